@@ -198,7 +198,7 @@ fuzz: $(BIN)/.ready-fuzz ## look for inputs that a reader does not refuse clearl
 	@for reader in csv external_csv external_npz image npz params tfrecord yaml zip; do echo "fuzz: $$reader"; \
 	  $(BIN)/python tests/fuzz/run.py $$reader "$(or $(FUZZ_SECONDS),600)" work/fuzz/$$reader 2>&1 | tail -n 20; done
 
-benchmarks: $(BIN)/.ready-dev ## measure speed and memory against named references, into docs/speed.md (SOURCE=photos.zip ONLY=prediction TORCH=python)
+benchmarks: $(BIN)/.ready-dev ## measure speed and memory against named references, into docs/speed.md (SOURCE=photos.zip ONLY=memory TORCH=python)
 	@$(BIN)/python -m benchmarks $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(TORCH),--torch "$(TORCH)") $(if $(value ONLY),--only $$GOLDFOLD_ONLY)
 
 test-long: $(BIN)/.ready-dev ## the tests that take many minutes: studies of 30 trials, workers killed at random moments

@@ -1,9 +1,9 @@
-"""Run the benchmarks of speed and write their results into the table of docs/speed.md.
+"""Run the benchmarks and write their results into the table of docs/speed.md.
 
-    python -m benchmarks                                    # or make benchmarks; generated images, an hour on two cores
-    python -m benchmarks --source photos.zip --torch PYTHON --only prediction
+    python -m benchmarks                                    # or make benchmarks; generated images, two hours on two cores
+    python -m benchmarks --source photos.zip --torch PYTHON --only memory
 
-Each benchmark is a process of its own that prints lines beginning with "SPEED:" or "README:". A benchmark that fails is
+Each benchmark is a process of its own that prints lines beginning with "RESULT:". A benchmark that fails is
 named in the table and the command ends with 1; rows that were not measured this time keep their earlier text.
 """
 
@@ -19,16 +19,16 @@ PAGE = ROOT / "docs" / "speed.md"
 BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 # Name -> its arguments; PHOTOS and TORCH are replaced by what the options name.
 BENCHMARKS: dict[str, list[str]] = {
-    "limits": [],
     "reference_job": ["PHOTOS", "TORCH"],
     "folds_time": ["PHOTOS"],
     "memory": ["PHOTOS", "--size", "64", "--alpha", "0.35", "--epochs", "1", "--folds", "3"],
-    "prediction": [],
-    "dispatch": [],
-    "first_step": [],
     "input_speed": ["--seconds", "2"],
-    "trial_overhead": [],
     "growth": [],
+    "scale": [],
+    "simulation": [],
+    "random_labels": ["--seeds", "5"],
+    "false_verdicts": [],
+    "leaderboard_coverage": [],
 }
 
 
@@ -45,13 +45,12 @@ def measure(name: str, source: str, torch: str) -> tuple[list[str], bool]:
     lines = []
     for line in process.stdout:
         print(line, end="", flush=True)
-        if result := re.match(r"(SPEED|README): (.*)", line):
-            lines.append(result[2])
+        if result := re.match(r"RESULT: (.*)", line):
+            lines.append(result[1])
     return lines, process.wait() == 0
 
 
 def rows_of(page: str) -> dict[str, str]:
-    """Benchmark -> its row of the table."""
     table = page[page.index(BEGIN) : page.index(END)]
     return {row[1]: row[0] for row in re.finditer(r"^\| `(\w+)` \|.*$", table, re.MULTILINE)}
 

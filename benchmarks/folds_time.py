@@ -3,8 +3,7 @@
     python -m benchmarks.folds_time --source photos.zip       # or no source: generated images
 
 The wall time covers decoding the images, building and compiling the member, training every fold and scoring its held-out
-rows after the last epoch: what `make train` does once TensorFlow is imported. A step's time is that of a call of many steps,
-divided; calls that compile are in the wall time and, being few, not in the median.
+rows after the last epoch: what `make train` does once TensorFlow is imported.
 """
 
 import argparse
@@ -46,10 +45,8 @@ def main() -> None:
         device = open_device(load_params(ROOT / "params.yaml").device)
         started = time.perf_counter()
         images, classes = load(setup, Path(folder), ram=2 * 10**9)
-        decoding = time.perf_counter() - started
         member = member_of(setup)
         trainer = Trainer(FoldRows(member, images, classes), "accuracy", device, setup.predict_batch)
-        building = time.perf_counter() - started - decoding
         engine: Any = trainer.engine
         engine.train = timed = Timed(engine.train)
         steps = 0
@@ -59,15 +56,9 @@ def main() -> None:
             steps += setup.epochs * steps_per_epoch(len(trainer.rows.plan(k, member.train).rows), engine.batch)
         wall = time.perf_counter() - started
     step = float(np.median([seconds / count for count, seconds in timed.calls]))
-    training = sum(seconds for _, seconds in timed.calls)
     assert steps == sum(count for count, _ in timed.calls)
     print(
-        f"{wall:.1f} s in total: decoding {decoding:.1f}, building {building:.1f}, training {training:.1f} "
-        f"(of it compiling about {timed.calls[0][1] - timed.calls[0][0] * step:.1f}), "
-        f"held-out scores and everything else {wall - decoding - building - training:.1f}"
-    )
-    print(
-        f"README: {describe(setup, len(images.ids))}: {wall:.0f} s, {wall / (steps * step):.3f} times its {steps:,} steps of "
+        f"RESULT: {describe(setup, len(images.ids))}: {wall:.0f} s, {wall / (steps * step):.3f} times its {steps:,} steps of "
         f"{step * 1000:.0f} ms (median)"
     )
 

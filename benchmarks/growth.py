@@ -118,7 +118,7 @@ def main() -> None:
             f"{stage} {seconds_few:.1f} and {seconds_many:.1f} s, {seconds_many / many / (seconds_few / few):.2f}"
         )
     print(
-        f"SPEED: processor time at {few:,} and {many:,} rows and its growth per row (1 is linear): {'; '.join(growth.values())}; "
+        f"RESULT: processor time at {few:,} and {many:,} rows and its growth per row (1 is linear): {'; '.join(growth.values())}; "
         f"load {os.getloadavg()[0]:.1f}"
     )
 

@@ -173,7 +173,7 @@ def report(speeds: dict[str, list[Speed]], batch: int, size: int) -> None:
     for place in ("host", "device"):
         one, several = f"{place}, 1 thread", f"{place}, {cores()} threads"
         print(
-            f"SPEED: {size} px, {PLACES[place]}: per core {cpu[one] / cpu['bare']:.2f} of bare with one thread, "
+            f"RESULT: {size} px, {PLACES[place]}: per core {cpu[one] / cpu['bare']:.2f} of bare with one thread, "
             f"{cpu[several] / cpu['bare']:.2f} with {cores()} (at least 0.9); "
             f"{cpu[several] / cpu['tensorflow']:.1f} times TensorFlow's operations (at least 5); "
             f"{wall[several] / wall[one] / cores():.2f} of linear scaling on {cores()} cores (at least 0.9); "

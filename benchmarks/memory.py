@@ -68,7 +68,7 @@ def main() -> None:
                     flush=True,
                 )
     print(
-        f"README: peak memory of {describe(setup, options.few)}: {peaks[options.few, 1]:,.0f} MB with one fold, "
+        f"RESULT: peak memory of {describe(setup, options.few)}: {peaks[options.few, 1]:,.0f} MB with one fold, "
         f"{peaks[options.few, setup.folds]:,.0f} MB with {setup.folds}; on {options.many:,} images "
         f"{peaks[options.many, 1]:,.0f} and {peaks[options.many, setup.folds]:,.0f} MB"
     )

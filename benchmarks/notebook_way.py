@@ -1,38 +1,16 @@
-"""Wall time of training the same folds as public notebooks do and with goldfold, and their ratio.
+"""Train the same folds as public notebooks do: the reference of benchmarks.reference_job.
 
-    python -m benchmarks.notebook_way --source photos.zip     # or no source: generated images
-
-Notebook: for every fold a new Keras model, compiled by `fit` anew; TFRecords parsed and JPEGs decoded in every
-epoch by tf.data, which reads and decodes in parallel; validation after every epoch; predictions of the held-out fold.
-goldfold: images decoded once, one compiled step for all folds, the same epochs, batches, flips and held-out scores.
-Each runs in its own process, one after the other; the times exclude the start of TensorFlow.
+For every fold a new Keras model, compiled by `fit` anew; TFRecords parsed and JPEGs decoded in every epoch by tf.data, which
+reads and decodes in parallel; validation after every epoch; predictions of the held-out fold.
 """
 
-import argparse
-import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.photos import (
-    ROOT,
-    Setup,
-    add_arguments,
-    describe,
-    fold_of,
-    load,
-    member_of,
-    scratch,
-    setup_of,
-    shards,
-    write,
-)
+from benchmarks.photos import Setup, fold_of, shards
 
 
 def notebook(setup: Setup, folder: Path, alphas: Sequence[float] = (), flipped: bool = False) -> tuple[float, int]:
@@ -94,81 +72,3 @@ def notebook(setup: Setup, folder: Path, alphas: Sequence[float] = (), flipped: 
             probs[rows_of_fold] += model.predict(mirrored, verbose=0)
         true_labels[rows_of_fold] = [int(label) for _, label, _ in held_out_rows]
     return float((probs.argmax(1) == true_labels).mean()), len(fold)
-
-
-def goldfold(setup: Setup, folder: Path) -> tuple[float, int]:
-    """(held-out accuracy, images)"""
-    from competition.config.params_file import load_params
-    from competition.training.device import open_device
-    from competition.training.fold_rows import FoldRows
-    from competition.training.trainer import Trainer
-
-    images, classes = load(setup, folder, ram=2 * 10**9)
-    member, device = member_of(setup), open_device(load_params(ROOT / "params.yaml").device)
-    trainer = Trainer(FoldRows(member, images, classes), "accuracy", device, setup.predict_batch)
-    correct = 0.0
-    for k in range(setup.folds):
-        trainer.train(k, member.train, None, lambda *_: None, lambda: False)
-        correct += trainer.score(k) * float((images.folds == k).sum())
-    return correct / len(images.ids), len(images.ids)
-
-
-IMPLEMENTATIONS: dict[str, Callable[[Setup, Path], tuple[float, int]]] = {"notebook": notebook, "goldfold": goldfold}
-
-
-def timed(implementation: str, setup: Setup, folder: Path) -> dict[str, float]:
-    import keras  # noqa: F401
-    import tensorflow  # noqa: F401
-
-    wall, cpu = time.perf_counter(), time.process_time()
-    accuracy, images = IMPLEMENTATIONS[implementation](setup, folder)
-    return {
-        "wall": time.perf_counter() - wall,
-        "cpu": time.process_time() - cpu,
-        "accuracy": accuracy,
-        "images": images,
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_arguments(parser)
-    parser.add_argument("--implementation", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    setup = setup_of(options)
-    if options.implementation:
-        print(json.dumps(timed(options.implementation, setup, Path(options.folder))))
-        return
-    timings = {}
-    with scratch() as folder:
-        write(setup, Path(folder))
-        for implementation in IMPLEMENTATIONS:
-            command = [sys.executable, "-m", "benchmarks.notebook_way", *sys.argv[1:]]
-            command += ["--implementation", implementation, "--folder", folder]
-            environment = {
-                **os.environ,
-                "KERAS_BACKEND": "tensorflow",
-                "TF_CPP_MIN_LOG_LEVEL": "3",
-                "PYTHONWARNINGS": "ignore",
-            }
-            completed = subprocess.run(
-                command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
-            )
-            timings[implementation] = json.loads(completed.stdout.splitlines()[-1])
-            timing = timings[implementation]
-            print(
-                f"{implementation:9} {timing['wall']:7.1f} s ({timing['cpu']:.1f} s of processor time), "
-                f"held-out accuracy {timing['accuracy']:.3f}",
-                flush=True,
-            )
-    notebook_timing, goldfold_timing = timings["notebook"], timings["goldfold"]
-    wall_ratio, cpu_ratio = (notebook_timing[key] / goldfold_timing[key] for key in ("wall", "cpu"))
-    print(
-        f"README: {describe(setup, int(goldfold_timing['images']))}: {goldfold_timing['wall']:.0f} s against "
-        f"{notebook_timing['wall']:.0f} s the notebook way, {wall_ratio:.2f} times as fast ({cpu_ratio:.2f} in processor time)"
-    )
-
-
-if __name__ == "__main__":
-    main()

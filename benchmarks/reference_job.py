@@ -155,7 +155,7 @@ def main() -> None:
     compared = "; ".join(f"{name} {wall:.2f} ({cpu:.2f} in processor time)" for name, (wall, cpu) in ratios.items())
     missing = "" if options.torch else "; torch was not measured: --torch PYTHON was not given"
     print(
-        f"SPEED: the reference job takes, as a multiple of goldfold's time: {compared}{missing}; load {os.getloadavg()[0]:.1f}"
+        f"RESULT: the reference job takes, as a multiple of goldfold's time: {compared}{missing}; load {os.getloadavg()[0]:.1f}"
     )
 
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from competition.config.params_file import load_params
 from competition.ensemble.honest import fit_and_score_chain
+from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 
@@ -94,7 +95,9 @@ def run_case(folder: Path, folds: int) -> None:
             flush=True,
         )
 
-    result = fit_and_score_chain(views, labels, np.arange(len(labels)) % folds, settings, honest, progress=progress)
+    result = fit_and_score_chain(
+        OofRows(views, labels, np.arange(len(labels)) % folds), settings, honest, progress=progress
+    )
     usage = resource.getrusage(resource.RUSAGE_SELF)
     seconds = usage.ru_utime + usage.ru_stime - usage_before.ru_utime - usage_before.ru_stime
     gigabytes = usage.ru_maxrss * 1024 / 1e9
@@ -120,7 +123,7 @@ def main() -> int:
         seconds, gigabytes, wall, score = map(float, fields)
         verdicts.append(gigabytes <= case.gigabytes and (not case.seconds or seconds <= case.seconds))
         print(
-            f"{name}: {case.rows:,} rows x {case.classes:,} classes x {case.members} members x {case.views} views, "
+            f"RESULT: {name}: {case.rows:,} rows x {case.classes:,} classes x {case.members} members x {case.views} views, "
             f"{options.folds} folds: {seconds:.0f} CPU s{f' (target {case.seconds:.0f})' if case.seconds else ''}, "
             f"{gigabytes:.2f} GB (target {case.gigabytes:g}), {wall:.0f} s on this machine, honest macro-F1 {score:.4f}: "
             f"{'holds' if verdicts[-1] else 'DOES NOT HOLD'}",

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from competition.ensemble.nested import OofRows
+
 RECORDED = Path(__file__).with_suffix(".json")
 TOLERANCE = 2e-3  # of probabilities and losses; rounding differs by 1e-5 between processors after these few steps
 BACKENDS = ("tensorflow", "jax")
@@ -97,7 +99,9 @@ def results_of_blend() -> Results:
         probs = np.exp(logits) / np.exp(logits).sum(2, keepdims=True)
         members[name] = ViewPredictions(ids, ("identity", "flip_lr", "shift_up"), probs.astype(np.float16))
     settings = params()
-    result = fit_and_score_chain(members, labels, folds, chain_settings(settings, "macro_f1", True), settings.honest)
+    result = fit_and_score_chain(
+        OofRows(members, labels, folds), chain_settings(settings, "macro_f1", True), settings.honest
+    )
     weights = [result.chain.blend.weights.get(name, 0.0) for name in members]
     views = [weight for policy in result.chain.policies.values() for weight in policy.values()]
     probs, decided = apply_chain(result.chain, members, np.arange(6))

@@ -3,17 +3,17 @@
 import ipaddress
 import logging
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
-from competition.cluster import node
-from competition.cluster.schedule import GIGABYTE, Resources, demand, fits
 from competition.config.errors import UserError
 from competition.config.params import Needs
-from competition.kernels import kernel_script
 
-COUNTED = ("CPU", "GPU", "TPU", "memory")
+GIGABYTE = 1e9
+Resources = dict[str, float]  # Ray's names: CPU, GPU, TPU (chips), memory (bytes)
+RESOURCES = ("CPU", "GPU", "TPU", "memory")
 START = (
     "`ray start --head --node-ip-address=ADDRESS` on one machine and `ray start --address=ADDRESS:6379` on the others, "
     "with the ray of this environment, form one (docs/cluster.md)"
@@ -22,13 +22,14 @@ START = (
 
 @dataclass(frozen=True)
 class Machine:
-    identity: str  # of Ray
+    node: str  # Ray's id
     address: str
-    resources: Resources
+    resources: Resources  # all, whether free or not
 
 
-def connect(address: str) -> Any:
-    """Connect to the cluster and return the module `ray`.  address: auto, or HOST:PORT.
+@contextmanager
+def connected(address: str, project: Path) -> Iterator[None]:
+    """Be a driver of the cluster inside the block.  address: auto, or HOST:PORT.  project: folder that all tasks start in.
 
     Raises UserError if Ray is not installed or there is no cluster.
     """
@@ -36,31 +37,43 @@ def connect(address: str) -> Any:
         import ray
     except ImportError:
         raise UserError("CLUSTER= needs Ray, which is not installed; install goldfold[cluster]") from None
-    # Of two nodes on one machine, Ray may choose either as the driver's own: with the other one the run would die.
+    # Of two nodes on one machine, Ray may choose either as the driver's own: with the other one the command would die.
     host = address.rpartition(":")[0]
     own = {"_node_ip_address": host} if host and _is_own(host) else {}
     try:
-        ray.init(address, namespace="goldfold", log_to_driver=False, logging_level=logging.ERROR, **own)
+        ray.init(
+            address,
+            namespace="goldfold",
+            runtime_env={"working_dir": str(project)},
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **own,
+        )
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = (
             " ".join(str(error).split())[:300]
             or "this machine is no node of it, or RAY_AUTH_TOKEN is missing or another one"
         )
         raise UserError(f"CLUSTER={address}: no Ray cluster was reached ({reason}); {START}") from None
-    # The machines may have another version of these modules, or none.
-    ray.cloudpickle.register_pickle_by_value(node)
-    ray.cloudpickle.register_pickle_by_value(kernel_script)
-    return ray
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
-def alive_machines(ray: Any) -> list[Machine]:
+def alive_machines() -> list[Machine]:
     """The machines that Ray counts as alive."""
-    machines = []
-    for entry in ray.nodes():
-        if entry["Alive"]:
-            resources = {name: float(entry["Resources"].get(name, 0.0)) for name in COUNTED}
-            machines.append(Machine(entry["NodeID"], entry["NodeManagerAddress"], resources))
-    return machines
+    import ray
+
+    return [
+        Machine(
+            entry["NodeID"],
+            entry["NodeManagerAddress"],
+            {name: float(entry["Resources"].get(name, 0.0)) for name in RESOURCES},
+        )
+        for entry in ray.nodes()
+        if entry["Alive"]
+    ]
 
 
 def check_addresses(machines: Sequence[Machine], public: bool) -> None:
@@ -76,38 +89,56 @@ def check_addresses(machines: Sequence[Machine], public: bool) -> None:
 def check_needs(machines: Sequence[Machine], needs: Mapping[str, Needs]) -> None:
     """Raise UserError if no machine has what a member needs: Ray itself would wait for ever.  needs: by member."""
     for member, needed in needs.items():
-        if not any(fits(demand(needed, machine.resources), machine.resources) for machine in machines):
-            largest = {name: max((machine.resources[name] for machine in machines), default=0.0) for name in COUNTED}
+        if demand(needed, machines) is None:
+            largest = {name: max((machine.resources[name] for machine in machines), default=0.0) for name in RESOURCES}
             raise UserError(
-                f"no machine of the cluster can take a fold model of {member}, which needs {_described(demand(needed, {}))}; "
+                f"no machine of the cluster can take a fold model of {member}, which needs {_described(_stated(needed))}; "
                 f"the largest of {len(machines)} machines have {_described(largest)}; change cluster.needs or "
                 f"cluster.members.{member}, add machines, or let an autoscaler start them (cluster.wait)"
             )
 
 
-def request_machines(ray: Any, needs: Mapping[str, Needs]) -> None:
-    """Ask an autoscaler, if the cluster has one, for machines that these members fit on; with {} for none any more."""
+def demand(needs: Needs, machines: Sequence[Machine]) -> Resources | None:
+    """What a task asks Ray for; None if no machine has it.
+
+    cpus 0: as many as the smallest machine has, so that each machine computes; with gpus or tpu_chips the same share of
+    its CPUs as of these. A machine without CPUs (a head that only manages) computes nothing.
+    """
+    stated = _stated(needs)
+    able = [
+        machine.resources
+        for machine in machines
+        if machine.resources["CPU"] > 0 and all(machine.resources[name] >= count for name, count in stated.items())
+    ]
+    if not able:
+        return None
+    if not needs.cpus:
+        shares = [
+            [count / total[name] for name, count in stated.items() if name in ("GPU", "TPU") and count]
+            for total in able
+        ]
+        stated["CPU"] = min(
+            total["CPU"] * min(max(share, default=1.0), 1.0) for total, share in zip(able, shares, strict=True)
+        )
+    return stated
+
+
+def request_machines(needs: Sequence[Needs]) -> None:
+    """Ask an autoscaler, if the cluster has one, for machines that these members fit on; with () for none any more."""
     from ray.autoscaler.sdk import request_resources
 
-    bundles = [{name: count for name, count in demand(n, {}).items() if count} for n in needs.values()]
+    bundles = [{name: count for name, count in _stated(needed).items() if count} for needed in needs]
     request_resources(bundles=[bundle or {"CPU": 1} for bundle in bundles])
 
 
-def pinned_actor(ray: Any, kind: type, machine: Machine, taken: Resources) -> Any:
-    """A Ray actor class that runs on this machine only, once.  taken: the resources that it takes there."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    options: dict[str, Any] = {"num_cpus": taken["CPU"], "num_gpus": taken.get("GPU", 0.0)}
-    options["resources"] = {"TPU": taken["TPU"]} if taken.get("TPU") else {}
-    if taken.get("memory"):
-        options["memory"] = taken["memory"]
-    strategy = NodeAffinitySchedulingStrategy(machine.identity, soft=False)
-    return ray.remote(kind).options(scheduling_strategy=strategy, max_restarts=0, **options)
+def _stated(needs: Needs) -> Resources:
+    memory = needs.memory_gigabytes * GIGABYTE
+    return {"CPU": needs.cpus, "GPU": needs.gpus, "TPU": float(needs.tpu_chips), "memory": memory}
 
 
 def _described(resources: Resources) -> str:
-    words = [f"{resources[name]:g} {name}" for name in ("CPU", "GPU", "TPU") if resources.get(name)]
-    words += [f"{resources['memory'] / GIGABYTE:.1f} GB of memory"] if resources.get("memory") else []
+    words = [f"{resources[name]:g} {name}" for name in ("CPU", "GPU", "TPU") if resources[name]]
+    words += [f"{resources['memory'] / GIGABYTE:.1f} GB of memory"] if resources["memory"] else []
     return ", ".join(words) or "1 CPU or more"
 
 

@@ -1,281 +1,267 @@
-"""Run tasks on a Ray cluster: every task is done exactly once, whichever machines come and go.
+"""Run tasks on a Ray cluster: each result comes home exactly once, whichever machines come and go.
 
-The driver alone decides and keeps all results. A task is given to one slot; it is given to another one only when Ray
-has declared the first one dead, or when it reported its failure.
+Ray decides where a task runs, starts it again when its machine or process was lost (max_retries), and gives the results of
+teachers to the tasks of their students.
 """
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from itertools import count
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from queue import Empty
+from typing import TYPE_CHECKING, Any
 
-from competition.cluster import connection
-from competition.cluster.preparation import JoinedMachine, ObjectStore, begin_preparation
-from competition.cluster.progress import Progress
-from competition.cluster.schedule import Cluster, Open, Start, Task, decide
-from competition.cluster.slots import POLL_SECONDS, OpenSlot, open_slot
-from competition.cluster.tasks import MACHINE_ERRORS, Tasks
-from competition.cluster.work import Callbacks, Setup, Work
+from competition.cluster.connection import (
+    Machine,
+    alive_machines,
+    check_addresses,
+    check_needs,
+    demand,
+    request_machines,
+)
+from competition.cluster.node import (
+    STOP_SECONDS,
+    Event,
+    MachineError,
+    Result,
+    Setup,
+    TaskError,
+    TaskRequest,
+    compute,
+    remove_task,
+)
 from competition.config.errors import UserError
+from competition.config.params import ClusterParams, Needs
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+    from ray.util.queue import Queue
 
 LOOK_SECONDS = 3.0  # between two looks at the list of machines
-REPORT_SECONDS = 30.0  # that the first task waits for machines to report
-STOP_SECONDS = 60.0  # for the checkpoints after Ctrl-C
+REMOVAL_SECONDS = 10.0  # for the folders of finished tasks
+LOST_SECONDS = 60.0  # that the command waits for a machine that can take what is left, at least
 
 
-def run_works(ray: Any, setup: Setup, works: Sequence[Work], callbacks: Callbacks, public: bool) -> None:
-    """Run all tasks. Raises UserError, at the end, if some failed.
+@dataclass(frozen=True)
+class Status:
+    """For the screen."""
 
-    public: machines with public addresses are allowed.
-    Ctrl-C asks the machines for checkpoints and ends their processes.
+    done: int
+    running: Mapping[str, str]  # task -> address of its machine
+    latest: str  # progress of one of them
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What the driver calls in its own process."""
+
+    archive: Callable[[str], bytes]  # of a result folder of this machine, for the inputs of a task
+    deliver: Callable[[TaskRequest, bytes], None]  # the archive of a result came
+    print_line: Callable[[str], None]
+    show: Callable[[Status], None]
+    compare_versions: Callable[[str, Mapping[str, str]], None]  # address, versions of the packages there
+
+
+def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterParams, callbacks: Callbacks) -> None:
+    """Run all tasks, a teacher's before its student's. Raises UserError, at the end, if some failed.
+
+    Ctrl-C asks the processes for their checkpoints and ends them.
     """
-    driver = _Driver(ray, setup, works, callbacks, public)
+    import ray
+    from ray.util.queue import Queue
+
+    needs = {request.member: cluster.members.get(request.member, cluster.needs) for request in requests}
+    if cluster.wait:
+        request_machines([*needs.values()])
+    machines = machines_for(needs, cluster)
+    tasks = _Tasks(callbacks, cluster.retries)
+    events = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": _only_on(_own_node())})
     try:
-        driver.run()
+        submit(
+            requests, setup, events, {name: _options(need, machines, cluster) for name, need in needs.items()}, tasks
+        )
+        looked = usable = time.monotonic()
+        while tasks.waiting:
+            ready, _ = ray.wait([*tasks.waiting], num_returns=1, timeout=1.0)
+            tasks.read(events)
+            for reference in ready:
+                tasks.finish(reference)
+            if time.monotonic() - looked > LOOK_SECONDS:
+                looked, machines = time.monotonic(), alive_machines()
+                check_addresses(machines, cluster.public)
+                left = {request.member for request in tasks.waiting.values()}
+                if any(demand(needs[name], machines) for name in left):
+                    usable = looked
+                elif looked - usable > max(cluster.wait, LOST_SECONDS):
+                    raise UserError(
+                        f"no machine of the cluster can take {next(iter(tasks.waiting.values())).name}; start machines and "
+                        "run the same command: it asks for what is missing (cluster.wait is how long it waits for them)"
+                    )
+        if tasks.removals:
+            ray.wait([*tasks.removals], num_returns=len(tasks.removals), timeout=REMOVAL_SECONDS)
+        tasks.raise_failures()
     except KeyboardInterrupt:
-        driver.stop()
+        tasks.stop()
         raise
     except ray.exceptions.LocalRayletDiedError:
         raise UserError(
             "Ray has ended on this machine; start it again and run the same command: it asks for what is missing"
         ) from None
     finally:
-        driver.close()
+        if cluster.wait:
+            request_machines([])
 
 
-class _Driver:
-    def __init__(self, ray: Any, setup: Setup, works: Sequence[Work], callbacks: Callbacks, public: bool) -> None:
-        self._ray, self._setup, self._callbacks, self._public = ray, setup, callbacks, public
-        self._tasks = Tasks(works, setup.retries)
-        self._store = ObjectStore(ray, callbacks.pack)
-        self._machines: dict[str, JoinedMachine] = {}  # by Ray's identity
-        self._slots: dict[int, OpenSlot] = {}  # by number
-        self._progress = Progress(self._tasks, max(setup.wait, 2 * LOOK_SECONDS))
-        self._numbers = count(1)
-        self._looked = -1e9
-        self._report_until = time.monotonic() + REPORT_SECONDS
+def machines_for(needs: Mapping[str, Needs], cluster: ClusterParams) -> list[Machine]:
+    """The machines of the cluster, once each member fits on one of them.
 
-    def run(self) -> None:
-        while self._tasks.pending or self._busy:
-            self._look()
-            self._dispatch()
-            self._collect()
-            self._progress.check(bool(self._busy) or any(joined.steps for joined in self._machines.values()))
-            self._callbacks.show(self._progress.status(self._cluster(), self._busy))
-        if failed := self._tasks.failed:
-            name, sentence = next(iter(failed.items()))
-            others = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
+    Raises UserError for a public address, and if some member fits on none for `cluster.wait` seconds.
+    """
+    end = time.monotonic() + cluster.wait
+    while True:
+        machines = alive_machines()
+        check_addresses(machines, cluster.public)
+        try:
+            check_needs(machines, needs)
+        except UserError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(LOOK_SECONDS)
+        else:
+            return machines
+
+
+def submit(
+    requests: Sequence[TaskRequest],
+    setup: Setup,
+    events: "Queue",
+    options: Mapping[str, Mapping[str, Any]],
+    tasks: "_Tasks",
+) -> None:
+    """Give all tasks to Ray; it starts a task when its inputs are there.  options: by member."""
+    import ray
+
+    results: dict[str, ObjectRef[Any]] = {}  # result folder -> its result, or its archive
+    remote, left = ray.remote(compute), list(requests)
+    produced = {request.result_folder for request in requests}
+    while left:
+        request = next(r for r in left if all(name in results or name not in produced for name in r.inputs))
+        left.remove(request)
+        for name in request.inputs:
+            if name not in results:
+                results[name] = ray.put(tasks.callbacks.archive(name))
+        inputs = [results[name] for name in request.inputs]
+        chosen = options[request.member]
+        reference = remote.options(**chosen).remote(request, setup, chosen["num_gpus"], events, *inputs)
+        results[request.result_folder] = reference
+        tasks.waiting[reference] = request
+        tasks.undelivered[request.result_folder] = request.name
+
+
+def _options(needs: Needs, machines: Sequence[Machine], cluster: ClusterParams) -> dict[str, Any]:
+    """Ray's options of a member's tasks."""
+    taken = demand(needs, machines)
+    assert taken is not None  # check_needs
+    return {
+        "num_cpus": taken["CPU"],
+        "num_gpus": taken["GPU"],
+        "resources": {"TPU": taken["TPU"]} if taken["TPU"] else {},
+        "memory": taken["memory"] or None,
+        "max_retries": cluster.retries,
+        "retry_exceptions": [MachineError],
+        "scheduling_strategy": "SPREAD",
+    }
+
+
+@dataclass
+class _Tasks:
+    """What is done, waiting or failed."""
+
+    callbacks: Callbacks
+    retries: int
+    waiting: "dict[ObjectRef[Result], TaskRequest]" = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)  # task that has started -> machine
+    starts: dict[str, int] = field(default_factory=dict)  # task -> how often it was started
+    undelivered: dict[str, str] = field(default_factory=dict)  # result folder -> its task
+    failed: dict[str, str] = field(default_factory=dict)  # task -> sentence
+    removals: "list[ObjectRef[None]]" = field(default_factory=list)
+    done: int = 0
+    latest: str = ""
+
+    def read(self, events: "Queue") -> None:
+        """Show what the tasks tell."""
+        while True:
+            try:
+                event: Event = events.get_nowait()
+            except Empty:
+                break
+            if event.versions is None:
+                if "%)" in event.text:  # its progress bar, where there is no terminal
+                    self.latest = event.text
+                if event.text.startswith("tune "):  # a trial has ended
+                    self.callbacks.print_line(f"cluster: {event.address}: {event.text}")
+                continue
+            self.callbacks.compare_versions(event.address, event.versions)
+            self.starts[event.task] = tries = self.starts.get(event.task, 0) + 1
+            previous, self.addresses[event.task] = self.addresses.get(event.task, ""), event.address
+            if tries > 1:
+                self.callbacks.print_line(
+                    f"cluster: {event.task} was lost on {previous} and is started again on {event.address} "
+                    f"(try {tries} of {self.retries + 1})"
+                )
+        running = {request.name for request in self.waiting.values()} & self.addresses.keys()
+        self.callbacks.show(Status(self.done, {name: self.addresses[name] for name in running}, self.latest))
+
+    def finish(self, reference: "ObjectRef[Result]") -> None:
+        """Bring a result home, or note why there is none."""
+        import ray
+
+        request = self.waiting.pop(reference)
+        missing = [name for name in request.inputs if name in self.undelivered]
+        try:
+            result = ray.get(reference)
+        except ray.exceptions.RayError as error:
+            cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+            sentence = " ".join(str(cause).split())[:500]
+            if missing:
+                sentence = f"it needs {self.undelivered[missing[0]]}, which failed"
+            elif not isinstance(cause, TaskError):
+                times = self.starts.get(request.name, 0)
+                sentence = f"started {times} times without a result, most recently: {sentence}"
+            self.failed[request.name] = sentence
+            self.callbacks.print_line(f"cluster: {request.name} failed: {sentence}")
+        else:
+            self.callbacks.deliver(request, result.archive)
+            del self.undelivered[request.result_folder]
+            self.done += 1
+            options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _only_on(result.node)}
+            self.removals.append(ray.remote(remove_task).options(**options).remote(result.folder))
+
+    def raise_failures(self) -> None:
+        if self.failed:
+            name, sentence = next(iter(self.failed.items()))
+            others = f"; {len(self.failed) - 1} more failed" if len(self.failed) > 1 else ""
             raise UserError(f"{name}: {sentence}{others}; everything else is done, the same command tries again")
 
     def stop(self) -> None:
-        """Ask for checkpoints of what runs, and wait for them."""
-        if busy := self._busy:
-            checkpoints = ", which write their checkpoints" if self._setup.settings.get("verb") == "train" else ""
-            self._print(f"cluster: stopping; running tasks: {len(busy)}{checkpoints}")
-        for slot in busy:
-            slot.is_stopping = True
-            slot.actor.stop.remote()
-        end = time.monotonic() + STOP_SECONDS
-        self._tasks.pending = []
-        while self._busy and time.monotonic() < end:
-            self._collect()
+        """End all tasks; the processes write their checkpoints first."""
+        import ray
 
-    def close(self) -> None:
-        for slot in list(self._slots.values()):
-            self._close(slot)
-        for joined in self._machines.values():
-            self._ray.kill(joined.actor)  # no error if it is dead
-
-    @property
-    def _busy(self) -> list[OpenSlot]:
-        return [slot for slot in self._slots.values() if slot.is_busy]
-
-    def _print(self, *lines: str) -> None:
-        for line in lines:
-            self._callbacks.print_line(line)
-
-    # Machines
-
-    def _look(self) -> None:
-        """Prepare machines that came, give up those that went."""
-        if time.monotonic() - self._looked < LOOK_SECONDS:
-            return
-        self._looked = time.monotonic()
-        alive = {machine.identity: machine for machine in connection.alive_machines(self._ray)}
-        for identity, machine in alive.items():
-            if identity not in self._machines and machine.resources["CPU"] > 0:
-                connection.check_addresses([machine], self._public)
-                self._machines[identity] = begin_preparation(
-                    self._ray, machine, self._setup, self._store, self._tasks, self._callbacks, self._deliver
-                )
-        for identity in self._machines.keys() - alive.keys():
-            self._lose_machine(self._machines[identity])
-
-    def _lose_machine(self, joined: JoinedMachine) -> None:
-        """Give the tasks of a machine that is gone to others."""
-        address, identity = joined.machine.address, joined.machine.identity
-        if self._machines.pop(identity, None) is None:
-            return
-        slots = [slot for slot in self._slots.values() if slot.joined is joined]
-        if not slots:
-            self._print(f"cluster: {address} is gone")
-        for slot in slots:
-            self._return_task(slot, f"{address} is gone")
-            self._slots.pop(slot.slot.number, None)
-        self._tasks.machine_gone(identity)
-
-    def _advance(self, joined: JoinedMachine) -> None:
-        """Take the next step of a machine's preparation once all it waits for is there."""
-        if joined.steps is None or joined.machine.identity not in self._machines:
-            return
-        ready, _ = self._ray.wait(joined.awaited, num_returns=len(joined.awaited), timeout=0)
-        if len(ready) < len(joined.awaited):
-            return
-        try:
-            joined.awaited = joined.steps.send(self._ray.get(joined.awaited))
-        except StopIteration:
-            joined.steps, joined.awaited = None, []
-        except (self._ray.exceptions.RayActorError, self._ray.exceptions.ActorUnschedulableError):
-            self._lose_machine(joined)
-        except self._ray.exceptions.RayTaskError as error:
-            raise UserError(f"{joined.machine.address} could not be prepared: {_one_line(error)}") from None
-
-    # Slots
-
-    def _dispatch(self) -> None:
-        """Start all tasks that can run now, once all machines have said what they finished for an earlier command."""
-        have_reported = all(joined.has_reported for joined in self._machines.values())
-        if not have_reported and time.monotonic() < self._report_until:
-            return
-        while step := decide(self._cluster(), self._tasks.expected_pending(), self._tasks.done):
-            slot = self._slots[step.slot.number] if isinstance(step, Start) else self._open(step)
-            self._start(slot, step.task)
-
-    def _cluster(self) -> Cluster:
-        ready = {name: joined.machine.resources for name, joined in self._machines.items() if joined.steps is None}
-        slots = [slot.remaining for slot in self._slots.values()]
-        tasks = self._tasks
-        return Cluster(ready, slots, self._setup.needs, tasks.start_seconds, tasks.prefer, tasks.avoid)
-
-    def _open(self, step: Open) -> OpenSlot:
-        for closing in step.closing:
-            self._close(self._slots[closing.number])
-        number = next(self._numbers)
-        self._slots[number] = open_slot(self._ray, step, number, self._machines[step.machine], self._setup)
-        return self._slots[number]
-
-    def _start(self, slot: OpenSlot, task: Task) -> None:
-        work = self._tasks.works[task.name]
-        self._tasks.start(task.name)
-        for unit in work.inputs:
-            slot.calls.append(slot.actor.install.remote(unit, *self._store.packed_unit(unit)))
-        slot.start(work, task)
-
-    def _close(self, slot: OpenSlot) -> None:
-        self._ray.kill(slot.actor)  # no error if it is dead
-        self._slots.pop(slot.slot.number, None)
-
-    # Answers
-
-    def _collect(self) -> None:
-        """Wait for the next answers of the machines and act on them."""
-        polls = {slot.poll: slot for slot in self._slots.values() if slot.poll is not None}
-        calls = {ref: slot for slot in self._slots.values() for ref in slot.calls}
-        preparations = {ref: joined for joined in self._machines.values() for ref in joined.awaited}
-        refs = [*polls, *calls, *preparations]
-        if not refs:
-            time.sleep(POLL_SECONDS)
-            return
-        ready, _ = self._ray.wait(refs, num_returns=1, timeout=POLL_SECONDS)
-        ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0) if ready else ([], refs)
-        for ref in ready:
-            if ref in polls and polls[ref].slot.number in self._slots:
-                self._read(polls[ref])
-            elif ref in calls and calls[ref].slot.number in self._slots:
-                self._check_call(calls[ref], ref)
-            elif ref in preparations:
-                self._advance(preparations[ref])
-
-    def _read(self, slot: OpenSlot) -> None:
-        errors = self._ray.exceptions
-        try:
-            events = self._ray.get(slot.poll)
-        except errors.ActorUnavailableError:
-            slot.ask()  # the connection may come back; only a death frees the task
-            return
-        except (errors.RayActorError, errors.ActorUnschedulableError):
-            self._lose_slot(slot)
-            return
-        except errors.RayTaskError as error:
-            self._return_task(slot, f"{slot.address}: {_one_line(error)}")
-            self._close(slot)
-            return
-        for event in events:
-            slot.seen = event["number"]
-            self._act(slot, event)
-        if slot.slot.number in self._slots:
-            slot.poll = None
-            if slot.is_busy:
-                slot.ask()
-
-    def _check_call(self, slot: OpenSlot, call: Any) -> None:
-        """Give a task to another slot if it could not be started in this one. The death of the slot is seen by its poll."""
-        slot.calls.remove(call)
-        try:
-            self._ray.get(call)
-        except self._ray.exceptions.RayTaskError as error:
-            self._return_task(slot, f"{slot.address}: {_one_line(error)}")
-            self._close(slot)
-        except self._ray.exceptions.RayError:
-            return
-
-    def _lose_slot(self, slot: OpenSlot) -> None:
-        """Give up a slot that Ray has declared dead, and its machine if that is dead too."""
-        alive = {machine.identity for machine in connection.alive_machines(self._ray)}
-        if slot.joined.machine.identity in alive:
-            self._return_task(slot, f"Ray's process for {slot.slot.member} on {slot.address} has ended")
-            self._slots.pop(slot.slot.number, None)
-        else:
-            self._lose_machine(slot.joined)
-
-    def _act(self, slot: OpenSlot, event: Mapping[str, Any]) -> None:
-        name, kind = slot.slot.task, event["event"]
-        if kind == "line":
-            self._print(f"cluster: {slot.address}: {event['text']}")
-        elif kind == "progress":
-            if seconds := slot.show_progress(event):
-                self._tasks.measured_start(seconds)
-        elif kind == "done" and name:
-            self._tasks.measured(slot.slot.member, event["seconds"])
-            slot.is_warm = True
-            slot.free()
-            self._deliver(self._tasks.works[name], event["digest"], event["pack"])
-        elif kind == "failed" and name:
-            if MACHINE_ERRORS & set(event["kinds"]):
-                self._return_task(slot, f"{slot.address}: {event['message']}", on_machine=True)
-            else:
-                self._print(*self._tasks.fail(name, event["message"]))
-            slot.free()
-        elif kind == "ended":
-            slot.is_warm = False
-            lines = "; ".join(event["lines"])
-            reason = f"the process on {slot.address} ended with code {event['code']} ({lines}; {event['log']})"
-            self._return_task(slot, reason, on_machine=True)
-
-    def _return_task(self, slot: OpenSlot, reason: str, on_machine: bool = False) -> None:
-        """Let another slot run the task of this one, unless that was done too often.  on_machine: see Tasks.lost."""
-        name = slot.slot.task
-        slot.free()
-        if name and not slot.is_stopping:
-            is_shared = bool(self._setup.settings.get("checkpoints"))
-            self._print(*self._tasks.lost(name, slot.slot.machine, reason, on_machine, is_shared))
-
-    def _deliver(self, work: Work, digest: str, data: bytes) -> None:
-        self._callbacks.deliver(work, digest, data)
-        self._tasks.finish(work.task.name)
-        for joined in self._machines.values():  # an earlier try may have left checkpoints on another machine
-            joined.actor.remove.remote(work.unit)
+        running = [request.name for request in self.waiting.values() if request.name in self.addresses]
+        self.callbacks.print_line(f"cluster: stopping {len(running)} running tasks; training writes its checkpoints")
+        for reference in self.waiting:
+            ray.cancel(reference)
+        with contextlib.suppress(KeyboardInterrupt):
+            ray.wait([*self.waiting], num_returns=len(self.waiting), timeout=STOP_SECONDS)
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[-300:]
+def _own_node() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def _only_on(node: str) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=False)

@@ -1,13 +1,6 @@
-"""What runs on a machine of the cluster, in Ray's worker processes: it stores files and runs the process that computes.
-
-Ray sends the source of this module and of kernel_script to the machines, because another version of the project may be
-installed there. Therefore both use the standard library only. Paths of results ("units") are relative to work/.
-"""
+"""What runs on a machine of the cluster, as a Ray task: a process of its own computes, the task returns its result folder."""
 
 import contextlib
-import hashlib
-import importlib.metadata
-import io
 import json
 import os
 import select
@@ -16,209 +9,214 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from competition.kernels.kernel_script import pack, unzip, write_atomically
+from filelock import FileLock
 
-MANIFEST = "manifest.json"
-LOG_LINES = 3  # of the log, reported with a process that ended
-# Variables of the machine that the computing process must not have: OMP_NUM_THREADS is set to 1 by Ray, and the process
-# needs neither Kaggle nor Ray.
+from competition.files.manifest import atomic_write, sha256
+from competition.kernels.kernel_script import pack
+from competition.kernels.results import install
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+    from ray.util.queue import Queue
+
+MACHINE_EXIT = 3  # of the process: this machine failed (disk, memory, device), another one may not
+STOP_SECONDS = 60.0  # for a checkpoint after Ctrl-C
+RESULT_RATIO = 200.0  # largest ratio of unpacked to packed bytes of a result
+# Variables of the machine that the process must not have: OMP_NUM_THREADS is set by Ray to the CPUs of the task, and the
+# process needs neither Kaggle nor Ray.
 REMOVED_VARIABLES = ("OMP_NUM_THREADS", "KAGGLE_", "RAY_")
+GPU_SHARE = 0.9  # of a shared GPU's memory that JAX processes take together
 
 
-class Machine:
-    """The folder of one machine: receives the project and the data, and keeps results until they are fetched."""
-
-    def __init__(self, folder: str, address: str) -> None:
-        """folder: cluster.folder.  address: of the machine; machines that share the folder have a part of it each."""
-        self.root = Path(os.path.expanduser(folder)) / address.replace(":", "_")
-        self.work = self.root / "work"
-
-    def set_up(self, project: bytes, digest: str, packages: list[str]) -> dict[str, Any]:
-        """Unpack the project (a zip with this sha256) and say what the machine is: folder, niceness, versions."""
-        if hashlib.sha256(project).hexdigest() != digest:
-            raise RuntimeError("the project was damaged on its way")
-        target = self.root / f"project-{digest[:12]}"
-        if not target.is_dir():
-            with temporary_folder(self.root) as folder:
-                unzip(io.BytesIO(project), folder / "project")
-                with contextlib.suppress(OSError):  # another process was faster
-                    (folder / "project").rename(target)
-        versions = {"python": ".".join(map(str, sys.version_info[:3]))}
-        for package in packages:
-            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                versions[package] = importlib.metadata.version(package)
-        return {"root": str(self.root), "project": str(target), "versions": versions}
-
-    def missing(self, files: dict[str, str]) -> list[str]:
-        """Names of the files that this machine lacks or has with another digest.  files: path below work/ -> sha256."""
-        return [name for name, digest in files.items() if _sha256(self._path(name)) != digest]
-
-    def receive(self, name: str, digest: str, data: bytes) -> None:
-        """Store a file below work/."""
-        if hashlib.sha256(data).hexdigest() != digest:
-            raise RuntimeError(f"{name} was damaged on its way")
-        path = self._path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data)
-
-    def results(self, units: list[str]) -> dict[str, bool]:
-        """The units that this machine has from an earlier run: True = complete, False = with a checkpoint."""
-        complete = {unit: True for unit in units if (self._path(unit) / MANIFEST).is_file()}
-        partial = {unit: False for unit in units if any((self._path(unit) / "checkpoints").glob("*.json"))}
-        return {**partial, **complete}
-
-    def fetch(self, unit: str) -> tuple[str, bytes]:
-        """(sha256, bytes) of the pack of a complete unit."""
-        with temporary_folder(self.root) as folder:
-            return packed(unit, self._path(unit), folder)
-
-    def remove(self, unit: str) -> None:
-        """Remove a unit that was brought home, and the folders that are empty then."""
-        shutil.rmtree(self._path(unit), ignore_errors=True)
-
-    def _path(self, name: str) -> Path:
-        return self.work.joinpath(*safe_parts(name))
+class TaskError(Exception):
+    """An error that would be the same on another machine."""
 
 
-class Worker:
-    """One slot: a computing process that is started by its first task and keeps its member compiled for the next ones."""
-
-    def __init__(self, command: list[str], settings: dict[str, Any], log: str) -> None:
-        """command: of the process, started in settings["project"] with `settings` as JSON for its last argument."""
-        self._command, self._settings, self._log = command, settings, Path(log)
-        self._machine_work = Path(settings["root"]) / "work"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._events: list[dict[str, Any]] = []
-        self._pipe = -1
-        self._partial = b""
-        self._count = 0
-
-    def install(self, unit: str, digest: str, data: bytes) -> None:
-        """Store a result that a task reads: a teacher's fold model, or the fold model that predicts."""
-        target = self._machine_work.joinpath(*safe_parts(unit))
-        if hashlib.sha256(data).hexdigest() != digest:
-            raise RuntimeError(f"{unit} was damaged on its way")
-        with temporary_folder(target.parent) as folder:
-            unzip(io.BytesIO(data), folder / "unit")
-            manifest = target / MANIFEST
-            if manifest.is_file() and manifest.read_bytes() == (folder / "unit" / MANIFEST).read_bytes():
-                return
-            shutil.rmtree(target, ignore_errors=True)
-            (folder / "unit").rename(target)
-
-    def start(self, request: dict[str, Any]) -> None:
-        """Give a task to the process."""
-        if self._process is None:
-            self._start_process()
-        assert self._process is not None and self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended: the next events() says so
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-
-    def events(self, after: int, seconds: float) -> list[dict[str, Any]]:
-        """Events with a number above `after`; waits at most `seconds` for one. Events are kept until they are acknowledged.
-
-        A finished task comes with its packed result.
-        """
-        self._events = [event for event in self._events if event["number"] > after]
-        end = time.monotonic() + seconds
-        while not self._events and time.monotonic() < end:
-            if self._process is None:
-                time.sleep(min(0.1, seconds))
-            elif select.select([self._pipe], [], [], max(end - time.monotonic(), 0))[0]:
-                self._read()
-        return self._events
-
-    def stop(self) -> None:
-        """Ask the process to write a checkpoint and end."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-
-    def _start_process(self) -> None:
-        self._pipe, write_end = os.pipe()
-        # The niceness of the machine's Ray, not the one that Ray gives to its workers.
-        settings = {**self._settings, "events": write_end, "parent": os.getpid(), "niceness": _niceness(os.getppid())}
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(REMOVED_VARIABLES)}
-        environment["PYTHONPATH"] = settings["project"]
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *self._command, json.dumps(settings)],
-                cwd=settings["project"],
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=[write_end],
-            )
-        os.close(write_end)
-
-    def _read(self) -> None:
-        data = os.read(self._pipe, 65536)
-        if not data:
-            self._end()
-            return
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        for line in lines:
-            event = json.loads(line)
-            if event["event"] == "done":
-                folder = self._machine_work.joinpath(*safe_parts(event["unit"]))
-                with temporary_folder(Path(self._settings["root"])) as temporary:
-                    event["digest"], event["pack"] = packed(event["unit"], folder, temporary)
-            self._add(event)
-
-    def _end(self) -> None:
-        assert self._process is not None
-        os.close(self._pipe)
-        code = self._process.wait()
-        with self._log.open("rb") as log:
-            log.seek(max(self._log.stat().st_size - 4096, 0))
-            lines = log.read().decode(errors="replace").strip().splitlines()
-        self._add({"event": "ended", "code": code, "log": str(self._log), "lines": lines[-LOG_LINES:]})
-        self._process, self._partial = None, b""
-
-    def _add(self, event: dict[str, Any]) -> None:
-        self._count += 1
-        self._events.append({**event, "number": self._count})
+class MachineError(Exception):
+    """The process crashed or its machine failed; Ray starts the task again."""
 
 
-@contextlib.contextmanager
-def temporary_folder(parent: Path) -> Iterator[Path]:
-    """A folder in `parent`, which is created if it is missing; removed at the end."""
-    parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".part-", dir=parent) as folder:
-        yield Path(folder)
+@dataclass(frozen=True)
+class TaskRequest:
+    """One task: a fold model to train or to predict by, or a worker of a study."""
+
+    name: str  # unique
+    member: str
+    verb: str  # train | predict | tune
+    result_folder: str  # relative to work/
+    values: Mapping[str, Any]  # what the process computes, for pipelines.terminal.cluster_child
+    inputs: tuple[str, ...] = ()  # result folders that it reads
+    force: bool = False  # compute although this machine has the result
 
 
-def packed(unit: str, folder: Path, temporary: Path) -> tuple[str, bytes]:
-    """(sha256, bytes) of the pack of a complete result: the files of its manifest and, last, the manifest."""
-    names = [*json.loads((folder / MANIFEST).read_text())["files"], MANIFEST]
-    about = pack(unit, folder, [folder / name for name in names], temporary)
-    return about["sha256"], (temporary / about["file"]).read_bytes()
+@dataclass(frozen=True)
+class Setup:
+    """What every machine gets. A path is below the folder of the machine, or below the shared one."""
+
+    folder: str  # cluster.folder
+    shared: str  # cluster.shared; "" = data come through Ray
+    files: "Mapping[str, tuple[str, ObjectRef[bytes]]]"  # path -> sha256, content; {} with a shared folder
+    start_folder: str  # of the process: files whose relative paths are parameters
+    records: str  # gs:// folder of the records; "" = beside the data
+    packages: tuple[str, ...]  # whose versions are compared
+    command: tuple[
+        str, ...
+    ]  # of the process that computes, after `python`; it gets the task as a line of JSON on stdin
 
 
-def safe_parts(name: str) -> tuple[str, ...]:
-    """Parts of a relative path; ValueError if it leaves its folder."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{name!r} leaves its folder")
-    return path.parts
+@dataclass(frozen=True)
+class Result:
+    archive: bytes  # of the result folder
+    node: str  # Ray's id of the machine
+    folder: str  # of the task there
 
 
-def _niceness(process: int) -> int:
-    try:
-        return os.getpriority(os.PRIO_PROCESS, process)
-    except OSError:
-        return 0
+@dataclass(frozen=True)
+class Event:
+    """Something that a task tells the driver."""
+
+    task: str
+    address: str
+    text: str = ""  # a line of its process
+    versions: Mapping[str, str] | None = None  # of the packages there, when the task starts
 
 
-def _sha256(path: Path) -> str:
-    if not path.is_file():
-        return ""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def compute(request: TaskRequest, setup: Setup, gpus: float, events: "Queue", *inputs: "Result | bytes") -> Result:
+    """Run one task on this machine.  inputs: results or archives of request.inputs.  gpus: that the task has.
+
+    Raises MachineError if the process crashed or the machine failed, TaskError for any other error.
+    """
+    import ray
+    from ray.util import get_node_ip_address
+
+    address = get_node_ip_address()
+    events.put_nowait(Event(request.name, address, versions=installed_versions(setup.packages)))
+    own = Path(os.path.expanduser(setup.folder)) / address.replace(":", "_")
+    common = Path(setup.shared) if setup.shared else own
+    receive_files(common, setup.files)
+    folder = common / "tasks" / request.result_folder.replace("/", "-")
+    work = folder / "work"
+    prepare_work(work / request.result_folder.partition("/")[0], common, setup.records)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        for name, data in zip(request.inputs, inputs, strict=True):
+            packed = Path(temporary) / "archive"
+            packed.write_bytes(data.archive if isinstance(data, Result) else data)
+            shutil.rmtree(work / name, ignore_errors=True)  # a lost task may have left another version
+            install(packed, work / name, RESULT_RATIO)
+        if request.force:
+            (work / request.result_folder / "manifest.json").unlink(missing_ok=True)
+        settings = {"work": str(work), "cache": str(own / "cache"), "project": str(Path.cwd()), "gpus": gpus}
+        start, log = common / setup.start_folder, folder / "log.txt"
+        run_process(
+            setup.command,
+            {**asdict(request), **settings},
+            start,
+            log,
+            lambda line: events.put_nowait(Event(request.name, address, line)),
+        )
+        if not (work / request.result_folder / "manifest.json").is_file():
+            raise TaskError(f"{address} has computed something else: its packages or files differ")
+        result = archive(work / request.result_folder, Path(temporary))
+    return Result(result, ray.get_runtime_context().get_node_id(), str(folder))
+
+
+def installed_versions(packages: tuple[str, ...]) -> dict[str, str]:
+    import importlib.metadata
+
+    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return versions
+
+
+def receive_files(folder: Path, files: "Mapping[str, tuple[str, ObjectRef[bytes]]]") -> None:
+    """Store the files that this machine lacks or has with another digest, once for all its tasks."""
+    import ray
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "files.lock"):
+        for name, (digest, reference) in files.items():
+            if not (path := folder / name).is_file() or sha256(path) != digest:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_write(path) as temporary:
+                    temporary.write_bytes(ray.get(reference))
+
+
+def prepare_work(work: Path, common: Path, records: str) -> None:
+    """Make the work folder of a task, with a link to the data.  work: work/<competition>."""
+    work.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (work / "data").symlink_to((common / work.name / "data").absolute(), target_is_directory=True)
+    if records:
+        (work / "resolve.json").write_text(json.dumps({"path": records}))
+
+
+def run_process(
+    command: Sequence[str], task: Mapping[str, Any], start: Path, log: Path, show: Callable[[str], None]
+) -> None:
+    """Run the process until it ends, and show its lines.  start: its current folder.  log: gets its lines, too."""
+    start.mkdir(parents=True, exist_ok=True)
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(REMOVED_VARIABLES)}
+    variables["PYTHONPATH"] = task["project"]
+    variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if 0 < task["gpus"] < 1:
+        variables["XLA_CLIENT_MEM_FRACTION"] = f"{GPU_SHARE * task['gpus']:.3f}"
+    with (
+        subprocess.Popen(
+            [sys.executable, *command],
+            cwd=start,
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        ) as process,
+        log.open("ab", buffering=0) as log_file,
+    ):
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps({**task, "parent": os.getpid()}).encode() + b"\n")
+        process.stdin.flush()
+        lines, partial = list[str](), b""
+        try:
+            while True:
+                # Ray interrupts a task between two calls only, not within one.
+                if not select.select([process.stdout], [], [], 1.0)[0]:
+                    continue
+                if not (data := os.read(process.stdout.fileno(), 65536)):
+                    break
+                log_file.write(data)
+                *complete, partial = (partial + data).split(b"\n")
+                for line in complete:
+                    if text := line.decode(errors="replace").strip():
+                        lines.append(text)
+                        show(text)
+            code = process.wait()
+        except BaseException:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_SECONDS)
+            process.kill()
+            raise
+    if code == 0:
+        return
+    sentences = [line.removeprefix("goldfold: ") for line in lines if line.startswith("goldfold: ")]
+    if code == 1 and sentences:
+        raise TaskError(sentences[-1])
+    raise MachineError(f"the process ended with code {code} ({'; '.join(lines[-3:])}; {log})")
+
+
+def archive(folder: Path, temporary: Path) -> bytes:
+    """The files of a complete result folder and, last, its manifest."""
+    names = [*json.loads((folder / "manifest.json").read_text())["files"], "manifest.json"]
+    packed = pack(folder.name, folder, [folder / name for name in names], temporary)
+    return (temporary / packed["file"]).read_bytes()
+
+
+def remove_task(folder: str) -> None:
+    """Remove the folder of a task whose result was brought home."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,13 +1,11 @@
-"""What every machine of the cluster gets: the source of the project, its parameters and files, and which data it needs."""
+"""What every machine of the cluster gets: the source of the project, its parameters, and the files that it reads."""
 
-import hashlib
-import io
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from competition.config.digests import digest_of
 from competition.config.params import Member, Params
 from competition.config.params_file import file_tree
 from competition.files.manifest import Manifest, sha256
@@ -16,25 +14,16 @@ from competition.kernels.packing import PLUGINS, SOURCE_PATTERNS, own_files, pro
 PARAMS = "cluster-params.json"  # JSON is YAML
 
 
-def packed_project(
-    root: Path, params: Params, members: Mapping[str, Member], is_tuning: bool = False
-) -> tuple[bytes, str]:
-    """(zip, its sha256) of source, parameters, plugins and local files of weights.
+def write_project(folder: Path, root: Path, params: Params, members: Mapping[str, Member]) -> None:
+    """Write the source and the parameters to a folder, which Ray brings to the machines.
 
     root: folder of the project.  members: with overrides and tuned values applied, so that no machine needs a study.
-    is_tuning: with the files that a study reads.  Raises UserError for files outside the project's folder.
     """
-    plugins = {PLUGINS: Path(params.plugins).read_bytes()} if params.plugins else {}
     text = json.dumps(file_tree(machine_params(params, members)), indent=1)
-    folders = own_files(replace(params, prepare=replace(params.prepare, external={})), members)
-    weights = [file for files in folders.values() for file in files]
-    local = {file.as_posix(): file.read_bytes() for file in [*weights, *(study_files(params) if is_tuning else [])]}
-    files = {**project_files(root, SOURCE_PATTERNS), **plugins, **local, PARAMS: text.encode()}
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as writer:
-        for name, data in sorted(files.items()):
-            writer.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-    return buffer.getvalue(), hashlib.sha256(buffer.getvalue()).hexdigest()
+    for name, data in {**project_files(root, SOURCE_PATTERNS), PARAMS: text.encode()}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 def machine_params(params: Params, members: Mapping[str, Member]) -> Params:
@@ -52,6 +41,18 @@ def machine_params(params: Params, members: Mapping[str, Member]) -> Params:
     )
 
 
+def local_files(params: Params, members: Mapping[str, Member], is_tuning: bool) -> dict[str, Path]:
+    """Relative path -> local file of the plugins, the initial weights and, if is_tuning, what a study reads.
+
+    A process on a machine starts in the folder of these files, because their paths are parameters.
+    Raises UserError for files outside the project's folder.
+    """
+    folders = own_files(replace(params, prepare=replace(params.prepare, external={})), members)
+    weights = [file for files in folders.values() for file in files]
+    paths = {file.as_posix(): file for file in [*weights, *(study_files(params) if is_tuning else [])]}
+    return {**paths, **({PLUGINS: Path(params.plugins)} if params.plugins else {})}
+
+
 def study_files(params: Params) -> list[Path]:
     """Local files that a study reads: warm starts, and the weights that it searches.
 
@@ -64,13 +65,19 @@ def study_files(params: Params) -> list[Path]:
     return [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
 
 
-def data_files(work: Path, data: Manifest, is_remote: bool) -> dict[str, tuple[str, Path]]:
-    """Path below work/ -> (sha256, local file) of the prepared data.
+def files_to_send(
+    work: Path, data: Manifest, is_remote: bool, local: Mapping[str, Path]
+) -> tuple[dict[str, tuple[str, Path]], str]:
+    """Path below the folder of a machine -> (sha256, local file), and the name of the folder of the local files there.
 
     work: work/<competition>.  data: manifest of data/.  is_remote: records are read from gs:// and not sent.
+    local: see local_files.
     """
-    files = {name: digest for name, digest in data.files.items() if not (is_remote and name.startswith("records/"))}
+    sent = {name: digest for name, digest in data.files.items() if not (is_remote and name.startswith("records/"))}
+    files = {f"{work.name}/data/{name}": (digest, work / "data" / name) for name, digest in sent.items()}
     manifest = work / "data" / "manifest.json"
-    paths = {name: (digest, work / "data" / name) for name, digest in files.items()}
-    paths["manifest.json"] = (sha256(manifest), manifest)
-    return {f"{work.name}/data/{name}": entry for name, entry in paths.items()}
+    files[f"{work.name}/data/manifest.json"] = (sha256(manifest), manifest)
+    digests = {name: sha256(path) for name, path in local.items()}
+    folder = f"files-{digest_of(digests)[:12]}"
+    files |= {f"{folder}/{name}": (digests[name], path) for name, path in local.items()}
+    return files, folder

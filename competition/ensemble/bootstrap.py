@@ -28,6 +28,16 @@ CELLS_AT_ONCE = 4_000_000  # resamples x rows (or kinds of rows, or classes) in 
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How outputs are scored: the metric, and the bootstrap of its standard error."""
+
+    metric: Metric
+    classes: int
+    resamples: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """value: greater is better.  error: its standard error, from these rows."""
 
@@ -35,35 +45,27 @@ class Score:
     error: float
 
 
-def score_with_error(
-    labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int, resamples: int, seed: int
-) -> Score:
+def score_with_error(labels: np.ndarray, output: np.ndarray, evaluation: Evaluation) -> Score:
     """Score and its standard error, which is at least what one wrong row would change and so never 0."""
+    metric, classes = evaluation.metric, evaluation.classes
     value = metric.evaluate(labels, output, classes)
-    spread = float(resampled(labels, [output], metric, classes, resamples, seed)[0].std())
+    spread = float(resampled(labels, [output], evaluation)[0].std())
     # A metric that is continuous in every row needs the limit for a spread of 0 only.
     if metric.target == "regression" or (not metric.needs_labels and spread > 1e-12):
         return Score(value, spread)
     return Score(value, max(spread, one_wrong_row(labels, output, metric, classes)))
 
 
-def paired(
-    labels: np.ndarray,
-    before: np.ndarray,
-    after: np.ndarray,
-    metric: Metric,
-    classes: int,
-    resamples: int,
-    seed: int,
-) -> Difference:
+def paired(labels: np.ndarray, before: np.ndarray, after: np.ndarray, evaluation: Evaluation) -> Difference:
     """Paired difference after - before on the same resamples: errors common to both cancel."""
-    first, second = resampled(labels, [before, after], metric, classes, resamples, seed)
+    metric, classes = evaluation.metric, evaluation.classes
+    first, second = resampled(labels, [before, after], evaluation)
     value = metric.evaluate(labels, after, classes) - metric.evaluate(labels, before, classes)
     error, p = float((second - first).std()), 0.0
     masks = _changes(labels, before, after, metric)
     changed, corrected, corrupted = (int(np.count_nonzero(mask)) for mask in masks)
     if metric.needs_labels:
-        p, spread = swap_test(labels, before, after, metric, classes, seed)
+        p, spread = swap_test(labels, before, after, metric, classes, evaluation.seed)
         error = max(error, spread / math.sqrt(max(changed, 1)))  # at least the effect of one changed row
     width, (lowest, highest) = NORMAL_95 * error, metric.range
     low, high = (float(np.clip(end, lowest - highest, highest - lowest)) for end in (value - width, value + width))
@@ -89,10 +91,7 @@ def _changes(
 def resampled(
     labels: np.ndarray,
     outputs: Sequence[np.ndarray],
-    metric: Metric,
-    classes: int,
-    resamples: int,
-    seed: int,
+    evaluation: Evaluation,
     rows: int | None = None,
     replace: bool = True,
 ) -> list[np.ndarray]:
@@ -104,10 +103,16 @@ def resampled(
     for output in outputs:
         if len(output) != len(labels):
             raise UserError(f"expected one prediction per label, found {len(output)} for {len(labels)}")
-    resamples = min(resamples, affordable_resamples(metric, outputs[0]))
+    metric, classes = evaluation.metric, evaluation.classes
+    resamples = min(evaluation.resamples, affordable_resamples(metric, outputs[0]))
+    rng = np.random.default_rng(evaluation.seed)
     if metric.target != "single":
-        return _resampled_rows(labels, outputs, metric, resamples, seed, rows, replace)
-    rng, sizes = np.random.default_rng(seed), np.bincount(labels, minlength=classes)
+        at_once, pieces = max(1, CELLS_AT_ONCE // len(labels)), []
+        for start in range(0, resamples, at_once):
+            weights = _draw_rows(len(labels), min(at_once, resamples - start), rng, rows, replace)
+            pieces.append([metric.evaluate_weighted(labels, output, weights) for output in outputs])
+        return [np.concatenate(column) for column in zip(*pieces, strict=True)]
+    sizes = np.bincount(labels, minlength=classes)
     if rows is None:
         labels, outputs = with_borrowed_rows(labels, outputs)
     if metric.needs_labels:
@@ -119,7 +124,13 @@ def resampled(
         count, width = np.ones(len(labels), np.int64), len(labels)
     at_once, pieces = max(1, CELLS_AT_ONCE // width), []
     for start in range(0, resamples, at_once):
-        counts = _draw(labels, count, sizes, min(at_once, resamples - start), rng, rows, replace)
+        drawn = min(at_once, resamples - start)
+        if rows is None:
+            counts = _draw_strata(labels, count, sizes, drawn, rng)
+        elif replace:
+            counts = rng.multinomial(rows, count / count.sum(), size=drawn).astype(np.float64)
+        else:
+            counts = rng.multivariate_hypergeometric(count, rows, size=drawn, method="marginals").astype(np.float64)
         pieces.append([_scores(labels, output, counts, metric, classes) for output in outputs])
     return [np.concatenate(column) for column in zip(*pieces, strict=True)]
 
@@ -152,49 +163,28 @@ def _scores(labels: np.ndarray, output: np.ndarray, counts: np.ndarray, metric: 
     return metric.evaluate_weighted(labels, output, counts)
 
 
-def _resampled_rows(
-    labels: np.ndarray,
-    outputs: Sequence[np.ndarray],
-    metric: Metric,
-    resamples: int,
-    seed: int,
-    rows: int | None,
-    replace: bool,
-) -> list[np.ndarray]:
-    """`resampled` without strata, for targets that are not classes."""
-    rng, count = np.random.default_rng(seed), len(labels)
+def _draw_rows(count: int, resamples: int, rng: np.random.Generator, rows: int | None, replace: bool) -> np.ndarray:
+    """(resamples, count): weight of each row in each resample, without strata, for targets that are not classes.
+
+    rows, replace: of `resampled`.
+    """
+    if rows is not None and not replace:
+        ones = np.ones(count, np.int64)
+        return rng.multivariate_hypergeometric(ones, rows, size=resamples, method="marginals").astype(np.float64)
     drawn = max(count - 1, 1) if rows is None else rows
-    factor = count / drawn if rows is None else 1.0
-    at_once, pieces = max(1, CELLS_AT_ONCE // count), []
-    for start in range(0, resamples, at_once):
-        size = min(at_once, resamples - start)
-        if rows is not None and not replace:
-            weights = rng.multivariate_hypergeometric(np.ones(count, np.int64), rows, size=size, method="marginals")
-        else:
-            # As a multinomial of equal chances, in a seventh of its time.
-            numbers = rng.integers(0, count, (size, drawn)) + count * np.arange(size)[:, None]
-            weights = np.bincount(numbers.ravel(), minlength=size * count).reshape(size, count)
-        pieces.append([metric.evaluate_weighted(labels, output, weights * factor) for output in outputs])
-    return [np.concatenate(column) for column in zip(*pieces, strict=True)]
+    # As a multinomial of equal chances, in a seventh of its time.
+    numbers = rng.integers(0, count, (resamples, drawn)) + count * np.arange(resamples)[:, None]
+    weights = np.bincount(numbers.ravel(), minlength=resamples * count).reshape(resamples, count)
+    return weights * (count / drawn if rows is None else 1.0)
 
 
-def _draw(
-    labels: np.ndarray,
-    count: np.ndarray,
-    sizes: np.ndarray,
-    resamples: int,
-    rng: np.random.Generator,
-    rows: int | None,
-    replace: bool,
+def _draw_strata(
+    labels: np.ndarray, count: np.ndarray, sizes: np.ndarray, resamples: int, rng: np.random.Generator
 ) -> np.ndarray:
     """(resamples, U) float64: weight of each of U kinds of rows in each resample.
 
     labels: (U,) sorted.  count: (U,) rows of each kind, borrowed rows included.  sizes: (C,) rows of each class.
     """
-    if rows is not None and not replace:
-        return rng.multivariate_hypergeometric(count, rows, size=resamples, method="marginals").astype(np.float64)
-    if rows is not None:
-        return rng.multinomial(rows, count / count.sum(), size=resamples).astype(np.float64)
     edges = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1], True])
     parts = []
     for a, b in pairwise(edges):

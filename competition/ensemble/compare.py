@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.ensemble.bootstrap import Difference, paired, predicted_labels
+from competition.ensemble.bootstrap import Difference, Evaluation, paired, predicted_labels
 from competition.ensemble.metrics import Metric
 
 
@@ -36,13 +36,10 @@ def compare(
     labels: np.ndarray,
     before: np.ndarray,
     after: np.ndarray,
-    metric: Metric,
-    classes: int,
-    resamples: int,
-    seed: int,
+    evaluation: Evaluation,
 ) -> Comparison:
     """before, after: cross-fitted outputs, (N,) labels for a metric of labels, (N, C) probabilities otherwise."""
-    difference = paired(labels, before, after, metric, classes, resamples, seed)
+    difference, metric = paired(labels, before, after, evaluation), evaluation.metric
     if metric.target == "regression":
         return Comparison(difference, ())
     old, new = (predicted_labels(output, metric.target) for output in (before, after))

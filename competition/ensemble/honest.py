@@ -7,17 +7,17 @@ by cross-fitting inside the remaining blocks (`nested`, `selection`). Rows whose
 excluded from every score.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from competition.config.params import Honest
 from competition.ensemble.bootstrap import Score
-from competition.ensemble.chain import CandidateKey, Chain, ChainSettings, MemberViews, ViewSeconds
+from competition.ensemble.chain import CandidateKey, Chain, ChainSettings
 from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.metrics import Metric, metric_named
-from competition.ensemble.nested import CrossFitted, NestedCrossFit, Progress
+from competition.ensemble.nested import CrossFitted, NestedCrossFit, OofRows, Progress
 from competition.ensemble.significance import Difference
 
 
@@ -47,35 +47,18 @@ class HonestResult:
 
 
 def fit_and_score_chain(
-    members: MemberViews,
-    labels: np.ndarray,
-    folds: np.ndarray,
+    rows: OofRows,
     settings: ChainSettings,
     honest: Honest,
-    seconds: ViewSeconds | None = None,
     progress: Progress | None = None,
     spreads: Mapping[str, float] | None = None,
-    tuned_folds: Collection[int] = (),
 ) -> HonestResult:
     """Fit the chain on all rows and score it by nested cross-fitting.
 
-    members: aligned (`chain.align`).  labels: (N,) int (or as the metric's target says).  folds: (N,) int, 0..K-1.
-    seconds: inference time per view; only used if settings.policy.seconds_limit is set.
     spreads: member -> standard deviation of its score over training seeds, for members where it was measured.
-    tuned_folds: folds whose held-out rows chose hyperparameters; used for fitting, excluded from scores.
     """
     equal_weights, best_member = baselines(metric_named(settings.metric))
-    nested = NestedCrossFit(
-        members,
-        labels,
-        folds,
-        settings,
-        honest,
-        baselines=(equal_weights, best_member),
-        seconds=seconds,
-        progress=progress,
-        tuned_folds=tuned_folds,
-    )
+    nested = NestedCrossFit(rows, settings, honest, baselines=(equal_weights, best_member), progress=progress)
     chain, cross_fitted = nested.chain(), nested.cross_fit()
     output = cross_fitted.output(nested.metric)
 
@@ -89,7 +72,7 @@ def fit_and_score_chain(
     for block in nested.block_numbers:
         weights = nested.candidates(frozenset({block}))[best_member].chain.blend.weights
         name = max(weights, key=lambda member: weights[member])
-        held_out = sorted(int(fold) for fold in np.unique(folds[nested.blocks == block]))
+        held_out = sorted(int(fold) for fold in np.unique(rows.folds[nested.blocks == block]))
         best_members[name] = (*best_members.get(name, ()), *held_out)
     equal_output, best_output = nested.output(equal_weights), nested.output(best_member)
     return HonestResult(
@@ -101,7 +84,7 @@ def fit_and_score_chain(
         over_best=gain_over(best_member, best_output),
         best=nested.score(best_output),
         best_members=best_members,
-        view_effects={member: nested.view_effect(member) for member in members},
+        view_effects={member: nested.view_effect(member) for member in rows.members},
         cross_fitted=cross_fitted,
         scored=nested.scored,
         is_optimistic=nested.is_optimistic,

@@ -10,12 +10,12 @@ Coverage in simulated flower competitions: benchmarks/leaderboard_coverage.py.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from competition.ensemble.bootstrap import resampled, score_with_error
-from competition.ensemble.metrics import METRICS, Metric
+from competition.ensemble.bootstrap import Evaluation, resampled, score_with_error
+from competition.ensemble.metrics import METRICS
 from competition.ensemble.significance import NORMAL_95
 
 SHARES = (1.0, 0.5, 0.25, 0.125)  # of the test rows; a public leaderboard counts a share of them
@@ -36,11 +36,8 @@ class ExpectedScore:
 def expected_scores(
     labels: np.ndarray,
     output: np.ndarray,
-    metric: Metric,
-    classes: int,
+    evaluation: Evaluation,
     test_rows: int,
-    resamples: int,
-    seed: int,
     shares: Sequence[float] = SHARES,
 ) -> tuple[ExpectedScore, ...]:
     """Expected scores of all test rows and of smaller shares; `interval` interpolates to any number of rows.
@@ -48,37 +45,37 @@ def expected_scores(
     labels: (N,) int, out-of-fold rows that took no part in any choice.  output: (N,) labels or (N, C) probabilities.
     Metrics of probabilities: for all test rows only; their spread follows 1 / sqrt(rows).
     """
-    error = score_with_error(labels, output, metric, classes, resamples, seed).error
+    metric, error = evaluation.metric, score_with_error(labels, output, evaluation).error
+    of_rows, of_middle = (replace(evaluation, seed=evaluation.seed + n) for n in (1, 2))
     points = []
     for share in shares if metric.needs_labels else shares[:1]:
         rows = max(1, round(test_rows * share))
-        drawn = resampled(labels, [output], metric, classes, resamples, seed + 1, rows)[0]
+        drawn = resampled(labels, [output], of_rows, rows)[0]
         spread = float(drawn.std())
         if spread <= 1e-12:  # no error in any sample: use the effect of one wrong row in N
             spread = error * math.sqrt(len(labels) / rows)
-        middle = _middle(labels, output, metric, classes, rows, resamples, seed + 2)
+        middle = _middle(labels, output, of_middle, rows)
         points.append(ExpectedScore(rows, metric.display(middle), spread, error, metric.best, metric.worst))
     return tuple(points)
 
 
-def _middle(
-    labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int, rows: int, resamples: int, seed: int
-) -> float:
+def _middle(labels: np.ndarray, output: np.ndarray, evaluation: Evaluation, rows: int) -> float:
     """The expected score of n rows, from N rows.
 
     n < N: the mean over subsamples of n rows drawn without replacement, which has no bias for any metric (Hoeffding
     1948). n > N: the bias of a metric falls with 1 / rows, so n rows gain over N rows what N rows gain over a
     sample of m of them, 1/m = 1/N - 1/n.  Metrics of probabilities are means over rows, or over pairs: no bias.
     """
-    value, oof_rows = metric.evaluate(labels, output, classes), len(labels)
+    metric, oof_rows = evaluation.metric, len(labels)
+    value = metric.evaluate(labels, output, evaluation.classes)
     if not metric.needs_labels or rows == oof_rows:
         return value
     if rows < oof_rows:
-        return float(resampled(labels, [output], metric, classes, resamples, seed, rows, replace=False)[0].mean())
+        return float(resampled(labels, [output], evaluation, rows, replace=False)[0].mean())
     size = rows * oof_rows // (rows - oof_rows)
     if size > 100 * oof_rows:
         return value
-    return 2 * value - float(resampled(labels, [output], metric, classes, resamples, seed, size)[0].mean())
+    return 2 * value - float(resampled(labels, [output], evaluation, size)[0].mean())
 
 
 def from_standard_error(score: float, error: float, rows: int, metric: str) -> ExpectedScore:

@@ -12,7 +12,7 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.params import Honest
-from competition.ensemble.bootstrap import Score, paired, score_with_error
+from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
 from competition.ensemble.calibration import apply_temperature, temperature_at
 from competition.ensemble.chain import (
     CandidateKey,
@@ -84,36 +84,40 @@ def candidate_keys(settings: ChainSettings) -> list[CandidateKey]:
     return [(calib, method, rule) for calib in calibrations for method in settings.blend.methods for rule in rules]
 
 
+@dataclass(frozen=True)
+class OofRows:
+    """Out-of-fold predictions of all members, and what they are fitted and scored with."""
+
+    members: MemberViews  # aligned (`chain.align`)
+    labels: np.ndarray  # (N,) int, or as the metric's target says
+    folds: np.ndarray  # (N,) int, 0..K-1
+    tuned_folds: Collection[int] = ()  # their rows chose hyperparameters: used for fitting, excluded from scores
+    seconds: ViewSeconds | None = None  # inference time per view, for settings.policy.seconds_limit
+
+
 class NestedCrossFit:
     """Fits of all candidates without some blocks of folds, each computed once, and the scores derived from them."""
 
     def __init__(
         self,
-        members: MemberViews,
-        labels: np.ndarray,
-        folds: np.ndarray,
+        rows: OofRows,
         settings: ChainSettings,
         honest: Honest,
         *,
         baselines: Sequence[CandidateKey] = (),
-        seconds: ViewSeconds | None = None,
         progress: Progress | None = None,
-        tuned_folds: Collection[int] = (),
     ) -> None:
-        """members: aligned.  labels, folds: (N,) int; labels as the metric's target says.
-
-        baselines: fitted for comparison; not selected unless they are candidates as well.
-        seconds: inference time per view, for settings.policy.seconds_limit.
-        tuned_folds: folds whose rows chose hyperparameters; used for fitting, excluded from scores.
-        """
+        """baselines: fitted for comparison; not selected unless they are candidates as well."""
+        members, labels, folds = rows.members, rows.labels, rows.folds
         if not len(labels) == len(folds) == len(next(iter(members.values())).ids):
             raise UserError(f"expected a label and a fold per row, found {len(labels)} and {len(folds)}")
         self.members, self.labels, self.blocks = members, labels, blocks_of(folds, honest.blocks)
-        self.scored, self.is_optimistic = scored_rows(folds, tuned_folds)
+        self.scored, self.is_optimistic = scored_rows(folds, rows.tuned_folds)
         self.settings, self.honest = settings, honest
         self.metric = metric_named(settings.metric)
-        self.fitter = Fitter(members, labels, self.blocks, settings, seconds)
+        self.fitter = Fitter(members, labels, self.blocks, settings, rows.seconds)
         self.classes = self.fitter.classes  # C
+        self.evaluation = Evaluation(self.metric, self.classes, honest.resamples, honest.seed)
         self.candidate_keys = candidate_keys(settings)
         self.fitted_keys = list(dict.fromkeys([*self.candidate_keys, *baselines]))
         self.block_numbers = sorted(int(block) for block in np.unique(self.blocks))
@@ -150,16 +154,12 @@ class NestedCrossFit:
 
     def score(self, output: np.ndarray) -> Score:
         """Score of an output of all N rows, computed on the rows to score."""
-        honest, rows = self.honest, self.scored
-        return score_with_error(
-            self.labels[rows], output[rows], self.metric, self.classes, honest.resamples, honest.seed
-        )
+        return score_with_error(self.labels[self.scored], output[self.scored], self.evaluation)
 
     def difference(self, before: np.ndarray, after: np.ndarray) -> Difference:
         """Paired difference of two outputs of all N rows, computed on the rows to score."""
-        honest, rows = self.honest, self.scored
-        sizes = (self.classes, honest.resamples, honest.seed)
-        return paired(self.labels[rows], before[rows], after[rows], self.metric, *sizes)
+        rows = self.scored
+        return paired(self.labels[rows], before[rows], after[rows], self.evaluation)
 
     def score_on_fitted_rows(self, chain: Chain) -> float:
         """Score of a chain on rows that it was fitted on; optimistic."""

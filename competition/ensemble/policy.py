@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.ensemble.bootstrap import paired
+from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.calibration import apply_temperature, fit_temperature
 from competition.ensemble.greedy import greedy_picks, weights_of
 from competition.ensemble.metrics import METRICS, Metric, true_class
@@ -170,4 +170,4 @@ def _is_gain(search: _Search, weights: np.ndarray, settings: PolicySettings) -> 
         return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))
     identity, mixed = search.metric.output_of(identity), search.metric.output_of(mixed)
     classes = search.values.shape[2]
-    return paired(search.labels, identity, mixed, search.metric, classes, RESAMPLES, seed=0).is_better
+    return paired(search.labels, identity, mixed, Evaluation(search.metric, classes, RESAMPLES, seed=0)).is_better

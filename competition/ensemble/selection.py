@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from competition.config.params import Honest
-from competition.ensemble.bootstrap import paired
+from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import CandidateKey
 from competition.ensemble.metrics import Metric
 from competition.ensemble.significance import Difference
@@ -33,8 +33,10 @@ def select_candidate(
     rows, because parameters fitted on the rows cost accuracy (benchmarks/simulation.py).
     """
 
+    evaluation = Evaluation(metric, classes, honest.resamples, honest.seed)
+
     def difference(before: CandidateKey, after: CandidateKey) -> Difference:
-        return paired(labels, outputs[before], outputs[after], metric, classes, honest.resamples, honest.seed)
+        return paired(labels, outputs[before], outputs[after], evaluation)
 
     simplest, *others = outputs
     gains = {key: difference(simplest, key) for key in others}

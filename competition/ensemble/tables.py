@@ -1,23 +1,22 @@
 """Tables of cross-fitted scores: one of members and blend methods, one of TTA policy methods."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from competition.config.params import Honest
 from competition.ensemble.blend import methods_for
 from competition.ensemble.bootstrap import Score
-from competition.ensemble.chain import ChainSettings, MemberViews, ViewSeconds
+from competition.ensemble.chain import ChainSettings
 from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.nested import NestedCrossFit
+from competition.ensemble.nested import NestedCrossFit, OofRows
 from competition.ensemble.significance import Difference
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One row of a table.  Scores are greater-is-better (see Metric.display)."""
 
     name: str
@@ -47,44 +46,31 @@ def _results(nested: NestedCrossFit) -> dict[str, _Result]:
 
 
 def blend_table(
-    members: MemberViews,
-    labels: np.ndarray,
-    folds: np.ndarray,
+    rows: OofRows,
     settings: ChainSettings,
     honest: Honest,
     methods: Sequence[str],
-    seconds: ViewSeconds | None = None,
     spreads: Mapping[str, float] | None = None,
-    tuned_folds: Collection[int] = (),
-) -> list[Row]:
+) -> list[TableRow]:
     """Each member alone, then each blend method, all with argmax; gains over "equal" and "best" (best single member).
 
     spreads: member -> standard deviation of its score over training seeds, for members where it was measured.
-    tuned_folds: folds whose rows chose hyperparameters; excluded from scores (`nested.scored_rows`).
     """
     methods = methods_for(metric_named(settings.metric), dict.fromkeys(["equal", "best", *methods]))
-    fit = partial(NestedCrossFit, labels=labels, folds=folds, honest=honest, seconds=seconds, tuned_folds=tuned_folds)
-    alone = _with_argmax(settings, ("equal",))
-    results = {name: _results(fit({name: members[name]}, settings=alone))["equal"] for name in sorted(members)}
-    results |= _results(fit(members, settings=_with_argmax(settings, methods)))
+    alone, results = _with_argmax(settings, ("equal",)), {}
+    for name in sorted(rows.members):
+        of_member = replace(rows, members={name: rows.members[name]})
+        results[name] = _results(NestedCrossFit(of_member, alone, honest))["equal"]
+    results |= _results(NestedCrossFit(rows, _with_argmax(settings, methods), honest))
     return _table(results, ("equal", "best"), spreads or {})
 
 
-def policy_table(
-    members: MemberViews,
-    labels: np.ndarray,
-    folds: np.ndarray,
-    settings: ChainSettings,
-    honest: Honest,
-    seconds: ViewSeconds | None = None,
-    tuned_folds: Collection[int] = (),
-) -> list[Row]:
+def policy_table(rows: OofRows, settings: ChainSettings, honest: Honest) -> list[TableRow]:
     """Each TTA policy method, with equal weights and argmax; gains over "identity" (no augmentation)."""
-    fit = partial(NestedCrossFit, labels=labels, folds=folds, honest=honest, seconds=seconds, tuned_folds=tuned_folds)
     results = {}
     for method in ("identity", "mean", "greedy"):
         fixed = replace(_with_argmax(settings, ("equal",)), policy=replace(settings.policy, method=method))
-        results[method] = _results(fit(members, settings=fixed))["equal"]
+        results[method] = _results(NestedCrossFit(rows, fixed, honest))["equal"]
     return _table(results, ("identity",), {})  # no spread over seeds: all use the same fold models
 
 
@@ -95,7 +81,7 @@ def _with_argmax(settings: ChainSettings, methods: Sequence[str]) -> ChainSettin
     return replace(settings, blend=blend, decision=replace(settings.decision, rules=(rule,)))
 
 
-def _table(results: Mapping[str, _Result], references: Sequence[str], spreads: Mapping[str, float]) -> list[Row]:
+def _table(results: Mapping[str, _Result], references: Sequence[str], spreads: Mapping[str, float]) -> list[TableRow]:
     rows = []
     for name, result in results.items():
         gains = {}
@@ -104,5 +90,5 @@ def _table(results: Mapping[str, _Result], references: Sequence[str], spreads: M
                 seeds = seed_noise_of_difference(results[reference].weights, result.weights, spreads)
                 difference = result.nested.difference(results[reference].output, result.output)
                 gains[reference] = replace(difference, seeds=seeds)
-        rows.append(Row(name, result.chosen_on, result.nested.score(result.output), gains))
+        rows.append(TableRow(name, result.chosen_on, result.nested.score(result.output), gains))
     return rows

@@ -59,7 +59,7 @@ class Load:
 
 
 # Mean cost of a trial as a share of a full one, expected with each pruner. An estimate from studies of digits
-# (python -m benchmarks.pruning); the first trials of a study are never pruned, so short studies save less.
+# (docs/tuning.md); the first trials of a study are never pruned, so short studies save less.
 EXPECTED_SHARE = {"none": 1.0, "median": 0.6, "percentile": 0.5, "asha": 0.5, "hyperband": 0.6, "wilcoxon": 0.8}
 UNPRUNED_TRIALS = 3  # as competition.tuning.samplers has it
 

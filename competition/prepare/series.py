@@ -6,7 +6,7 @@ objects. Two rows of one class are joined where both conditions hold, for both r
   x ** d; d and the scale come from the row's distances to the nearer half of its class, beyond any series.
 - They are closer than NEARER times the nearest row of any other class.
 
-Measured by `python -m benchmarks.series --source flowers102_128.zip`: of 500 photos in planted series (crop, rotation,
+Measured on the flowers of Oxford 102 at 128 px (commit 2739021): of 500 photos in planted series (crop, rotation,
 light) 52 % are joined, of 1,920 photos that are all in series 60 %; of the photos with permuted labels .0003, of digits
 none. 1.6 % of the other photos of this set are joined: real series, as far as its contact sheet shows. 16,000 rows of
 100 classes take 1.0 s of CPU time. On 200 flower photos of five classes: 83 % and 67 %, and none of the permuted ones.

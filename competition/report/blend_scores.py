@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from competition.config.params import Params
-from competition.ensemble.bootstrap import Score, paired, score_with_error
+from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
 from competition.ensemble.diversity import Diversity
 from competition.ensemble.honest import HonestResult
 from competition.ensemble.leaderboard import expected_scores, interval
@@ -31,21 +31,21 @@ def diversity_json(values: Diversity) -> dict[str, Any]:
 
 def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: EnsembleInputs) -> dict[str, Any]:
     """The scores of scores.json, all computed on `honest.scored`: rows that chose hyperparameters are excluded."""
-    classes, bootstrap = honest.cross_fitted.probs.shape[1], (params.honest.resamples, params.honest.seed)
+    classes = honest.cross_fitted.probs.shape[1]
+    evaluation = Evaluation(metric, classes, params.honest.resamples, params.honest.seed)
     rows, test_rows = honest.scored, len(inputs.test_ids)
     labels, output = inputs.labels[rows], honest.cross_fitted.output(metric)[rows]
-    expected = expected_scores(labels, output, metric, classes, test_rows, *bootstrap) if test_rows else ()
+    expected = expected_scores(labels, output, evaluation, test_rows) if test_rows else ()
     answer, trivial_outputs = trivial_output(labels, metric, classes, params.honest.seed)
-    trivial = score_with_error(labels, trivial_outputs, metric, classes, *bootstrap)
+    trivial = score_with_error(labels, trivial_outputs, evaluation)
     members = {
-        name: member_score(metric, predictions, inputs.labels, rows, bootstrap)
-        for name, predictions in inputs.oof.items()
+        name: member_score(evaluation, predictions, inputs.labels, rows) for name, predictions in inputs.oof.items()
     }
     return {
         "metric": metric.name,
         "members": {name: _display(metric, score) for name, score in members.items()},
         "trivial": {"name": answer, **_display(metric, trivial)},
-        "over_trivial": paired(labels, trivial_outputs, output, metric, classes, *bootstrap),
+        "over_trivial": paired(labels, trivial_outputs, output, evaluation),
         "no_better_members": [one for one, score in members.items() if not is_clearly_better(score, trivial)],
         "chosen_on": metric.display(honest.chosen_on),
         "honest": metric.display(honest.honest.value),
@@ -66,12 +66,10 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
     }
 
 
-def member_score(
-    metric: Metric, predictions: ViewPredictions, labels: np.ndarray, scored: np.ndarray, bootstrap: tuple[int, int]
-) -> Score:
-    """Score of one member's identity view, without any fitting.  scored: (N,) bool.  bootstrap: (resamples, seed)."""
+def member_score(evaluation: Evaluation, predictions: ViewPredictions, labels: np.ndarray, scored: np.ndarray) -> Score:
+    """Score of one member's identity view, without any fitting.  scored: (N,) bool."""
     probs = predictions.view(identity_view(predictions), np.flatnonzero(scored))
-    return score_with_error(labels[scored], metric.output_of(probs), metric, probs.shape[1], *bootstrap)
+    return score_with_error(labels[scored], evaluation.metric.output_of(probs), evaluation)
 
 
 def _display(metric: Metric, score: Score) -> dict[str, float]:

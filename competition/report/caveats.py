@@ -17,7 +17,7 @@ from competition.report.page import Block, Figure, Image, Section, Table, Text
 from competition.report.pictures import sheet_uri
 from competition.workspace.ensemble_inputs import EnsembleInputs
 
-# Of benchmarks.series on Oxford Flowers 102, where the planted series are known; see competition.prepare.series.
+# Measured on Oxford Flowers 102, where the planted series are known; see competition.prepare.series.
 FALSE_RATE = "on flower photos, up to 1.6 % of the photos outside of the planted series were joined too"
 TITLE = "Adversarial validation and series"
 EXPECTED = "  expected on "  # start of the line of report.terminal that a shift invalidates

@@ -76,9 +76,11 @@ def members_section(
         f"{name} ({folds - len(models_of.get(name, []))})" for name in runs if len(models_of.get(name, [])) < folds
     ]:
         blocks.append(Text([f"Fold models not trained yet: {', '.join(incomplete)}. Run `make train`."], True))
-    blocks.append(Text([CURVES_NOTE], name="Learning curves"))
-    for name, models in list(models_of.items())[:MAX_CURVES]:
-        blocks += curve_charts(name, models, metric)
+    curves = [
+        block for name, models in list(models_of.items())[:MAX_CURVES] for block in curve_charts(name, models, metric)
+    ]
+    has_charts = any(isinstance(block, Charts) for block in curves)
+    blocks += [Text([CURVES_NOTE] if has_charts else [], name="Learning curves"), *curves]
     return Section(
         "members", "Members", "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train", blocks
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.params import Params
-from competition.ensemble.bootstrap import resampled
+from competition.ensemble.bootstrap import Evaluation, resampled
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.optimism import expected_optimism, noise_between, normal_optimism
 from competition.prepare.prepared import Prepared
@@ -123,7 +123,9 @@ def _optimism(
         return Optimism(normal_optimism(len(files), single_error), True)
     labels, outputs = stored
     classes = len(prepared.competition.classes)
-    draws = np.stack(resampled(labels, list(outputs.values()), metric, classes, RESAMPLES, seed, sample_rows))
+    draws = np.stack(
+        resampled(labels, list(outputs.values()), Evaluation(metric, classes, RESAMPLES, seed), sample_rows)
+    )
     if len(outputs) < len(files):
         return Optimism(normal_optimism(len(files), noise_between(draws - draws.mean(1, keepdims=True))), False)
     scores = [

@@ -86,7 +86,7 @@ def blend_section(scores: Mapping[str, Any], chain: Chain, test_scores: Sequence
     ends += band or ()
     note = score_note(scores, points)
     if trivial := scores.get("trivial"):  # absent in blends of earlier versions
-        point = Point("trivial baseline", trivial["score"], trivial["standard_error"], True, "looks at no image")
+        point = Point("trivial baseline", trivial["score"], trivial["standard_error"], True, "baseline")
         if min(ends) - (max(ends) - min(ends)) <= point.value <= max(ends) + (max(ends) - min(ends)):
             points.insert(0, point)
         else:

@@ -99,7 +99,7 @@ def worst_section(
             lines = [f"✕ {', '.join(f'{names[c]} {scores[n, c]:.2f}' for c in extra)}"] if len(extra) else []
             lines += [f"lacks {', '.join(f'{names[c]} {scores[n, c]:.2f}' for c in missing)}"] if len(missing) else []
         else:
-            lines = [f"predicted {scores[n, 0]:.5g}", f"is {targets[n]:.5g}"]
+            lines = [f"is {targets[n]:.5g}", f"predicted {scores[n, 0]:.5g}"]
         tiles.append(Tile(*image, [*lines, str(ids[n])]))
     note = (
         f"The {len(tiles)} rows with the most wrong labels: labels that it does not have (✕) and that it lacks, each with its score."

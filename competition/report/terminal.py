@@ -8,7 +8,7 @@ from competition.ensemble.diversity import Diversity
 from competition.ensemble.honest import HonestResult
 from competition.ensemble.metrics import Metric
 from competition.ensemble.significance import Difference
-from competition.ensemble.tables import Row
+from competition.ensemble.tables import TableRow
 from competition.workspace.ensemble_inputs import EnsembleInputs
 
 
@@ -183,7 +183,7 @@ def row_notes(result: HonestResult, inputs: EnsembleInputs) -> list[str]:
     return notes
 
 
-def markdown(rows: Sequence[Row], metric: Metric, references: Sequence[str]) -> list[str]:
+def markdown(rows: Sequence[TableRow], metric: Metric, references: Sequence[str]) -> list[str]:
     """A Markdown table: name, score on the fitted rows, honest score with its standard error, honest gains."""
     head = ["", "on the rows it was chosen on", f"honest {metric.name}", *(f"honest gain over {n}" for n in references)]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]

@@ -242,7 +242,8 @@ def _parse(raw: str) -> Entry | Event | Look | None:
         kind: Any = KINDS[values.pop("kind")]
         known = {each.name for each in fields(kind)}  # a later version may have more fields
         if "expected" in values:
-            complete = [point for point in values["expected"] if None not in point.values()]
+            measured = ("rows", "middle", "spread", "error")  # the limits of a metric may be unknown
+            complete = [point for point in values["expected"] if None not in map(point.get, measured)]
             values["expected"] = [ExpectedScore(**point) for point in complete]
         return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
     except (ValueError, KeyError, TypeError, AttributeError):

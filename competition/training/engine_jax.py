@@ -1,7 +1,7 @@
 """The engine on JAX: one jitted step with donated state, data-parallel over all devices of all hosts.
 
 The state is a few flat vectors, replicated on every device, because handing hundreds of arrays to eight devices takes longer
-than many steps (benchmarks/dispatch.py); `state` gives them the same names as on TensorFlow. Batches are sharded along their
+than many steps (docs/speed.md); `state` gives them the same names as on TensorFlow. Batches are sharded along their
 first axis. XLA sees one global program (SPMD): sums, clipping and batch statistics are those of the whole batch.
 """
 

@@ -1,7 +1,7 @@
 """The engine on TensorFlow: one replica step under the device's strategy, run by our own loop or by Keras `fit`.
 
 Both run the same `_replica_step` and give the same weights. `loop: auto` is our own loop, because of these measurements
-for a new MobileNetV2 (96 px, batch 16, two CPU cores, seconds of processor time, benchmarks/first_step.py): until the end of the
+for a new MobileNetV2 (96 px, batch 16, two CPU cores, seconds of processor time, docs/speed.md): until the end of the
 first step 2.2, then 0.11 per step; `fit` around the same step 2.2 and 0.14; `fit` with a Keras optimizer 11.6 and 0.12; our loop
 on JAX 21.9 and 1.01. Nearly all of the first is TensorFlow building and optimizing the graph.
 """

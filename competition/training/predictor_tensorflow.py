@@ -15,7 +15,7 @@ from competition.training.engine import View, apply_views, output_of_logits
 class Predictor:
     """The compiled programs by which one model predicts under a strategy, with its current weights.
 
-    Constants instead of variables are not worth their compilation per fold model (benchmarks/prediction.py).
+    Constants instead of variables are not worth their compilation per fold model (docs/speed.md).
     """
 
     def __init__(self, model: keras.Model, strategy: Any, target: TargetKind, use_xla: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from competition.ensemble.bootstrap import resampled, score_with_error
+from competition.ensemble.bootstrap import Evaluation, resampled, score_with_error
 from competition.ensemble.metrics import Metric
 from competition.tuning.settings import StudySettings
 
@@ -50,7 +50,7 @@ def compare(
     predictions are scored on the same resamples. With one seed the spread over seeds is unknown and counts as 0.
     """
     outputs = [metric.output_of(probs) for pair in zip(before, after, strict=True) for probs in pair]
-    scores = np.stack(resampled(labels, outputs, metric, classes, RESAMPLES, seed))  # (2S, R)
+    scores = np.stack(resampled(labels, outputs, Evaluation(metric, classes, RESAMPLES, seed)))  # (2S, R)
     by_rows = float((scores[1::2] - scores[::2]).mean(0).std())
     values = np.array([metric.evaluate(labels, output, classes) for output in outputs])
     differences = values[1::2] - values[::2]
@@ -63,7 +63,7 @@ def score_of_rows(
     labels: np.ndarray, probs: np.ndarray, metric: Metric, classes: int, seed: int
 ) -> tuple[float, float]:
     """Score and its standard error; greater is better.  labels: (N,).  probs: (N, C)."""
-    score = score_with_error(labels, metric.output_of(probs), metric, classes, RESAMPLES, seed)
+    score = score_with_error(labels, metric.output_of(probs), Evaluation(metric, classes, RESAMPLES, seed))
     return score.value, score.error
 
 

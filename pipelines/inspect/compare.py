@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError
+from competition.ensemble.bootstrap import Evaluation
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import compare, seed_noise_of_difference
 from competition.ensemble.metrics import metric_named
@@ -29,7 +30,9 @@ def run(job: Job) -> None:
     rows = shared_rows([a, b], prepared)
     before, after = (stored_output(folder, rows.ids, metric, len(classes)) for folder in (a, b))
     honest = job.params.honest
-    comparison = compare(rows.ids, rows.labels, before, after, metric, len(classes), honest.resamples, honest.seed)
+    comparison = compare(
+        rows.ids, rows.labels, before, after, Evaluation(metric, len(classes), honest.resamples, honest.seed)
+    )
     spreads, notes = seed_spreads(job.workspace)
     old_weights, new_weights = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
     retrained = retrained_members(a, b)

@@ -1,9 +1,10 @@
 """Compare members, blend methods and TTA policies: score on the fitted rows, honest score, standard error."""
 
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.nested import scored_rows
+from competition.ensemble.nested import OofRows, scored_rows
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import blend_table, policy_table
+from competition.ensemble.trivial import trivial_output
 from competition.files.manifest import write_json
 from competition.prepare.competition import needs_a_label
 from competition.report.terminal import markdown, seeds_line
@@ -38,12 +39,14 @@ def run(job: Job) -> None:
         job.echo(
             f"table: folds {list(tuned)} chose hyperparameters: scores are computed on the other {scored.sum():,} rows\n"
         )
-    blends = blend_table(inputs.oof, inputs.labels, inputs.folds, settings, honest, METHODS, seconds, spreads, tuned)
+    rows = OofRows(inputs.oof, inputs.labels, inputs.folds, tuned, seconds)
+    answer, output = trivial_output(inputs.labels[scored], metric, len(competition.classes), honest.seed)
+    score = metric.display(metric.evaluate(inputs.labels[scored], output, len(competition.classes)))
+    job.echo(f"table: the trivial baseline, {answer}, scores {score:.4f}\n")
+    blends = blend_table(rows, settings, honest, METHODS, spreads)
     job.echo(*markdown(blends, metric, ("equal", "best")))
     job.echo(*seeds_line(spreads, list(inputs.oof)))
-    policies = policy_table(
-        inputs.oof, inputs.labels, inputs.folds, settings, honest, seconds=seconds, tuned_folds=tuned
-    )
+    policies = policy_table(rows, settings, honest)
     job.echo("\nTTA policies, with equal weights of the members:\n")
     job.echo(*markdown(policies, metric, ("identity",)))
     write_json(job.path("table.json"), {"blends": blends, "policies": policies})

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from competition.cluster.schedule import START_SECONDS, Task
-from competition.cluster.simulation import Failures, Simulation, equal_machines, lower_bound
+from competition.cluster.estimate import Failures, estimate_training, lower_bound
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.config.yaml_text import read_yaml
@@ -40,8 +39,8 @@ from pipelines.terminal.trainer import timed
 
 PRICES = Path(__file__).with_name("prices.yaml")
 STEPS_MEASURED = 12  # per epoch, at most
-SPOT_FAILURES = 0.25  # per hour and machine, for MACHINES=; benchmarks/cluster_simulation.py shows other rates
-SPOT_SIMULATIONS = 20
+SPOT_FAILURES = 0.25  # per hour and machine, for MACHINES=
+START_SECONDS = 40.0  # imports and first compile of a process
 REPLACE_SECONDS = 300.0  # until another spot machine is there
 
 
@@ -161,38 +160,32 @@ def plan_machines(
     machines = job.options.machines
     if not machines:
         return {}
-    tasks = [
-        Task(f"{name} {number}", name, training_seconds(load, speed))
-        for name, (load, speed) in works.items()
-        for number in range(max(round(load.runs), 1))
+    fold_models = [
+        training_seconds(load, speed) for load, speed in works.values() for _ in range(max(round(load.runs), 1))
     ]
     start = starting + sum(speed.ready for _, speed in works.values()) / len(works)
-    cluster = equal_machines(machines, works, start)
-    estimate, bound = Simulation(cluster, tasks).run(), lower_bound(tasks, machines)
-    alone = Simulation(equal_machines(1, works, start), tasks).run().seconds
+    estimate, bound = estimate_training(fold_models, machines, start), lower_bound(fold_models, machines)
+    alone = sum(fold_models) + len(works) * start  # without a cluster, a process trains all fold models of a member
     number = plural(machines, "machine")
     kind = f"with {job.options.topology}" if job.options.topology else "like this one"
     job.echo(
         f"plan: {number} {kind} train in {duration(estimate.seconds)}, a single one in {duration(alone)}; no schedule is "
-        f"faster than {duration(bound)}; {duration(estimate.wasted_seconds)} of machine time start processes"
+        f"faster than {duration(bound)}; {duration(estimate.starting_seconds)} of machine time start processes"
     )
     epochs = max(member.train.epochs for member in job.params.members.values())
-    interval = max(task.seconds for task in tasks) / epochs
-    losing = Failures(SPOT_FAILURES, REPLACE_SECONDS, interval, 0.0)
-    spot = [Simulation(cluster, tasks, losing, seed).run() for seed in range(SPOT_SIMULATIONS)]
-    seconds = sum(outcome.seconds for outcome in spot) / len(spot)
+    losing = Failures(SPOT_FAILURES, REPLACE_SECONDS, max(fold_models) / epochs)
+    spot = estimate_training(fold_models, machines, start, losing)
     job.echo(
-        f"plan: {duration(seconds)} on spot machines that fail {SPOT_FAILURES:g} times an hour, with cluster.shared for a "
-        f"checkpoint after each epoch (mean of {SPOT_SIMULATIONS} simulations)"
+        f"plan: {duration(spot.seconds)} on spot machines that fail {SPOT_FAILURES:g} times an hour, with cluster.shared for a "
+        f"checkpoint after each epoch"
     )
-    spot_machine_seconds = sum(outcome.machine_seconds for outcome in spot) / len(spot)
-    hours = {"on demand": estimate.machine_seconds / HOUR, "preemptible": spot_machine_seconds / HOUR}
+    hours = {"on demand": estimate.machine_seconds / HOUR, "preemptible": spot.machine_seconds / HOUR}
     cheapest = []  # the bills are sorted
     for kind, needed in hours.items():
         cheapest += [bill for bill in bills(needed, job.options.topology, cloud or {}) if bill.kind == kind][:1]
     for bill in cheapest:
         job.echo(f"plan: {number}: {bill.dollars:,.2f} dollars {bill.kind} in {bill.region}, price of {bill.as_of}")
-    times = {"number": machines, "seconds": estimate.seconds, "bound": bound, "alone": alone, "spot": seconds}
+    times = {"number": machines, "seconds": estimate.seconds, "bound": bound, "alone": alone, "spot": spot.seconds}
     return {"machines": {**times, "hours": hours, "cloud": cheapest}}
 
 

@@ -17,6 +17,7 @@ from competition.ensemble.chain import BLEND, Chain, ChainMembers, ViewSeconds, 
 from competition.ensemble.diversity import Diversity, diversity
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import Metric, metric_named
+from competition.ensemble.nested import OofRows
 from competition.ensemble.outputs import identity_view
 from competition.ensemble.policy import rejected_views
 from competition.ensemble.predictions import save_scores
@@ -149,17 +150,8 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
     for warning in slow_metric_warning(metric, inputs.labels, first.view(identity_view(first))):
         job.echo(f"blend: {warning}")
     with Bar(None, "blend: fitting") as bar:
-        honest = fit_and_score_chain(
-            oof,
-            inputs.labels,
-            inputs.folds,
-            settings,
-            params.honest,
-            seconds,
-            bar.update_to,
-            spreads,
-            inputs.tuned_folds,
-        )
+        rows = OofRows(oof, inputs.labels, inputs.folds, inputs.tuned_folds, seconds)
+        honest = fit_and_score_chain(rows, settings, params.honest, bar.update_to, spreads)
     policies = honest.chain.policies
     rejected = {m: rejected_views(v, inputs.labels, metric, settings.policy, policies[m]) for m, v in oof.items()}
     members = ChainMembers(honest.chain, oof, np.flatnonzero(honest.scored))

@@ -1,6 +1,7 @@
 """Train every fold model that is not current, in one process: a member is compiled once, its weights are reset between folds."""
 
 import gc
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
@@ -36,9 +37,9 @@ from pipelines.terminal.device_retries import train_with_retries
 from pipelines.terminal.fold_training import describe_fold, remove_checkpoints, result_line, train_model
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job
+from pipelines.terminal.runner import InUse, Job
 from pipelines.terminal.selection import selected_folds, selected_members
-from pipelines.terminal.teachers import update_soft_labels
+from pipelines.terminal.teachers import WAIT_SECONDS, update_soft_labels
 from pipelines.terminal.trainer import keep_engine, open_trainer, start_device, target_caption
 
 if TYPE_CHECKING:
@@ -191,18 +192,57 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds],
             job.echo(f"train {name}: {times.describe(member.train, streamed)}")
 
         stall_detector, total = InputStallDetector(report_stall), len(pending)
-        for position, fold in enumerate(tuple(pending)):
 
-            def progress(step: int, steps: int, text: str, fold: ExcludedFolds = fold, n: int = position) -> None:
+        def train_one(fold: ExcludedFolds) -> None:
+            position = total - len(pending)
+
+            def progress(step: int, steps: int, text: str) -> None:
                 alive()
                 bar.set_text(f"{describe_fold(fold)}, {text}")
-                bar.update_to(n * steps + step, total * steps)
+                bar.update_to(position * steps + step, total * steps)
 
             manifest = train_model(job, trainer, run, fold, progress, stall_detector)
-            pending.remove(fold)
             bar.clear()
             job.echo(f"train {name} {describe_fold(fold)}: {result_line(prepared.competition.metric, manifest)}")
+
+        share_models(job, run, pending, train_one, alive)
     keep_engine(job, run, trainer.engine)
+
+
+def share_models(
+    job: Job,
+    run: Run,
+    pending: list[ExcludedFolds],
+    train_one: Callable[[ExcludedFolds], None],
+    alive: Callable[[], None],
+) -> None:
+    """Train the models in `pending`, and remove each from it when it is complete, here or by another process.
+
+    Several `make train` in one work folder share the models: each takes a free one, and waits at the end for those that
+    the others train. If one of these ends without its model, that is trained here.
+    """
+    waited, used = False, InUse("")
+    while pending:
+        for fold in tuple(pending):
+            # One that another process completed meanwhile; hosts that train together see the same.
+            if not job.options.force and hosts.decided(is_trained(run, fold)):
+                job.echo(f"train {run.title} {describe_fold(fold)}: trained by another process")
+                pending.remove(fold)
+                continue
+            try:
+                train_one(fold)
+            except InUse as error:
+                if hosts.are_joined() or job.options.force:
+                    raise
+                used = error
+            else:
+                pending.remove(fold)
+        if pending:
+            if not waited:
+                job.echo(f"train {run.title}: waiting for {fold_names(pending)} ({used})")
+            waited = True
+            alive()
+            time.sleep(WAIT_SECONDS)
 
 
 def draw_augmented_batch(prepared: Prepared, trainer: "Trainer", run: Run, pending: Sequence[ExcludedFolds]) -> None:

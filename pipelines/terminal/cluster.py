@@ -1,7 +1,5 @@
-"""Train and predict on the machines of a Ray cluster: what is missing goes out, sealed results come home."""
+"""Train and predict on the machines of a Ray cluster: what is missing goes out, result folders come home."""
 
-import hashlib
-import json
 import os
 import signal
 import tempfile
@@ -11,17 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from competition.cluster import connection, copies, node
-from competition.cluster.driver import run_works
-from competition.cluster.project import data_files, packed_project
-from competition.cluster.schedule import Task
-from competition.cluster.work import Callbacks, Setup, Work
+from competition.cluster import connection, node
+from competition.cluster.driver import Callbacks, Status, run_tasks
+from competition.cluster.node import RESULT_RATIO, Setup, TaskRequest
+from competition.cluster.project import files_to_send, local_files, write_project
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds, Needs
-from competition.files.manifest import changed_keys, files_intact, is_current, read_manifest
+from competition.config.params import ExcludedFolds
+from competition.files.manifest import changed_keys, copy_file, files_intact, is_current, read_manifest, sha256
 from competition.files.replacement import again_path, replace_model
 from competition.kernels.results import install
-from competition.preflight.planning import load_of, sizes_of
 from competition.workspace.dependencies import (
     fold_model_dependencies,
     fold_model_path,
@@ -33,242 +29,209 @@ from competition.workspace.dependencies import (
     views_dependencies,
 )
 from competition.workspace.runs import Run
-from pipelines.terminal.backend import start_tensorflow
-from pipelines.terminal.cluster_progress import Screen
 from pipelines.terminal.fold_training import describe_fold, result_line
 from pipelines.terminal.output import display_path
+from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, lock
 from pipelines.terminal.selection import selected_folds
 from pipelines.terminal.teachers import missing_teacher
 from pipelines.terminal.versions import RECORDED_PACKAGES, ROOT, versions
 
 COMMAND = ("-u", "-m", "pipelines.terminal.cluster_child")
-SECONDS_PER_PIXEL = 1.5e-6  # of a training step, for members without a measured time; only ratios matter
-RESULT_RATIO = 200.0  # largest ratio of unpacked to packed bytes of a result
-Deliver = Callable[[Work, Path], str]  # installs a pack at home and returns the line for the screen
+Models = dict[str, tuple[Run, ExcludedFolds]]  # task -> its model
+Deliver = Callable[[TaskRequest, Path], str]  # installs an archive at home and returns the line for the screen
 
 
 def train_on_cluster(job: Job, names: Sequence[str]) -> None:
     """Train the missing fold models of these members, teachers before students."""
-    models: dict[str, tuple[Run, ExcludedFolds]] = {}
-    works: dict[str, Work] = {}
+    models: Models = {}
     for name in names:
         for run in job.workspace.runs_of(name):
-            wanted = list(selected_folds(job))
-            stale = [fold for fold in wanted if job.options.force or not is_trained(run, fold)]
-            if len(stale) < len(wanted):
-                job.echo(f"train {run.title}: {len(wanted) - len(stale)} of {len(wanted)} fold models current")
+            selected = list(selected_folds(job))
+            stale = [fold for fold in selected if job.options.force or not is_trained(run, fold)]
+            if len(stale) < len(selected):
+                job.echo(f"train {run.title}: {len(selected) - len(stale)} of {len(selected)} fold models current")
             for teacher, pair in nested_teachers(job.params, {name: stale}):
                 for teacher_run in job.workspace.runs_of(teacher):
                     if not is_trained(teacher_run, pair):
-                        add_model(job, teacher_run, pair, works, models)
-            for fold in stale:
-                add_model(job, run, fold, works, models)
-    run_on_cluster(job, "train", list(works.values()), partial(deliver_model, job, models))
-
-
-def add_model(
-    job: Job, run: Run, fold: ExcludedFolds, works: dict[str, Work], models: dict[str, tuple[Run, ExcludedFolds]]
-) -> None:
-    """Add the task of one model. Raises UserError if a teacher's model is neither there nor trained before it."""
-    name, inputs, after = f"{run.title} {describe_fold(fold)}", [], []
-    for teacher in [teacher for runs in run.teachers.values() for teacher in runs]:
-        for excluded in teacher_models(run.member, run.folds, fold):
-            inputs.append(unit_of(job, model_path(teacher, excluded).parent))
-            teacher_task = f"{teacher.title} {describe_fold(excluded)}"
-            if teacher_task in works:
-                after.append(teacher_task)
-            elif not is_trained(teacher, excluded):
-                raise missing_teacher(run, teacher, excluded)
-    task = Task(name, run.name, fold_model_seconds(job, run), frozenset(after))
-    request = request_of(job, run, fold, model_path(run, fold).parent)
-    works[name], models[name] = Work(task, request["unit"], request, tuple(inputs)), (run, fold)
+                        models[task_name(teacher_run, pair)] = teacher_run, pair
+            models |= {task_name(run, fold): (run, fold) for fold in stale}
+    # The longest first: the last machine then has least to do while the others wait.
+    in_order = sorted(
+        models.values(), key=lambda model: -(model[0].member.image_size ** 2) * model[0].member.train.epochs
+    )
+    requests = []
+    for run, fold in in_order:
+        teachers = [
+            (teacher_run, excluded)
+            for runs in run.teachers.values()
+            for teacher_run in runs
+            for excluded in teacher_models(run.member, run.folds, fold)
+        ]
+        for model in teachers:
+            if task_name(*model) not in models and not is_trained(*model):
+                raise missing_teacher(run, *model)
+        inputs = tuple(result_folder(job, model_path(*model)) for model in teachers)
+        requests.append(request_for(job, "train", run, fold, model_path(run, fold), inputs))
+    run_on_cluster(job, requests, partial(deliver_model, job, models))
 
 
 def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, Any]]]) -> None:
     """Predict by the fold models of each run that have no current predictions."""
-    works, models = [], {}
+    models: Models = {task_name(run, fold): (run, fold) for run, folds in stale for fold in folds}
+    requests = []
     for run, folds in stale:
         for fold in folds:
-            name, folder = f"{run.title} {describe_fold(fold)}", fold_model_path(run, fold).parent
-            request = request_of(job, run, fold, fold_views_path(run, job.params, fold).parent)
-            task = Task(name, run.name, fold_model_seconds(job, run) / 10)
-            works.append(Work(task, request["unit"], request, (unit_of(job, folder),), keeps_checkpoints=False))
-            models[name] = run, fold
-    run_on_cluster(job, "predict", works, partial(deliver_views, job, models))
+            inputs = (result_folder(job, fold_model_path(run, fold)),)
+            path = fold_views_path(run, job.params, fold)
+            requests.append(request_for(job, "predict", run, fold, path, inputs))
+    run_on_cluster(job, requests, partial(deliver_views, job, models))
 
 
-def request_of(job: Job, run: Run, fold: ExcludedFolds, folder: Path) -> dict[str, Any]:
-    """What a machine is asked for: the model or the predictions of one fold, in this folder."""
-    wanted = {"run": run.digest, "depends": dict(run.depends), "fold": fold, "force": job.options.force}
-    return {**wanted, "unit": unit_of(job, folder)}
+def task_name(run: Run, fold: ExcludedFolds) -> str:
+    return f"{run.title} {describe_fold(fold)}"
 
 
-def run_on_cluster(job: Job, verb: str, works: Sequence[Work], deliver: Deliver) -> None:
-    """Connect, check the machines, run all tasks and install each result as it comes."""
-    if not works:
+def request_for(
+    job: Job, verb: str, run: Run, fold: ExcludedFolds, manifest: Path, inputs: tuple[str, ...]
+) -> TaskRequest:
+    values = {"run": run.digest, "depends": dict(run.depends), "fold": fold}
+    folder = result_folder(job, manifest)
+    return TaskRequest(task_name(run, fold), run.name, verb, folder, values, inputs, job.options.force)
+
+
+def result_folder(job: Job, manifest: Path) -> str:
+    """The folder of a result relative to work/."""
+    return manifest.parent.relative_to(job.work.parent).as_posix()
+
+
+def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) -> None:
+    """Connect, run all tasks and install each result as it comes."""
+    if not requests:
         return
-    folder = job.path("cluster")
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = job.params.cluster
-    needs = {work.task.member: settings.members.get(work.task.member, settings.needs) for work in works}
-    with lock(folder / "driver.lock"), Screen(verb) as screen:
+    verb, cluster = requests[0].verb, job.params.cluster
+    job.path("cluster").mkdir(parents=True, exist_ok=True)
+    with (
+        lock(job.path("cluster", "driver.lock")),
+        tempfile.TemporaryDirectory(dir=job.path("cluster")) as folder,
+        Bar(len(requests), f"cluster: {verb}") as bar,
+    ):
+        members = {  # a study searches around the values in the file
+            name: member if verb == "tune" else job.workspace.tuned_member(name)
+            for name, member in job.params.members.items()
+        }
+        write_project(Path(folder) / "project", ROOT, job.params, members)
+        warned: set[str] = set()
 
-        def print_line(line: str) -> None:
-            screen.clear()
-            job.echo(line)
+        def deliver_archive(request: TaskRequest, data: bytes) -> None:
+            path = Path(folder) / "archive"
+            path.write_bytes(data)
+            job.echo(deliver(request, path))
 
-        ray = connection.connect(job.options.cluster)
-        try:
-            check_machines(job, ray, needs, print_line)
-            setup = setup_of(job, verb, needs)
-            warned: set[str] = set()
+        def archive_of(name: str) -> bytes:
+            return node.archive(job.work.parent / name, Path(folder))
 
-            def deliver_pack(work: Work, digest: str, data: bytes) -> None:
-                if hashlib.sha256(data).hexdigest() != digest:
-                    raise UserError(f"{work.unit} was damaged on its way; run the same command again")
-                with tempfile.NamedTemporaryFile(dir=folder, suffix=".pack") as file:
-                    Path(file.name).write_bytes(data)
-                    print_line(deliver(work, Path(file.name)))
+        def show(status: Status) -> None:
+            running = ", ".join(f"{task} on {address}" for task, address in sorted(status.running.items())[:4])
+            bar.set_text(f"{len(status.running)} running: {running}; {status.latest}")
+            bar.update_to(status.done)
 
-            compare = partial(compare_versions, warned, print_line)
-            callbacks = Callbacks(partial(pack_unit, job), deliver_pack, print_line, screen.show, compare)
-            with terminated():
-                run_works(ray, setup, works, callbacks, settings.public)
-        finally:
-            if settings.wait:
-                connection.request_machines(ray, {})
-            ray.shutdown()
+        callbacks = Callbacks(archive_of, deliver_archive, job.echo, show, partial(compare_versions, job, warned))
+        with connection.connected(job.options.cluster, Path(folder) / "project"), terminated():
+            show_machines(job)
+            run_tasks(requests, setup_of(job, verb == "tune"), cluster, callbacks)
 
 
-def check_machines(job: Job, ray: Any, needs: Mapping[str, Needs], print_line: Callable[[str], None]) -> None:
-    """Show the machines. Raises UserError for public addresses, and unless some machine can take each member."""
-    machines = connection.alive_machines(ray)
-    connection.check_addresses(machines, job.params.cluster.public)
+def show_machines(job: Job) -> None:
+    machines = connection.alive_machines()
     addresses = ", ".join(machine.address for machine in machines[:4]) + (" ..." if len(machines) > 4 else "")
-    print_line(f"cluster: {len(machines)} machines ({addresses})")
+    job.echo(f"cluster: {len(machines)} machines ({addresses})")
     if os.environ.get("RAY_AUTH_MODE") != "token":
-        print_line(
+        job.echo(
             "cluster: WARNING whoever reaches Ray's ports on these machines runs code on them, because RAY_AUTH_MODE=token is "
             "not set (docs/cluster.md); Ray listens on all network interfaces"
         )
-    if job.params.cluster.wait:
-        connection.request_machines(ray, needs)
-    else:
-        connection.check_needs(machines, needs)
 
 
-def setup_of(job: Job, verb: str, needs: Mapping[str, Needs]) -> Setup:
-    params = job.params
-    is_tuning = verb == "tune"  # of the members as they are in the file
-    members = {
-        name: member if is_tuning else job.workspace.tuned_member(name) for name, member in params.members.items()
-    }
-    project, digest = packed_project(ROOT, params, members, is_tuning)
-    data = job.workspace.require(job.path("data", "manifest.json"), "download")
-    files = data_files(job.work, data, bool(job.prepared.remote_records))
-    shared = params.cluster.shared.rstrip("/") or params.storage.bucket.rstrip("/")
-    if shared:
-        start_tensorflow(job)
-        copied = copies.publish_data(shared, files)
-        job.echo(
-            f"cluster: data and checkpoints go through {shared}"
-            + (f"; {copied} files of data copied" if copied else "")
+def setup_of(job: Job, is_tuning: bool) -> Setup:
+    """What every machine gets; data and files are put into the shared folder, or into Ray's object store.
+
+    Raises UserError if cluster.shared is no folder.
+    """
+    import ray
+
+    cluster, members = job.params.cluster, {name: job.workspace.tuned_member(name) for name in job.params.members}
+    if "://" in cluster.shared:
+        raise UserError(
+            f"cluster.shared: {cluster.shared} was found, a folder with the same path on all machines was expected; mount the "
+            "bucket there (gcsfuse), or leave it empty: data then go through Ray"
         )
-    settings = {
-        "verb": verb,
-        "shared": shared,
-        "files": {name: digest for name, (digest, _) in files.items()} if shared else {},
-        "checkpoints": f"{shared}/{params.competition.name}/checkpoints" if shared else "",
-        "records": job.prepared.remote_records,
-    }
-    limits = params.cluster
-    return Setup(
-        project,
-        digest,
-        {} if shared else files,
-        RECORDED_PACKAGES,
-        limits.folder,
-        COMMAND,
-        settings,
-        needs,
-        limits.retries,
-        limits.wait,
-    )
+    data = job.workspace.require(job.path("data", "manifest.json"), "download")
+    records = job.prepared.remote_records
+    files, start_folder = files_to_send(job.work, data, bool(records), local_files(job.params, members, is_tuning))
+    references = {}
+    if cluster.shared:
+        missing = [n for n, (digest, _) in files.items() if not is_equal(Path(cluster.shared) / n, digest)]
+        for name in missing:
+            copy_file(files[name][1], Path(cluster.shared) / name)
+        job.echo(f"cluster: data and checkpoints go through {cluster.shared}; {len(missing)} files copied")
+    else:
+        references = {name: (digest, ray.put(path.read_bytes())) for name, (digest, path) in files.items()}
+        size = sum(path.stat().st_size for _, path in files.values())
+        job.echo(f"cluster: machines receive what they lack of {len(files)} files ({size / 1e6:,.1f} MB)")
+    return Setup(cluster.folder, cluster.shared, references, start_folder, records, RECORDED_PACKAGES, COMMAND)
 
 
-def unit_of(job: Job, folder: Path) -> str:
-    """A result folder relative to work/."""
-    return folder.relative_to(job.work.parent).as_posix()
+def is_equal(path: Path, digest: str) -> bool:
+    return path.is_file() and sha256(path) == digest
 
 
-def pack_unit(job: Job, unit: str) -> tuple[str, bytes]:
-    with tempfile.TemporaryDirectory(dir=job.path("cluster")) as temporary:
-        return node.packed(unit, job.work.parent / unit, Path(temporary))
-
-
-def deliver_model(job: Job, models: Mapping[str, tuple[Run, ExcludedFolds]], work: Work, pack: Path) -> str:
+def deliver_model(job: Job, models: Models, request: TaskRequest, archive: Path) -> str:
     """Install a trained model. A complete earlier one stays in its place until this one is complete."""
-    run, fold = models[work.task.name]
+    run, fold = models[request.name]
     target, depends = model_path(run, fold), fold_model_dependencies(run, fold)
     previous = read_manifest(target)
     trained_before = previous is not None and files_intact(target, previous)
     path = again_path(run.folder, target) if trained_before else target
     job.begin_run(run)
-    unpack(pack, path)
+    unpack(archive, path)
     manifest = read_manifest(path)
     if manifest is None or not is_current(path, depends):
         changes = changed_keys(manifest.depends, depends) if manifest else []
         raise UserError(f"{display_path(path.parent)} came home, but is of another run: {'; '.join(changes[:3])}")
     if trained_before:
         replace_model(run.folder, target)
-    return f"train {work.task.name}: {result_line(job.prepared.competition.metric, manifest)}"
+    return f"train {request.name}: {result_line(job.prepared.competition.metric, manifest)}"
 
 
-def deliver_views(job: Job, models: Mapping[str, tuple[Run, int]], work: Work, pack: Path) -> str:
+def deliver_views(job: Job, models: Models, request: TaskRequest, archive: Path) -> str:
     """Install the predictions of a fold model."""
-    run, fold = models[work.task.name]
+    run, fold = models[request.name]
+    assert isinstance(fold, int)
     path, depends = fold_views_path(run, job.params, fold), views_dependencies(run, job.params, fold)
     if job.options.force or not is_current(path, depends):
         path.unlink(missing_ok=True)
-    unpack(pack, path)
+    unpack(archive, path)
     if not is_current(path, depends):
         raise UserError(f"{display_path(path.parent)} came home, but is of another model or other views")
-    return f"predict {work.task.name}: done"
+    return f"predict {request.name}: done"
 
 
-def unpack(pack: Path, manifest: Path) -> None:
+def unpack(archive: Path, manifest: Path) -> None:
     """Install a result where its manifest belongs."""
     manifest.parent.mkdir(parents=True, exist_ok=True)
     with lock(manifest.with_suffix(".lock")):
-        install(pack, manifest.parent, RESULT_RATIO)
+        install(archive, manifest.parent, RESULT_RATIO)
 
 
-def fold_model_seconds(job: Job, run: Run) -> float:
-    """Estimated seconds of training: of the run's other fold models, else by `make plan`, else in proportion to the pixels."""
-    manifests = [read_manifest(path) for path in run.folder.glob("fold*/manifest.json")]
-    seconds = [float(m.result["seconds"]) for m in manifests if m is not None and "seconds" in m.result]
-    if seconds:
-        return sum(seconds) / len(seconds)
-    sizes = sizes_of(job.path("data"), job.params)
-    load = load_of(run.member, job.params, run.name, sizes, 1)
-    try:
-        plan = json.loads(job.path("plan.json").read_text(encoding="utf-8"))
-        return float(plan["members"][run.name]["train"]) / load.runs
-    except (OSError, ValueError, KeyError, TypeError):
-        return load.steps * run.member.train.batch * run.member.image_size**2 * SECONDS_PER_PIXEL
-
-
-def compare_versions(
-    warned: set[str], print_line: Callable[[str], None], address: str, there: Mapping[str, str]
-) -> None:
-    """Warn of packages that differ from those of this machine: the fold models may then differ in the last digits."""
+def compare_versions(job: Job, warned: set[str], address: str, there: Mapping[str, str]) -> None:
+    """Warn, once, of packages that differ from those of this machine: fold models may then differ in the last digits."""
     here = versions()
     names = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
     differing = [f"{name} {there.get(name, 'none')}" for name in names]
     if differing and address not in warned:
         warned.add(address)
-        print_line(f"cluster: WARNING {address} has other packages than this machine: {', '.join(differing)}")
+        job.echo(f"cluster: WARNING {address} has other packages than this machine: {', '.join(differing)}")
 
 
 @contextmanager

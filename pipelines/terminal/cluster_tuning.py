@@ -6,12 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from competition.cluster.schedule import Task
-from competition.cluster.work import Work
+from competition.cluster.node import TaskRequest
 from competition.config.digests import to_plain
 from competition.config.errors import UserError
 from competition.files.manifest import copy_file
-from competition.preflight.planning import HOUR
 from competition.tuning.settings import StudySettings
 from competition.tuning.storage import JOURNAL
 from competition.workspace.study_worker import journal_of
@@ -24,20 +22,19 @@ def run_workers(job: Job, name: str, settings: StudySettings, depends: Mapping[s
 
     job: of reachable_study.  depends: what the study depends on; a machine that computes something else refuses to join.
     """
-    works = []
-    for number in range(1, job.options.workers + 1):
-        unit = f"{job.work.name}/cluster/workers/{name}-{number}"
-        request = {
-            "unit": unit,
-            "study": settings.name,
-            "depends": to_plain(depends),
-            "storage": job.params.tune.storage,
-            "workers": job.options.workers,
-            "force": True,  # whatever an earlier command left is not this worker's work
-        }
-        task = Task(f"{name} worker {number}", name, HOUR)  # the same for all: none is longer than another
-        works.append(Work(task, unit, request, keeps_checkpoints=False))
-    run_on_cluster(job, "tune", works, lambda work, _: f"cluster: {work.task.name}: no trial is left")
+    values = {
+        "study": settings.name,
+        "depends": to_plain(depends),
+        "storage": job.params.tune.storage,
+        "workers": job.options.workers,
+    }
+    requests = [
+        TaskRequest(
+            f"{name} worker {number}", name, "tune", f"{job.work.name}/workers/{name}-{number}", values, force=True
+        )
+        for number in range(1, job.options.workers + 1)
+    ]
+    run_on_cluster(job, requests, lambda request, _: f"cluster: {request.name}: no trial is left")
 
 
 def with_storage(job: Job, storage: str) -> Job:
@@ -71,7 +68,7 @@ def reachable_study(job: Job, name: str, study: str) -> Iterator[Job]:
 
 def check_reachable(storage: str, shared: str) -> None:
     """Raise UserError if only this machine can open the storage of a study.  storage, shared: parameters."""
-    if not storage and (not shared or "://" in shared):
+    if not storage and not shared:
         raise UserError(
             "CLUSTER=: the workers of a study need a storage that every machine reaches, but tune.storage is empty and the journal "
             "is on this machine; set tune.storage to a database, e.g. postgresql+psycopg://user:password@host/database, or "

@@ -120,6 +120,9 @@ class Job:
         with lock(manifest.with_suffix(".lock"), name) as dead:
             if dead is not None:
                 self.echo(f"{name}: {dead} was killed or crashed; its complete steps are used")
+            if not self.options.force and is_current(manifest, depends) and not hosts.are_joined():
+                self.echo(f"{name}: another process has just computed it")
+                return read_manifest(manifest) or hosts.written(manifest)
             remove_leftovers(manifest)
             manifest.unlink(missing_ok=True)
             files, result = compute()
@@ -141,17 +144,21 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+class InUse(UserError):
+    """Another process computes this result."""
+
+
 @contextmanager
 def lock(path: Path, what: str = "") -> Iterator[Holder | None]:
     """Hold an exclusive lock while a result is written; yield its holder that died, if there is one.
 
-    what: what this process does.  Raises UserError naming the process that holds the lock.
+    what: what this process does.  Raises InUse naming the process that holds the lock.
     """
     try:
         with exclusive(path, what or path.stem, HOSTS_WAIT if hosts.are_expected() else 0.0) as dead:
             yield dead
     except Held as held:
-        raise UserError(f"{display_path(path.parent)} is in use by {held}; wait for it, or stop it") from None
+        raise InUse(f"{display_path(path.parent)} is in use by {held}; wait for it, or stop it") from None
 
 
 def remove_leftovers(manifest: Path) -> None:

@@ -1,5 +1,6 @@
 """The teachers of a student: which of their models are trained, and the soft labels they predict."""
 
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,14 @@ from competition.workspace.runs import Run
 from competition.workspace.soft_labels import predict_soft_labels
 from pipelines.terminal import hosts
 from pipelines.terminal.fold_training import describe_fold
-from pipelines.terminal.runner import Computed, Job
+from pipelines.terminal.runner import Computed, InUse, Job
 from pipelines.terminal.trainer import open_trainer
 
 if TYPE_CHECKING:
     from competition.training.device import Device
     from competition.training.trainer import Trainer
+
+WAIT_SECONDS = 1.0  # between two looks at what another process computes
 
 
 def missing_teacher(student: Run, teacher: Run, fold: ExcludedFolds) -> UserError:
@@ -52,7 +55,15 @@ def update_soft_labels(
             trainer = open_trainer(job, teacher.member, teacher.title, device=device, parts=("train",), alive=alive)
         make = partial(save_soft_labels, trainer, model_path(teacher, fold).parent, fold)
         title = f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}"
-        job.cached(title, manifest, depends, make)
+        while True:  # another `make train` in this folder may predict them now
+            try:
+                job.cached(title, manifest, depends, make)
+                break
+            except InUse:
+                if hosts.are_joined():
+                    raise
+                alive()
+                time.sleep(WAIT_SECONDS)
 
 
 def save_soft_labels(trainer: "Trainer", folder: Path, fold: ExcludedFolds) -> Computed:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import textwrap
 import time
 
 import pytest
@@ -14,7 +13,7 @@ from pipelines.terminal.cluster_child import kinds_of
 
 PARENT = """
 import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=STDIN, stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
 time.sleep(600)
@@ -28,34 +27,29 @@ time.sleep(600)
 """
 
 
-def has_ended(process: int) -> bool:
-    """Wait at most 20 s for the end of a process."""
-    end = time.monotonic() + 20
-    while command_of(process) and time.monotonic() < end:
-        time.sleep(0.05)
-    return not command_of(process)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux'")
-def test_it_dies_with_its_parent() -> None:
+def test_it_dies_with_its_parent_although_its_stdin_stays_open() -> None:
+    read_end, write_end = os.pipe()
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE, env=variables, text=True)
+    command = [sys.executable, "-c", PARENT.replace("STDIN", str(read_end)), CHILD]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, env=variables, text=True, pass_fds=[read_end])
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     assert "bind_to_parent" in command_of(child)
     parent.kill()
     parent.wait()
-    assert has_ended(child)
+    end = time.monotonic() + 20
+    while command_of(child) and time.monotonic() < end:
+        time.sleep(0.05)
+    os.close(write_end)
+    assert not command_of(child)
 
 
-def test_it_ends_when_nobody_can_give_it_tasks() -> None:
-    code = (
-        "import time; from pipelines.terminal.cluster_child import requests; print(next(requests())); time.sleep(600)"
-    )
+def test_it_ends_when_its_stdin_does() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
-    process.communicate(textwrap.dedent('{"unit": "x"}\n').encode(), timeout=60)
+    process.communicate(timeout=60)
     assert process.returncode == 1
 
 
@@ -66,5 +60,5 @@ def test_the_causes_of_an_error_count_as_its_kinds() -> None:
         except OSError as error:
             raise ValueError("result") from error
     except ValueError as error:
-        assert {"ValueError", "OSError"} <= set(kinds_of(error))
-    assert kinds_of(None) == []
+        assert {"ValueError", "OSError"} <= kinds_of(error)
+    assert kinds_of(None) == set()

@@ -65,8 +65,8 @@ def test_a_killed_node_changes_nothing_in_the_results(
     other.kill()
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
-    assert f"cluster: {OTHER} is gone; wide fold 0 is started again from its beginning" in output
-    assert "(try 2 of 4)" in output and "Traceback" not in output
+    assert f"was lost on {OTHER} and is started again on {HEAD} (try 2 of 4)" in output
+    assert "Traceback" not in output
     # Each fold model exactly once, equal to those of one process on one machine.
     # Ray writes to the same pipe, also in front of a line.
     trained = re.findall(r"train (\w+ fold \d): \w+ [\d.]+ on its held-out rows", output)
@@ -89,24 +89,21 @@ def test_a_killed_driver_starts_again_where_it_was_and_predictions_are_the_same(
 ) -> None:
     ray_cluster.start(HEAD)
     shared = untrained.folder / "shared"
-    checkpoints, sets = shared / "small" / "checkpoints", f"cluster.shared={shared}"
+    tasks, sets = shared / "tasks", f"cluster.shared={shared}"
     process = started(untrained, "train", ray_cluster, sets=sets)
-    wait_for(lambda: untrained.weights() and list(checkpoints.rglob("*.json")), process)
+    wait_for(lambda: untrained.weights() and list(tasks.rglob("checkpoints/*.json")), process)
     process.kill()
     process.communicate()
     home = ray_cluster.folder / f"home-{HEAD}"
     wait_for_end(str(home))
     delivered = {path: state for path, state in untrained.files().items() if path.endswith("fold0/manifest.json")}
     shutil.rmtree(home / ".cache")  # as if the machine was another one
-    has_checkpoint = any(checkpoints.rglob("*.json"))
     output = untrained.do("train", "--cluster", ray_cluster.address, sets=sets)
-    logs = "".join(path.read_text() for path in home.rglob("logs/*.log"))
-    assert ("continues from a checkpoint of another machine" in logs) == has_checkpoint
     assert output.count("held-out rows") < 6
     assert delivered and delivered.items() <= untrained.files().items()
     for name in ("weights.npz", "oof.npz", "history.csv"):
         assert files_of(untrained, name) == files_of(finished, name)
-    assert not [path for path in checkpoints.rglob("*") if path.is_file()]
+    assert not list(tasks.iterdir())
     output = untrained.do("predict", "--cluster", ray_cluster.address, sets=sets)
     assert output.count("predict slim fold") == output.count("predict wide fold") == 3
     for name in ("views/*/oof.npz", "views/*/test.npz"):

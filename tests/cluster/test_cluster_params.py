@@ -1,5 +1,7 @@
 """The block `cluster` of the parameters, and the commands that read it."""
 
+from pathlib import Path
+
 import pytest
 from builders import params
 
@@ -37,7 +39,9 @@ def test_needs_do_not_change_what_a_run_depends_on() -> None:
     assert stated_keys(params("cluster.needs.gpus=1.0").members["cnn"]) == stated_keys(params().members["cnn"])
 
 
-def test_without_a_cluster_the_error_says_how_to_start_one() -> None:
+def test_without_a_cluster_the_error_says_how_to_start_one(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed (goldfold[cluster])")
-    with pytest.raises(UserError, match=r"CLUSTER=auto: no Ray cluster was reached .*`ray start --head"):
-        connection.connect("auto")
+    (tmp_path / "empty.txt").touch()
+    message = r"CLUSTER=auto: no Ray cluster was reached .*`ray start --head"
+    with pytest.raises(UserError, match=message), connection.connected("auto", tmp_path):
+        pass

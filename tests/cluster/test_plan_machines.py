@@ -5,6 +5,7 @@ from pathlib import Path
 
 from builders import params
 
+from competition.cluster.estimate import Failures, estimate_training, lower_bound
 from competition.preflight.planning import Load, Speed, cost_of
 from competition.workspace.workspace import Workspace
 from pipelines.machines.plan import plan_machines
@@ -24,8 +25,11 @@ def test_four_machines_share_the_work_and_start_their_processes() -> None:
     plan = plan_machines(planning, {"a": (LOAD, SPEED), "b": (LOAD, SPEED)}, starting=10.0)["machines"]
     assert plan["bound"] == 20 * 360 / 4
     assert plan["bound"] < plan["seconds"] < 1.1 * plan["bound"]
-    assert math.isclose(plan["alone"], 20 * 360 + 2 * 30)  # a machine starts one process for each member
-    assert plan["spot"] >= plan["seconds"]
+    assert math.isclose(plan["seconds"], 5 * (360 + 30))  # 20 fold models on 4 machines, each in a process of its own
+    assert math.isclose(
+        plan["alone"], 20 * 360 + 2 * 30
+    )  # without a cluster, a machine starts one process for each member
+    assert plan["spot"] > plan["seconds"]
     assert "4 machines like this one train in 32 min, a single one in 2.0 h" in planning.echoed[0]
 
 
@@ -40,8 +44,17 @@ def test_machines_with_a_price_cost_the_hours_that_they_are_up() -> None:
     assert any("dollars preemptible in here, price of 2026" in line for line in planning.echoed)
 
 
-def test_one_machine_takes_what_the_plan_says_and_nothing_is_said_unasked() -> None:
+def test_one_machine_takes_what_the_plan_says_and_nothing_is_printed_unasked() -> None:
     plan = plan_machines(job(1), {"a": (LOAD, SPEED)}, starting=0.0)["machines"]
-    assert math.isclose(plan["seconds"], cost_of(LOAD, SPEED).train)
+    assert math.isclose(plan["alone"], cost_of(LOAD, SPEED).train) and plan["seconds"] > plan["alone"]
     silent = job(0)
     assert plan_machines(silent, {"a": (LOAD, SPEED)}, starting=0.0) == {} and silent.echoed == []
+
+
+def test_the_longest_fold_models_come_first_and_failures_cost_what_is_lost_with_them() -> None:
+    fold_models = [50.0, 100.0, 60.0, 90.0]
+    estimate = estimate_training(fold_models, 2, start_seconds=10.0)
+    assert (estimate.seconds, estimate.starting_seconds) == (170.0, 40.0) and lower_bound(fold_models, 2) == 150.0
+    # Once in two hours: half a checkpoint's work (30 s), another machine (300 s) and a start (10 s).
+    failing = estimate_training(fold_models, 2, 10.0, Failures(0.5, 300.0, 60.0))
+    assert math.isclose(failing.seconds, 170 * (1 + 340 / 7200)) and failing.machine_seconds == 2 * failing.seconds

@@ -7,7 +7,7 @@ from competition.ensemble.blend import BlendSettings
 from competition.ensemble.chain import Chain, ChainSettings
 from competition.ensemble.decision import DecisionSettings
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.nested import CrossFitted, NestedCrossFit
+from competition.ensemble.nested import CrossFitted, NestedCrossFit, OofRows
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
 
@@ -49,9 +49,9 @@ SETTINGS = ChainSettings("macro_f1", POLICY, BLEND, DECISION)
 
 def fit_chain(members, labels, folds, settings: ChainSettings, honest: Honest) -> Chain:
     """The chain for test rows, fitted on all rows."""
-    return NestedCrossFit(members, labels, folds, settings, honest).chain()
+    return NestedCrossFit(OofRows(members, labels, folds), settings, honest).chain()
 
 
 def cross_fit(members, labels, folds, settings: ChainSettings, honest: Honest) -> CrossFitted:
     """Predictions of each row by a chain fitted without its block."""
-    return NestedCrossFit(members, labels, folds, settings, honest).cross_fit()
+    return NestedCrossFit(OofRows(members, labels, folds), settings, honest).cross_fit()

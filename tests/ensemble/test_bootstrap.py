@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from competition.config.errors import UserError
-from competition.ensemble.bootstrap import paired, resampled, score_with_error
+from competition.ensemble.bootstrap import Evaluation, paired, resampled, score_with_error
 from competition.ensemble.metrics import METRICS
 
 from .simulated import SINGLE_LABEL, draw
@@ -22,7 +22,9 @@ def test_the_standard_error_is_that_of_resampling_row_by_row(name):
             scores.append(metric.evaluate(labels[rows], output[rows], 6))
         else:
             scores.append(metric.evaluate(labels[rows], output[rows]))
-    got = resampled(labels, [output], metric, 6, 600, seed=0)[0]  # classes of 10 rows or more: rescaling hardly shows
+    got = resampled(labels, [output], Evaluation(metric, 6, 600, seed=0))[
+        0
+    ]  # classes of 10 rows or more: rescaling hardly shows
     assert got.std() == pytest.approx(np.std(scores), rel=0.2)
     assert got.mean() == pytest.approx(np.mean(scores), abs=4 * np.std(scores) / np.sqrt(300))
 
@@ -30,7 +32,7 @@ def test_the_standard_error_is_that_of_resampling_row_by_row(name):
 def test_the_error_of_accuracy_is_the_textbook_one():
     labels = np.zeros(400, int)
     predicted = np.repeat([0, 1], [300, 100])
-    score = score_with_error(labels, predicted, ACCURACY, 2, 4000, seed=0)
+    score = score_with_error(labels, predicted, Evaluation(ACCURACY, 2, 4000, seed=0))
     assert score.value == 0.75
     assert score.error == pytest.approx(np.sqrt(0.75 * 0.25 / 400), rel=0.05)
 
@@ -39,8 +41,10 @@ def test_every_resample_keeps_the_class_counts():
     labels, _ = draw([1.5])
     always = np.full(400, 4)
     share = (labels == 4).mean()
-    assert np.allclose(resampled(labels, [always], ACCURACY, 5, 50, seed=0)[0], share, atol=1e-12)
-    assert resampled(labels, [always], ACCURACY, 5, 50, seed=0, rows=400)[0].std() > 0.01  # a leaderboard does not
+    assert np.allclose(resampled(labels, [always], Evaluation(ACCURACY, 5, 50, seed=0))[0], share, atol=1e-12)
+    assert (
+        resampled(labels, [always], Evaluation(ACCURACY, 5, 50, seed=0), rows=400)[0].std() > 0.01
+    )  # a leaderboard does not
 
 
 def test_common_mistakes_cancel_in_a_paired_difference():
@@ -49,16 +53,16 @@ def test_common_mistakes_cancel_in_a_paired_difference():
     after = before.copy()
     wrong = np.flatnonzero(before != labels)[:10]
     after[wrong] = labels[wrong]
-    gain = paired(labels, before, after, F1, 5, 500, seed=0)
+    gain = paired(labels, before, after, Evaluation(F1, 5, 500, seed=0))
     assert (gain.changed, gain.corrected, gain.corrupted) == (10, 10, 0)
-    assert gain.error < score_with_error(labels, after, F1, 5, 500, seed=0).error / 2
+    assert gain.error < score_with_error(labels, after, Evaluation(F1, 5, 500, seed=0)).error / 2
     assert gain.low > 0 and gain.is_better
 
 
 def test_a_result_compared_with_itself_has_no_difference():
     labels, (probs,) = draw([2.0])
     for metric, output in ((F1, probs.argmax(1)), (METRICS["log_loss"], probs)):
-        gain = paired(labels, output, output, metric, 5, 100, seed=0)
+        gain = paired(labels, output, output, Evaluation(metric, 5, 100, seed=0))
         assert (gain.value, gain.error, gain.changed, gain.is_better) == (0, 0, 0, False)
 
 
@@ -66,7 +70,7 @@ def test_the_paired_error_is_the_spread_over_new_samples():
     gains, errors = [], []
     for seed in range(60):
         labels, (first, second) = draw([2.0, 1.6], rows=500, seed=seed)
-        gap = paired(labels, first.argmax(1), second.argmax(1), F1, 5, 200, seed=0)
+        gap = paired(labels, first.argmax(1), second.argmax(1), Evaluation(F1, 5, 200, seed=0))
         gains.append(gap.value)
         errors.append(gap.error)
     assert np.mean(errors) == pytest.approx(np.std(gains), rel=0.3)
@@ -75,7 +79,7 @@ def test_the_paired_error_is_the_spread_over_new_samples():
 def test_the_same_seed_gives_the_same_error_and_another_seed_a_similar_one():
     labels, (probs,) = draw([2.0])
     score, repeated_score, other_seed_score = (
-        score_with_error(labels, probs.argmax(1), F1, 5, 1000, seed) for seed in (0, 0, 1)
+        score_with_error(labels, probs.argmax(1), Evaluation(F1, 5, 1000, seed)) for seed in (0, 0, 1)
     )
     assert score == repeated_score and score != other_seed_score
     assert score.error == pytest.approx(other_seed_score.error, rel=0.15)
@@ -83,4 +87,4 @@ def test_the_same_seed_gives_the_same_error_and_another_seed_a_similar_one():
 
 def test_outputs_of_another_length_are_an_error():
     with pytest.raises(UserError, match="one prediction per label, found 3 for 4"):
-        resampled(np.zeros(4, int), [np.zeros(3, int)], F1, 2, 10, seed=0)
+        resampled(np.zeros(4, int), [np.zeros(3, int)], Evaluation(F1, 2, 10, seed=0))

@@ -5,7 +5,7 @@ import pytest
 
 from competition.config.errors import UserError
 from competition.ensemble.blend import Blend
-from competition.ensemble.bootstrap import paired
+from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.compare import changed_rows, compare, seed_noise, seed_noise_of_difference
 from competition.ensemble.diversity import diversity
 from competition.ensemble.metrics import METRICS
@@ -19,7 +19,7 @@ F1 = METRICS["macro_f1"]
 
 def test_a_comparison_names_the_rows_that_changed():
     ids, labels = np.array(["a", "b", "c", "d"]), np.array([0, 1, 1, 0])
-    result = compare(ids, labels, np.array([0, 1, 0, 0]), np.array([0, 1, 1, 1]), F1, 2, 50, seed=0)
+    result = compare(ids, labels, np.array([0, 1, 0, 0]), np.array([0, 1, 1, 1]), Evaluation(F1, 2, 50, seed=0))
     assert result.changed == (("c", 0, 1), ("d", 0, 1))
     assert (result.difference.changed, result.difference.corrected, result.difference.corrupted) == (2, 1, 1)
     assert changed_rows(ids, labels, labels) == ()
@@ -27,7 +27,9 @@ def test_a_comparison_names_the_rows_that_changed():
 
 def test_probabilities_compare_by_their_own_metric():
     labels, (before_probs, after_probs) = draw([1.0, 2.0])
-    result = compare(np.arange(400).astype(str), labels, after_probs, before_probs, METRICS["log_loss"], 5, 200, seed=0)
+    result = compare(
+        np.arange(400).astype(str), labels, after_probs, before_probs, Evaluation(METRICS["log_loss"], 5, 200, seed=0)
+    )
     assert (
         result.difference.is_better and len(result.changed) == (before_probs.argmax(1) != after_probs.argmax(1)).sum()
     )
@@ -62,12 +64,12 @@ def test_a_gain_within_the_spread_over_seeds_is_noise():
     after = before.copy()
     wrong = np.flatnonzero(before != labels)[:10]
     after[wrong] = labels[wrong]
-    gain = paired(labels, before, after, F1, 5, 300, seed=0)
+    gain = paired(labels, before, after, Evaluation(F1, 5, 300, seed=0))
     assert gain.is_better and verdict(gain) == "a gain"
     judged = replace(gain, seeds=2 * gain.value)
     assert not judged.is_better and verdict(judged) == "noise" and "other seeds" in text(judged)
     assert verdict(replace(gain, seeds=gain.error / 4)) == "a gain"
-    loss = paired(labels, after, before, F1, 5, 300, seed=0)
+    loss = paired(labels, after, before, Evaluation(F1, 5, 300, seed=0))
     assert verdict(loss) == "a loss" and verdict(replace(loss, seeds=1.0)) == "noise"
 
 

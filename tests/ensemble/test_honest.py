@@ -5,11 +5,11 @@ import pytest
 
 from competition.config.errors import UserError
 from competition.config.params import Honest
-from competition.ensemble.bootstrap import paired
+from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain, align, apply_chain
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.nested import NestedCrossFit, blocks_of
+from competition.ensemble.nested import NestedCrossFit, OofRows, blocks_of
 from competition.ensemble.outputs import mix_views
 from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
@@ -52,7 +52,7 @@ def test_choices_on_pure_noise_raise_the_chosen_on_score_and_not_the_honest_one(
         rng = np.random.default_rng(seed)
         labels = rng.integers(0, 4, 300)
         views = as_members(rng.dirichlet(np.ones(4), (12, 300)).astype(np.float32))  # pure noise
-        result = fit_and_score_chain(views, labels, folds_of(300), greedy, HONEST)
+        result = fit_and_score_chain(OofRows(views, labels, folds_of(300)), greedy, HONEST)
         claimed.append(result.chosen_on - 0.25)
         honest.append((result.honest.value - 0.25) / result.honest.error)
     assert min(claimed) > 0.04
@@ -69,17 +69,17 @@ def test_the_weight_of_a_member_that_memorised_its_training_rows_depends_on_unse
     in_sample[np.arange(600), labels] = 0.996
     out_of_fold = rng.dirichlet(np.ones(5) * 0.1, 600).astype(np.float32)
     oof = as_members(np.stack([*probs, out_of_fold]))
-    result = fit_and_score_chain(oof, labels, folds, SETTINGS, HONEST)
+    result = fit_and_score_chain(OofRows(oof, labels, folds), SETTINGS, HONEST)
     assert result.chain.blend.weights["m2"] < 0.5 * min(result.chain.blend.weights[n] for n in rivals)
     # Had its in-sample predictions been used, it would have had all the weight.
-    leaky = fit_and_score_chain(as_members(np.stack([*probs, in_sample])), labels, folds, SETTINGS, HONEST)
+    leaky = fit_and_score_chain(OofRows(as_members(np.stack([*probs, in_sample])), labels, folds), SETTINGS, HONEST)
     assert leaky.chain.blend.weights["m2"] > max(leaky.chain.blend.weights[n] for n in rivals)
 
 
 def test_the_honest_score_is_that_of_unseen_rows_and_the_chain_is_fitted_on_all():
     labels, probs = draw([1.0, 1.5, 2.5], rows=500)
     views, folds = as_members(probs), folds_of(500)
-    result = fit_and_score_chain(views, labels, folds, SETTINGS, HONEST)
+    result = fit_and_score_chain(OofRows(views, labels, folds), SETTINGS, HONEST)
     crossed = cross_fit(views, labels, folds, SETTINGS, HONEST)
     assert result.honest.value == F1.evaluate(labels, crossed.decided, 5)
     assert result.chain.digest() == fit_chain(views, labels, folds, SETTINGS, HONEST).digest()
@@ -110,7 +110,7 @@ def test_near_equal_members_are_blended_equally():
 
 def test_weights_whose_gain_exceeds_their_error_are_chosen():
     labels, probs = draw([0.5, 6.0, 6.0, 6.0, 6.0], rows=500)
-    result = fit_and_score_chain(as_members(probs), labels, folds_of(500), SETTINGS, HONEST)
+    result = fit_and_score_chain(OofRows(as_members(probs), labels, folds_of(500)), SETTINGS, HONEST)
     assert result.chain.blend.method == "bagged"
     assert result.over_equal.is_better
     assert result.chain.used_views().keys() <= {f"m{n}" for n in range(5)} and "m0" in result.chain.used_views()
@@ -152,7 +152,7 @@ def test_a_gain_of_one_standard_error_does_not_replace_the_simplest_candidate():
     lucky = wrong.copy()
     lucky[:22] = labels[:22]
     lucky[200:212] = (labels[200:212] + 1) % 4  # 22 rows right, 12 spoilt
-    gain = paired(labels, wrong, lucky, F1, 4, 300, seed=0)
+    gain = paired(labels, wrong, lucky, Evaluation(F1, 4, 300, seed=0))
     assert gain.is_better and not gain.is_significant
     simplest, other = ("none", "equal", "argmax"), ("none", "bagged", "argmax")
     assert select_candidate({simplest: wrong, other: lucky}, labels, F1, 4, HONEST) == simplest
@@ -171,7 +171,7 @@ def test_two_gains_within_noise_are_selected_if_significant_together():
         ("none", *name) for name in (("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior"))
     ]
     outputs = dict(zip(names, (wrong, by_method, by_rule, by_both), strict=True))
-    gains = [paired(labels, wrong, outputs[name], F1, 4, 300, seed=0) for name in names[1:]]
+    gains = [paired(labels, wrong, outputs[name], Evaluation(F1, 4, 300, seed=0)) for name in names[1:]]
     assert [gain.is_significant for gain in gains] == [False, False, True]
     assert select_candidate(outputs, labels, F1, 4, HONEST) == ("none", "greedy", "prior")
 
@@ -235,16 +235,18 @@ def test_missing_predictions_are_an_error_only_for_members_with_weight():
 def test_two_folds_are_enough_and_one_is_not():
     labels, probs = draw([1.0, 1.5], rows=200)
     views = as_members(probs)
-    result = fit_and_score_chain(views, labels, folds_of(200, 2), SETTINGS, HONEST)
+    result = fit_and_score_chain(OofRows(views, labels, folds_of(200, 2)), SETTINGS, HONEST)
     assert 0 < result.honest.value < 1
     with pytest.raises(UserError, match=r"two folds or more, numbered from 0; found \[0\]"):
-        fit_and_score_chain(views, labels, np.zeros(200, int), SETTINGS, HONEST)
+        fit_and_score_chain(OofRows(views, labels, np.zeros(200, int)), SETTINGS, HONEST)
 
 
 @pytest.mark.parametrize("name", ["log_loss", "mean_column_auc", "top_5"])
 def test_metrics_of_probabilities_are_cross_fitted_too(name):
     labels, probs = draw([1.0, 1.5], rows=200, classes=6)
-    result = fit_and_score_chain(as_members(probs), labels, folds_of(200), replace(SETTINGS, metric=name), HONEST)
+    result = fit_and_score_chain(
+        OofRows(as_members(probs), labels, folds_of(200)), replace(SETTINGS, metric=name), HONEST
+    )
     assert result.chain.decision.rule == "argmax"
     assert result.honest.error > 0
 
@@ -253,7 +255,7 @@ def test_progress_reaches_its_end():
     labels, probs = draw([1.0, 1.5], rows=200)
     progress = []
     fit_and_score_chain(
-        as_members(probs), labels, folds_of(200), SETTINGS, HONEST, progress=lambda *at: progress.append(at)
+        OofRows(as_members(probs), labels, folds_of(200)), SETTINGS, HONEST, progress=lambda *at: progress.append(at)
     )
     assert progress[0] == (1, 16) and progress[-1] == (16, 16)
 
@@ -270,7 +272,7 @@ def with_views(rows=400, **options):
 def test_view_effects_are_counted_on_rows_that_the_policy_was_not_fitted_on():
     labels, views = with_views()
     folds = folds_of(400)
-    effect = fit_and_score_chain(views, labels, folds, BAGGED, HONEST).view_effects["m0"]
+    effect = fit_and_score_chain(OofRows(views, labels, folds), BAGGED, HONEST).view_effects["m0"]
     plain, after = views["m0"].view("identity").argmax(1), np.zeros(400, int)
     for k in range(5):
         training_rows = np.flatnonzero(folds != k)
@@ -286,7 +288,7 @@ def test_without_a_policy_views_change_nothing_for_any_metric():
     for metric in ("macro_f1", "log_loss"):
         policy = replace(SETTINGS.policy, method="identity")
         settings = replace(BAGGED, metric=metric, policy=policy, blend=replace(BLEND, calibrations=("temperature",)))
-        effect = fit_and_score_chain(views, labels, folds_of(400), settings, HONEST).view_effects["m0"]
+        effect = fit_and_score_chain(OofRows(views, labels, folds_of(400)), settings, HONEST).view_effects["m0"]
         assert (effect.value, effect.changed) == (0, 0)
 
 
@@ -311,8 +313,8 @@ def test_other_means_of_views_are_cross_fitted_like_the_arithmetic_one(mixing):
 def test_a_measured_spread_over_seeds_widens_the_gain_over_a_single_member():
     labels, probs = draw([1.5, 1.5], rows=500)
     views, folds = as_members(probs), folds_of(500)
-    plain = fit_and_score_chain(views, labels, folds, SETTINGS, HONEST)
-    judged = fit_and_score_chain(views, labels, folds, SETTINGS, HONEST, spreads={"m0": 0.01, "m1": 0.01})
+    plain = fit_and_score_chain(OofRows(views, labels, folds), SETTINGS, HONEST)
+    judged = fit_and_score_chain(OofRows(views, labels, folds), SETTINGS, HONEST, spreads={"m0": 0.01, "m1": 0.01})
     assert plain.over_best.seeds == 0 and judged.over_best.seeds == pytest.approx(0.01 / np.sqrt(2), rel=0.05)
     assert judged.over_best.error == plain.over_best.error and judged.chain.digest() == plain.chain.digest()
 
@@ -323,7 +325,7 @@ def test_thresholds_are_a_candidate_only_for_ordered_classes():
     tried = {}
     for name in ("quadratic_kappa", "macro_f1", "log_loss"):
         settings = replace(SETTINGS, metric=name, decision=rules)
-        nested = NestedCrossFit(as_members(probs), labels, folds_of(200), settings, HONEST)
+        nested = NestedCrossFit(OofRows(as_members(probs), labels, folds_of(200)), settings, HONEST)
         tried[name] = {rule for _, _, rule in nested.candidate_keys}
     assert tried == {
         "quadratic_kappa": {"argmax", "prior", "thresholds"},
@@ -365,7 +367,7 @@ def test_no_score_is_of_rows_that_chose_hyperparameters():
     labels, probs = draw([2.0, 2.5], rows=500)
     folds = folds_of(500)
     views = as_members(with_leaking_folds(folds, [0], labels, probs))
-    result = fit_and_score_chain(views, labels, folds, SETTINGS, HONEST, tuned_folds=(0,))
+    result = fit_and_score_chain(OofRows(views, labels, folds, tuned_folds=(0,)), SETTINGS, HONEST)
     others = folds != 0
     assert np.array_equal(result.scored, others) and not result.is_optimistic
     predicted = result.cross_fitted.decided
@@ -377,15 +379,15 @@ def test_no_score_is_of_rows_that_chose_hyperparameters():
     assert result.over_equal.value == pytest.approx(result.honest.value - result.equal.value)
     for difference in (result.over_equal, result.over_best, *result.view_effects.values()):
         assert difference.changed <= others.sum()
-    every = fit_and_score_chain(views, labels, folds, SETTINGS, HONEST)
+    every = fit_and_score_chain(OofRows(views, labels, folds), SETTINGS, HONEST)
     assert every.honest.value > result.honest.value + 0.05 and every.equal.value > result.equal.value + 0.05
 
 
 def test_if_every_fold_chose_hyperparameters_all_rows_are_scored_as_optimistic():
     labels, probs = draw([2.0, 2.5], rows=300)
     folds = folds_of(300, 3)
-    result = fit_and_score_chain(as_members(probs), labels, folds, SETTINGS, HONEST, tuned_folds=(0, 1, 2))
-    plain = fit_and_score_chain(as_members(probs), labels, folds, SETTINGS, HONEST)
+    result = fit_and_score_chain(OofRows(as_members(probs), labels, folds, tuned_folds=(0, 1, 2)), SETTINGS, HONEST)
+    plain = fit_and_score_chain(OofRows(as_members(probs), labels, folds), SETTINGS, HONEST)
     assert result.is_optimistic and result.scored.all() and result.honest == plain.honest
 
 
@@ -393,7 +395,9 @@ def test_many_folds_are_merged_into_blocks_and_no_row_is_scored_by_a_chain_that_
     labels, probs = draw([1.0, 1.5, 2.0], rows=300)
     views, folds, progress = as_members(probs), folds_of(300, 30), []
     settings = replace(HONEST, blocks=3)
-    result = fit_and_score_chain(views, labels, folds, SETTINGS, settings, progress=lambda *at: progress.append(at))
+    result = fit_and_score_chain(
+        OofRows(views, labels, folds), SETTINGS, settings, progress=lambda *at: progress.append(at)
+    )
     assert result.blocks == 3 and progress[-1] == (7, 7)  # not 1 + 30 + 435
     changed_labels = np.where(folds == 4, (labels + 1) % 5, labels)
     again = cross_fit(views, changed_labels, folds, SETTINGS, settings)

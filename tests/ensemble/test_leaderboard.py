@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from benchmarks.leaderboard_coverage import coverage, truth
+from competition.ensemble.bootstrap import Evaluation
 from competition.ensemble.leaderboard import ExpectedScore, expected_scores, from_standard_error, interval
 from competition.ensemble.metrics import METRICS
 
@@ -11,7 +12,7 @@ F1 = METRICS["macro_f1"]
 
 
 def band(labels, output, metric, classes, rows):
-    return interval(expected_scores(labels, output, metric, classes, rows, 500, seed=0), rows)
+    return interval(expected_scores(labels, output, Evaluation(metric, classes, 500, 0), rows), rows)
 
 
 def test_about_19_of_20_leaderboards_are_within_the_interval():

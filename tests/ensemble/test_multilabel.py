@@ -12,12 +12,13 @@ from sklearn import metrics as reference
 
 from competition.config.errors import UserError
 from competition.config.params import Honest
-from competition.ensemble.bootstrap import paired, resampled, score_with_error
+from competition.ensemble.bootstrap import Evaluation, paired, resampled, score_with_error
 from competition.ensemble.calibration import apply_temperature, fit_temperature
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.label_thresholds import fit_label_thresholds, label_sets
 from competition.ensemble.metrics import METRICS
+from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions, mean_over_folds
 from competition.ensemble.settings import chain_settings
 
@@ -95,22 +96,22 @@ def test_the_standard_error_is_the_spread_of_the_score_over_samples(name):
         return (targets[:, 0] * 3.0 + rng.normal(0, 1, 200), probs[:, :1] * 3) if name == "rmse" else (targets, probs)
 
     spread = np.std([metric.evaluate(*sample()) for _ in range(300)])
-    errors = [score_with_error(*sample(), metric, 4, 200, seed=0).error for _ in range(5)]
+    errors = [score_with_error(*sample(), Evaluation(metric, 4, 200, seed=0)).error for _ in range(5)]
     assert np.mean(errors) == pytest.approx(spread, rel=0.25)
 
 
 def test_a_leaderboard_of_few_rows_is_drawn_without_strata():
     targets = np.eye(4, dtype=bool)[np.arange(40) % 4]
-    drawn = resampled(targets, [targets], SAMPLES, 4, 50, 0, rows=5)[0]
+    drawn = resampled(targets, [targets], Evaluation(SAMPLES, 4, 50, 0), rows=5)[0]
     assert np.all(drawn == 1) and len(drawn) == 50
-    assert resampled(targets, [targets], SAMPLES, 4, 50, 0, rows=40, replace=False)[0].std() == 0
+    assert resampled(targets, [targets], Evaluation(SAMPLES, 4, 50, 0), rows=40, replace=False)[0].std() == 0
 
 
 def test_a_perfect_multi_label_result_has_the_error_of_one_wrong_label():
     targets = np.eye(4, dtype=bool)[np.arange(40) % 4]
-    assert score_with_error(targets, targets, SAMPLES, 4, 50, 0).error == pytest.approx(1 / 40)
+    assert score_with_error(targets, targets, Evaluation(SAMPLES, 4, 50, 0)).error == pytest.approx(1 / 40)
     perfect = np.where(targets, 0.9, 0.1)
-    assert score_with_error(targets, perfect, METRICS["mean_average_precision"], 4, 50, 0).error > 0
+    assert score_with_error(targets, perfect, Evaluation(METRICS["mean_average_precision"], 4, 50, 0)).error > 0
 
 
 def test_one_changed_row_is_no_gain_and_many_are():
@@ -120,7 +121,7 @@ def test_one_changed_row_is_no_gain_and_many_are():
     one, many = before.copy(), before.copy()
     wrong = np.flatnonzero((before != targets).any(1))
     one[wrong[0]], many[wrong[:60]] = targets[wrong[0]], targets[wrong[:60]]
-    small, large = (paired(targets, before, after, SAMPLES, 3, 200, 0) for after in (one, many))
+    small, large = (paired(targets, before, after, Evaluation(SAMPLES, 3, 200, 0)) for after in (one, many))
     assert (small.changed, small.corrected, small.corrupted) == (1, 1, 0) and not small.is_better
     assert small.swap_p == 0.5  # a sign decides
     assert large.corrected == 60 and large.is_significant
@@ -188,7 +189,7 @@ def test_the_chain_of_a_multi_label_competition_is_fitted_scored_and_stored(name
     targets, folds = rng.random((250, 4)) < [0.5, 0.3, 0.2, 0.1], np.arange(250) % 5
     oof = members(targets, {"good": 0.5, "poor": 1.0}, ("identity", "flip_lr"))
     result = fit_and_score_chain(
-        oof, targets, folds, chain_settings(params("blend.bags=2 blend.rounds=4"), name), HONEST
+        OofRows(oof, targets, folds), chain_settings(params("blend.bags=2 blend.rounds=4"), name), HONEST
     )
     assert 0.5 < result.honest.value < 1 and result.honest.error > 0
     assert result.chain.blend.mixing == "average"
@@ -209,7 +210,7 @@ def test_thresholds_of_random_labels_do_not_raise_the_honest_score():
         rng = np.random.default_rng(seed)
         targets, folds = rng.random((120, 5)) < 0.1, np.arange(120) % 5
         oof = members(rng.random((120, 5)) < 0.1, {"a": 0.3}, seed=seed)
-        result = fit_and_score_chain(oof, targets, folds, settings, replace(HONEST, resamples=20))
+        result = fit_and_score_chain(OofRows(oof, targets, folds), settings, replace(HONEST, resamples=20))
         chosen.append(result.chosen_on)
         honest.append(result.honest.value)
     everything = 2 * 0.1 / 1.1  # the F1 of saying yes to every row
@@ -222,7 +223,7 @@ def test_the_chain_of_a_regression_averages_values():
     targets, folds = rng.normal(1000, 20, 200), np.arange(200) % 5
     oof = members(targets, {"a": 10.0, "b": 10.0}, ("identity", "flip_lr"), "regression")
     settings = chain_settings(params("blend.bags=2 blend.rounds=4"), "rmse")
-    result = fit_and_score_chain(oof, targets, folds, settings, HONEST)
+    result = fit_and_score_chain(OofRows(oof, targets, folds), settings, HONEST)
     alone = RMSE.evaluate(targets, oof["a"].view("identity"))
     assert RMSE.display(result.honest.value) < 0.75 * RMSE.display(alone)  # half the variance or less
     assert result.honest.error > 0 and result.chain.calibration == "none"

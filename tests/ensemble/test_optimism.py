@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from competition.ensemble.bootstrap import resampled
+from competition.ensemble.bootstrap import Evaluation, resampled
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.optimism import expected_optimism, noise_between, normal_optimism
 
@@ -27,7 +27,7 @@ def true_and_expected(accuracies: np.ndarray, common: float) -> tuple[np.ndarray
         candidates = outputs(rng, labels, accuracies, common)
         scores = np.array([np.mean(output == labels) for output in candidates])
         optimism.append(scores.max() - accuracies[scores.argmax()])
-        draws = np.stack(resampled(labels, candidates, ACCURACY, CLASSES, 100, seed))
+        draws = np.stack(resampled(labels, candidates, Evaluation(ACCURACY, CLASSES, 100, seed)))
         expected.append(expected_optimism(scores, draws))
     return np.array(optimism), np.array(expected)
 

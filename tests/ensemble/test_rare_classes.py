@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from competition.ensemble.bootstrap import paired, resampled, score_with_error
+from competition.ensemble.bootstrap import Evaluation, paired, resampled, score_with_error
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.rare_classes import one_wrong_row, small_class_warning, with_borrowed_rows
 
@@ -18,7 +18,7 @@ def reported_over_true(metric, rows: int, simulations: int = 300, classes: int =
         wrong = (labels + rng.integers(1, classes, len(labels))) % classes
         predicted = np.where(rng.random(len(labels)) < right, labels, wrong)
         scores.append(metric.evaluate(labels, predicted, classes))
-        errors.append(resampled(labels, [predicted], metric, classes, 100, seed=0)[0].std())
+        errors.append(resampled(labels, [predicted], Evaluation(metric, classes, 100, seed=0))[0].std())
     return float(np.mean(errors) / np.std(scores))
 
 
@@ -34,8 +34,8 @@ def test_a_class_of_one_row_is_as_uncertain_as_the_next_rarest_classes():
     labels = np.repeat([0, 1, 2], [1, 40, 400])
     predicted = labels.copy()
     predicted[1:11] = 2  # a quarter of class 1 is wrong
-    with_rare_class = resampled(labels, [predicted], METRICS["macro_f1"], 3, 2000, seed=0)[0]
-    without_rare_class = resampled(labels[1:], [predicted[1:]], METRICS["macro_f1"], 3, 2000, seed=0)[0]
+    with_rare_class = resampled(labels, [predicted], Evaluation(METRICS["macro_f1"], 3, 2000, seed=0))[0]
+    without_rare_class = resampled(labels[1:], [predicted[1:]], Evaluation(METRICS["macro_f1"], 3, 2000, seed=0))[0]
     assert with_rare_class.std() > 2 * without_rare_class.std()
     assert with_rare_class.std() == pytest.approx(np.sqrt(0.25 * 0.75) / 3, rel=0.1)
 
@@ -58,7 +58,7 @@ def test_a_result_without_a_mistake_has_an_error_of_one_row(name):
     labels = np.arange(200) % 4
     metric, probs = METRICS[name], np.full((200, 8), 0.01)
     probs[np.arange(200), labels] = 0.93
-    score = score_with_error(labels, labels if metric.needs_labels else probs, metric, 8, 100, seed=0)
+    score = score_with_error(labels, labels if metric.needs_labels else probs, Evaluation(metric, 8, 100, seed=0))
     assert score.error > 0
     if name in ("accuracy", "top_5"):
         assert score.error == pytest.approx(1 / 200)
@@ -68,7 +68,7 @@ def test_the_error_of_one_wrong_row_agrees_with_the_bootstrap():
     labels = np.arange(300) % 3
     once = labels.copy()
     once[0] = 1
-    measured = resampled(labels, [once], F1, 3, 4000, seed=0)[0].std()
+    measured = resampled(labels, [once], Evaluation(F1, 3, 4000, seed=0))[0].std()
     assert one_wrong_row(labels, labels, F1, 3) == pytest.approx(measured, rel=0.1)
     everything_wrong = (labels + 1) % 3
     assert one_wrong_row(labels, everything_wrong, ACCURACY, 3) == pytest.approx(1 / 300)
@@ -78,7 +78,7 @@ def test_a_difference_within_a_class_of_two_rows_has_an_error():
     labels = np.repeat([0, 1], [2, 98])
     before, after = labels.copy(), labels.copy()
     before[:2] = 1
-    difference = paired(labels, before, after, F1, 2, 100, seed=0)
+    difference = paired(labels, before, after, Evaluation(F1, 2, 100, seed=0))
     assert difference.error > difference.value / 3 and not difference.is_significant
 
 

@@ -6,7 +6,7 @@ from scipy.stats import binom
 
 from benchmarks.false_verdicts import SETTINGS, Setting, differences
 from competition.ensemble import significance
-from competition.ensemble.bootstrap import paired
+from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.significance import Difference, mcnemar_mid_p, swap_test
 from competition.report.terminal import gain, plus_minus, verdict
@@ -35,7 +35,7 @@ def allowed(rate: float, pairs: int) -> float:
 @pytest.mark.parametrize(("corrected", "corrupted"), [(1, 0), (0, 1), (2, 1), (3, 2), (1, 1)])
 def test_one_or_two_changed_rows_are_neither_a_gain_nor_a_loss_nor_a_reason_to_choose(metric, corrected, corrupted):
     for seed in range(5):
-        difference = paired(*with_changes(corrected, corrupted), metric, 10, 300, seed)
+        difference = paired(*with_changes(corrected, corrupted), Evaluation(metric, 10, 300, seed))
         assert verdict(difference) == "noise" and not difference.is_better
 
 
@@ -57,8 +57,8 @@ def test_a_verdict_needs_both_the_exact_test_and_the_standard_error():
 
 def test_twelve_corrected_rows_against_two_are_a_gain_and_the_reverse_a_loss():
     for metric in (F1, ACCURACY):
-        assert verdict(paired(*with_changes(12, 2), metric, 10, 300, seed=0)) == "a gain"
-        assert verdict(paired(*with_changes(2, 12), metric, 10, 300, seed=0)) == "a loss"
+        assert verdict(paired(*with_changes(12, 2), Evaluation(metric, 10, 300, seed=0))) == "a gain"
+        assert verdict(paired(*with_changes(2, 12), Evaluation(metric, 10, 300, seed=0))) == "a loss"
 
 
 @pytest.mark.parametrize(("corrected", "corrupted"), [(1, 0), (5, 1), (7, 7), (30, 12), (400, 330)])
@@ -85,9 +85,9 @@ def test_a_rule_that_gives_up_common_rows_for_rare_ones_can_be_a_gain():
     before[3000:3007], before[3020:3027] = 0, 0
     after[:30] = 0
     after[:15], after[15:30] = 1, 2
-    difference = paired(labels, before, after, F1, 3, 300, seed=0)
+    difference = paired(labels, before, after, Evaluation(F1, 3, 300, seed=0))
     assert difference.corrected < difference.corrupted
-    better = paired(labels, before, np.where(np.arange(3040) < 24, labels, after), F1, 3, 300, seed=0)
+    better = paired(labels, before, np.where(np.arange(3040) < 24, labels, after), Evaluation(F1, 3, 300, seed=0))
     assert better.value > 0 and verdict(better) == "a gain"
 
 
@@ -101,7 +101,7 @@ def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly_by
         labels = np.zeros(setting.rows, int)
         before, after = labels.copy(), labels.copy()
         before[: pair[0]], after[pair[0] : sum(pair)] = 1, 1
-        is_significant[pair] = paired(labels, before, after, ACCURACY, 2, 100, seed=0).is_significant
+        is_significant[pair] = paired(labels, before, after, Evaluation(ACCURACY, 2, 100, seed=0)).is_significant
     verdicts = [is_significant[pair] for pair in zip(corrected.tolist(), corrupted.tolist(), strict=True)]
     assert np.mean(verdicts) <= allowed(0.05, 10_000)
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from competition.config.params import Honest
 from competition.ensemble.metrics import METRICS
+from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.tables import blend_table, policy_table
 
@@ -16,7 +17,7 @@ F1 = METRICS["macro_f1"]
 def test_the_table_of_blends_has_every_member_and_method_scored_on_unseen_rows():
     labels, probs = draw([1.0, 1.5, 2.5], rows=300)
     views, folds = as_members(probs), np.arange(300) % 5
-    rows = blend_table(views, labels, folds, SETTINGS, HONEST, ["greedy", "bagged"])
+    rows = blend_table(OofRows(views, labels, folds), SETTINGS, HONEST, ["greedy", "bagged"])
     assert [r.name for r in rows] == ["m0", "m1", "m2", "equal", "best", "greedy", "bagged"]
     alone, equal, best, greedy = (next(r for r in rows if r.name == n) for n in ("m0", "equal", "best", "greedy"))
     fixed = replace(SETTINGS, blend=replace(BLEND, methods=("greedy",)), decision=replace(DECISION, rules=("argmax",)))
@@ -33,7 +34,7 @@ def test_the_table_of_views_counts_corrected_and_corrupted_rows():
     ids = np.array([f"i{n}" for n in range(400)])
     table = np.stack(list(probs), 1).astype(np.float16)
     views = {"m0": ViewPredictions(ids, ("identity", "flip_lr", "broken"), table)}
-    off, fixed, searched = policy_table(views, labels, np.arange(400) % 5, SETTINGS, HONEST)
+    off, fixed, searched = policy_table(OofRows(views, labels, np.arange(400) % 5), SETTINGS, HONEST)
     assert (off.name, fixed.name, searched.name) == ("identity", "mean", "greedy")
     assert off.over == {} and off.honest.value == F1.evaluate(labels, views["m0"].view("identity"))
     gain = searched.over["identity"]
@@ -45,11 +46,11 @@ def test_no_row_of_a_table_is_scored_on_rows_that_chose_hyperparameters():
     labels, probs = draw([1.0, 2.5], rows=300)
     views, folds = as_members(probs), np.arange(300) % 5
     others = ~np.isin(folds, (0, 3))
-    rows = blend_table(views, labels, folds, SETTINGS, HONEST, ["equal"], tuned_folds=(0, 3))
+    rows = blend_table(OofRows(views, labels, folds, tuned_folds=(0, 3)), SETTINGS, HONEST, ["equal"])
     alone = next(row for row in rows if row.name == "m1")
     score = F1.evaluate(labels[others], views["m1"].view("identity").argmax(1)[others], 5)
     assert alone.honest.value == alone.chosen_on == score != F1.evaluate(labels, views["m1"].view("identity"))
-    policies = policy_table(views, labels, folds, SETTINGS, HONEST, tuned_folds=(0, 3))
-    every = policy_table(views, labels, folds, SETTINGS, HONEST)
+    policies = policy_table(OofRows(views, labels, folds, tuned_folds=(0, 3)), SETTINGS, HONEST)
+    every = policy_table(OofRows(views, labels, folds), SETTINGS, HONEST)
     assert policies[0].honest.value == next(row for row in rows if row.name == "equal").honest.value
     assert policies[0].honest.value != every[0].honest.value

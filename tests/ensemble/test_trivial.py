@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from competition.ensemble.bootstrap import paired
+from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.trivial import trivial_output
 
@@ -49,5 +49,5 @@ def test_every_metric_has_a_trivial_baseline_that_a_perfect_result_beats_and_a_u
     shuffled = np.random.default_rng(3).permutation(perfect)
     useless = shuffled if metric.needs_labels or metric.target == "regression" else 0.5 * shuffled + 0.05
     for output, is_gain in ((perfect, True), (useless, False)):
-        over = paired(labels, trivial, metric.output_of(output), metric, classes, 200, 0)
+        over = paired(labels, trivial, metric.output_of(output), Evaluation(metric, classes, 200, 0))
         assert (over.value > 0 and over.is_significant) is is_gain, (over, is_gain)

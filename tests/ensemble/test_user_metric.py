@@ -8,7 +8,13 @@ from sklearn.metrics import f1_score, log_loss, roc_auc_score
 
 from competition.config.errors import UserError
 from competition.config.plugins import NO_PLUGINS, LowerIsBetter, Plugins, activate
-from competition.ensemble.bootstrap import affordable_resamples, paired, score_with_error, slow_metric_warning
+from competition.ensemble.bootstrap import (
+    Evaluation,
+    affordable_resamples,
+    paired,
+    score_with_error,
+    slow_metric_warning,
+)
 from competition.ensemble.leaderboard import expected_scores
 from competition.ensemble.metrics import METRICS, Metric, metric_named
 from competition.ensemble.user_metric import whole_counts
@@ -45,8 +51,8 @@ SAME = {
 @pytest.mark.parametrize("name", SAME)
 def test_score_and_standard_error_are_those_of_the_same_built_in_metric(name: str) -> None:
     (labels, probs), own, built_in = table(), metric_of(SAME[name]), METRICS[name]
-    mine = score_with_error(labels, probs, own, CLASSES, 1000, seed=0)
-    expected = score_with_error(labels, built_in.output_of(probs), built_in, CLASSES, 1000, seed=0)
+    mine = score_with_error(labels, probs, Evaluation(own, CLASSES, 1000, seed=0))
+    expected = score_with_error(labels, built_in.output_of(probs), Evaluation(built_in, CLASSES, 1000, seed=0))
     assert mine.value == pytest.approx(expected.value, abs=1e-6)
     assert mine.error == pytest.approx(expected.error, rel=0.08)  # two samples of 1,000 differ by 3 %
     assert own.display(mine.value) == pytest.approx(built_in.display(expected.value), abs=1e-6)
@@ -57,7 +63,7 @@ def test_a_paired_difference_is_that_of_the_built_in_metric() -> None:
     after = before.copy()
     after[:40] = np.eye(CLASSES)[labels[:40]]
     mine, expected = (
-        paired(labels, before, after, metric, CLASSES, 1000, seed=0)
+        paired(labels, before, after, Evaluation(metric, CLASSES, 1000, seed=0))
         for metric in (metric_of(SAME["log_loss"]), METRICS["log_loss"])
     )
     assert mine.value == pytest.approx(expected.value) and mine.error == pytest.approx(expected.error, rel=0.08)
@@ -83,7 +89,7 @@ def test_anything_but_one_finite_number_is_an_error(value: object) -> None:
 def test_an_exception_is_tolerated_on_a_resample_and_reported_on_all_rows() -> None:
     labels, probs = table(40)
     auc = metric_of(lambda labels, probs: roc_auc_score(labels, probs, multi_class="ovr"))
-    (drawn,) = expected_scores(labels, probs, auc, CLASSES, 40, 200, seed=0)  # one draw in eight lacks a class
+    (drawn,) = expected_scores(labels, probs, Evaluation(auc, CLASSES, 200, 0), 40)  # one draw in eight lacks a class
     assert np.isfinite([drawn.middle, drawn.spread]).all() and drawn.spread > 0 and drawn.best is None
     with pytest.raises(UserError, match=r"METRICS\['mine'\]: ValueError: Number of classes"):
         auc.evaluate(labels[labels < 2], probs[labels < 2])

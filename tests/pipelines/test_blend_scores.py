@@ -9,9 +9,10 @@ from builders import ROOT
 from competition.config.digests import to_plain
 from competition.config.params import Honest
 from competition.config.params_file import load_params, parse_overrides
-from competition.ensemble.bootstrap import score_with_error
+from competition.ensemble.bootstrap import Evaluation, score_with_error
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
+from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
@@ -38,15 +39,15 @@ def member(names: tuple[str, ...], right: tuple[float, ...]) -> ViewPredictions:
 def test_a_member_is_scored_by_its_identity_view_at_any_position() -> None:
     all_rows = np.ones(60, bool)
     shifted_first = member(("shift_up", "identity"), (0.2, 0.9))
-    score = member_score(F1, shifted_first, LABELS, all_rows, (20, 0))
-    assert score == score_with_error(LABELS, shifted_first.view("identity").argmax(1), F1, 3, 20, 0)
+    score = member_score(Evaluation(F1, 3, 20, 0), shifted_first, LABELS, all_rows)
+    assert score == score_with_error(LABELS, shifted_first.view("identity").argmax(1), Evaluation(F1, 3, 20, 0))
     external_member = member(("given", "flipped"), (0.9, 0.2))  # no view is named identity: the first one is taken
-    assert member_score(F1, external_member, LABELS, all_rows, (20, 0)).value == score.value
+    assert member_score(Evaluation(F1, 3, 20, 0), external_member, LABELS, all_rows).value == score.value
 
 
 def test_a_member_is_scored_on_rows_that_chose_no_hyperparameters() -> None:
     second_half = np.arange(60) >= 30
-    score = member_score(F1, member(("identity",), (0.5,)), LABELS, second_half, (20, 0))
+    score = member_score(Evaluation(F1, 3, 20, 0), member(("identity",), (0.5,)), LABELS, second_half)
     assert score.value == 0  # correct only on the first half
 
 
@@ -55,7 +56,7 @@ def rows_and_scores(folds: int, tuned: tuple[int, ...], blocks: int) -> tuple[Ho
     settings = chain_settings(params, "macro_f1")
     settings = replace(settings, blend=replace(settings.blend, rounds=2, bags=2, methods=("equal",)))
     fold_of_row, oof = np.arange(60) // 3 % folds, {"m": member(("identity",), (0.8,))}
-    result = fit_and_score_chain(oof, LABELS, fold_of_row, settings, Honest(20, 0, blocks), tuned_folds=tuned)
+    result = fit_and_score_chain(OofRows(oof, LABELS, fold_of_row, tuned_folds=tuned), settings, Honest(20, 0, blocks))
     rows = EnsembleInputs(IDS, LABELS, fold_of_row, oof, IDS[:20], {}, tuple(range(folds)), tuned, ())
     return result, rows
 
@@ -116,7 +117,7 @@ def test_a_useless_result_of_every_kind_of_target_is_called_useless_in_the_termi
         np.arange(900) % 3,
     )
     params = load_params(ROOT / "params.yaml", parse_overrides("honest.resamples=60 blend.rounds=1 blend.bags=2"))
-    result = fit_and_score_chain(oof, targets, folds, chain_settings(params, metric), params.honest)
+    result = fit_and_score_chain(OofRows(oof, targets, folds), chain_settings(params, metric), params.honest)
     rows = EnsembleInputs(ids, targets, folds, oof, ids[:50], {}, (0, 1, 2), (), ())
     scores = to_plain(scores_of(params, result, METRICS[metric], rows))
     gains = {"the trivial baseline": Difference(**scores["over_trivial"])}

@@ -11,7 +11,7 @@ import pytest
 from builders import ROOT, pixels_of
 from stages import MAIN_JOB, Workspace
 
-from competition.ensemble.bootstrap import score_with_error
+from competition.ensemble.bootstrap import Evaluation, score_with_error
 from competition.ensemble.metrics import METRICS
 from competition.prepare.decoding import encode_png
 
@@ -69,7 +69,7 @@ def test_without_test_images_the_result_is_an_honest_score_and_no_submission(cro
     answers = pd.read_csv(workspace.blend / "honest_oof.csv")
     labels = answers["id"].str.split("/").str[0].map(CLASSES.index).to_numpy()
     metric = METRICS["macro_f1_present"]
-    assert scores["honest"] == score_with_error(labels, answers["label"].to_numpy(), metric, 3, 50, 0).value
+    assert scores["honest"] == score_with_error(labels, answers["label"].to_numpy(), Evaluation(metric, 3, 50, 0)).value
 
 
 def test_without_test_images_every_later_command_copes(cross_validated) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from competition.ensemble.blend import Blend
-from competition.ensemble.bootstrap import paired
+from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
 from competition.ensemble.metrics import METRICS
@@ -100,4 +100,4 @@ def test_the_axes_of_useless_scores_stay_within_the_range_of_the_metric() -> Non
     assert axis_ends([0.001, 0.001]) == pytest.approx((0.0009, 0.0011))  # one value: around it, and not from -0.01
     assert axis_ends([-0.2, 0.1], (-1, 1))[0] < -0.2  # a kappa may be negative
     labels = np.arange(40) % 2
-    assert paired(labels, 1 - labels, labels, METRICS["accuracy"], 2, 50, 0).high == 1
+    assert paired(labels, 1 - labels, labels, Evaluation(METRICS["accuracy"], 2, 50, 0)).high == 1
