@@ -139,6 +139,13 @@ def test_digests_are_of_values_not_of_python_types() -> None:
         m.digest_of({"rate": float("nan")})
 
 
+def test_a_number_that_json_does_not_have_is_an_error_and_leaves_the_earlier_file(tmp_path: Path) -> None:
+    m.write_json(tmp_path / "a.json", 1.0)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        m.write_json(tmp_path / "a.json", float("nan"))
+    assert (tmp_path / "a.json").read_text() == "1.0\n" and len(list(tmp_path.iterdir())) == 1
+
+
 def test_differences_name_the_keys_with_both_values() -> None:
     before = {"member": {"train": {"epochs": 2, "batch": 8}}, "data": "a" * 64, "gone": 1}
     after = {"member": {"train": {"epochs": 3, "batch": 8}}, "data": "b" * 64, "new": [1]}
