@@ -16,7 +16,7 @@ from competition.kernels import results as kernel_results
 from competition.kernels.push import PushIntent
 from competition.submission import ledger
 from competition.workspace.dependencies import fold_model_dependencies, is_trained, model_path
-from competition.workspace.runs import Run
+from competition.workspace.runs import Run, runs_of
 from competition.workspace.workspace import Workspace
 
 SUBMISSION, LEDGER = "submission.csv", "goldfold-ledger.jsonl"  # file names in the kernel's output
@@ -104,7 +104,7 @@ def fold_model_of_unit(target: ImportTarget, unit: str) -> tuple[Run, ExcludedFo
     match = re.search(r"/members/([^/]+)/([0-9a-f]+)/(?:fold(\d+)|without/(\d+)-(\d+))$", f"/{unit}")
     if match is None or match[1] not in target.workspace.params.members:
         return None
-    runs = target.workspace.runs_of(match[1])
+    runs = runs_of(target.workspace, match[1])
     run = next((run for run in runs if run.folder.name == match[2]), runs[0])
     return run, int(match[3]) if match[3] else (int(match[4]), int(match[5]))
 
@@ -122,7 +122,7 @@ def import_submission(target: ImportTarget, pushed: kernels.KernelVersion, folde
     copy_file(folder / SUBMISSION, file)
     ledger.append(target.submissions / "ledger.jsonl", replace(entries[-1], file=file.name))
     name = f"{pushed.owner}/{pushed.slug}"
-    runs = {n: target.workspace.runs_of(n) for n in target.workspace.params.members}
+    runs = {n: runs_of(target.workspace, n) for n in target.workspace.params.members}
     request_digest = kernel_request.submission_request_digest(runs, target.workspace.params)
     output = submit.KernelSubmission(name, pushed.version, SUBMISSION, digest, request_digest)
     write_json(target.workspace.folder / "kernel" / "submission.json", output)

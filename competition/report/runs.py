@@ -12,7 +12,7 @@ from competition.report.page import Section, Table, Text
 from competition.workspace.dependencies import fold_model_path
 from competition.workspace.earlier_version import with_names_of_today
 from competition.workspace.run_usage import honest_scores, runs_in_use, seconds_of_training, size_of, submissions_by_run
-from competition.workspace.runs import Run, created, stored_runs
+from competition.workspace.runs import Run, created, runs_of, stored_runs
 from competition.workspace.scores import held_out_score
 from competition.workspace.workspace import Workspace
 
@@ -67,7 +67,7 @@ def difference(workspace: Workspace, run: Run) -> str:
     """What a run's parameters, data and code differ in from the current ones of its member."""
     if run.name not in workspace.params.members:
         return "its member is not in the parameters"
-    runs = workspace.runs_of(run.name)
+    runs = runs_of(workspace, run.name)
     return "-" if run.digest in {each.digest for each in runs} else changes(runs[0], run)
 
 

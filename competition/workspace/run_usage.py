@@ -8,13 +8,13 @@ from competition.files.manifest import read_manifest, read_record
 from competition.submission import ledger
 from competition.workspace.dependencies import fold_model_path
 from competition.workspace.ensemble_inputs import models_digest
-from competition.workspace.runs import Run, blended_runs
+from competition.workspace.runs import Run, blended_runs, runs_of
 from competition.workspace.workspace import Workspace
 
 
 def runs_in_use(workspace: Workspace) -> dict[str, Run]:
     """Digest -> run of the members of these parameters, of their blend, and of all teachers."""
-    runs = [run for name in workspace.params.members for run in workspace.runs_of(name)]
+    runs = [run for name in workspace.params.members for run in runs_of(workspace, name)]
     runs += [run for members in blended_runs(workspace).values() for run in members]
     return {run.digest: run for run in with_teachers(runs)}
 

@@ -19,7 +19,7 @@ from competition.config.plugins import plugin_digest
 from competition.files.manifest import read_manifest, write_json
 from competition.training.versions import TRAINING
 from competition.workspace import earlier_version
-from competition.workspace.studies import DIGITS, study_subject
+from competition.workspace.studies import DIGITS, study_subject, tuned_member
 from competition.workspace.workspace import Workspace
 
 RUN_FILE = "run.json"
@@ -54,7 +54,7 @@ def run_with(workspace: Workspace, name: str, member: Member, seed: int = 0) -> 
     several = member.seeds > 1
     train = replace(member.train, seed=member.train.seed + seed)
     member = replace(member, train=train, seeds=1)
-    teachers = {teacher: tuple(workspace.runs_of(teacher)) for teacher in member.teacher}
+    teachers = {teacher: tuple(runs_of(workspace, teacher)) for teacher in member.teacher}
     folds = {fold for runs in teachers.values() for run in runs for fold in run.depends["tuned_folds"]}
     depends = {
         **study_subject(workspace.prepared.digest, workspace.params, member),
@@ -74,6 +74,12 @@ def run_with(workspace: Workspace, name: str, member: Member, seed: int = 0) -> 
     return Run(name, member, workspace.params.prepare.folds, depends, digest, folder, teachers, title)
 
 
+def runs_of(workspace: Workspace, name: str) -> list[Run]:
+    """The runs of a member with the current parameters, one for each of its seeds."""
+    member = tuned_member(workspace, name)
+    return [run_with(workspace, name, member, seed) for seed in range(member.seeds)]
+
+
 def run_folder(work: Path, name: str, digest: str) -> Path:
     return work / "members" / name / digest[:DIGITS]
 
@@ -85,7 +91,7 @@ def blended_runs(workspace: Workspace) -> dict[str, list[Run]]:
     """
     params = workspace.params
     names = params.blend.members or tuple(params.members)
-    runs = {name: workspace.runs_of(name) for name in names if name in params.members}
+    runs = {name: runs_of(workspace, name) for name in names if name in params.members}
     current = {run.digest for members in runs.values() for run in members}
     stored = {name: find_run(workspace.folder, name) for name in names if "@" in name}
     runs |= {name: [run] for name, run in stored.items() if run.digest not in current}

@@ -169,6 +169,13 @@ def member_with_tuned_values(workspace: Workspace, name: str) -> tuple[Member, d
     return member, origins
 
 
+def tuned_member(workspace: Workspace, name: str) -> Member:
+    """The member with its tuned values, if the data are prepared and a study of them is finished."""
+    if workspace.loaded is None and not (workspace.folder / "data" / "manifest.json").is_file():
+        return workspace.params.members[name]
+    return member_with_tuned_values(workspace, name)[0]
+
+
 def tuning_trials(work: Path) -> int:
     """Number of finished trials in all studies. Trials of a continued study count once."""
     largest: dict[str, int] = {}

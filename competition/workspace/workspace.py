@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from competition.config.errors import UserError
-from competition.config.params import Member, Params
+from competition.config.params import Params
 from competition.config.params_file import Override
 from competition.files.manifest import Manifest, changed_keys, display_path, read_manifest
 
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
     from competition.prepare.prepared import Prepared
-    from competition.workspace.runs import Run
 
 
 @dataclass(frozen=True)
@@ -49,21 +48,6 @@ class Workspace:
     def with_blended(self, *names: str) -> "Workspace":
         """The same with these members, or stored runs, in blend.members."""
         return self.with_params(replace(self.params, blend=replace(self.params.blend, members=names)))
-
-    def runs_of(self, name: str) -> "list[Run]":
-        """The runs of a member with the current parameters, one for each of its seeds."""
-        from competition.workspace.runs import run_with
-
-        member = self.tuned_member(name)
-        return [run_with(self, name, member, seed) for seed in range(member.seeds)]
-
-    def tuned_member(self, name: str) -> Member:
-        """The member with its tuned values, if the data are prepared and a study of them is finished."""
-        from competition.workspace.studies import member_with_tuned_values
-
-        if self.loaded is None and not (self.folder / "data" / "manifest.json").is_file():
-            return self.params.members[name]
-        return member_with_tuned_values(self, name)[0]
 
     def require(self, manifest: Path, verb: str) -> Manifest:
         """Return the manifest of an earlier stage. Raises UserError naming the command that makes it."""

@@ -13,7 +13,7 @@ from competition.config.params_file import load_params
 from competition.config.search_space import with_values
 from competition.config.yaml_text import read_text, read_yaml
 from competition.files.manifest import changed_keys, write_text
-from competition.workspace.runs import find_run
+from competition.workspace.runs import find_run, runs_of
 from competition.workspace.studies import used_study
 from competition.workspace.workspace import Workspace
 from pipelines.terminal.output import display_path
@@ -128,7 +128,7 @@ def check_stated(path: Path, name: str) -> None:
 
 def report_remaining(job: Job, adopted: Adopted, params: Params) -> None:
     """Say if the new parameters still give another run: other data, other code, or a study with other tuned values."""
-    runs = Workspace(job.work, params, loaded=job.prepared).runs_of(adopted.name)
+    runs = runs_of(Workspace(job.work, params, loaded=job.prepared), adopted.name)
     if adopted.digest in {each.digest for each in runs}:
         return
     changes = changed_keys(find_run(job.work, adopted.label).depends, runs[0].depends)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from competition.workspace.dependencies import training_parts
+from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
@@ -60,7 +61,7 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.report.sheets import contact_sheet
 
     prepared, rows = job.prepared, job.options.debug_rows
-    member = job.workspace.tuned_member(name)
+    member = tuned_member(job.workspace, name)
     classes, metric = prepared.competition.classes, prepared.competition.metric
     batch_size = min(member.train.batch, rows, int(prepared.index["part"].isin(training_parts(member)).sum()))
     train = replace(member.train, epochs=min(member.train.epochs, MAX_EPOCHS), batch=batch_size)

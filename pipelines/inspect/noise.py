@@ -16,6 +16,7 @@ from competition.files.manifest import write_json
 from competition.workspace.dependencies import fold_model_path, trained_folds
 from competition.workspace.runs import run_with
 from competition.workspace.seed_studies import seed_study_digest, seed_study_path
+from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
@@ -29,7 +30,7 @@ def run(job: Job) -> None:
         raise UserError("Expected one member and at least two seeds, for example: make noise MEMBER=cnn SEEDS=3")
     (name,) = selected_members(job)
     prepared = job.prepared
-    member = job.workspace.tuned_member(name)
+    member = tuned_member(job.workspace, name)
     if member.teacher:
         raise UserError(
             f"{name} learns from {', '.join(member.teacher)}; measure the noise of a member without teachers"

@@ -39,7 +39,7 @@ from competition.submission import ledger
 from competition.submission.compare import compare_submissions
 from competition.workspace.dependencies import blend_blocks, newest_blend
 from competition.workspace.ensemble_inputs import prediction_digests
-from competition.workspace.runs import Run, blended_runs
+from competition.workspace.runs import Run, blended_runs, runs_of
 from competition.workspace.seed_studies import seed_spreads
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, image_cache
@@ -76,7 +76,7 @@ def load_results(job: Job) -> Results:
     prepared, folder = job.prepared, newest_blend(job.work)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     spreads, notes = seed_spreads(job.workspace)
-    runs = {run.title: run for name in job.params.members for run in job.workspace.runs_of(name)}
+    runs = {run.title: run for name in job.params.members for run in runs_of(job.workspace, name)}
     sizes = [member.image_size for member in job.params.members.values()]
     submitted = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name)
     of_blend = (row for row in submitted if blend is not None and row.entry.digest == blend.result["submission"])

@@ -28,6 +28,7 @@ from competition.preflight.topology import ALIASES, topology_named
 from competition.prepare.adapters import adapter_named
 from competition.prepare.index import choices, save
 from competition.workspace.dependencies import nested_teachers
+from competition.workspace.runs import runs_of
 from competition.workspace.studies import is_tuned, member_with_tuned_values
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, kaggle_client, lock
@@ -45,7 +46,7 @@ def run(job: Job) -> None:
     """data/, params -> a private kernel; its output -> members/, tune/; kernel/: the notebook and the state of the run"""
     names = in_training_order(job.params)
     tuned = {n: member_with_tuned_values(job.workspace, n) for n in names}
-    runs = {name: job.workspace.runs_of(name) for name in tuned}
+    runs = {name: runs_of(job.workspace, name) for name in tuned}
     missing = missing_folds(job, runs)
     state = job.path("kernel", "run.json")
     if not missing and not state.exists() and not needs_submission(job, runs):

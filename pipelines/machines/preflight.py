@@ -20,6 +20,7 @@ from competition.preflight.topology import GIB, Topology, topology_named
 from competition.report.console_table import table_lines
 from competition.training.backend import is_installed
 from competition.training.device import TPU_FILES, TPU_SIGNS
+from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
@@ -57,7 +58,7 @@ def run(job: Job) -> None:
 
 
 def request_of(job: Job, name: str, topology: Topology, backend: str) -> PreflightRequest:
-    member = job.workspace.tuned_member(name)
+    member = tuned_member(job.workspace, name)
     classes = job.options.classes or sizes_of(job.path("data"), job.params).classes
     return preflight_results.request_of(member, job.params, topology, backend, classes, job.options.mode)
 

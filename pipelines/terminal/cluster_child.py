@@ -25,7 +25,7 @@ from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
 from competition.files.manifest import changed_keys, write_manifest
 from competition.workspace.dependencies import views_dependencies
-from competition.workspace.runs import Run, stored_runs
+from competition.workspace.runs import Run, runs_of, stored_runs
 from competition.workspace.studies import tuning_dependencies
 from competition.workspace.study_settings import study_settings
 from competition.workspace.study_worker import storage_of, work_on_study
@@ -102,7 +102,7 @@ def work(job: Job, task: Mapping[str, Any]) -> None:
 
 def run_of(job: Job, member: str, values: Mapping[str, Any]) -> Run:
     """The run with the digest that the driver computed. Raises UserError if this machine computes another one."""
-    own = job.workspace.runs_of(member)
+    own = runs_of(job.workspace, member)
     for run in [*own, *stored_runs(job.work, member)]:
         if run.digest == values["run"]:
             return run

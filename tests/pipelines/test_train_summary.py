@@ -9,6 +9,7 @@ from competition.files.manifest import write_manifest
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_model_path
+from competition.workspace.runs import runs_of
 from competition.workspace.workspace import Workspace
 from pipelines.main_job.train import print_summary
 from pipelines.terminal.options import Options
@@ -23,7 +24,7 @@ def summary(work: Path, sets: str) -> list[str]:
     """The summary of cnn and small, each with five fold models that score 0.90 to 0.94."""
     job = Job(Workspace(work, params(f"tune.trials=0 {sets}"), loaded=PREPARED), Options(), work)
     for name in ("cnn", "small"):
-        (run,) = job.workspace.runs_of(name)
+        (run,) = runs_of(job.workspace, name)
         for fold in range(5):
             path = fold_model_path(run, fold)
             path.parent.mkdir(parents=True)

@@ -22,6 +22,7 @@ from competition.workspace.dependencies import (
     views_dependencies,
 )
 from competition.workspace.ensemble_inputs import EnsembleInputs, load_predictions, prediction_sources
+from competition.workspace.runs import runs_of
 from competition.workspace.workspace import Workspace
 
 FOLDS, ROWS = 3, 12
@@ -116,7 +117,7 @@ def test_views_that_were_not_predicted_are_missing(work: Path) -> None:
 def test_the_seeds_of_a_member_are_averaged_and_count_as_one_member(work: Path) -> None:
     settings = settings_with("members.cnn.seeds=3")
     assert (
-        Workspace(work, settings, loaded=PREPARED).runs_of("cnn")[0].digest
+        runs_of(Workspace(work, settings, loaded=PREPARED), "cnn")[0].digest
         == run_of(work, PREPARED, SETTINGS, "cnn").digest
     )
     write_member(work, settings, "cnn", 0.25, seed=1)
