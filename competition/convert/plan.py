@@ -20,7 +20,9 @@ def make_shards(part: str, rows: Sequence[SourceImage], count: int, stratify: bo
     which depends on the ids only; otherwise shards are consecutive runs of the rows.
     """
     if stratify:
-        buckets = _dealt(rows, count)
+        # Dealt like cards, one class after the other, without starting again at the first shard.
+        by_class = sorted(rows, key=lambda row: (row.label, _random_order(row)))
+        buckets = [sorted(by_class[number::count], key=_random_order) for number in range(count)]
     else:
         bounds = [len(rows) * n // count for n in range(count + 1)]
         buckets = [list(rows[start:end]) for start, end in pairwise(bounds)]
@@ -31,12 +33,6 @@ def make_shards(part: str, rows: Sequence[SourceImage], count: int, stratify: bo
 def sample(rows: Sequence[SourceImage], most: int) -> list[SourceImage]:
     """Return at most `most` evenly spaced rows."""
     return list(rows[:: max(1, math.ceil(len(rows) / most))])
-
-
-def _dealt(rows: Sequence[SourceImage], count: int) -> list[list[SourceImage]]:
-    """Deal the rows like cards, one class after the other, without starting again at the first shard."""
-    by_class = sorted(rows, key=lambda row: (row.label, _random_order(row)))
-    return [sorted(by_class[number::count], key=_random_order) for number in range(count)]
 
 
 def _random_order(row: SourceImage) -> bytes:

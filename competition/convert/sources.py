@@ -45,7 +45,8 @@ def read_source(source: str, settings: Settings) -> Source:
     _check_ids(rows)
     tables = {name: files.read_bytes(f"{source}/{name}") for name in (SAMPLE, SOLUTION) if name in paths}
     if SAMPLE not in tables:
-        tables[SAMPLE] = _blank_submission(competition, [row.id for row in rows.get("test", ())])
+        header, blanks = folder.blank_submission(competition, [row.id for row in rows.get("test", ())])
+        tables[SAMPLE] = csv_text(header, blanks).encode()
     return Source(competition, {part: part_rows for part, part_rows in rows.items() if part_rows}, tables)
 
 
@@ -163,7 +164,3 @@ def _check_ids(rows: Rows) -> None:
         raise UserError(
             f"{counted(len(twice), 'id')} of more than one row, {first_few(twice)}; every image needs an id of its own"
         )
-
-
-def _blank_submission(competition: Competition, ids: Sequence[str]) -> bytes:
-    return csv_text(*folder.blank_submission(competition, ids)).encode()

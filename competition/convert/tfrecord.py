@@ -13,7 +13,7 @@ import google_crc32c
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 from competition.config.errors import UserError
-from competition.prepare.record_damage import damage
+from competition.prepare.decoding import record_damage
 
 Feature = bytes | int
 HEAD, TAIL = 12, 4  # bytes around the Example
@@ -64,7 +64,7 @@ def read_records(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
     offset = number = 0
     while head := file.read(HEAD):
         if len(head) < HEAD or head[8:] != _checksum(head[:8]):
-            raise UserError(f"{where}, record {number}: {damage(head, number)}; write or fetch the file again")
+            raise UserError(f"{where}, record {number}: {record_damage(head, number)}; write or fetch the file again")
         (length,) = struct.unpack("<Q", head[:8])
         serialized = file.read(min(length, LARGEST))
         if len(serialized) != length or file.read(TAIL) != _checksum(serialized):

@@ -31,32 +31,35 @@ class ExternalPredictions:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class OurRows:
+    """The rows that external predictions must be of."""
+
+    classes: Sequence[str]
+    train_ids: np.ndarray  # (N,) str
+    test_ids: np.ndarray  # (T,) str
+    labels: np.ndarray  # (N,) int of the training rows
+    folds_digest: str  # sha256 of our folds
+    target: TargetKind = "single"  # the leak check compares confidences, so it is only made for classes
+
+
 def load_external(
-    oof: Path,
-    test: Path | Sequence[Path],
-    classes: Sequence[str],
-    train_ids: np.ndarray,
-    test_ids: np.ndarray,
-    folds_digest: str,
-    declared_digest: str,
-    labels: np.ndarray,
-    own: Sequence[Confidence] = (),
-    target: TargetKind = "single",
+    oof: Path, test: Path | Sequence[Path], rows: OurRows, declared_digest: str, own: Sequence[Confidence] = ()
 ) -> ExternalPredictions:
     """Load and check external predictions, and sort them by our ids.
 
-    test: one file, or one per fold model.  labels: (N,) int of the training rows.
-    folds_digest: sha256 of our folds.  declared_digest: sha256 of the folds the member was trained with; "" = unknown.
+    test: one file, or one per fold model.  declared_digest: sha256 of the folds the member was trained with; "" = unknown.
     own: confidence of the members trained here.
-    target: what the competition predicts. The leak check compares confidences, so it is only made for classes.
     """
+    classes, target, test_ids = rows.classes, rows.target, rows.test_ids
+    fold_notes = _fold_notes(rows.folds_digest, declared_digest)
     test_files = [test] if isinstance(test, Path) else list(test)
-    oof_parts = _read(oof, classes, train_ids, target)
+    oof_parts = _read(oof, classes, rows.train_ids, target)
     if len(oof_parts) > 1:
         raise UserError(f"{oof} has the array 'folds'; expected one out-of-fold prediction per training row")
     if not len(test_ids):  # cross-validation only, where the leak check, which compares with test rows, is not possible
         empty = ViewPredictions(test_ids, oof_parts[0].views, oof_parts[0].probs[:0], target)
-        return ExternalPredictions(oof_parts[0], empty, tuple(_fold_notes(folds_digest, declared_digest)))
+        return ExternalPredictions(oof_parts[0], empty, tuple(fold_notes))
     by_fold = [part for file in test_files for part in _read(file, classes, test_ids, target)]
     for part in by_fold:
         if part.views != oof_parts[0].views:
@@ -64,9 +67,9 @@ def load_external(
     mean = mean_over_folds(by_fold) if len(by_fold) > 1 else by_fold[0]
     if target != "single":
         unchecked = "whether its models were trained on the rows they predict is only checked for single labels"
-        return ExternalPredictions(oof_parts[0], mean, (*_fold_notes(folds_digest, declared_digest), unchecked))
+        return ExternalPredictions(oof_parts[0], mean, (*fold_notes, unchecked))
     member = confidence(oof_parts[0], by_fold if len(by_fold) > 1 else (), mean)
-    notes = [*_fold_notes(folds_digest, declared_digest), *leak_notes(oof_parts[0], labels, member, own)]
+    notes = [*fold_notes, *leak_notes(oof_parts[0], rows.labels, member, own)]
     return ExternalPredictions(oof_parts[0], mean, tuple(notes))
 
 

@@ -82,10 +82,10 @@ class Fitter:
         train = ~np.isin(self.blocks, sorted(excluded_blocks))
         rows = np.flatnonzero(train)
         outputs = {}
-        for name, member in self.members.items():
+        for name in self.members:
             costs = None if self.seconds is None else self.seconds.get(name)
             cache = self.caches[name]
-            policy = fit_policy(member, self.labels, rows, self.metric, self.settings.policy, costs, cache)
+            policy = fit_policy(cache, rows, self.metric, self.settings.policy, costs)
             outputs[name] = cache.with_policy(policy)
         calibrated = any(calibration == "temperature" for calibration, _, _ in keys)
         steps = {name: one.temperature_step(train) if calibrated else 0 for name, one in outputs.items()}

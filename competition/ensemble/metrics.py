@@ -15,7 +15,7 @@ from competition.config.errors import UserError
 from competition.config.plugins import LowerIsBetter, active, plugin_named
 from competition.ensemble import target_metrics
 from competition.ensemble.target_metrics import weighted_mean
-from competition.ensemble.user_metric import Function, score_rows
+from competition.ensemble.user_metric import Function, UserMetric, score_rows
 
 # What a row's target is: one class of C (ordinal grades included), a set of the C classes, or a number.
 TargetKind = Literal["single", "multi", "regression"]
@@ -272,7 +272,7 @@ def metric_of_rows(name: str, value: Function | LowerIsBetter) -> Metric:
     value: greater is better, unless it is wrapped in LowerIsBetter.
     """
     function, sign = (value.function, -1) if isinstance(value, LowerIsBetter) else (value, 1)
-    score = partial(score_rows, f"METRICS[{name!r}]", function, active(), sign)
+    score = partial(score_rows, UserMetric(f"METRICS[{name!r}]", function, active(), sign))
     return Metric(name, sign, None, score, best=None, worst=None, by_rows=True)
 
 

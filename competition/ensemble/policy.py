@@ -36,21 +36,18 @@ class PolicySettings:
 
 
 def fit_policy(
-    predictions: ViewPredictions,
-    labels: np.ndarray,
+    cache: OutputCache,
     rows: np.ndarray,
     metric: Metric,
     settings: PolicySettings,
     seconds: Mapping[str, float] | None = None,
-    cache: OutputCache | None = None,
 ) -> dict[str, float]:
     """Fit the policy of one member.  Returns view -> weight; weights are positive and sum to 1.
 
-    labels: (N,) int.  rows: (n,) int, the row numbers to fit on.
+    cache: of the member's predictions and labels; shared with fits on other rows.  rows: (n,) int, the row numbers to fit on.
     seconds: view -> inference time in seconds per 1,000 images; None = unknown, each view then counts as one second.
-    cache: results of this member, shared with fits on other rows.
     """
-    identity, cache = identity_view(predictions), cache or OutputCache(predictions, settings.mixing, labels)
+    identity = identity_view(cache.predictions)
     if settings.method == "identity":
         return {identity: 1.0}
     names = cache.distinct_views(settings.same_below)
@@ -66,7 +63,7 @@ def fit_policy(
         used = np.isin(np.arange(len(cost)), picks)
         return used | (cost[used].sum() + cost <= settings.seconds_limit)
 
-    search = _search(cache, names, labels, rows, metric, settings)
+    search = _search(cache, names, rows, metric, settings)
     allowed = affordable if settings.seconds_limit else None
     picks = greedy_picks(
         search.values, search.labels, search.metric, settings.rounds, allowed=allowed, mixing=settings.mixing
@@ -100,7 +97,7 @@ def rejected_views(
     reasons = {name: "no-op" for name in predictions.views if name not in names}
     unused = [name for name in names[1:] if name not in policy]
     if unused:
-        search = _search(cache, names, labels, np.arange(len(labels)), metric, settings)
+        search = _search(cache, names, np.arange(len(labels)), metric, settings)
         one_hot = np.eye(len(names))
         identity_score = search.score(one_hot[0], settings.mixing)
         for name in unused:
@@ -133,7 +130,6 @@ class _Search:
 def _search(
     cache: OutputCache,
     names: list[str],
-    labels: np.ndarray,
     rows: np.ndarray,
     metric: Metric,
     settings: PolicySettings,
@@ -144,11 +140,11 @@ def _search(
             "policy.mixing mean or geometric"
         )
     if settings.objective == "log_likelihood" and settings.mixing == "mean":
-        train = np.isin(np.arange(len(labels)), rows)
+        train = np.isin(np.arange(len(cache.labels)), rows)
         step = cache.identity_view().temperature_step(train)
         true_probs = np.stack([cache.with_policy({name: 1.0}).calibrated_true_probs(step)[rows] for name in names])
         return _Search(true_probs[:, :, None], np.zeros(len(rows), np.int64), METRICS["log_loss"])
-    probs, labels = np.stack([cache.predictions.view(name, rows) for name in names]), labels[rows]
+    probs, labels = np.stack([cache.predictions.view(name, rows) for name in names]), cache.labels[rows]
     if settings.objective == "log_likelihood":
         independent = metric.target == "multi"
         probs = apply_temperature(probs, fit_temperature(probs[0], labels), independent)

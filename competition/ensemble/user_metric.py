@@ -4,6 +4,7 @@ The function knows no weights, so a resample is a table of rows, drawn as often 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,27 +16,29 @@ Function = Callable[[np.ndarray, np.ndarray], float]
 FEWEST_DEFINED = 0.5  # share of the resamples that must have a score
 
 
-def score_rows(
-    what: str,
-    function: Function,
-    plugins: Plugins,
-    sign: int,
-    labels: np.ndarray,
-    probs: np.ndarray,
-    weights: np.ndarray | None,
-) -> np.ndarray:
+@dataclass(frozen=True)
+class UserMetric:
+    """The user's function."""
+
+    what: str  # its name in messages
+    function: Function
+    plugins: Plugins
+    sign: int  # -1 if lower is better
+
+
+def score_rows(metric: UserMetric, labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """sign * function(labels, probs), or the (R,) scores of R resamples.
 
-    what: name for messages.  labels: (N,) int.  probs: (N, C).  weights: (R, N) or None.
+    labels: (N,) int.  probs: (N, C).  weights: (R, N) or None.
     A resample without a score counts as the mean of the others. UserError if most have none, or if the rows have none.
     """
     if weights is None:
-        return np.asarray(sign * _number(what, plugins.call(what, function, labels, probs), plugins))
+        return np.asarray(_score(metric, labels, probs))
     scores, problem = np.full(len(weights), np.nan), ""
     for n, counts in enumerate(whole_counts(weights)):
         rows = np.repeat(np.arange(len(labels)), counts)
         try:
-            scores[n] = sign * _number(what, plugins.call(what, function, labels[rows], probs[rows]), plugins)
+            scores[n] = _score(metric, labels[rows], probs[rows])
         except UserError as error:  # scikit-learn's ROC AUC raises if a class is missing in the sample
             problem = str(error)
     defined = np.isfinite(scores)
@@ -44,12 +47,13 @@ def score_rows(
     return np.where(defined, scores, scores[defined].mean())
 
 
-def _number(what: str, value: Any, plugins: Plugins) -> float:
-    """The returned value as a finite float. Raises UserError for anything else."""
+def _score(metric: UserMetric, labels: np.ndarray, probs: np.ndarray) -> float:
+    """The returned value as a finite float, greater is better. Raises UserError for anything else."""
+    value: Any = metric.plugins.call(metric.what, metric.function, labels, probs)
     if np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number) and np.isfinite(value):
-        return float(value)
+        return metric.sign * float(value)
     returned = f"an array of shape {np.shape(value)}" if np.ndim(value) else repr(value)
-    raise UserError(plugins.problem(what, f"it returned {returned[:80]}; one finite number was expected"))
+    raise UserError(metric.plugins.problem(metric.what, f"it returned {returned[:80]}; one finite number was expected"))
 
 
 def whole_counts(weights: np.ndarray) -> np.ndarray:

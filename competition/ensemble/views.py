@@ -19,25 +19,26 @@ from competition.config.errors import UserError
 from competition.config.plugins import Plugins, active, plugin_named
 from competition.config.suggestions import did_you_mean
 
-View = Callable[[Any], Any]  # (B, H, W, 3) -> (B, H, W, 3)
+Images = Any  # a batch (B, H, W, 3) of the caller's library: NumPy, TensorFlow or JAX
+View = Callable[[Images], Images]  # (B, H, W, 3) -> (B, H, W, 3)
 
 CROP = 7 / 8  # side of a crop as a share of the image's side (224 of 256, the classic ten crops)
 SHIFT = 1 / 16  # of the side, if no number of pixels is given
 
 
-def _flip_lr(images: Any) -> Any:
+def _flip_lr(images: Images) -> Images:
     from keras import ops
 
     return ops.flip(images, axis=2)
 
 
-def _flip_ud(images: Any) -> Any:
+def _flip_ud(images: Images) -> Images:
     from keras import ops
 
     return ops.flip(images, axis=1)
 
 
-def _transpose(images: Any) -> Any:
+def _transpose(images: Images) -> Images:
     from keras import ops
 
     if images.shape[1] != images.shape[2]:
@@ -48,7 +49,7 @@ def _transpose(images: Any) -> Any:
 def _shift(down: int, right: int, pixels: int | None) -> View:
     """Shift the image by `pixels`, repeating the border; None = SHIFT of the side."""
 
-    def view(images: Any) -> Any:
+    def view(images: Images) -> Images:
         for axis, direction in ((1, down), (2, right)):
             if direction:
                 side = images.shape[axis]
@@ -62,7 +63,7 @@ def _shift(down: int, right: int, pixels: int | None) -> View:
 def _crop(down: float, right: float) -> View:
     """Crop CROP of each side and resize back.  down, right: position of the crop, 0..1 of the margin."""
 
-    def view(images: Any) -> Any:
+    def view(images: Images) -> Images:
         height, width = images.shape[1:3]
         h, w = round(height * CROP), round(width * CROP)
         top, left = round((height - h) * down), round((width - w) * right)
@@ -74,7 +75,7 @@ def _crop(down: float, right: float) -> View:
 def _scale(percent: int) -> View:
     """Zoom by `percent`.  > 100: centre crop, enlarged.  < 100: the image reduced, its border repeated."""
 
-    def view(images: Any) -> Any:
+    def view(images: Images) -> Images:
         height, width = images.shape[1:3]
         if percent >= 100:
             h, w = round(height * 100 / percent), round(width * 100 / percent)
@@ -91,7 +92,7 @@ def _scale(percent: int) -> View:
 def _brightness(percent: int) -> View:
     """Add `percent` of the range 0..255 to every value and clip."""
 
-    def view(images: Any) -> Any:
+    def view(images: Images) -> Images:
         from keras import ops
 
         return ops.clip(images + 255.0 * percent / 100, 0.0, 255.0)
@@ -100,7 +101,7 @@ def _brightness(percent: int) -> View:
 
 
 def _chain(*views: View) -> View:
-    def view(images: Any) -> Any:
+    def view(images: Images) -> Images:
         for each in views:
             images = each(images)
         return images
@@ -181,7 +182,7 @@ def _view(name: str, plugins: Plugins) -> View:
 def _checked(name: str, function: View, plugins: Plugins) -> View:
     """The view of a plugins file, which must keep shape and dtype."""
 
-    def view(images: Any) -> Any:
+    def view(images: Images) -> Images:
         what = f"VIEWS[{name!r}]"
         result = plugins.call(what, function, images)
         expected, received = (
@@ -197,13 +198,13 @@ def _checked(name: str, function: View, plugins: Plugins) -> View:
     return view
 
 
-def _take(images: Any, indices: np.ndarray, axis: int) -> Any:
+def _take(images: Images, indices: np.ndarray, axis: int) -> Images:
     from keras import ops
 
     return ops.take(images, indices.astype(np.int32), axis=axis)
 
 
-def _resize(images: Any, height: int, width: int) -> Any:
+def _resize(images: Images, height: int, width: int) -> Images:
     from keras import ops
 
     # Without antialiasing (ScaleAndTranslate has no XLA kernel); views change the side by an eighth or so.

@@ -120,8 +120,14 @@ class TrainingBatches:
 
         Iterators of an earlier start must not be read any more.
         """
+
         # Of this start only, so that a late thread of the previous fold cannot affect it.
-        rows_of_epoch = lru_cache(maxsize=1)(partial(_rows_of_epoch, plan, self._maker.batch))
+        @lru_cache(maxsize=1)
+        def rows_of_epoch(epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            """(key of an epoch, its order of rows, how often each was drawn before)."""
+            order = epoch_order(plan, self._maker.batch, epoch)
+            return epoch_key(plan.seed, plan.fold, epoch), order, occurrences(order)
+
         per_epoch = steps_per_epoch(len(plan.rows), self._maker.batch)
 
         def work(step: int) -> Work[TrainingBatch]:
@@ -131,12 +137,6 @@ class TrainingBatches:
 
         self._loader = BatchLoader(work, self._pool, self._ahead, end - first_step)
         return self._batches
-
-
-def _rows_of_epoch(plan: TrainingPlan, batch: int, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(key of an epoch, its order of rows, how often each was drawn before)."""
-    order = epoch_order(plan, batch, epoch)
-    return epoch_key(plan.seed, plan.fold, epoch), order, occurrences(order)
 
 
 class _BatchMaker:

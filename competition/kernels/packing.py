@@ -163,7 +163,7 @@ def commands(
         for name, folds in training.items()
         for verb in (("tune", "train") if name in tuning else ("train",))
     ]
-    prepare = [stage("download"), stage("prepare", "--like", like), stage("resolve")]
+    prepare = [stage("download"), stage("prepare", "--folds-from", like), stage("resolve")]
     blend = [stage("blend", "--submissions", submissions)] if submissions else []
     return (*prepare, *train, stage("predict", "--allow-partial"), *blend)
 

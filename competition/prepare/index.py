@@ -44,7 +44,9 @@ def build(
             looks = np.stack(decoded)
             hashes = perceptual_hash(looks)
             entries += [{**fact, "phash": f"{value:016x}"} for fact, value in zip(facts, hashes, strict=True)]
-            thumbs.append(_thumbs(looks))
+            half = LOOK // THUMB
+            cells = looks.reshape(-1, THUMB, half, THUMB, half, 3)
+            thumbs.append(cells.mean((2, 4)).round().astype(np.uint8))
             progress(len(entries), 0)
     if not entries:
         raise UserError("no image was found in the raw files; make download FORCE=1 fetches them again")
@@ -68,11 +70,6 @@ def perceptual_hash(looks: np.ndarray) -> np.ndarray:
     return np.packbits(bits, axis=1).view(">u8").ravel().astype(np.uint64)
 
 
-def _thumbs(looks: np.ndarray) -> np.ndarray:
-    half = LOOK // THUMB
-    return looks.reshape(-1, THUMB, half, THUMB, half, 3).mean((2, 4)).round().astype(np.uint8)
-
-
 def save(index: pd.DataFrame, path: Path) -> None:
     index.to_csv(path, index=False, lineterminator="\n")
 
@@ -88,11 +85,11 @@ def load(path: Path) -> pd.DataFrame:
 
 
 def choices(index: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns that `like` reads: all but the digests, which are recomputed and do not compress."""
+    """Return the columns that `folds_from` reads: all but the digests, which are recomputed and do not compress."""
     return index.drop(columns="sha256")
 
 
-def like(index: pd.DataFrame, path: Path) -> pd.DataFrame:
+def folds_from(index: pd.DataFrame, path: Path) -> pd.DataFrame:
     """Return the rows, groups, folds and hashes of the `choices` saved at `path`, with the digests of this index.
 
     Other versions of Pillow compute other hashes, and of scikit-learn other folds, so a machine that continues the work

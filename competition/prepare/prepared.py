@@ -54,12 +54,13 @@ class Prepared:
 def load_prepared(folder: Path, metric: str = "", predicts: str = "") -> Prepared:
     """Read a prepared folder.  metric, predicts: of the parameters' block `competition`; "" = the competition's own."""
     competition = Competition.load(folder / "competition.json")
+    resolved = str((read_record(folder.parent / "resolve.json", dict[str, Any]) or {}).get("path", ""))
     return Prepared(
         folder,
         with_metric(competition, metric, predicts),
         load(folder / "index.csv"),
         data_digest(folder),
-        _remote_records(folder.parent / "resolve.json"),
+        resolved if "://" in resolved else "",
     )
 
 
@@ -70,9 +71,3 @@ def data_digest(folder: Path) -> str:
     if competition.targets.kind == "single":  # grades are trained as classes
         of_models.pop("target", None)
     return sha256(folder / "index.csv") + digest_of(of_models)
-
-
-def _remote_records(resolved: Path) -> str:
-    """Return the gs:// folder in resolve.json, or "" if there is none."""
-    path = str((read_record(resolved, dict[str, Any]) or {}).get("path", ""))
-    return path if "://" in path else ""

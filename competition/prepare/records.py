@@ -14,7 +14,6 @@ from competition.config.errors import UserError, first_few
 from competition.config.faults import point
 from competition.prepare import decoding as images
 from competition.prepare.competition import Row
-from competition.prepare.record_damage import damage
 
 COUNT_IN_NAME = re.compile(r"-(\d+)\.tfrec(?:ord)?s?$")
 Progress = Callable[[int, int], None]
@@ -66,9 +65,9 @@ def _serialized(path: str) -> Iterator[tuple[bytes, str]]:
         for number, serialized in enumerate(tf.data.TFRecordDataset(path).as_numpy_iterator(), 1):
             yield serialized, f"{name}, record {number - 1}"
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
-        raise UserError(
-            f"{name}, record {number}: {_damage(path, number)}; make download FORCE=1 fetches it again"
-        ) from None
+        with tf.io.gfile.GFile(path, "rb") as file:
+            damage = images.record_damage(file.read(64), number)
+        raise UserError(f"{name}, record {number}: {damage}; make download FORCE=1 fetches it again") from None
     count = COUNT_IN_NAME.search(name)
     if count and int(count[1]) != number:
         raise UserError(
@@ -101,13 +100,6 @@ def _parsed(serialized: bytes, labelled: bool, where: str) -> Record:
         raise UserError(f"{where}: the id {raw_id[:20]!r} is not UTF-8 text") from None
     label = int(one("class", "int64_list")) if labelled else None
     return Record(row_id, label, one("image", "bytes_list"))
-
-
-def _damage(path: str, number: int) -> str:
-    import tensorflow as tf
-
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return damage(file.read(64), number)
 
 
 def example(row_id: str, image: bytes, label: int | None) -> bytes:
@@ -148,7 +140,7 @@ def write(
     """Write the rows of `index` into fold0-00-COUNT.tfrec, test-00-..., external-...; return the names.
 
     A shard holds at most about `shard_bytes` bytes of images, in the order of the index. Images are
-    converted by images.plain; unreadable test images are replaced by grey ones, because no row may be lost.
+    converted by decoding.normalized; unreadable test images are replaced by grey ones, because no row may be lost.
     `rows` must have the order and the digests of the index; rows that are not in the index are skipped.
     """
     import tensorflow as tf
@@ -170,7 +162,11 @@ def write(
         shard = int(shard_of[position])
         if shard not in writers:
             writers[shard] = tf.io.TFRecordWriter(f"{folder}/{names[shard]}.partial")
-        writers[shard].write(example(row.id, _readable(row, largest), int(labels[position])))
+        try:
+            data = images.normalized(row.data, largest)
+        except images.BadImage:
+            data = images.blank()
+        writers[shard].write(example(row.id, data, int(labels[position])))
         remaining[shard] -= 1
         if remaining[shard] == 0:
             writers.pop(shard).close()
@@ -183,13 +179,6 @@ def write(
             f"{remaining.sum():,} images of the index were not found in the raw files, among {first_few(missing)}"
         )
     return names
-
-
-def _readable(row: Row, largest: int) -> bytes:
-    try:
-        return images.normalized(row.data, largest)
-    except images.BadImage:
-        return images.blank()
 
 
 def _plan(index: pd.DataFrame, shard_bytes: int) -> tuple[np.ndarray, list[str]]:

@@ -1,6 +1,6 @@
 """Messages of `make download` and `make predict` about series and shift, and the report's section."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from competition.prepare.series import crossing
 from competition.prepare.shift import Shift
 from competition.report.page import Block, Figure, Image, Section, Table, Text
 from competition.report.pictures import sheet_uri
+from competition.report.terminal import Scores
 from competition.workspace.ensemble_inputs import EnsembleInputs
 
 # Measured on Oxford Flowers 102, where the planted series are known; see competition.prepare.series.
@@ -93,14 +94,14 @@ def reliance(
     return effects
 
 
-def with_caveats(lines: Sequence[str], scores: Mapping[str, Any]) -> list[str]:
+def with_caveats(lines: Sequence[str], scores: Scores) -> list[str]:
     """Add the sentences on series and shift to the lines of a blend; a shift removes the expected interval."""
     if has_shift(scores):
         lines = [line for line in lines if not line.startswith(EXPECTED)]
     return [*lines, *(f"  {sentence}" for sentence in (*shift_sentences(scores), *series_sentences(scores)))]
 
 
-def without_interval(figures: Sequence[Figure], scores: Mapping[str, Any]) -> list[Figure]:
+def without_interval(figures: Sequence[Figure], scores: Scores) -> list[Figure]:
     """The figures of the report; a shift replaces the expected interval by "unknown"."""
     if not has_shift(scores):
         return list(figures)
@@ -108,12 +109,12 @@ def without_interval(figures: Sequence[Figure], scores: Mapping[str, Any]) -> li
     return [unknown if figure.name == unknown.name else figure for figure in figures]
 
 
-def has_shift(scores: Mapping[str, Any]) -> bool:
+def has_shift(scores: Scores) -> bool:
     """Do the test rows differ from the training rows, so that no interval can be expected?"""
     return bool(scores.get("caveats", {}).get("shift", {}).get("differs"))
 
 
-def series_sentences(scores: Mapping[str, Any]) -> list[str]:
+def series_sentences(scores: Scores) -> list[str]:
     """Accuracy on rows with and without a photo of their series in another fold."""
     accuracies = scores.get("caveats", {}).get("series")
     if not accuracies:
@@ -126,7 +127,7 @@ def series_sentences(scores: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def shift_sentences(scores: Mapping[str, Any]) -> list[str]:
+def shift_sentences(scores: Scores) -> list[str]:
     """Whether test rows look like training rows and, if not, what is known about their score."""
     shift = scores.get("caveats", {}).get("shift")
     if not shift:
@@ -142,7 +143,7 @@ def shift_sentences(scores: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _unlike(scores: Mapping[str, Any], shift: Mapping[str, Any]) -> str:
+def _unlike(scores: Scores, shift: Scores) -> str:
     rows, unlike = shift["test_rows"], shift["unlike"]
     sentence = f"{unlike:,} test rows are unlike any training row: nothing here says how they score"
     metric = METRICS.get(scores["metric"])
@@ -153,7 +154,7 @@ def _unlike(scores: Mapping[str, Any], shift: Mapping[str, Any]) -> str:
     return f"{sentence}; were they all wrong, the honest {scores['honest']:.4f} would be {worst:.4f}; data/shift.png"
 
 
-def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores: Mapping[str, Any]) -> Section:
+def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores: Scores) -> Section:
     """Series and adversarial validation, or one sentence if an earlier version has prepared the data.
 
     folder: of the prepared data.  train: training rows of the index.  scores: of the blend; empty without a blend.
@@ -171,7 +172,7 @@ def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores:
     return Section("caveats", TITLE, SOURCES, blocks)
 
 
-def series_text(caveats: Caveats, train: pd.DataFrame, scores: Mapping[str, Any]) -> Text:
+def series_text(caveats: Caveats, train: pd.DataFrame, scores: Scores) -> Text:
     """How many training photos are of series, and what those across folds do to the score."""
     has_mate, series = caveats.crossing(train["id"].to_numpy(str), train["fold"].to_numpy())
     members, objects = int((series >= 0).sum()), len(np.unique(series[series >= 0]))
@@ -186,7 +187,7 @@ def series_text(caveats: Caveats, train: pd.DataFrame, scores: Mapping[str, Any]
     return Text(sentences, bool(has_mate.sum() >= NOTED * max(len(train), 1)))
 
 
-def shift_blocks(shift: Shift | None, scores: Mapping[str, Any]) -> list[Block]:
+def shift_blocks(shift: Shift | None, scores: Scores) -> list[Block]:
     """Adversarial validation: what it says, and its figures."""
     if shift is None:
         return [
@@ -215,7 +216,7 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-def _auc(shift: Mapping[str, Any]) -> str:
+def _auc(shift: Scores) -> str:
     text = f"AUC {shift['auc']:.3f} ({shift['low']:.3f} to {shift['high']:.3f}; 0.5 = alike) of telling them apart"
     if shift["high"] < 0.5:
         text += (
@@ -225,5 +226,5 @@ def _auc(shift: Mapping[str, Any]) -> str:
     return text
 
 
-def _accuracy(score: Mapping[str, Any]) -> str:
+def _accuracy(score: Scores) -> str:
     return f"{score['value']:.4f} ± {score['error']:.4f}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
@@ -11,6 +11,9 @@ from competition.ensemble.metrics import score_range
 from competition.report.mistakes import Bin
 from competition.report.svg import COLOURS, NORMAL, PLACEHOLDERS, SMALL, Chart, axis_ends, chart, shortened
 from competition.report.terminal import plus_minus
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def _score_row(drawing: Chart, p: Point, y: float, ends: tuple[float, float]) ->
     drawing.mark(dot, "dot" if p.honest else "hollow", p.name)
 
 
-def _score_texts(axes: Any, p: Point, row: int, wide: bool) -> None:
+def _score_texts(axes: "Axes", p: Point, row: int, wide: bool) -> None:
     place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "in_layout": False}
     value = _value_text(p)
     if wide:

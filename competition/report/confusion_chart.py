@@ -1,7 +1,6 @@
 """The confusion matrix as inline SVG (see svg.py): clustered, labelled, readable with more than a hundred classes."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -60,7 +59,7 @@ def confusion_chart(confusion: np.ndarray, names: Sequence[str]) -> Markup:
 def _draw_cells(drawing: Chart, confusion: np.ndarray, names: Sequence[str], cell: float) -> None:
     from matplotlib.patches import Rectangle
 
-    axes: Any = drawing.axes
+    axes = drawing.axes
     totals = confusion.sum(1)
     shares = confusion / np.maximum(totals[:, None], 1)
     width = 1 - 0.5 / cell  # leaves a gap of half a pixel

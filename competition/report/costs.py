@@ -1,7 +1,7 @@
 """The report's section on time, memory and cost of each stage."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from competition.files.manifest import Manifest, read_manifest
@@ -40,7 +40,8 @@ def costs_section(workspace: Workspace, runs: Mapping[str, Run], blend: Manifest
             continue
         seconds = sum(float(manifest.result.get("seconds", 0)) for manifest in existing)
         total += seconds
-        rows.append([name, f"{len(existing)}", duration(seconds), peak_text(existing)])
+        peaks = [float(one.result["peak_memory"]) for one in existing if one.result.get("peak_memory")]
+        rows.append([name, f"{len(existing)}", duration(seconds), f"{max(peaks) / 1e9:.2f} GB" if peaks else "–"])
     if not rows:
         return None
     rows.append(["all", "", duration(total), ""])
@@ -50,11 +51,6 @@ def costs_section(workspace: Workspace, runs: Mapping[str, Run], blend: Manifest
     return Section(
         "costs", "Time, memory and cost", "manifests of the results · every stage; plan.json · make plan", [table]
     )
-
-
-def peak_text(manifests: Iterable[Manifest]) -> str:
-    peaks = [float(manifest.result["peak_memory"]) for manifest in manifests if manifest.result.get("peak_memory")]
-    return f"{max(peaks) / 1e9:.2f} GB" if peaks else "–"
 
 
 def cost_text(work: Path, total: float) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.params import Params
-from competition.ensemble.metrics import score_range
+from competition.ensemble.metrics import METRICS, score_range
 from competition.files.manifest import Manifest, read_manifest
 from competition.prepare.prepared import Prepared
 from competition.report.charts import legend
@@ -187,7 +187,10 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
     title = "loss: training and held-out" if len(losses) > 1 else "training loss"
     drawings = [epoch_chart(losses, title, None, mark_at, name)]
     if is_curve(scores):
-        line, lower_limit = Line(f"held-out {metric}", scores, 1, dashed=True), lower_limit_of(scores, metric)
+        line, finite = Line(f"held-out {metric}", scores, 1, dashed=True), scores[np.isfinite(scores)]
+        # The low scores of the first epochs would compress the rest of the chart; low losses are the good ones.
+        is_score = metric in METRICS and METRICS[metric].sign > 0
+        lower_limit = float(np.quantile(finite, 0.2)) if is_score and len(finite) > 10 else None
         clipped = "; the lowest fifth is below" if lower_limit is not None else ""
         title = f"held-out {metric}{clipped}"
         drawings.append(epoch_chart([line], title, lower_limit, mark_at, name, score_range(metric)))
@@ -210,12 +213,6 @@ def one_epoch_text(histories: Sequence[pd.DataFrame], metric: str) -> str:
 def is_curve(values: np.ndarray) -> bool:
     """Is the quantity known at two epochs or more?  values: (E, K)."""
     return int(np.isfinite(values).any(1).sum()) > 1
-
-
-def lower_limit_of(scores: np.ndarray, metric: str) -> float | None:
-    """The low scores of the first epochs would compress the rest of the chart.  scores: (E, K)."""
-    finite = scores[np.isfinite(scores)]
-    return float(np.quantile(finite, 0.2)) if len(finite) > 10 and metric != "log_loss" else None
 
 
 def curves_text(scores: np.ndarray, held_out: np.ndarray, start: Overfitting | None) -> str:

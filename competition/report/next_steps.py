@@ -16,8 +16,6 @@ from competition.report.mistakes import confusion
 from competition.report.page import Section, Table
 from competition.report.training_charts import by_epoch, overfitting
 from competition.submission import ledger
-from competition.workspace.studies import used_study
-from competition.workspace.workspace import Workspace
 
 MOST = 8
 HonestRows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -128,26 +126,30 @@ def training_steps(models_of: Mapping[str, Sequence[FoldModel]], metric: Metric)
 
 
 def open_steps(
-    workspace: Workspace,
+    params: Params,
+    prepared: Prepared,
     models_of: Mapping[str, Sequence[FoldModel]],
     submitted: Sequence[ledger.Row],
-    spreads: Mapping[str, float],
+    has_spreads: bool,
+    has_study: bool,
 ) -> list[Step]:
-    """What has not been done yet; its gain is unknown. Members with external predictions are trained elsewhere."""
-    params = workspace.params
+    """What has not been done yet; its gain is unknown. Members with external predictions are trained elsewhere.
+
+    has_spreads: a seed study is used.  has_study: some member uses a study.
+    """
     steps = []
     missing = params.prepare.folds * len(models_of) - sum(len(models) for models in models_of.values())
     if missing:
         steps.append(Step("train the missing fold models", "make train predict", None, f"{missing} are missing"))
     if len(params.members) + len(params.foreign) < 2:
         steps.append(Step("add a second member", "members: in the parameters", None, "a blend needs at least two"))
-    if params.members and all(used_study(workspace, name) is None for name in params.members):
+    if params.members and not has_study:
         steps.append(Step("tune the learning rate", 'make tune SET="tune.trials=20"', None, "no study is used"))
-    if params.members and not spreads:
+    if params.members and not has_spreads:
         steps.append(
             Step("measure the noise of training", "make noise", None, "no gain counts the spread over seeds yet")
         )
     with_test = [row for row in submitted if row.entry.test_rows]
-    if with_test and workspace.prepared.competition.slug and all(row.public_score is None for row in with_test):
+    if with_test and prepared.competition.slug and all(row.public_score is None for row in with_test):
         steps.append(Step("submit", "make submit", None, "no submission has a public score"))
     return steps

@@ -5,7 +5,6 @@ Counted from the ledger: blends on the same training rows, tuning trials, submis
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,9 +84,9 @@ def repeated_choices(
     public_scores = {row.entry.file: metric.sign * row.public_score for row in scored if row.public_score is not None}
     error, trials = current.standard_error or 0.0, max([0, *(entry.trials for entry in same)])
     public_error = error * (current.oof_rows / public_rows) ** 0.5
-    optimism = partial(_optimism, blends=blends, prepared=prepared, metric=metric, seed=seed)
-    of_blends = optimism([entry.file for entry in same], error)
-    of_public = optimism(list(public_scores), public_error, sample_rows=public_rows, known_scores=public_scores)
+    stored = _Blends(blends, prepared, metric, seed)
+    of_blends = _optimism(stored, [entry.file for entry in same], error)
+    of_public = _optimism(stored, list(public_scores), public_error, public_rows, public_scores)
     return RepeatedChoices(len(same), trials, len(scored), of_blends, of_public)
 
 
@@ -100,13 +99,20 @@ def on_same_rows(entry: Entry, current: Entry) -> bool:
     return entry.oof_rows == current.oof_rows
 
 
+@dataclass(frozen=True)
+class _Blends:
+    """Where the outputs of blends are stored, and what they are of."""
+
+    folder: Path
+    prepared: Prepared | None
+    metric: Metric
+    seed: int
+
+
 def _optimism(
+    blends: _Blends,
     files: Sequence[str],
     single_error: float,
-    blends: Path,
-    prepared: Prepared | None,
-    metric: Metric,
-    seed: int,
     sample_rows: int | None = None,
     known_scores: dict[str, float] | None = None,
 ) -> Optimism:
@@ -118,13 +124,14 @@ def _optimism(
     """
     if len(files) < 2:
         return Optimism(0.0, False)
-    stored = _stored_outputs(files, blends, prepared, metric) if prepared is not None else None
+    prepared, metric = blends.prepared, blends.metric
+    stored = _stored_outputs(files, blends.folder, prepared, metric) if prepared is not None else None
     if prepared is None or stored is None:
         return Optimism(normal_optimism(len(files), single_error), True)
     labels, outputs = stored
     classes = len(prepared.competition.classes)
     draws = np.stack(
-        resampled(labels, list(outputs.values()), Evaluation(metric, classes, RESAMPLES, seed), sample_rows)
+        resampled(labels, list(outputs.values()), Evaluation(metric, classes, RESAMPLES, blends.seed), sample_rows)
     )
     if len(outputs) < len(files):
         return Optimism(normal_optimism(len(files), noise_between(draws - draws.mean(1, keepdims=True))), False)

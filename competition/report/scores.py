@@ -1,10 +1,9 @@
 """The report's sections on scores, views, the worth of each member and `make table`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from competition.report.caveats import has_shift
 from competition.report.charts import Point, score_chart
 from competition.report.page import Charts, Figure, Section, Table, Text
 from competition.report.terminal import (
+    Scores,
     best_member_text,
     folds_text,
     gain,
@@ -35,7 +35,7 @@ class ScoreOnTest:
     source: str
 
 
-def figures(scores: Mapping[str, Any], test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
+def figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
     """The figures at the top of the page: honest score, score of the choice, expected and actual leaderboard scores."""
     band = scores["leaderboard_band"]  # None: no test images
     kind, rows = "honest", "took no part in the choice"
@@ -78,7 +78,7 @@ def scores_on_test(row: ledger.Row | None, grades: Path) -> list[ScoreOnTest]:
     return result
 
 
-def blend_section(scores: Mapping[str, Any], chain: Chain, test_scores: Sequence[ScoreOnTest]) -> Section:
+def blend_section(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest]) -> Section:
     """Scores of members, baselines and blend, all on the same rows; those on test rows are marked."""
     points = score_points(scores, chain, test_scores)
     band = None if has_shift(scores) else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
@@ -98,7 +98,7 @@ def blend_section(scores: Mapping[str, Any], chain: Chain, test_scores: Sequence
     return Section("blend", "Scores", sources, [charts, gains_table(scores, chain), *warnings])
 
 
-def score_points(scores: Mapping[str, Any], chain: Chain, test_scores: Sequence[ScoreOnTest]) -> list[Point]:
+def score_points(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest]) -> list[Point]:
     """The rows of the score chart: members, baselines, the blend, and scores of test rows if there are any."""
     is_honest, weights = not scores.get("optimistic"), chain.blend.weights
     is_single = len(scores["members"]) == 1  # the blend, and what it is compared with, is that member
@@ -123,19 +123,19 @@ def score_points(scores: Mapping[str, Any], chain: Chain, test_scores: Sequence[
     return points
 
 
-def baselines_of(scores: Mapping[str, Any]) -> list[tuple[str, str]]:
+def baselines_of(scores: Scores) -> list[tuple[str, str]]:
     """(key in scores.json, name) of the baselines; with one member equal weights and the best member are that member."""
     of_members = [("equal", "equal weights"), ("best", "best on the other folds")]
     return [("trivial", "trivial baseline"), *(of_members if len(scores["members"]) > 1 else [])]
 
 
-def has_right_rows(scores: Mapping[str, Any]) -> bool:
+def has_right_rows(scores: Scores) -> bool:
     """False for a regression, whose rows are neither right nor wrong."""
     metric = METRICS.get(scores["metric"])
     return metric is None or metric.target != "regression"
 
 
-def score_note(scores: Mapping[str, Any], points: Sequence[Point]) -> str:
+def score_note(scores: Scores, points: Sequence[Point]) -> str:
     """What the marks of the score chart mean: those that it has, and no others."""
     rows, tuned = f"{scores['honest_rows']:,} out-of-fold rows", scores.get("tuned_folds")
     if scores.get("optimistic"):
@@ -155,7 +155,7 @@ def score_note(scores: Mapping[str, Any], points: Sequence[Point]) -> str:
     return " ".join(sentences)
 
 
-def gains_table(scores: Mapping[str, Any], chain: Chain) -> Table:
+def gains_table(scores: Scores, chain: Chain) -> Table:
     """The honest gains of the blend, each with its baseline and the baseline's score."""
     metric = METRICS.get(scores["metric"])
     rule = {"single": ", argmax", "multi": ", labels of 0.5 or more"}.get(metric.target, "") if metric else ", argmax"
@@ -188,7 +188,7 @@ def gains_table(scores: Mapping[str, Any], chain: Chain) -> Table:
     return Table(columns, rows, note=" ".join(sentences), title=f"The blend ({how(chain)}) against its baselines")
 
 
-def views_section(scores: Mapping[str, Any], chain: Chain) -> Section:
+def views_section(scores: Scores, chain: Chain) -> Section:
     """The TTA policy of each member, and its gain over the member's identity view."""
     classified = has_right_rows(scores)
     rows = []
@@ -214,7 +214,7 @@ def views_section(scores: Mapping[str, Any], chain: Chain) -> Section:
     return Section("views", "Views", sources, [Table(columns, rows, 3, note)])
 
 
-def worth_section(diversity: Mapping[str, Any]) -> Section | None:
+def worth_section(diversity: Scores) -> Section | None:
     """What each member adds to the blend.  diversity: an ensemble.diversity.Diversity as read from JSON."""
     names = diversity["names"]
     if len(names) < 2:

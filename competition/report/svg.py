@@ -17,10 +17,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 from xml.etree import ElementTree
 
 from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
 
 COLOURS = 8  # --c0 to --c7 of the style sheet
 VARIABLES = ("ink", "soft", "rule", "card", "gold", "band", "wrong", "right", *(f"c{n}" for n in range(COLOURS)))
@@ -60,16 +63,16 @@ class Chart:
         self.width, self.height = width, height
         self.figure = Figure(figsize=(width / 72, height / 72))
         box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
-        self.axes: Any = self.figure.add_axes(box, facecolor="none")
+        self.axes = self.figure.add_axes(box, facecolor="none")
         self._marks: dict[str, tuple[str, str]] = {}
 
-    def mark(self, artist: Any, css_class: str, tooltip: str = "") -> None:
+    def mark(self, artist: "Artist", css_class: str, tooltip: str = "") -> None:
         """Give the SVG group of `artist` a CSS class and a tooltip."""
         gid = f"mark{len(self._marks)}"
         artist.set_gid(gid)
         self._marks[gid] = (css_class, tooltip)
 
-    def ticks(self, axis: str, count: int) -> None:
+    def ticks(self, axis: Literal["x", "y"], count: int) -> None:
         """Grid lines and labels at about `count` round values of the "x" or "y" axis."""
         from matplotlib.ticker import MaxNLocator
 

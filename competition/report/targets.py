@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from competition.ensemble.curves import auc, average_precision
 from competition.ensemble.predictions import positions
+from competition.ensemble.target_metrics import auc, average_precision
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import truth_chart

@@ -11,6 +11,8 @@ from competition.ensemble.significance import Difference
 from competition.ensemble.tables import TableRow
 from competition.workspace.ensemble_inputs import EnsembleInputs
 
+Scores = Mapping[str, Any]  # the content of scores.json, or a part of it
+
 
 def verdict(difference: Difference) -> str:
     """Return "a gain" or "a loss" if two equally good classifiers differ this much in at most 5 % of cases, else "noise".
@@ -78,7 +80,7 @@ def views_by_reason(rejected: Mapping[str, str]) -> list[str]:
     return [f"{reason}: {', '.join(names)}" for reason, names in views.items()]
 
 
-def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], gains: Mapping[str, Difference]) -> list[str]:
+def blend_lines(metric: Metric, chain: Chain, scores: Scores, gains: Mapping[str, Difference]) -> list[str]:
     """Scores of the members and of the blend.  scores: as in scores.json.  gains: name of a baseline -> gain over it."""
     lines, trivial = [f"{metric.name} on out-of-fold rows"], scores["trivial"]
     lines.append(f"  {'trivial':<16} {with_error(trivial['score'], trivial['standard_error'])}  {trivial['name']}")
@@ -112,7 +114,7 @@ def blend_lines(metric: Metric, chain: Chain, scores: Mapping[str, Any], gains: 
     return lines
 
 
-def no_better_than_trivial(scores: Mapping[str, Any]) -> list[str]:
+def no_better_than_trivial(scores: Scores) -> list[str]:
     """["not better than ..."] if the honest score is not above the trivial baseline's by more than noise, else [].
 
     scores: as in scores.json.
@@ -127,7 +129,7 @@ def no_better_than_trivial(scores: Mapping[str, Any]) -> list[str]:
     return [f"not better than an answer that looks at no image: {trivial['name']} ({score})"]
 
 
-def best_member_text(scores: Mapping[str, Any]) -> str:
+def best_member_text(scores: Scores) -> str:
     """Which member is the baseline "best member", fold by fold; "" in blends of older versions."""
     members: Mapping[str, Sequence[int]] = scores.get("best_members", {})
     if len(members) < 2:

@@ -80,7 +80,7 @@ def epoch_chart(
         axes.set_xlim(1, max(*(len(line.values) for line in lines), 2))
         axes.set_ylim(axis_ends([low, high], limits))
         drawing.ticks("y", 4)
-        axes.xaxis.get_major_locator().set_params(nbins=6, integer=True)
+        axes.locator_params(axis="x", nbins=6, integer=True)
         if mark is not None:
             axes.axvline(mark, color=PLACEHOLDERS["wrong"], linewidth=1.5, linestyle=(0, (2, 2)))
         ends = [f"{line.name} {_draw(drawing, line):.4g}" for line in lines]

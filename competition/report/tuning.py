@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -29,6 +29,10 @@ from competition.tuning.choice import format_values, pareto_front
 from competition.tuning.storage import open_storage
 from competition.workspace.studies import read_result, used_study
 from competition.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.trial import FrozenTrial
 
 LITTLE = 0.1  # a parameter with a smaller share of the importance is hardly worth searching
 FEWEST = 4  # complete trials for a statement on importance
@@ -77,7 +81,7 @@ def _member_blocks(name: str, best: dict[str, Any], result: Path, params: Params
     return [Text(lines, name=name), Charts(charts, _marks_note(trials, scored, axis)), _trials_table(trials, sign)]
 
 
-def _load_study(name: str, result: Path, params: Params) -> Any | None:
+def _load_study(name: str, result: Path, params: Params) -> "Study | None":
     import optuna
 
     journal = result.with_name("study.log")
@@ -141,7 +145,7 @@ def importance_line(importances: Mapping[str, float], complete: int) -> str:
 
 
 def _charts(
-    trials: Sequence[Any],
+    trials: Sequence["FrozenTrial"],
     scored: Sequence[ScoredTrial],
     front: Sequence[int],
     importances: Mapping[str, float],
@@ -157,13 +161,13 @@ def _charts(
     return [drawing for drawing in charts if drawing]
 
 
-def _scales(trials: Sequence[Any]) -> dict[str, bool]:
+def _scales(trials: Sequence["FrozenTrial"]) -> dict[str, bool]:
     """Searched parameter -> is its scale logarithmic?"""
     distributions = {key: one for trial in trials for key, one in trial.distributions.items()}
     return {key: bool(getattr(one, "log", False)) for key, one in distributions.items()}
 
 
-def _marks_note(trials: Sequence[Any], scored: Sequence[ScoredTrial], axis: ScoreAxis) -> str:
+def _marks_note(trials: Sequence["FrozenTrial"], scored: Sequence[ScoredTrial], axis: ScoreAxis) -> str:
     """What the marks mean: those that the charts have, and no others."""
     marks = ["Gold: the best trial."]
     if any(trial.is_own for trial in scored):
@@ -177,7 +181,7 @@ def _marks_note(trials: Sequence[Any], scored: Sequence[ScoredTrial], axis: Scor
     return " ".join(marks)
 
 
-def _trials_table(trials: Sequence[Any], sign: int) -> Table:
+def _trials_table(trials: Sequence["FrozenTrial"], sign: int) -> Table:
     rows = []
     for trial in trials:
         facts = trial.user_attrs

@@ -6,7 +6,7 @@ They show what optuna.visualization shows, in the colours of the page and with t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, isfinite, log10, nan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
@@ -14,6 +14,10 @@ from markupsafe import Markup
 from competition.ensemble.metrics import score_range
 from competition.report.svg import NORMAL, PLACEHOLDERS, Chart, axis_ends, chart, shortened
 from competition.tuning.choice import format_value, origin_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from optuna.trial import FrozenTrial
 
 SIZE, MARGINS = (320, 220), (56, 14, 22, 34)  # pixels
 OUTLIER = 3.0  # interquartile ranges below the lower quartile from which a score is drawn at the edge of its chart
@@ -49,7 +53,7 @@ class ScoreAxis:
         return int(np.argmax(self.sign * np.asarray(scores)))
 
 
-def scored_trials(trials: Sequence[Any], sign: int) -> list[ScoredTrial]:
+def scored_trials(trials: Sequence["FrozenTrial"], sign: int) -> list[ScoredTrial]:
     """The complete trials with a finite score.  trials: Optuna's.  sign: of the metric."""
     return [
         ScoredTrial(
@@ -84,7 +88,7 @@ def history_chart(trials: Sequence[ScoredTrial], axis: ScoreAxis) -> Markup:
         drawing.mark(line, "curve", "the best score so far")
         _draw_trials(drawing, [float(number) for number in numbers], trials, axis)
         drawing.axes.set_xlim(min(numbers) - 0.5, max(numbers) + 0.5)
-        drawing.axes.xaxis.get_major_locator().set_params(nbins=6, integer=True)
+        drawing.axes.locator_params(axis="x", nbins=6, integer=True)
         best = trials[axis.best(scores)]
         return drawing.markup(
             f"{axis.metric} of {len(trials)} trials; the best is {best.score:.4f} in trial {best.number}"
@@ -109,7 +113,7 @@ def slice_chart(key: str, trials: Sequence[ScoredTrial], is_log: bool, axis: Sco
         return drawing.markup(f"{axis.metric} by {key} of {len(trials)} trials; the best trial has {value}")
 
 
-def _value_axis(axes: Any, values: Sequence[Any], is_log: bool) -> list[float]:
+def _value_axis(axes: "Axes", values: Sequence[Any], is_log: bool) -> list[float]:
     """Set the x axis for these values and return the place of each."""
     if any(isinstance(value, bool | str) for value in values):
         names = list(dict.fromkeys(map(format_value, values)))
@@ -125,7 +129,7 @@ def _value_axis(axes: Any, values: Sequence[Any], is_log: bool) -> list[float]:
         ticks = log_ticks(10 ** (low - margin), 10 ** (high + margin))
         axes.set_xticks([log10(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
     else:
-        axes.xaxis.get_major_locator().set_params(nbins=MOST_TICKS)
+        axes.locator_params(axis="x", nbins=MOST_TICKS)
     return places
 
 
@@ -160,7 +164,7 @@ def importance_chart(importances: Mapping[str, float]) -> Markup:
         return drawing.markup(f"importance of each parameter: {shares}")
 
 
-def curves_chart(trials: Sequence[Any], axis: ScoreAxis) -> Markup:
+def curves_chart(trials: Sequence["FrozenTrial"], axis: ScoreAxis) -> Markup:
     """Scores while each trial was trained; a cross ends a pruned one, the best trial is thick.  Empty without reports.
 
     trials: Optuna's, complete or pruned.
@@ -187,7 +191,7 @@ def curves_chart(trials: Sequence[Any], axis: ScoreAxis) -> Markup:
         return drawing.markup(f"{axis.metric} of {len(reported)} trials while they were trained; {ended} were pruned")
 
 
-def _draw_curve(drawing: Chart, trial: Any, is_best: bool, axis: ScoreAxis) -> None:
+def _draw_curve(drawing: Chart, trial: "FrozenTrial", is_best: bool, axis: ScoreAxis) -> None:
     finite = [(step, value) for step, value in sorted(trial.intermediate_values.items()) if isfinite(value)]
     steps, values = np.array(finite, float).T
     (line,) = drawing.axes.plot(steps, axis.sign * values, color=PLACEHOLDERS["gold" if is_best else "c0"])
@@ -210,7 +214,7 @@ def front_chart(trials: Sequence[ScoredTrial], front: Sequence[int], axis: Score
         drawing.mark(line, "curve", "trials that no other one beats in score and time")
         _draw_trials(drawing, [trial.seconds for trial in trials], trials, axis)
         axes.set_xlim(0, 1.06 * max(trial.seconds for trial in trials))
-        axes.xaxis.get_major_locator().set_params(nbins=5)
+        axes.locator_params(axis="x", nbins=5)
         numbers = ", ".join(map(str, front))
         return drawing.markup(f"{axis.metric} by seconds of training; trials that none beats in both: {numbers}")
 

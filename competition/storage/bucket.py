@@ -66,14 +66,6 @@ def copy_files(source: str, target: str, paths: Sequence[str]) -> None:
             raise UserError(f"{copy} differs from its source after the copy: copy the folder again.")
 
 
-def remove_files(folder: str, paths: Sequence[str]) -> None:
-    """Remove files of a folder.  paths: relative to it."""
-    for path in paths:
-        address = f"{folder.rstrip('/')}/{path}"
-        with _as_user_error(address, "removed"):
-            _gfile(address).remove(address)
-
-
 @contextmanager
 def _as_user_error(path: str, action: str) -> Iterator[None]:
     """Convert the errors of TensorFlow's file systems to one sentence."""

@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from competition.config.digests import to_plain
 from competition.config.faults import point
-from competition.ensemble.leaderboard import ExpectedScore, from_standard_error, interval
+from competition.ensemble.expected_score import ExpectedScore, from_standard_error, interval
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def refs(ledger: Ledger, digest: str) -> frozenset[str]:
 
 
 def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:
-    """95 % interval of public minus honest score by chance alone, from `leaderboard.interval`.
+    """95 % interval of public minus honest score by chance alone, from `expected_score.interval`.
 
     public_share: share of the test rows that the public score uses.
     """

@@ -13,7 +13,7 @@ from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.ensemble.chain import align
 from competition.ensemble.external_check import Confidence, confidence
-from competition.ensemble.external_predictions import load_external
+from competition.ensemble.external_predictions import OurRows, load_external
 from competition.ensemble.join_check import agreement_notes, guessing_notes
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
 from competition.files.manifest import sha256
@@ -145,18 +145,8 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     competition, ours = prepared.competition, folds_digest(prepared) if external_names else ""
     for name in external_names:
         files = params.foreign[name]
-        external = load_external(
-            Path(files.oof),
-            [Path(file) for file in files.test],
-            competition.classes,
-            ids,
-            test_ids,
-            ours,
-            files.folds,
-            labels,
-            own,
-            competition.targets.kind,
-        )
+        rows = OurRows(competition.classes, ids, test_ids, labels, ours, competition.targets.kind)
+        external = load_external(Path(files.oof), [Path(file) for file in files.test], rows, files.folds, own)
         oof[name], test[name] = external.oof, external.test
         notes += [f"{name}: {note}" for note in external.notes]
     _require_equal_views(oof, test)

@@ -15,8 +15,8 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.compare import compare, seed_noise_of_difference
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
-from competition.report.spreadsheets import for_spreadsheet
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
+from competition.report.tables import for_spreadsheet
 from competition.report.terminal import gain, seeds_line
 from competition.workspace.seed_studies import seed_spreads
 from pipelines.terminal.output import display_path

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from competition.config.errors import UserError
-from competition.ensemble.leaderboard import from_standard_error, interval
+from competition.ensemble.expected_score import from_standard_error, interval
 from competition.files.manifest import write_json
 from competition.prepare.adapters import adapter_named
 from competition.submission import grading, ledger

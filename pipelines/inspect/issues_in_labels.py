@@ -11,7 +11,7 @@ from competition.files.manifest import atomic_write
 from competition.prepare import label_issues, records
 from competition.prepare.decoding import BadImage, decode
 from competition.report.sheets import TILE, contact_sheet
-from competition.report.spreadsheets import for_spreadsheet
+from competition.report.tables import for_spreadsheet
 from competition.workspace.dependencies import newest_blend
 from pipelines.terminal.backend import start_tensorflow
 from pipelines.terminal.output import display_path

@@ -22,11 +22,11 @@ from competition.report import (
     costs,
     data,
     grad_cam,
-    leaderboard,
     members,
     next_steps,
     samples,
     scores,
+    submissions,
     targets,
     tpu,
     tuning,
@@ -41,6 +41,7 @@ from competition.workspace.dependencies import blend_blocks, newest_blend
 from competition.workspace.ensemble_inputs import prediction_digests
 from competition.workspace.runs import Run, blended_runs, runs_of
 from competition.workspace.seed_studies import seed_spreads
+from competition.workspace.studies import used_study
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, image_cache
 from pipelines.terminal.versions import git_commit, versions
@@ -111,8 +112,8 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         data.data_section(prepared),
         caveats_section(prepared, blend),
         runs_report.runs_section(job.workspace, job.submissions),
-        leaderboard.leaderboard_section(submitted, public_share, partial(changed_share, job), has_test),
-        leaderboard.ledger_section(submitted, public_share, looks),
+        submissions.leaderboard_section(submitted, public_share, partial(changed_share, job), has_test),
+        submissions.ledger_section(submitted, public_share, looks),
         costs.costs_section(job.workspace, runs, blend),
         provenance_section(job, blend),
     ]
@@ -121,10 +122,11 @@ def sections_of(job: Job, results: Results) -> list[Section]:
 
 def steps_of(job: Job, results: Results) -> list[next_steps.Step]:
     prepared, models_of = job.prepared, results.models_of
+    studies = [used_study(job.workspace, name) for name in job.params.members]
     return [
         *label_steps(job, results.rows),
         *next_steps.training_steps(models_of, metric_named(prepared.competition.metric)),
-        *next_steps.open_steps(job.workspace, models_of, results.submitted, results.spreads),
+        *next_steps.open_steps(job.params, prepared, models_of, results.submitted, bool(results.spreads), any(studies)),
     ]
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from competition.report.console_table import table_lines
 from competition.report.runs import COLUMNS, NOTE, run_rows
+from competition.report.tables import table_lines
 from competition.workspace.runs import stored_runs
 from pipelines.terminal.runner import Job
 

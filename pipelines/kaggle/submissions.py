@@ -8,8 +8,8 @@ from competition.kaggle import submit
 from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.submit import Submission
 from competition.prepare.competition import Competition
-from competition.report.console_table import table_lines
 from competition.report.repeated_choices import choices_lines
+from competition.report.tables import table_lines
 from competition.submission import delivery, ledger
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, kaggle_client

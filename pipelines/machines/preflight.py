@@ -17,7 +17,7 @@ from competition.preflight.planning import sizes_of
 from competition.preflight.request import PreflightRequest, PreflightResult
 from competition.preflight.results import STEPS, VERDICTS
 from competition.preflight.topology import GIB, Topology, topology_named
-from competition.report.console_table import table_lines
+from competition.report.tables import table_lines
 from competition.training.backend import is_installed
 from competition.training.device import TPU_FILES, TPU_SIGNS
 from competition.workspace.studies import tuned_member

@@ -39,7 +39,7 @@ def run(job: Job) -> None:
         "raw": raw.files,
         "prepare": params,
         "competition": settings,
-        **({"like": sha256(Path(job.options.like))} if job.options.like else {}),
+        **({"folds_from": sha256(Path(job.options.folds_from))} if job.options.folds_from else {}),
         **plugins_entry(ADAPTERS=(settings.adapter,)),
     }
     manifest = job.path("data", "manifest.json")
@@ -170,9 +170,9 @@ def build_index(
     with Bar(None, "reading images") as bar:
         table, thumbs = index.build(rows, competition.label_count, bar.update_to, params.largest_megapixels * 1_000_000)
     descriptors = pd.DataFrame(embedding.describe(thumbs), index=table["id"])
-    if job.options.like:
-        job.echo(f"prepare: groups and folds as in {display_path(Path(job.options.like))}")
-        table = index.like(table, Path(job.options.like))
+    if job.options.folds_from:
+        job.echo(f"prepare: groups and folds as in {display_path(Path(job.options.folds_from))}")
+        table = index.folds_from(table, Path(job.options.folds_from))
         return table, {"series.csv": series.find_series(table, descriptors_of(descriptors, table))}, descriptors
     pairs = duplicates.duplicate_pairs(table, thumbs, bits=params.near_bits, pixels=params.near_pixels)
     table["group"] = duplicates.group_duplicates(pairs, len(table))

@@ -52,7 +52,7 @@ PREFLIGHT = ("topology", "mode", "backend", "step", "search", "most", "classes",
 FOLDERS: dict[str, dict[str, Verb]] = {
     "main_job": {
         "download": Verb("Download the competition and verify every file.", ("only",), next="prepare"),
-        "prepare": Verb("Index the images, assign folds and write records.", ("like",), next="train"),
+        "prepare": Verb("Index the images, assign folds and write records.", ("folds_from",), next="train"),
         "resolve": Verb("Choose where records are read from on this machine."),
         "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster"), next="train"),
         "train": Verb("Train every fold model that is not current.", (*SELECTION, "cluster"), next="predict"),

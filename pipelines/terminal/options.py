@@ -32,7 +32,7 @@ class Options:
     again: bool = option(False, "Repeat what is otherwise done once: submit the same file, or push another kernel.")
     only: str = option("", "Download only this file, folder or pattern, for inspection.", metavar="PATTERN")
     run: str = option("", "A run listed by `runs`: MEMBER@DIGITS.", metavar="RUN")
-    like: str = option("", "Take groups and folds from this index.csv.", metavar="FILE")
+    folds_from: str = option("", "Take groups and folds from this index.csv.", metavar="FILE")
     explain: str = option("", "Explain this error message.", metavar="TEXT")
     topology: str = option("", "TPU: v2-8, v3-8, v4-8, v5e-1/4/8, v5p-8, v6e-1/4/8.", metavar="NAME")
     mode: str = option(

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from competition.config.errors import UserError
-from competition.ensemble.external_predictions import load_external
+from competition.ensemble.external_predictions import OurRows, load_external
 from competition.ensemble.predictions import ViewPredictions
 
 CLASSES = ["cat", "dog", "eel"]
@@ -21,7 +21,7 @@ def csv(path, ids, table):
 
 
 def load(oof, test, declared="f" * 64):
-    return load_external(oof, test, CLASSES, TRAIN, TEST, "f" * 64, declared, np.zeros(len(TRAIN), int))
+    return load_external(oof, test, OurRows(CLASSES, TRAIN, TEST, np.zeros(len(TRAIN), int), "f" * 64), declared)
 
 
 def test_csv_and_npz_give_equal_predictions_for_any_order_of_rows_and_columns(tmp_path):

@@ -10,7 +10,7 @@ from competition.ensemble.chain import Chain, align, apply_chain
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import NestedCrossFit, OofRows, blocks_of
-from competition.ensemble.outputs import mix_views
+from competition.ensemble.outputs import OutputCache, mix_views
 from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.selection import select_candidate
@@ -276,7 +276,9 @@ def test_view_effects_are_counted_on_rows_that_the_policy_was_not_fitted_on():
     plain, after = views["m0"].view("identity").argmax(1), np.zeros(400, int)
     for k in range(5):
         training_rows = np.flatnonzero(folds != k)
-        policy = fit_policy(views["m0"], labels, training_rows, F1, SETTINGS.policy)
+        policy = fit_policy(
+            OutputCache(views["m0"], SETTINGS.policy.mixing, labels), training_rows, F1, SETTINGS.policy
+        )
         after[folds == k] = mix_views(views["m0"], policy, "mean").argmax(1)[folds == k]
     assert effect.corrected == ((plain != labels) & (after == labels)).sum() > 0
     assert effect.corrupted == ((plain == labels) & (after != labels)).sum() > 0

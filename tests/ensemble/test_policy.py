@@ -6,7 +6,7 @@ import pytest
 from competition.config.errors import UserError
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.mixing import mix
-from competition.ensemble.outputs import distinct_views, mix_views
+from competition.ensemble.outputs import OutputCache, distinct_views, mix_views
 from competition.ensemble.policy import fit_policy, rejected_views
 from competition.ensemble.predictions import ViewPredictions
 
@@ -28,7 +28,7 @@ def member(views, rows=800, seed=0):
 
 
 def fit(labels, views, settings, **options):
-    return fit_policy(views, labels, np.arange(len(labels)), F1, settings, **options)
+    return fit_policy(OutputCache(views, settings.mixing, labels), np.arange(len(labels)), F1, settings, **options)
 
 
 @pytest.mark.parametrize("objective", ["log_likelihood", "metric"])
@@ -100,7 +100,7 @@ def test_rows_outside_the_choice_are_not_read():
     rows = np.arange(400)
     changed_labels = labels.copy()
     changed_labels[400:] = 0
-    one, two = (fit_policy(views, y, rows, F1, POLICY) for y in (labels, changed_labels))
+    one, two = (fit_policy(OutputCache(views, POLICY.mixing, y), rows, F1, POLICY) for y in (labels, changed_labels))
     assert one == two
 
 

@@ -15,7 +15,7 @@ from competition.ensemble.bootstrap import (
     score_with_error,
     slow_metric_warning,
 )
-from competition.ensemble.leaderboard import expected_scores
+from competition.ensemble.expected_score import expected_scores
 from competition.ensemble.metrics import METRICS, Metric, metric_named
 from competition.ensemble.user_metric import whole_counts
 

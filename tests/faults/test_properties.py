@@ -14,12 +14,13 @@ from competition.config.errors import UserError
 from competition.ensemble.blend import BlendSettings, fit_blend
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.mixing import mix
+from competition.ensemble.outputs import OutputCache
 from competition.ensemble.policy import PolicySettings, fit_policy
 from competition.ensemble.predictions import Predictions, ViewPredictions, concatenate_folds, mean_over_folds
 from competition.prepare.adapters.tables import read_csv
 from competition.prepare.competition import Competition
 from competition.prepare.folds import assign
-from competition.report.spreadsheets import FORMULA, for_spreadsheet
+from competition.report.tables import FORMULA, for_spreadsheet
 from competition.submission import format
 
 FEW = settings(max_examples=40, deadline=None)
@@ -143,13 +144,20 @@ def test_a_policy_is_a_mean_over_views_that_rows_outside_the_fit_do_not_change(s
     rows = np.flatnonzero(rng.random(30) < 0.7)
     if len(rows) < 5:
         return
-    policy = fit_policy(ViewPredictions(ids, names, probs), labels, rows, METRICS[metric], POLICY)
+    policy = fit_policy(
+        OutputCache(ViewPredictions(ids, names, probs), POLICY.mixing, labels), rows, METRICS[metric], POLICY
+    )
     assert sum(policy.values()) == pytest.approx(1) and all(weight > 0 for weight in policy.values())
     assert set(policy) <= set(names)
     others = np.setdiff1d(np.arange(30), rows)
     changed = labels.copy()
     changed[others] = (changed[others] + 1) % 3
-    assert fit_policy(ViewPredictions(ids, names, probs), changed, rows, METRICS[metric], POLICY) == policy
+    assert (
+        fit_policy(
+            OutputCache(ViewPredictions(ids, names, probs), POLICY.mixing, changed), rows, METRICS[metric], POLICY
+        )
+        == policy
+    )
 
 
 @FEW

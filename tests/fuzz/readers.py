@@ -12,7 +12,7 @@ from competition.config.params import Params
 from competition.config.params_file import load_params
 from competition.config.yaml_text import parse_yaml
 from competition.convert.tfrecord import parse_example, read_records
-from competition.ensemble.external_predictions import load_external
+from competition.ensemble.external_predictions import OurRows, load_external
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.kaggle import archive
 from competition.prepare.adapters.tables import read_csv
@@ -55,7 +55,7 @@ def npz(data: bytes) -> None:
 
 def external(name: str, data: bytes) -> None:
     path, ids = in_file(name, data), np.array(["i0", "i1"])
-    load_external(path, path, ("a", "b"), ids, ids, "d", "d", np.array([0, 1]))
+    load_external(path, path, OurRows(("a", "b"), ids, ids, np.array([0, 1]), "d"), "d")
 
 
 def tfrecord(data: bytes) -> None:

@@ -40,12 +40,12 @@ def source(tmp_path_factory):
 def stage(source, tmp_path):
     """stage(overrides) -> the messages of `make prepare` with these parameters; its work folder is tmp_path."""
 
-    def run(overrides="", like="", **options):
+    def run(overrides="", folds_from="", **options):
         parameters = params(
             f"competition.adapter=folder competition.source={source} prepare.folds=3 "
             f"competition.label_column=label {overrides}"
         )
-        job_options = Options(force=False, debug=True, like=like, **options)
+        job_options = Options(force=False, debug=True, folds_from=folds_from, **options)
         job = Job(Workspace(tmp_path, parameters), job_options, tmp_path)
         download.run(job)
         prepare.run(job)
@@ -77,7 +77,7 @@ def test_series_across_folds_are_reported_with_a_contact_sheet_and_grouped_if_co
     saved = tmp_path / "like.csv"
     load(tmp_path / "data" / "index.csv").drop(columns="sha256").to_csv(saved, index=False)
     by_series = (tmp_path / "data" / "index.csv").read_bytes()
-    assert any("groups and folds as in" in line for line in stage(like=str(saved)))
+    assert any("groups and folds as in" in line for line in stage(folds_from=str(saved)))
     assert (tmp_path / "data" / "index.csv").read_bytes() == by_series != by_hash
 
 

@@ -135,9 +135,9 @@ def test_an_index_made_like_a_saved_one_has_its_rows_groups_and_folds(helpers, t
     index.save(index.choices(saved_index), tmp_path / "there.csv")
     assert "sha256" not in (tmp_path / "there.csv").read_text()
     index.save(saved_index, tmp_path / "expected.csv")
-    index.save(index.like(index_table, tmp_path / "there.csv"), tmp_path / "got.csv")
+    index.save(index.folds_from(index_table, tmp_path / "there.csv"), tmp_path / "got.csv")
     assert (tmp_path / "got.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
     with pytest.raises(UserError, match=r"1 of 5 images of there.csv are not in the raw files: 'i3'"):
-        index.like(index_table.drop(index=3), tmp_path / "there.csv")
+        index.folds_from(index_table.drop(index=3), tmp_path / "there.csv")
     with pytest.raises(UserError, match=r"1 of 5 images differ from those of there.csv: 'i4'"):
-        index.like(index_table.assign(label=[0, 1, 0, 1, 1, 1]), tmp_path / "there.csv")
+        index.folds_from(index_table.assign(label=[0, 1, 0, 1, 1, 1]), tmp_path / "there.csv")

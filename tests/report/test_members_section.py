@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from competition.files.manifest import Manifest
 from competition.report.members import FoldModel, curve_charts, mean_text, scores_table
@@ -59,3 +60,9 @@ def test_one_epoch_is_a_sentence_and_no_chart_with_a_single_point() -> None:
 def test_the_folder_of_a_file_on_this_machine_is_not_shown() -> None:
     shown = "weights: /home/someone/w.npz -> C:\\Users\\someone\\x.keras; epochs: 1 -> 3; fit: a/b"
     assert without_folder(shown) == "weights: w.npz -> x.keras; epochs: 1 -> 3; fit: a/b"
+
+
+@pytest.mark.parametrize(("metric", "is_clipped"), [("accuracy", True), ("rmse", False), ("log_loss", False)])
+def test_low_scores_of_the_first_epochs_are_clipped_but_never_low_errors_which_are_the_good_ones(metric, is_clipped):
+    (charts,) = curve_charts("cnn", models(dict.fromkeys(range(3), 0.8), every_epoch=True), metric)
+    assert any("the lowest fifth is below" in drawing for drawing in charts.drawings) is is_clipped

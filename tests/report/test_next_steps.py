@@ -23,7 +23,6 @@ from competition.report.next_steps import (
     open_steps,
     training_steps,
 )
-from competition.workspace.workspace import Workspace
 
 NAMES = ("rose", "tulip", "aster")
 
@@ -108,12 +107,9 @@ def test_larger_images_are_advised_only_where_the_images_are_larger_than_the_net
 def test_members_that_are_trained_elsewhere_are_not_advised_to_train(tmp_path: Path) -> None:
     params = load_params(ROOT / "params.yaml")
     external = {name: ExternalFiles(f"{name}.csv", ("test.csv",)) for name in ("vit", "swin")}
-    own = open_steps(Workspace(tmp_path, params, loaded=prepared(32)), {"cnn": []}, [], {})
+    own = open_steps(params, prepared(32), {"cnn": []}, [], False, False)
     assert {step.command.split()[1] for step in own} == {"train", "tune", "noise"}
-    assert (
-        open_steps(Workspace(tmp_path, replace(params, members={}, foreign=external), loaded=prepared(32)), {}, [], {})
-        == []
-    )
+    assert open_steps(replace(params, members={}, foreign=external), prepared(32), {}, [], False, False) == []
 
 
 def test_every_gain_names_the_score_that_gains(tmp_path: Path) -> None:

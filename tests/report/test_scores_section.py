@@ -12,8 +12,8 @@ from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
 from competition.ensemble.metrics import METRICS
-from competition.report.leaderboard import honest_rows_text
 from competition.report.scores import blend_section, scores_on_test
+from competition.report.submissions import honest_rows_text
 from competition.report.svg import axis_ends
 from competition.submission.ledger import Entry, Row
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from competition.ensemble.leaderboard import ExpectedScore, interval
+from competition.ensemble.expected_score import ExpectedScore, interval
 from competition.submission import ledger
 from competition.submission.ledger import Entry, Event
 

@@ -99,8 +99,11 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
 def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> LabelledTables:
     train, sample = read_csv(raw / name), _read_if_present(raw / SAMPLE)
     listed, test_table = _read_if_present(raw / "classes.csv"), _read_if_present(raw / "test.csv")
-    groups = _groups(train, settings.group_column)
-    train = train.drop(columns=settings.group_column, errors="ignore")
+    column = settings.group_column
+    if column and column not in train:
+        raise UserError(f"prepare.group_column: {name} has no column {column!r}, it has {first_few(train.columns)}")
+    groups = list(train[column]) if column else [""] * len(train)
+    train = train.drop(columns=column, errors="ignore")
     test = sample if test_table is None else test_table
     id_column = find_id_column(train, test, settings.id_column, files, name)
     if test is None:
@@ -217,9 +220,3 @@ def _target_competition(tables: LabelledTables, labels: Labels, settings: Settin
         allows_empty_lists=labels.has_empty_lists or tables.has_empty_cells,
         notes=(labels.note, *tables.notes),
     )
-
-
-def _groups(train: pd.DataFrame, column: str) -> list[str]:
-    if column and column not in train:
-        raise UserError(f"prepare.group_column: train.csv has no column {column!r}, it has {first_few(train.columns)}")
-    return list(train[column]) if column else [""] * len(train)

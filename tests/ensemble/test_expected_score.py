@@ -3,7 +3,7 @@ import pytest
 
 from benchmarks.leaderboard_coverage import coverage, truth
 from competition.ensemble.bootstrap import Evaluation
-from competition.ensemble.leaderboard import ExpectedScore, expected_scores, from_standard_error, interval
+from competition.ensemble.expected_score import ExpectedScore, expected_scores, from_standard_error, interval
 from competition.ensemble.metrics import METRICS
 
 from .simulated import draw

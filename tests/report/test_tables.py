@@ -1,6 +1,6 @@
 """Tables in the terminal."""
 
-from competition.report.console_table import table_lines
+from competition.report.tables import table_lines
 
 
 def test_columns_are_aligned_and_nothing_is_wrapped_or_styled_without_a_terminal() -> None:

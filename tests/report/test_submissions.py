@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from competition.report.leaderboard import choose_two, correlation_text, leaderboard_section, rank_correlation
+from competition.report.submissions import choose_two, correlation_text, leaderboard_section, rank_correlation
 from competition.submission.ledger import Entry, Row
 
 ENTRY = Entry(

@@ -1,7 +1,13 @@
-"""Tables in the terminal."""
+"""Tables in the terminal, and tables for spreadsheets, in which no cell is run as a formula."""
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the terminal needs no pandas
+    import pandas as pd
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of cells that a spreadsheet would run (OWASP)
 
 
 def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
@@ -23,3 +29,8 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], indent: i
     with console.capture() as capture:
         console.print(Padding(table, (0, 0, 0, indent), expand=False))
     return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def for_spreadsheet(table: "pd.DataFrame") -> "pd.DataFrame":
+    """The table with ' before every text that a spreadsheet would run. Never for a submission or a table that is joined by id."""
+    return table.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell)
