@@ -9,203 +9,203 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 # Which TensorFlow: cpu, gpu or tpu (see pyproject.toml).
 EXTRA ?= cpu
-PARAMS ?= params.yaml
 BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
-VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS KILLS MACHINES MEMBER MODE ONLY PARAMS PYTHON RUN \
+VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS KILLS MACHINES MEMBER MODE ONLY PAIR PARAMS PYTHON RUN \
   SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL WORKERS
+quoted = '$(subst ','\'',$(1))'
 UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 ifneq ($(UNKNOWN),)
-  SUGGESTION := $(shell $(PYTHON) pipelines/terminal/make_variables.py '$(UNKNOWN)' params.yaml $(VARIABLES))
+  SUGGESTION := $(shell $(call quoted,$(value PYTHON)) pipelines/terminal/make_variables.py $(call quoted,$(UNKNOWN)) params.yaml $(VARIABLES))
   $(error $(UNKNOWN)=$(value $(UNKNOWN)): unknown variable$(if $(SUGGESTION),; did you mean $(subst VALUE,$(value $(UNKNOWN)),$(SUGGESTION))?); \
     variables: $(VARIABLES); parameters of params.yaml are set by SET="block.name=value")
 endif
 
-# A value reaches the shell through the environment, so no quote in it can end the command early.
-export GOLDFOLD_SET := $(SET)
+# Every value reaches the stages through the environment, as it was typed: no shell and no function of make sees it. The
+# goldfold command reads GOLDFOLD_FOLD where it has the option --fold.
+unexport $(VARIABLES)
+define pass
+export GOLDFOLD_$(1) = $$(value $(1))
+endef
+$(foreach name,$(VARIABLES),$(eval $(call pass,$(name))))
 export GOLDFOLD_GOALS := $(MAKECMDGOALS)
-export GOLDFOLD_EXPLAIN := $(value EXPLAIN)
-export GOLDFOLD_ONLY := $(value ONLY)
-export GOLDFOLD_SOURCE := $(value SOURCE)
-export GOLDFOLD_TARGET := $(value TARGET)
-# The goldfold command, run from this folder: a `goldfold` script belongs to the folder it was installed from.
-# A stage that the system ended cannot say so itself: 137 = killed, often for its memory; 139, 134 = crashed. 141 = nobody
-# reads its output (make runs | head): no error, unless there is more to do.
-ENDED = ended() { case $$? in 137) echo "goldfold: the stage was killed, probably because memory ran out: lower train.batch, predict.batch or cache.ram_gigabytes" ;; \
-  134|139) echo "goldfold: the stage crashed in compiled code; the stacks are above" ;; \
-  141) $(if $(JOB)$(word 2,$(MAKECMDGOALS)),return,exit) 0 ;; *) return 0 ;; esac >&2; \
-  echo "goldfold: complete fold models are kept; the same command continues, and the fold that ended this one comes last" >&2; }; trap ended EXIT;
-GOLDFOLD = $(ENDED) $(if $(DEBUG),env DEBUG=1) $(BIN)/python -m pipelines
-OPTIONS = --params "$(PARAMS)" --set "$$GOLDFOLD_SET" $(if $(FORCE),--force) $(if $(DEBUG),--debug)
-STAGE = $(GOLDFOLD) $(1) $(OPTIONS)
-PICK = $(if $(MEMBER),--member "$(MEMBER)") $(if $(FOLD),--fold "$(FOLD)")
-FILES = $(if $(FILE),--file "$(FILE)")
-ROWS = $(if $(DEBUG_ROWS),--debug-rows "$(DEBUG_ROWS)")
+BIN_PYTHON := "$$GOLDFOLD_BIN"/python
 
-# The main job: the stages of each target, separated by +. Targets that follow each other in one make call run in one
-# process, which starts TensorFlow once; stages exchange files only, so their results are the same. DEBUG=1 changes how
-# TensorFlow runs until the process ends.
-with = $(1) $(OPTIONS) $(2)
-RAY = $(if $(CLUSTER),--cluster "$(CLUSTER)")
-PARTIAL = $(if $(ALLOW_PARTIAL),--allow-partial)
-STAGES_download = $(call with,download,$(if $(value ONLY),--only="$$GOLDFOLD_ONLY")) $(if $(value ONLY),,+ $(call with,prepare))
-STAGES_train = $(call with,resolve) + $(call with,preflight,--mode ops --if-tpu $(PICK)) + $(call with,tune,$(PICK)) + \
-  $(if $(DEBUG),$(call with,debug,$(PICK) $(ROWS)),$(call with,train,$(PICK) $(RAY)))
-STAGES_predict = $(call with,predict,$(PARTIAL) $(RAY)) + $(call with,blend,$(PARTIAL))
+# A stage that the system ended cannot say so itself: 137 = killed, often for its memory; 139, 134 = crashed. 141 = nobody
+# reads its output (make runs | head): no error, unless there is more to do. bash reports the killed process with its whole
+# command line, so its own stderr is closed meanwhile.
+ENDED = ended() { case $$? in 137) echo "goldfold: the stage was killed, probably because memory ran out: lower train.batch, predict.batch or cache.ram_gigabytes" ;; \
+  126|127) echo "goldfold: $$GOLDFOLD_BIN/python cannot be started; remove that folder to install it again"; return 0 ;; \
+  134|139) echo "goldfold: the stage crashed in compiled code; the stacks are above" ;; \
+  141) $(if $(JOB)$(word 2,$(MAKECMDGOALS)),return,exit) 0 ;; *) return 0 ;; esac >&3; \
+  echo "goldfold: complete fold models are kept; the same command continues, and the fold that ended this one comes last" >&3; }; \
+  trap ended EXIT; exec 3>&2 2>/dev/null;
+# The goldfold command, run from this folder: a `goldfold` script belongs to the folder it was installed from.
+GOLDFOLD = $(ENDED) $(if $(value DEBUG),DEBUG=1) $(BIN_PYTHON) -m pipelines $(1) 2>&3 3>&-
+
+# Targets of the main job that follow each other in one make call run in one process, which starts TensorFlow once; stages
+# exchange files only, so their results are the same. DEBUG=1 changes how TensorFlow runs until the process ends.
 JOB := $(filter download train predict,$(MAKECMDGOALS))
-TOGETHER := $(if $(DEBUG),,$(and $(findstring $(JOB),$(MAKECMDGOALS)),$(filter $(words $(JOB)),$(words $(sort $(JOB))))))
-OF_JOB = $(foreach target,$(JOB),$(if $(filter-out $(firstword $(JOB)),$(target)),+) $(STAGES_$(target)))
-MAIN_JOB = $(if $(TOGETHER),$(if $(filter $(firstword $(JOB)),$(1)),$(GOLDFOLD) $(OF_JOB),:),$(GOLDFOLD) $(STAGES_$(1)))
+TOGETHER := $(if $(value DEBUG),,$(and $(word 2,$(JOB)),$(findstring $(JOB),$(MAKECMDGOALS)),$(filter $(words $(JOB)),$(words $(sort $(JOB))))))
+space := $() $()
 
 ##@ The main job
+MAIN_READY := $(BIN)/.ready$(if $(value CLUSTER), $(BIN)/.ready-cluster)
 download: $(BIN)/.ready ## download the competition, verify every file, index it, assign folds (ONLY="train/": only these files)
-	@$(call MAIN_JOB,download)
-
-train: $(BIN)/.ready$(if $(CLUSTER), $(BIN)/.ready-cluster) ## train every fold model that is not current (MEMBER=cnn FOLD=2: only that one; CLUSTER=auto: on a Ray cluster)
-	@$(call MAIN_JOB,train)
-
-predict: $(BIN)/.ready$(if $(CLUSTER), $(BIN)/.ready-cluster) ## predict under every view, then fit TTA policy, blend and decision rule; write the submission
-	@$(call MAIN_JOB,predict)
+train: $(MAIN_READY) ## train every fold model that is not current (MEMBER=cnn FOLD=2: only that one; CLUSTER=auto: on a Ray cluster)
+predict: $(MAIN_READY) ## predict under every view, then fit TTA policy, blend and decision rule; write the submission
+ifneq ($(TOGETHER),)
+main-job: $(MAIN_READY)
+	@$(call GOLDFOLD,$(subst $(space), + ,$(JOB)))
+$(JOB): main-job
+	@:
+else
+download train predict:
+	@$(call GOLDFOLD,$@)
+endif
 
 submit: $(BIN)/.ready ## check the submission, submit it once, wait for its score (AGAIN=1: submit the same file again)
-	@$(call STAGE,submit) $(FILES) $(if $(AGAIN),--again)
+	@$(call GOLDFOLD,submit)
 
 ##@ Serving
-export: $(BIN)/.ready-onnx$(if $(findstring litert,$(FORMAT)), $(BIN)/.ready-litert) ## export the blend as SavedModel and ONNX (MEMBER=cnn FOLD=0: a part of it; FORMAT=saved_model,onnx,litert)
-	@$(call STAGE,export) $(PICK) $(if $(FORMAT),--format "$(FORMAT)")
+export: $(BIN)/.ready-onnx$(if $(findstring litert,$(value FORMAT)), $(BIN)/.ready-litert) ## export the blend as SavedModel and ONNX (MEMBER=cnn FOLD=0: a part of it; FORMAT=saved_model,onnx,litert)
+	@$(call GOLDFOLD,export)
 
-serve: $(BIN)/.ready-serve$(if $(findstring litert,$(ENGINE)), $(BIN)/.ready-litert) ## serve the export on 127.0.0.1:8501, with a page to drop photos on (ENGINE=saved_model ADDRESS=127.0.0.1:8080)
-	@$(call STAGE,serve) $(PICK) $(if $(ENGINE),--engine "$(ENGINE)") $(if $(ADDRESS),--address "$(ADDRESS)")
+serve: $(BIN)/.ready-serve$(if $(findstring litert,$(value ENGINE)), $(BIN)/.ready-litert) ## serve the export on 127.0.0.1:8501, with a page to drop photos on (ENGINE=saved_model ADDRESS=127.0.0.1:8080)
+	@$(call GOLDFOLD,serve)
 
 ##@ Single stages
 prepare resolve: $(BIN)/.ready
-	@$(call STAGE,$@)
+	@$(call GOLDFOLD,$@)
 
-tune: $(BIN)/.ready$(if $(CLUSTER), $(BIN)/.ready-cluster) ## search hyperparameters with Optuna (MEMBER=cnn SET="tune.trials=20" WORKERS=4: in four processes; CLUSTER=auto: of a Ray cluster)
-	@$(call STAGE,tune) $(PICK) $(if $(WORKERS),--workers "$(WORKERS)") $(RAY)
+tune: $(BIN)/.ready$(if $(value CLUSTER), $(BIN)/.ready-cluster) ## search hyperparameters with Optuna (MEMBER=cnn SET="tune.trials=20" WORKERS=4: in four processes; CLUSTER=auto: of a Ray cluster)
+	@$(call GOLDFOLD,tune)
 
 blend: $(BIN)/.ready ## fit TTA policy, blend and decision rule from cached probabilities, in seconds
-	@$(call STAGE,blend) $(if $(ALLOW_PARTIAL),--allow-partial)
+	@$(call GOLDFOLD,blend)
 
 folds: $(BIN)/.ready ## export the folds as CSV (id, label, fold, group, file) for models trained elsewhere
-	@$(call STAGE,folds)
+	@$(call GOLDFOLD,folds)
 
 grade: $(BIN)/.ready ## score the submission against the private solution of a local competition (each use is counted)
-	@$(call STAGE,grade) $(FILES)
+	@$(call GOLDFOLD,grade)
 
 ##@ Planning for a TPU
-preflight: $(BIN)/.ready$(if $(filter ops,$(MODE)),,-preflight) ## compile the members for a TPU: memory, speed, what to change (TOPOLOGY=v5e-8 MEMBER=b6 SEARCH=1 MODE=quick)
-	@$(call STAGE,preflight) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)") $(if $(MODE),--mode "$(MODE)") $(if $(BACKEND),--backend "$(BACKEND)") $(if $(SEARCH),--search)
+preflight: $(if $(filter kaggle,$(value PAIR)),$(BIN)/.ready .venv/preflight-kaggle/.ready,$(BIN)/.ready$(if $(filter ops,$(value MODE)),,-preflight)) ## compile the members for a TPU: memory, speed, what to change (TOPOLOGY=v5e-8 MEMBER=b6 SEARCH=1 MODE=quick PAIR=kaggle: with the jax of Kaggle's image)
+	@$(call GOLDFOLD,preflight)
 
 plan: $(BIN)/.ready ## estimate hours, sessions and cost (TOPOLOGY=v5e-8; without it: this machine; MACHINES=4: training on a cluster)
-	@$(call STAGE,plan) $(PICK) $(if $(TOPOLOGY),--topology "$(TOPOLOGY)") $(if $(MACHINES),--machines "$(MACHINES)")
+	@$(call GOLDFOLD,plan)
 
 test-preflight: $(BIN)/.ready-dev $(BIN)/.ready-preflight ## the tests that need libtpu
-	@$(BIN)/python -m pytest tests/preflight/test_preflight.py
+	@$(BIN_PYTHON) -m pytest tests/preflight/test_preflight.py
 
 ##@ Conversion
 convert: $(BIN)/.ready ## images to TFRecord shards in several sizes (SOURCE=folder or gs://... TARGET=...; SET="convert.engine=beam")
-	@$(call STAGE,convert) $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(value TARGET),--target="$$GOLDFOLD_TARGET")
+	@$(call GOLDFOLD,convert)
 
 beam: .venv/beam/.ready ## install Apache Beam into .venv/beam, an environment of its own (for convert.engine=beam)
 
+test-kaggle-image: $(BIN)/.ready-dev ## a pushed kernel on the packages of Kaggle's TPU image, with older and newer jax (on the CPU; minutes)
+	@$(BIN_PYTHON) -m pytest -m long --timeout 7200 tests/pipelines/test_kaggle_image.py
+
 test-cluster: $(BIN)/.ready-dev ## the tests of clusters, with the long ones: real Ray nodes and JAX processes on this machine
-	@$(BIN)/python -m pytest tests/cluster tests/cluster/acceptance.py
+	@$(BIN_PYTHON) -m pytest tests/cluster tests/cluster/acceptance.py
 
 test-beam: .venv/beam/.ready $(BIN)/.ready-dev ## the tests that need Apache Beam
 	@.venv/beam/bin/python -m pytest --noconftest -p no:cacheprovider tests/convert/test_beam.py
-	@$(BIN)/python -m pytest tests/pipelines/test_convert.py
+	@$(BIN_PYTHON) -m pytest tests/pipelines/test_convert.py
 
 ##@ Kaggle and other machines
 kernel: $(BIN)/.ready ## train and predict missing fold models on Kaggle and import them (MEMBER=cnn FOLD=2)
-	@$(call STAGE,kernel) $(PICK) $(if $(AGAIN),--again)
+	@$(call GOLDFOLD,kernel)
 
 kernel-status: $(BIN)/.ready ## status of the kernel: queued, running or done
-	@$(call STAGE,kernel-status)
+	@$(call GOLDFOLD,kernel-status)
 
 kernel-log: $(BIN)/.ready ## the kernel's log, followed while it runs
-	@$(call STAGE,kernel-status) --log
+	@$(call GOLDFOLD,kernel-status --log)
 
 quota: $(BIN)/.ready ## hours of TPU and GPU left this week
-	@$(call STAGE,quota)
+	@$(call GOLDFOLD,quota)
 
 bucket: $(BIN)/.ready ## synchronise data, fold models and predictions with storage.bucket
-	@$(call STAGE,bucket)
+	@$(call GOLDFOLD,bucket)
 
 submissions: $(BIN)/.ready ## list submissions with expected score, Kaggle scores and the 95 % interval of their gap; number left today
-	@$(call STAGE,submissions)
+	@$(call GOLDFOLD,submissions)
 
 leaderboard: $(BIN)/.ready ## top of the public leaderboard and rank of this team (TOP=50)
-	@$(call STAGE,leaderboard) $(if $(TOP),--top "$(TOP)")
+	@$(call GOLDFOLD,leaderboard)
 
 diff: $(BIN)/.ready ## compare two submissions: ids and classes that differ (A=3f8c B=91aa)
-	@$(call STAGE,diff) --a "$(A)" --b "$(B)"
+	@$(call GOLDFOLD,diff)
 
 doctor: $(BIN)/.ready ## check this machine and its results, with a fix for each error (EXPLAIN="pasted error": explain it)
-	@$(call STAGE,doctor) $(if $(value EXPLAIN),--explain="$$GOLDFOLD_EXPLAIN")
+	@$(call GOLDFOLD,doctor)
 
 ##@ Runs
 runs: $(BIN)/.ready ## list all runs: difference from the parameters, folds, scores, time, size, submissions (MEMBER=cnn: only its)
-	@$(call STAGE,runs) $(if $(MEMBER),--member "$(MEMBER)")
+	@$(call GOLDFOLD,runs)
 
 adopt: $(BIN)/.ready ## write the parameters of a run or of a trial into the parameter file, comments kept (RUN=cnn@1a2b3c4d TRIAL=cnn:7)
-	@$(call STAGE,adopt) $(if $(RUN),--run "$(RUN)") $(if $(TRIAL),--trial "$(TRIAL)")
+	@$(call GOLDFOLD,adopt)
 
 prune: $(BIN)/.ready ## list runs that no submission, recipe or parameter uses; FORCE=1 removes them
-	@$(call STAGE,prune)
+	@$(call GOLDFOLD,prune)
 
 ##@ Analysis
 report: $(BIN)/.ready ## write all results to one page: work/<competition>/report.html
-	@$(call STAGE,report)
+	@$(call GOLDFOLD,report)
 
 table: $(BIN)/.ready ## compare all blends and TTA policies by honest score
-	@$(call STAGE,table) $(if $(ALLOW_PARTIAL),--allow-partial)
+	@$(call GOLDFOLD,table)
 
 compare: $(BIN)/.ready ## compare two blends: paired difference and changed rows (A=3f8c B=91aa)
-	@$(call STAGE,compare) --a "$(A)" --b "$(B)"
+	@$(call GOLDFOLD,compare)
 
 dashboard: $(BIN)/.ready-dashboard ## show the studies of `make tune` in the browser, on 127.0.0.1:8080 only (MEMBER=cnn ADDRESS=127.0.0.1:0)
-	@$(call STAGE,dashboard) $(if $(MEMBER),--member "$(MEMBER)") $(if $(ADDRESS),--address "$(ADDRESS)")
+	@$(call GOLDFOLD,dashboard)
 
 bench: $(BIN)/.ready ## images per second of reading, augmentation, the training step and training (MEMBER=cnn)
-	@$(call STAGE,bench) $(PICK)
+	@$(call GOLDFOLD,bench)
 
 noise: $(BIN)/.ready ## spread of a member's score over seeds (MEMBER=cnn SEEDS=3)
-	@$(call STAGE,noise) $(PICK) $(if $(SEEDS),--seeds "$(SEEDS)")
+	@$(call GOLDFOLD,noise)
 
 grad-cam: $(BIN)/.ready ## what the network looks at in confident errors and right rows, for the report (MEMBER=cnn)
-	@$(call STAGE,grad-cam) $(if $(MEMBER),--member "$(MEMBER)")
+	@$(call GOLDFOLD,grad-cam)
 
 issues-in-labels: $(BIN)/.ready-labels ## list labels that are probably wrong, with a contact sheet
-	@$(call STAGE,issues-in-labels)
+	@$(call GOLDFOLD,issues-in-labels)
 
 ##@ Development
 docs: $(BIN)/.ready-dev ## build the documentation site into site/
-	@$(BIN)/python -m mkdocs build --strict --quiet
+	@$(BIN_PYTHON) -m mkdocs build --strict --quiet
 
 # mypy uses one core, so it runs beside the tests. Its messages come last, where they are seen.
 test: $(BIN)/.ready-dev ## lint, types, the documentation, tests
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
-	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; $(BIN)/mypy > "$$log" 2>&1 & types=$$!; failed=0; \
-	  $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder tests || failed=1; \
+	@"$$GOLDFOLD_BIN"/ruff check . && "$$GOLDFOLD_BIN"/ruff format --check .
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; "$$GOLDFOLD_BIN"/mypy > "$$log" 2>&1 & types=$$!; failed=0; \
+	  $(BIN_PYTHON) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder tests || failed=1; \
 	  wait $$types || failed=1; cat "$$log"; exit $$failed
 
 soak: $(BIN)/.ready-dev ## kill stages at random moments; the results must be those of an undisturbed run (KILLS=50; many minutes)
-	@KILLS="$(or $(KILLS),50)" $(BIN)/python -m pytest -m soak -s tests/faults
+	@KILLS="$${GOLDFOLD_KILLS:-50}" $(BIN_PYTHON) -m pytest -m soak -s tests/faults
 
 fuzz: $(BIN)/.ready-fuzz ## look for inputs that a reader does not refuse clearly (FUZZ_SECONDS=600 for each of the nine readers)
 	@for reader in csv external_csv external_npz image npz params tfrecord yaml zip; do echo "fuzz: $$reader"; \
-	  $(BIN)/python tests/fuzz/run.py $$reader "$(or $(FUZZ_SECONDS),600)" work/fuzz/$$reader 2>&1 | tail -n 20; done
+	  $(BIN_PYTHON) tests/fuzz/run.py $$reader "$${GOLDFOLD_FUZZ_SECONDS:-600}" work/fuzz/$$reader 2>&1 | tail -n 20; done
 
 benchmarks: $(BIN)/.ready-dev ## measure speed and memory against named references, into docs/speed.md (SOURCE=photos.zip ONLY=memory TORCH=python)
-	@$(BIN)/python -m benchmarks $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(TORCH),--torch "$(TORCH)") $(if $(value ONLY),--only $$GOLDFOLD_ONLY)
+	@$(BIN_PYTHON) -m benchmarks $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(value TORCH),--torch "$$GOLDFOLD_TORCH") $(if $(value ONLY),--only $$GOLDFOLD_ONLY)
 
 test-long: $(BIN)/.ready-dev ## the tests that take many minutes: studies of 30 trials, workers killed at random moments
-	@$(BIN)/python -m pytest -m long --timeout 7200 tests
+	@$(BIN_PYTHON) -m pytest -m long --timeout 7200 tests
 
 test-oldest: ## the light tests and one training on the oldest packages that pyproject.toml allows (PYTHON=python3.11)
-	@$(PYTHON) -m venv .venv/oldest
+	@"$$GOLDFOLD_PYTHON" -m venv .venv/oldest
 	@.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e ".[cpu]" pytest pytest-timeout hypothesis
 	@.venv/oldest/bin/python -m pytest tests/ensemble tests/submission tests/prepare tests/images tests/test_floors.py tests/config/test_params.py tests/workspace/test_dependencies.py tests/files/test_manifest.py
 	@for stage in download prepare resolve tune train predict blend; do .venv/oldest/bin/python -m pipelines $$stage --force \
@@ -230,7 +230,7 @@ help: ## this page
 	  'AGAIN=1' 'submit the same file, or push a kernel, again' 'FILE=3f8c' 'submit or grade this submission instead of the newest' \
 	  'A=3f8c B=91aa' 'the two submissions of diff and compare, by their first digits' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
-	  'TOPOLOGY=v5e-8 MODE=quick' 'the TPU of preflight and plan; compile, quick or ops' 'BACKEND=jax SEARCH=1' 'preflight: the backend; search the largest batch that fits' \
+	  'TOPOLOGY=v5e-8 MODE=quick' 'the TPU of preflight and plan; compile, quick or ops' 'BACKEND=jax SEARCH=1' 'preflight: the backend; search the largest batch that fits' 'PAIR=kaggle' 'preflight: compile with the jax and libtpu of Kaggle'"'"'s TPU image' \
 	  'SEEDS=3 TOP=50' 'number of seeds of noise; rows of leaderboard' 'EXPLAIN="error text"' 'doctor: explain this error' \
 	  'SOURCE=photos TARGET=shards' 'convert: from and to, local or gs://' \
 	  'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
@@ -239,28 +239,35 @@ help: ## this page
 
 # pip's own marker is the last line of each recipe, so a killed installation is done again.
 $(BIN)/.ready: pyproject.toml constraints.txt
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -x $(BIN_PYTHON) || "$$GOLDFOLD_PYTHON" -m venv .venv
 	@echo "installing goldfold's packages into .venv (once; a minute or two)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA)]"
+	@$(BIN_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$GOLDFOLD_EXTRA]"
 	@touch $@
 
 # Apache Beam's pins exclude this project's protobuf, Pillow and dateutil, so it gets an environment without TensorFlow.
 .venv/beam/.ready: requirements-beam.txt
-	@test -x .venv/beam/bin/python || $(PYTHON) -m venv .venv/beam
+	@test -x .venv/beam/bin/python || "$$GOLDFOLD_PYTHON" -m venv .venv/beam
 	@echo "installing Apache Beam into .venv/beam (once; a minute or two)"
 	@.venv/beam/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-beam.txt
 	@touch $@
 
+# The jax and libtpu of Kaggle's TPU image, which do not go into one environment with the newest.
+.venv/preflight-kaggle/.ready: requirements-kaggle-tpu.txt
+	@test -x .venv/preflight-kaggle/bin/python || "$$GOLDFOLD_PYTHON" -m venv .venv/preflight-kaggle
+	@echo "installing the packages of Kaggle's TPU image into .venv/preflight-kaggle (once; two minutes)"
+	@.venv/preflight-kaggle/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-kaggle-tpu.txt filelock ruamel.yaml
+	@touch $@
+
 $(BIN)/.ready-fuzz: $(BIN)/.ready-dev
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),dev,fuzz]"
+	@$(BIN_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,dev,fuzz]"
 	@touch $@
 
 $(patsubst %,$(BIN)/.ready-%,labels preflight onnx litert serve dashboard cluster): $(BIN)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),$(patsubst .ready-%,%,$(notdir $@))]"
+	@$(BIN_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,$(patsubst .ready-%,%,$(notdir $@))]"
 	@touch $@
 
 $(BIN)/.ready-dev: $(BIN)/.ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA),labels,onnx,litert,serve,cluster,dashboard,databases,samplers,docs,dev]"
+	@$(BIN_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,labels,onnx,litert,serve,cluster,dashboard,databases,samplers,docs,dev]"
 	@touch $@
 
-.PHONY: test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test benchmarks soak fuzz test-oldest clean fresh help
+.PHONY: main-job test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test benchmarks soak fuzz test-oldest clean fresh help

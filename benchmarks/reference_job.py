@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.photos import ROOT, Setup, _generated, _photos, fold_of, scratch, write
+from pipelines.terminal.cli import CHAINS
 
 CLASSES, ROWS, ALPHAS = 10, 60, (1.0, 0.5)
 SETUP = Setup("", CLASSES * ROWS, 128, "MobileNetV2", 1.0, epochs=1, folds=3, batch=64, predict_batch=64)
@@ -90,7 +91,9 @@ def finished(command: list[str], environment: dict[str, str]) -> tuple[dict[str,
 def run_goldfold(photos: Path, folder: Path) -> dict[str, Any]:
     (folder / "params.yaml").write_text(PARAMS.replace("SOURCE", str(photos)))
     folders = ["--params", folder / "params.yaml", "--work", folder / "work", "--submissions", folder / "submissions"]
-    arguments = [str(word) for stage in STAGES for word in ("+", stage, *folders)][1:]
+    arguments = [
+        str(word) for stage in STAGES for word in ("+", stage, *(["--alone"] if stage in CHAINS else []), *folders)
+    ][1:]
     timing, lines = finished([sys.executable, "-m", "pipelines", *arguments], {"TF_CPP_MIN_LOG_LEVEL": "3"})
     ends = {
         stage: next((when for when, line in reversed(lines) if line.startswith(f"{stage}")), 0.0) for stage in STAGES

@@ -76,11 +76,11 @@ class Browser:
             time.sleep(0.05)
         raise AssertionError(f"never true: {expression}")
 
-    def drop(self, selector: str, file: Path) -> None:
-        """Drag a file from outside the browser and drop it on the middle of an element."""
+    def drop(self, selector: str, *files: Path) -> None:
+        """Drag files from outside the browser and drop them on the middle of an element."""
         script = f"(b => [b.x + b.width / 2, b.y + b.height / 2])(document.querySelector({selector!r}).getBoundingClientRect())"
         x, y = self.evaluate(script)
-        data = {"items": [], "files": [str(file)], "dragOperationsMask": 1}
+        data = {"items": [], "files": [*map(str, files)], "dragOperationsMask": 1}
         for kind in ("dragEnter", "dragOver", "drop"):
             self.call("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
 

@@ -13,6 +13,7 @@ from postgres import running_postgres
 from stages import MAIN_JOB, Workspace, new_workspace
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("GOLDFOLD_GOALS", "")  # messages are in the words of make
 LOGICAL_DEVICES = 4
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN

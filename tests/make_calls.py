@@ -4,28 +4,36 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from builders import ROOT
 
-from pipelines.terminal.cli import split_stages
+from pipelines.terminal import cli
+from pipelines.terminal.options import Options
 
 FAKE_PYTHON = f"""#!{sys.executable}
 import json, os, sys
 if "pip" not in sys.argv:
     with open(os.environ["CALLS"], "a") as file:
-        file.write(json.dumps([*sys.argv[1:], os.environ.get("DEBUG", "")]) + "\\n")
-    sys.exit(int(os.environ["CODE"]) if sys.argv[3:4] == [os.environ.get("FAILS")] else 0)
+        file.write(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n")
+    code = int(os.environ["CODE"]) if os.environ.get("FAILS") in sys.argv else 0
+    os.kill(os.getpid(), -code) if code < 0 else sys.exit(code)
 """
 READY = (".ready", ".ready-dev", ".ready-onnx", ".ready-litert", ".ready-serve")
 
 
+Process = tuple[list[str], dict[str, str]]  # the arguments of a process and its environment
+
+
 def calls_of_make(
     folder: Path, *arguments: str, fails: str = "", code: int = 1
-) -> tuple[subprocess.CompletedProcess[str], list[list[str]]]:
-    """Run make; return it and the arguments of each process that it started, followed by the value of DEBUG.
+) -> tuple[subprocess.CompletedProcess[str], list[Process]]:
+    """Run make; return it and the processes that it started.
 
-    folder: for the fake `python`.  fails: the stage that exits with `code`.
+    folder: for the fake `python`.  fails: the verb whose process exits with `code`, or is ended by the signal -code.
     """
     (folder / "python").write_text(FAKE_PYTHON)
     (folder / "python").chmod(0o755)
@@ -44,8 +52,26 @@ def calls_of_make(
     return process, [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
 
 
-def stages_of(call: list[str]) -> list[list[str]]:
-    """The stages of one process, each as if it had a process of its own."""
-    *arguments, debug = call
+@dataclass(frozen=True)
+class Stage:
+    name: str
+    options: Options
+
+
+def stages_of(process: Process) -> list[Stage]:
+    """The stages that the goldfold command runs with these arguments and this environment."""
+    arguments, environment = process
     assert arguments[:2] == ["-m", "pipelines"]
-    return [["-m", "pipelines", *stage, debug] for stage in split_stages(arguments[2:])]
+    stages: list[Stage] = []
+
+    def record(module: str, verb: str, options: Options, following: str) -> None:
+        stages.append(Stage(verb, options))
+
+    with (
+        patch.object(cli, "run_stage", record),
+        patch.dict(os.environ, environment, clear=True),
+        patch.object(sys, "argv", ["goldfold", *arguments[2:]]),
+        suppress(SystemExit),
+    ):
+        cli.main()
+    return stages

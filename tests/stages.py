@@ -15,6 +15,7 @@ from builders import ROOT
 from preloaded import READ_AT_IMPORT, run_preloaded
 
 from competition.workspace.dependencies import newest_blend
+from pipelines.terminal.cli import CHAINS
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -82,6 +83,7 @@ class Workspace:
             "-m",
             "pipelines",
             stage.replace("_", "-"),
+            *(["--alone"] if stage in CHAINS else []),
             *map(str, folders),
             "--set",
             sets,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from builders import ROOT
-from make_calls import calls_of_make, stages_of
+from make_calls import Stage, calls_of_make, stages_of
 from typer.testing import CliRunner
 
 from pipelines.terminal.cli import COMMON, FOLDERS, VERBS, app
@@ -18,11 +18,11 @@ from pipelines.terminal.options import FIELDS, flag_of
 
 @pytest.fixture
 def called(tmp_path: Path):
-    """called("train", "FOLD=2") returns the argument list of each stage that make started."""
+    """called("train", "FOLD=2") returns each stage that make runs, with its options."""
     folder = tmp_path / "bin"
     folder.mkdir()
 
-    def make(*arguments: str, fails: str = "") -> list[list[str]]:
+    def make(*arguments: str, fails: str = "") -> list[Stage]:
         process, calls = make.run(*arguments, fails=fails)
         assert (process.returncode == 0) == (not fails), process.stderr
         return [stage for call in calls for stage in stages_of(call)]
@@ -31,23 +31,18 @@ def called(tmp_path: Path):
     return make
 
 
-def stages(calls: list[list[str]]) -> list[str]:
-    assert all(call[:2] == ["-m", "pipelines"] for call in calls)
-    return [call[2] for call in calls]
-
-
-def option(call: list[str], name: str) -> str | None:
-    return call[call.index(name) + 1] if name in call else None
+def names(stages: list[Stage]) -> list[str]:
+    return [stage.name for stage in stages]
 
 
 def test_the_main_job_runs_its_stages_in_order(called) -> None:
     expected = ["download", "prepare", "resolve", "preflight", "tune", "train", "predict", "blend"]
-    assert stages(called("download", "train", "predict")) == expected
+    assert names(called("download", "train", "predict")) == expected
 
 
 def processes(called, *goals: str) -> list[list[str]]:
     """The stages of each process that make starts."""
-    return [stages(stages_of(call)) for call in called.run(*goals)[1]]
+    return [names(stages_of(call)) for call in called.run(*goals)[1]]
 
 
 def test_targets_that_follow_each_other_run_in_one_process(called) -> None:
@@ -58,9 +53,86 @@ def test_targets_that_follow_each_other_run_in_one_process(called) -> None:
     assert processes(called, "train", "predict", "DEBUG=1") == [[*train[:3], "debug"], ["predict", "blend"]]
 
 
+@pytest.mark.parametrize("verb", ["download", "train", "predict"])
+def test_the_command_runs_the_same_stages_as_make_unless_it_is_told_to_run_one(called, verb) -> None:
+    made, without_make = called(verb, "FORCE=1"), stages_of((["-m", "pipelines", verb, "--force"], {}))
+    assert without_make == made
+    assert names(stages_of((["-m", "pipelines", verb, "--alone"], {}))) == [verb]
+
+
+def test_the_stages_of_training_have_the_options_of_the_job(called) -> None:
+    _, preflight, tune, train = called("train", "MEMBER=cnn", "FOLD=2", "CLUSTER=auto")
+    assert (preflight.options.mode, preflight.options.if_tpu, preflight.options.member) == ("ops", True, "cnn")
+    assert (tune.options.member, tune.options.cluster, tune.options.as_part) == ("cnn", "", True)
+    assert (train.options.member, train.options.fold, train.options.cluster) == ("cnn", "2", "auto")
+
+
 def test_a_process_that_fails_ends_the_job(called) -> None:
-    assert stages(called("doctor", "download", "train", "submit", fails="doctor")) == ["doctor"]
-    assert stages(called("download", "train", "submit", fails="download"))[-1] == "train"
+    assert names(called("doctor", "download", "train", "submit", fails="doctor")) == ["doctor"]
+    assert names(called("download", "train", "submit", fails="download"))[-1] == "train"
+
+
+def test_an_error_in_the_common_process_is_not_said_to_be_of_the_first_target(called) -> None:
+    process, _ = called.run("download", "train", "predict", fails="predict")
+    assert process.returncode == 2 and "main-job] Error 1" in process.stderr and "[download]" not in process.stderr
+
+
+def test_a_killed_stage_is_explained_without_the_command_line_of_the_shell(called) -> None:
+    process, _ = called.run("train", fails="train", code=-9)
+    assert process.returncode == 2 and "goldfold: the stage was killed" in process.stderr
+    assert "trap" not in process.stderr and "-m pipelines" not in process.stderr
+
+
+VALUES = ["`touch hit`", "$(touch hit)", '"; touch hit; "', "'; touch hit; '", "$(shell touch hit)", "a b\\"]
+GIVEN = sorted(
+    {
+        "A",
+        "ADDRESS",
+        "B",
+        "BACKEND",
+        "CLUSTER",
+        "ENGINE",
+        "EXPLAIN",
+        "FILE",
+        "FOLD",
+        "FORMAT",
+        "MACHINES",
+        "MEMBER",
+        "MODE",
+    }
+    | {"ONLY", "PARAMS", "RUN", "SEEDS", "SET", "SOURCE", "TARGET", "TOP", "TOPOLOGY", "TRIAL", "WORKERS"}
+)
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_no_value_of_a_variable_is_run_by_a_shell_and_each_arrives_as_typed(called, value) -> None:
+    goals = [
+        "runs",
+        "export",
+        "serve",
+        "tune",
+        "train",
+        "submit",
+        "diff",
+        "compare",
+        "preflight",
+        "plan",
+        "leaderboard",
+        "adopt",
+    ]
+    goals += ["noise", "convert", "doctor", "download"]
+    process, calls = called.run("-B", *goals, *(f"{name}={value}" for name in GIVEN))
+    assert not (ROOT / "hit").exists() and process.returncode == 0, process.stderr
+    assert len(calls) >= len(goals)
+    for _, environment in calls:
+        assert {environment[f"GOLDFOLD_{name}"] for name in GIVEN} == {value}
+
+
+@pytest.mark.parametrize("value", VALUES[:4])
+def test_no_value_is_run_by_the_shell_of_an_installation_or_of_an_unknown_variable(called, tmp_path, value) -> None:
+    for arguments in (["EXTRA=" + value], ["PYTHON=" + value, "EPOHS=1"], [f"X{value}=1"], ["KILLS=" + value]):
+        called.run("-B", "report", "soak", *arguments)
+        assert not (ROOT / "hit").exists(), arguments
 
 
 def test_a_stage_that_fails_ends_its_process_with_its_exit_code(tmp_path) -> None:
@@ -73,7 +145,7 @@ def test_a_stage_that_fails_ends_its_process_with_its_exit_code(tmp_path) -> Non
 
 def test_a_closed_pipe_is_no_error_of_a_listing_and_one_of_the_main_job(called) -> None:
     """FAKE_PYTHON exits with 141, as a stage whose output nobody reads."""
-    for goals, first, code in ((["runs"], "runs", 0), (["runs", "table"], "runs", 2), (["train"], "resolve", 2)):
+    for goals, first, code in ((["runs"], "runs", 0), (["runs", "table"], "runs", 2), (["train"], "train", 2)):
         process, calls = called.run(*goals, fails=first, code=141)
         assert (process.returncode, len(calls)) == (code, 1) and (code or process.stderr == ""), goals
 
@@ -88,66 +160,49 @@ def test_help_ends_quietly_when_nobody_reads_on(lines: int) -> None:
 
 def test_every_stage_gets_the_same_parameters(called) -> None:
     sets = """train.epochs=3 predict.views="[identity, flip_lr]" competition.slug='a;b' """
-    calls = called("download", "train", "predict", f"SET={sets}", "PARAMS=recipes/my own.yaml")
-    assert {option(call, "--set") for call in calls} == {sets}
-    assert {option(call, "--params") for call in calls} == {"recipes/my own.yaml"}
+    stages = called("download", "train", "predict", f"SET={sets}", "PARAMS=recipes/my own.yaml")
+    assert {stage.options.sets for stage in stages} == {sets}
+    assert {stage.options.params for stage in stages} == {Path("recipes/my own.yaml")}
 
 
 def test_only_downloads_some_files_and_nothing_is_indexed(called) -> None:
-    calls = called("download", 'ONLY=train "images"/*.jpg')
-    assert stages(calls) == ["download"]
-    assert '--only=train "images"/*.jpg' in calls[0]
+    (download,) = called("download", 'ONLY=train "images"/*.jpg')
+    assert (download.name, download.options.only) == ("download", 'train "images"/*.jpg')
 
 
-def test_member_fold_and_force_reach_training(called) -> None:
-    train = called("train", "MEMBER=cnn", "FOLD=2", "FORCE=1")[-1]
-    assert (option(train, "--member"), option(train, "--fold"), "--force" in train) == ("cnn", "2", True)
-    train = called("train")[-1]
-    assert "--member" not in train and "--fold" not in train and "--force" not in train
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("train", "MEMBER=cnn", "FOLD=2", "FORCE=1"), {"member": "cnn", "fold": "2", "force": True}),
+        (("train",), {"member": "", "fold": "", "force": False, "cluster": ""}),
+        (("train", "FORCE=0"), {"force": False}),
+        (("leaderboard", "TOP=50"), {"top": 50}),
+        (("kernel-status",), {"log": False}),
+        (("kernel-log",), {"log": True}),
+        (("submit", "AGAIN=1"), {"again": True}),
+        (("kernel", "AGAIN=1"), {"again": True}),
+        (("submit",), {"again": False}),
+        (("predict", "CLUSTER=10.0.0.1:6379"), {"cluster": "10.0.0.1:6379"}),
+        (("tune", "CLUSTER=auto", "WORKERS=8"), {"cluster": "auto", "workers": 8}),
+        (("plan", "MACHINES=4"), {"machines": 4}),
+        (
+            ("export", "MEMBER=cnn", "FOLD=0", "FORMAT=onnx,litert"),
+            {"format": "onnx,litert", "member": "cnn", "fold": "0"},
+        ),
+        (("serve", "ENGINE=saved_model", "ADDRESS=127.0.0.1:0"), {"engine": "saved_model", "address": "127.0.0.1:0"}),
+        (("train", "DEBUG=1", "DEBUG_ROWS=64"), {"debug": True, "debug_rows": 64}),
+    ],
+)
+def test_variables_of_make_are_options_of_the_last_stage_of_the_verb(called, arguments, expected) -> None:
+    stage = called(*arguments)[0 if arguments[0] == "predict" else -1]
+    assert {name: getattr(stage.options, name) for name in expected} == expected
 
 
-def test_kaggle_status_verbs_reach_their_stages(called) -> None:
-    calls = called("leaderboard", "kernel-status", "kernel-log", "quota", "TOP=50")
-    assert stages(calls) == ["leaderboard", "kernel-status", "kernel-status", "quota"]
-    assert option(calls[0], "--top") == "50"
-    assert ["--log" in call for call in calls] == [False, False, True, False]
-
-
-@pytest.mark.parametrize("verb", ["submit", "kernel"])
-def test_again_reaches_submit_and_kernel(called, verb) -> None:
-    assert ["--again" in call for call in called(verb, "AGAIN=1")] == [True]
-    assert ["--again" in call for call in called(verb)] == [False]
-
-
-def test_allow_partial_reaches_both_stages_of_predict(called) -> None:
-    assert all("--allow-partial" in call for call in called("predict", "ALLOW_PARTIAL=1"))
-    assert not any("--allow-partial" in call for call in called("predict"))
-
-
-def test_a_cluster_reaches_training_prediction_and_tuning_and_installs_ray(called) -> None:
-    calls = called("train", "predict", "CLUSTER=10.0.0.1:6379")
-    clusters = {call[2]: option(call, "--cluster") for call in calls}
-    assert {stage for stage, cluster in clusters.items() if cluster == "10.0.0.1:6379"} == {"train", "predict"}
-    assert not any("--cluster" in call for call in called("train", "predict"))
-    (tune,) = called("tune", "CLUSTER=auto", "WORKERS=8")
-    assert (option(tune, "--cluster"), option(tune, "--workers")) == ("auto", "8")
-    (plan,) = called("plan", "MACHINES=4")
-    assert option(plan, "--machines") == "4"
-
-
-def test_export_and_serve_get_their_options(called) -> None:
-    (export,) = called("export", "MEMBER=cnn", "FOLD=0", "FORMAT=onnx,litert")
-    assert export[2] == "export" and option(export, "--format") == "onnx,litert"
-    assert (option(export, "--member"), option(export, "--fold")) == ("cnn", "0")
-    (serve,) = called("serve", "ENGINE=saved_model", "ADDRESS=127.0.0.1:0")
-    assert serve[2] == "serve" and option(serve, "--engine") == "saved_model"
-    assert option(serve, "--address") == "127.0.0.1:0"
-
-
-def test_debug_reaches_every_stage(called) -> None:
-    calls = called("train", "DEBUG=1", "DEBUG_ROWS=64")
-    assert all("--debug" in call and call[-1] == "1" for call in calls)
-    assert option(calls[-1], "--debug-rows") == "64"
+def test_allow_partial_reaches_both_stages_of_predict_and_debug_every_one(called) -> None:
+    assert [stage.options.allow_partial for stage in called("predict", "ALLOW_PARTIAL=1")] == [True, True]
+    assert not any(stage.options.allow_partial for stage in called("predict"))
+    assert all(stage.options.debug for stage in called("train", "DEBUG=1"))
+    assert {environment["DEBUG"] for _, environment in called.run("train", "DEBUG=1")[1]} == {"1"}
 
 
 def test_help_names_every_verb_and_variable() -> None:
@@ -174,8 +229,8 @@ def test_help_names_every_verb_and_variable() -> None:
 
 
 def test_make_calls_only_verbs_of_the_command() -> None:
-    calls = re.findall(r"call (?:STAGE|with),([a-z-]+|\$@)", (ROOT / "Makefile").read_text())
-    assert {"download", "debug", "train", "kernel-status"} <= {*calls} <= {*VERBS, "$@"}
+    calls = re.findall(r"call GOLDFOLD,([a-z-]+|\$@)", (ROOT / "Makefile").read_text())
+    assert {"submit", "kernel-status"} <= {*calls} <= {*VERBS, "$@"}
 
 
 @pytest.mark.parametrize(
@@ -200,14 +255,14 @@ def test_every_variable_that_help_names_is_accepted_and_the_environment_is_not_c
     variables = re.findall(r"\b([A-Z][A-Z_]*)=", output.partition("\nVariables\n")[2])
     allowed = re.search(r"^VARIABLES := (.*?[^\\])$", (ROOT / "Makefile").read_text(), re.MULTILINE | re.DOTALL)
     assert allowed is not None and sorted(variables) == sorted(set(allowed[1].replace("\\", "").split()))
-    names = set(variables) - {"PYTHON", "BIN"}
+    others = set(variables) - {"PYTHON", "BIN"}
     monkeypatch.setenv("EPOCHS", "3")
-    assert stages(called("quota", *(f"{name}=" for name in names))) == ["quota"]
+    assert names(called("quota", *(f"{name}=" for name in others))) == ["quota"]
 
 
 def test_variables_of_the_environment_reach_the_stages(called, monkeypatch) -> None:
     monkeypatch.setenv("MEMBER", "cnn")
-    assert option(called("train")[-1], "--member") == "cnn"
+    assert called("train")[-1].options.member == "cnn"
 
 
 def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from competition.config.digests import digest_of
 from competition.config.params import Member, Params
 from competition.config.params_file import file_tree
+from competition.config.secrets import without_secrets
 from competition.files.manifest import Manifest, sha256
 from competition.kernels.packing import PLUGINS, SOURCE_PATTERNS, own_files, project_files, project_path
 
@@ -27,13 +28,14 @@ def write_project(folder: Path, root: Path, params: Params, members: Mapping[str
 
 
 def machine_params(params: Params, members: Mapping[str, Member]) -> Params:
-    """Parameters for the machines: without paths of this one, and without tune.storage, which may have a password."""
+    """Parameters for the machines: without secrets and without paths of this one."""
+    params = without_secrets(params)
     return replace(
         params,
         plugins=PLUGINS if params.plugins else "",
         members=dict(members),
         foreign={},
-        tune=replace(params.tune, members=(), storage=""),
+        tune=replace(params.tune, members=()),
         blend=replace(params.blend, members=()),
         cache=replace(params.cache, folder=""),
         competition=replace(params.competition, source=""),

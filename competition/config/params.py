@@ -1,6 +1,6 @@
 """The keys of params.yaml with the type and range of each value, as frozen dataclasses without defaults."""
 
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -18,6 +18,7 @@ ImageSize = Annotated[int, Field(ge=8, le=4096)]  # pixels of the side
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Mixing = Literal["mean", "geometric", "rank"]
 ExcludedFolds = int | tuple[int, int]  # the fold that a model is not trained on; two of them for a nested teacher
+SECRET = {"secret": True}  # metadata of a parameter that may hold a secret, see secrets.py
 FROM_FILE = "from_file"  # architecture: the network itself is read from `weights`
 # Earlier key (block and name) -> its present name.
 RENAMED_KEYS = {
@@ -179,7 +180,7 @@ class Tune(Block):
     pruner: Literal["none", "median", "percentile", "asha", "hyperband", "wilcoxon"]
     objectives: Literal["score", "score_and_time"]
     warm_start: tuple[str, ...]
-    storage: str
+    storage: str = field(repr=False, metadata=SECRET)  # a URL may hold a password
     heartbeat: AboveZero
     retries: Count
     search: dict[str, Dimension]
@@ -207,6 +208,11 @@ class Member(Block):
     def training_size(self) -> int:
         """Pixels of its training images."""
         return self.train_size or self.image_size
+
+    @property
+    def without_pretrained_weights(self) -> "Member":
+        """The member for a network whose weights are loaded afterwards. A network that is read from a file keeps its file."""
+        return self if self.architecture == FROM_FILE else replace(self, weights="none")
 
 
 def stated_keys(member: Member) -> dict[str, Any]:
@@ -321,7 +327,7 @@ class ConvertParams(Block):
     engine: Literal["local", "beam"]
     processes: Count
     beam_python: str
-    beam_options: tuple[str, ...]
+    beam_options: tuple[str, ...] = field(repr=False, metadata=SECRET)  # such as --db_password=...
 
 
 @dataclass(frozen=True)

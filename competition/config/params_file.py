@@ -12,6 +12,7 @@ from competition.config.digests import to_plain
 from competition.config.errors import InvalidParameter, UserError
 from competition.config.params import Member, Params
 from competition.config.plugins import NO_PLUGINS, Plugins, activate, load_plugins
+from competition.config.secrets import is_secret
 from competition.config.suggestions import did_you_mean
 from competition.config.validation import MISSING, validate
 from competition.config.yaml_text import line_of, parse_yaml, read_text, read_yaml
@@ -77,17 +78,23 @@ def parse_overrides(text: str) -> list[Override]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UserError(f"SET: {text!r} cannot be read ({str(error).lower()}); close the quotes") from None
+        raise UserError(f"SET: {_shown(text, text)} cannot be read ({str(error).lower()}); close the quotes") from None
     overrides = []
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not all(key.split(".")):
             raise UserError(
-                f'SET: {word!r} was found where key.path=value was expected, e.g. SET="train.epochs=3"; '
+                f'SET: {_shown(word, text)} was found where key.path=value was expected, e.g. SET="train.epochs=3"; '
                 "put a value that contains blanks in quotes"
             )
         overrides.append(Override(tuple(key.split(".")), parse_yaml(value, f"SET {key}") if value else ""))
     return overrides
+
+
+def _shown(part: str, sets: str) -> str:
+    """A part of SET for a message; not shown if SET has a secret, which a blank or an open quote may have cut into parts."""
+    keys = [word.strip("'\"").partition("=")[0].split(".") for word in sets.split()]
+    return "a text" if any(map(is_secret, keys)) else repr(part)
 
 
 def locate(path: Path, keys: Sequence[Any], overrides: Sequence[Override] = ()) -> str:

@@ -28,7 +28,7 @@ PATTERNS = (
     # token formats of Kaggle, Google and GitHub
     re.compile(r"\b()(?:KGAT_[A-Za-z0-9_-]{8,}|ya29\.[A-Za-z0-9._-]{8,}|gh[pousr]_[A-Za-z0-9]{20,})"),
     # user:password@ in a link; a password may contain "/" and "@"
-    re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/\s:@'\"]*:[^\s'\"]+(?=@)"),
+    re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)(?!user:password@)[^/\s:@'\"]*:[^\s'\"]+(?=@)"),
 )
 
 

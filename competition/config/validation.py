@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from competition.config.errors import InvalidParameter
 from competition.config.params import RENAMED_KEYS, Member, Params
 from competition.config.rules import check_rules
+from competition.config.secrets import is_secret
 from competition.config.suggestions import did_you_mean
 from competition.config.yaml_text import kind
 
@@ -109,8 +110,8 @@ def _explained(error: Any) -> InvalidParameter:
         hint = did_you_mean(str(error["input"]), re.findall(r"'([^']*)'", error["ctx"]["expected"]))
     elif error["type"] == "string_pattern_mismatch":
         expected = "a name of letters, digits, '.', '_' and '-' was expected"
-    value = json.dumps(error["input"], default=str)
-    return InvalidParameter(keys, f"{value[:80]} was found; {expected}{hint}")
+    value = "a value" if is_secret(keys) else json.dumps(error["input"], default=str)[:80]
+    return InvalidParameter(keys, f"{value} was found; {expected}{hint}")
 
 
 def _key_of_other_blocks(key: str) -> str:

@@ -51,7 +51,7 @@ def main(working: Path, inputs: Path) -> int:
             f"goldfold: run {PLAN['run']}, Python {platform.python_version()}, {len(restored)} results of earlier runs"
         )
         install(PLAN["needs"], inputs)
-        devices = check_devices(PLAN["accelerator"], PLAN["devices"])
+        devices = open_devices(PLAN["accelerator"], PLAN["devices"], PLAN["jax"], inputs, root)
         print(f"goldfold: devices: {devices}", flush=True)
         for command in PLAN["commands"]:
             remaining = PLAN["seconds"] - PLAN["grace"] - (time.monotonic() - started)
@@ -104,18 +104,19 @@ def install(needs: dict[str, str], inputs: Path) -> None:
     missing = {module: requirement for module, requirement in needs.items() if not importable(module)}
     if not missing:
         return
-    wheels = sorted({str(path.parent) for path in inputs.rglob("*.whl")})
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if wheels:
-        folders = [part for folder in wheels for part in ("--find-links", folder)]
-        subprocess.run([*pip, "--no-index", *folders, *missing.values()], check=False)
-    importlib.invalidate_caches()
-    missing = {module: requirement for module, requirement in missing.items() if not importable(module)}
-    if missing and subprocess.run([*pip, *missing.values()], check=False).returncode:
+    if not pip_install([*missing.values()], inputs):
         raise RuntimeError(
             f"{', '.join(missing)} cannot be imported and could not be installed: enable the kernel's internet access, "
             "or attach a dataset with their wheels"
         )
+
+
+def pip_install(requirements: list[str], inputs: Path) -> bool:
+    """Install from wheels among the inputs, else from the package index. requirements: with options of pip."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    wheels = sorted({f"--find-links={path.parent}" for path in inputs.rglob("*.whl")})
+    sources = [["--no-index", *wheels], []] if wheels else [[]]
+    return any(subprocess.run([*pip, *source, *requirements], check=False).returncode == 0 for source in sources)
 
 
 def importable(module: str) -> bool:
@@ -126,26 +127,99 @@ def importable(module: str) -> bool:
         return False
 
 
-def check_devices(accelerator: str, at_least: int) -> str:
+# Runs in a process of its own, because a wrong pair of jax and libtpu ends it: prints the versions, then what it computes on.
+JAX_TRIAL = """
+import importlib.metadata, json
+names = {each.metadata["Name"] for each in importlib.metadata.distributions()} & {"jax", "jaxlib", "libtpu"}
+print(json.dumps({name: importlib.metadata.version(name) for name in names}), flush=True)
+import jax
+step = jax.jit(jax.value_and_grad(lambda x: (x @ x).sum()))
+value, gradient = step(jax.numpy.ones((128, 128)))
+assert float(value) == 128 ** 3, value
+print(json.dumps([jax.default_backend(), jax.device_count()]))
+"""
+TRIAL_SECONDS = 600
+
+
+def open_devices(accelerator: str, at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> str:
     """Return the backend and number of devices; RuntimeError if there are too few.
 
     Kaggle silently runs a TPU push on a CPU image if the metadata are wrong.
+    pair: versions of jax, jaxlib and libtpu that preflight verified; {} = those of the image.
     """
-    code = {
-        "tpu": "import jax; print(jax.default_backend(), jax.device_count())",
-        "gpu": "import tensorflow as tf; print('gpu', len(tf.config.list_physical_devices('GPU')))",
-    }.get(accelerator)
-    if code is None:
+    if accelerator == "tpu":
+        return open_tpu(at_least, pair, inputs, root)
+    if accelerator != "gpu":
         return f"cpu {os.cpu_count()}"
+    code = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    words = process.stdout.split()[-2:]
-    if process.returncode or len(words) != 2 or words[0] != accelerator or int(words[1]) < at_least:
-        devices = " ".join(words) or (process.stderr.strip().splitlines() or ["no answer"])[-1]
-        raise RuntimeError(
-            f"expected {at_least} {accelerator} devices, found: {devices}; choose the accelerator in the kernel's "
-            "settings, and leave docker_image out of its metadata"
-        )
-    return " ".join(words)
+    words = process.stdout.split()[-1:]
+    if process.returncode or not words or int(words[0]) < at_least:
+        raise wrong_devices("gpu", at_least, " ".join(["gpu", *words]) if words else last_line(process.stderr))
+    return f"gpu {words[0]}"
+
+
+def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> str:
+    """Test the image's jax on its TPU. If that fails, or is another pair than the verified one, install and use that one.
+
+    The image forces a libtpu that fits torch; its jax may be too new for it.
+    """
+    versions, devices, problem = try_jax(at_least)
+    has_tpu = bool(os.environ.get("ISTPUVM")) or any(Path(path).exists() for path in ("/dev/accel0", "/dev/vfio/0"))
+    if not has_tpu or not pair:
+        if problem:
+            raise wrong_devices("tpu", at_least, problem)
+        return devices
+    if not problem and versions == pair:
+        return devices
+    print(f"goldfold: the image's {in_words(versions)}: {problem or 'not what preflight compiled with'}", flush=True)
+    print(f"goldfold: installing {in_words(pair)}", flush=True)
+    folder, previous = root / "jax", os.environ.get("PYTHONPATH", "")
+    # Without dependencies: the image's numpy and ml_dtypes stay, which its TensorFlow needs.
+    requirements = ["--no-deps", f"--target={folder}", *(f"{name}=={version}" for name, version in pair.items())]
+    verified_problem = (
+        "it could not be installed: enable the kernel's internet access, or attach a dataset with its wheels"
+    )
+    if pip_install(requirements, inputs):
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), previous)))
+        versions, verified_devices, verified_problem = try_jax(at_least)
+        if not verified_problem and versions == pair:
+            return verified_devices
+        os.environ["PYTHONPATH"] = previous
+    if problem:
+        raise wrong_devices("tpu", at_least, f"{problem}; with {in_words(pair)}: {verified_problem}")
+    print(f"goldfold: WARNING the image's jax is used, which preflight did not verify: {verified_problem}", flush=True)
+    return devices
+
+
+def try_jax(at_least: int) -> tuple[dict[str, str], str, str]:
+    """(versions, "tpu 8", "") of the jax that a new process imports; with the problem in place of "" if it fails."""
+    try:
+        command = [sys.executable, "-c", JAX_TRIAL]
+        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TRIAL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return {}, "", f"no answer in {TRIAL_SECONDS} s"
+    lines = [json.loads(line) for line in process.stdout.splitlines() if line[:1] in ("{", "[")]
+    versions = lines[0] if lines else {}
+    if process.returncode or len(lines) != 2:
+        return versions, "", f"exit code {process.returncode}, {last_line(process.stderr)}"
+    backend, count = lines[1]
+    return versions, f"{backend} {count}", "" if backend == "tpu" and count >= at_least else f"{backend} {count}"
+
+
+def in_words(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {versions[name]}" for name in sorted(versions)) or "jax"
+
+
+def last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no answer"])[-1]
+
+
+def wrong_devices(accelerator: str, at_least: int, problem: str) -> RuntimeError:
+    return RuntimeError(
+        f"expected {at_least} {accelerator} devices, found: {problem}; choose the accelerator in the kernel's settings, "
+        "and leave docker_image out of its metadata"
+    )
 
 
 def resolve_inputs(command: list[str], inputs: Path) -> list[str]:

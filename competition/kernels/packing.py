@@ -21,6 +21,7 @@ from typing import Any
 from competition.config.errors import UserError
 from competition.config.params import FROM_FILE, Member, Params
 from competition.config.params_file import file_tree
+from competition.config.secrets import without_secrets
 from competition.files.manifest import write_json
 from competition.kernels import kernel_script
 
@@ -48,6 +49,9 @@ class Plan:
     collect: tuple[str, ...]  # patterns of result folders, relative to the project's root
     leave: Mapping[str, str]  # output name -> pattern of one file, which is copied to the outputs
     needs: Mapping[str, str]  # module -> requirement, installed if it is missing
+    jax: Mapping[
+        str, str
+    ]  # package -> version that preflight verified for its TPU: jax, jaxlib, libtpu; {} = the image's
     accelerator: str  # "tpu", "gpu", or "" = any
     devices: int  # minimum number of them
     seconds: int  # limit of Kaggle's session
@@ -82,8 +86,9 @@ def requirements(pyproject: str, members: Iterable[Member] = ()) -> dict[str, st
 
 
 def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
-    """Parameters for the kernel: without local files, bucket and external predictions."""
+    """Parameters for the kernel: without secrets, local files, bucket and external predictions."""
     require: Any = "tpu" if accelerator(params.kernel.machine) == "tpu" else "any"
+    params = without_secrets(params)
     return replace(
         params,
         plugins=PLUGINS if params.plugins else "",
@@ -156,7 +161,20 @@ def commands(
     """
 
     def stage(name: str, *options: str) -> tuple[str, ...]:
-        return ("-m", "pipelines", name, "--params", PARAMS, "--work", work, "--set", shlex.join(sets), *options)
+        alone = ("--alone",) if name in ("download", "train", "predict") else ()
+        return (
+            "-m",
+            "pipelines",
+            name,
+            *alone,
+            "--params",
+            PARAMS,
+            "--work",
+            work,
+            "--set",
+            shlex.join(sets),
+            *options,
+        )
 
     train = [
         stage(verb, "--member", name, "--fold", ",".join(map(str, folds)))

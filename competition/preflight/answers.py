@@ -15,6 +15,7 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.files.manifest import write_json
 from competition.preflight.compile_process import Report, results_of_child
+from competition.preflight.pairs import JaxPair
 from competition.preflight.remedies import INSTALL, remedy_for
 from competition.preflight.request import PreflightRequest, PreflightResult, compiled_in, result_from_json
 from competition.preflight.topology import roofline_seconds
@@ -26,8 +27,14 @@ def installed(package: str) -> bool:
     return find_spec(package) is not None
 
 
-def require_compiler(mode: str, backend: str) -> None:
+def require_compiler(mode: str, backend: str, pair: JaxPair) -> None:
     """Raise UserError, with the install command, if a package needed for this mode and backend is missing."""
+    if pair.environment:
+        if not Path(pair.interpreter).exists():
+            raise UserError(
+                f"{pair.environment} not found, which compiles with {pair.title}; `make preflight PAIR={pair.name}` makes it"
+            )
+        return
     required = [p for p in ("jax", "libtpu") if mode != "ops" or (p == "jax" and backend == "jax")]
     missing = [package for package in required if not installed(package)]
     if missing:
@@ -53,7 +60,7 @@ def run_preflight(
     results = {} if again else cached_results(request, steps, cache)
     missing = [step for step in steps if step not in results]
     if missing:
-        require_compiler(request.mode, request.backend)
+        require_compiler(request.mode, request.backend, request.pair)
         for step, raw in results_of_child(request, missing, report, limit_seconds).items():
             results[step] = result = _result(step, raw, request)
             if result.verdict != "crashed":

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -10,14 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import competition
 from competition.config.params import Member
 from competition.config.plugins import active
 from competition.files.manifest import write_json
 from competition.preflight.lowering import one_line
+from competition.preflight.pairs import ROOT
 from competition.preflight.request import PreflightRequest
 
-ROOT = Path(competition.__file__ or "").parent.parent
 Report = Callable[[str, int], None]  # (activity, seconds spent on it)
 
 
@@ -30,7 +28,7 @@ def results_of_child(
         plugins, member = active().file, _with_absolute_paths(request.member)
         content = {"topology": request.topology.name, "plugins": plugins.resolve() if plugins else "", "steps": steps}
         write_json(request_file, {**vars(request), **content, "member": member})
-        command = [sys.executable, "-m", "competition.preflight.child", str(request_file), str(result_file)]
+        command = [request.pair.interpreter, "-m", "competition.preflight.child", str(request_file), str(result_file)]
         with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
             child = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, stdin=subprocess.PIPE)
             try:

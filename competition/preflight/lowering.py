@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from competition.config.params import FROM_FILE, Member
+from competition.config.params import Member
 from competition.ensemble.views import get_views
 from competition.preflight.topology import Topology, devices_of
 
@@ -54,10 +54,9 @@ def programs(backend: str, member: Member, shapes: Shapes, steps: Sequence[str],
     no particular TPU.
     KERAS_BACKEND must be set to `backend`. TensorFlow's programs are bytes, JAX's are jax.stages.Lowered.
     """
-    weights = member.weights if member.architecture == FROM_FILE else "none"
     # On a TPU every precision but float32 means bfloat16.
     precision: Literal["float32", "bfloat16"] = "float32" if member.train.precision == "float32" else "bfloat16"
-    member = replace(member, weights=weights, train=replace(member.train, precision=precision))
+    member = replace(member.without_pretrained_weights, train=replace(member.train, precision=precision))
     parts = _jax_programs(member, shapes, topology) if backend == "jax" else _tensorflow_programs(member, shapes)
     return {step: parts[step] for step in steps}
 

@@ -1,7 +1,6 @@
 """What preflight is asked about a member, what it answers, and everything that an answer depends on."""
 
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from competition.config.plugins import plugin_digests
 from competition.config.search_space import AT_RUN_TIME
 from competition.files.manifest import path_digest, sha256
 from competition.preflight.lowering import Shapes
+from competition.preflight.pairs import NEWEST, JaxPair
 from competition.preflight.topology import Topology
 
 # Parameters of train that the loop, the host or the step table supplies in every step. One that is missing here only costs an
@@ -52,6 +52,7 @@ class PreflightRequest:
     topology: Topology
     backend: str  # tensorflow | jax
     mode: str  # compile | quick: at the lowest compiler effort | ops: lower only
+    pair: JaxPair = NEWEST
 
 
 def result_from_json(raw: dict[str, Any]) -> PreflightResult:
@@ -82,7 +83,7 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
         "backend": request.backend,
         "mode": request.mode,
         "sources": {p.name: sha256(p) for p in sorted(sources)},
-        "versions": {p: _version(p) for p in ("tensorflow-cpu", "tensorflow", "keras", "jax", "libtpu")},
+        "versions": request.pair.versions,
     }
 
 
@@ -91,10 +92,3 @@ def _own_code(request: PreflightRequest) -> dict[str, str]:
     views = (part for view in request.shapes.views for part in view.split("+"))
     member = request.member
     return plugin_digests(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment, VIEWS=views)
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

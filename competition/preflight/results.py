@@ -25,7 +25,7 @@ NOTE = "the minimum step time is a lower bound from published peak rates, not a 
 def request_of(
     member: Member, params: Params, topology: Topology, backend: str, classes: int, mode: str = "compile"
 ) -> PreflightRequest:
-    """The request for a member.
+    """The request for a member, compiled with the newest jax.
 
     member: with tuned values.  backend: "auto" means jax, which TPU images use.
     """

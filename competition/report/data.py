@@ -26,7 +26,9 @@ def data_section(prepared: Prepared) -> Section:
     blocks: list[Block] = [Text([f"{parts}; {classes}.", *prepared.competition.notes])]
     support = read(folder / "support.csv")
     if len(support) and not is_regression:
-        blocks += folds_blocks(support.set_index("class").rename_axis(columns="fold"), names)
+        table = support.set_index("class").rename_axis(columns="fold")
+        sizes = np.bincount(prepared.part("train")["fold"], minlength=table.shape[1]).tolist()
+        blocks += folds_blocks(table, names, sizes)
     blocks += finding_blocks(folder, prepared)
     return Section(
         "data",
@@ -44,15 +46,18 @@ def read(file: Path) -> pd.DataFrame:
     return pd.read_csv(file, dtype=texts, keep_default_na=False)
 
 
-def folds_blocks(support: pd.DataFrame, names: Sequence[str]) -> list[Block]:
-    """Tables of classes by fold.  support: (C, K) training rows of every class in every fold."""
+def folds_blocks(support: pd.DataFrame, names: Sequence[str], fold_sizes: Sequence[int]) -> list[Block]:
+    """Tables of classes by fold.  support: (C, K) training rows of every class in every fold.  fold_sizes: rows of each fold.
+
+    The rows of several labels are in several classes, so a fold has fewer rows than its column of `support` adds up to.
+    """
     sizes, counts = support.sum(axis=1).to_numpy(), support.to_numpy()
     order = np.argsort(-sizes, kind="stable")
     folds = [f"fold {name}" for name in support.columns]
     share = ["error of the class shares", *(f"{error:.3f}" for error in share_errors(support))]
     note = "Error of the class shares: sum over classes of |share in the fold - share in all|; 0 is perfect, 2 is the worst."
     blocks: list[Block] = [
-        Table(["of the fold", *folds], [["training rows", *(f"{rows:,}" for rows in counts.sum(0))], share], note=note)
+        Table(["of the fold", *folds], [["training rows", *(f"{rows:,}" for rows in fold_sizes)], share], note=note)
     ]
     is_long = len(names) > MAX_OPEN_CLASSES
     if is_long:

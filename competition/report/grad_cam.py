@@ -1,6 +1,8 @@
 """The report's section with Grad-CAM maps of wrong and right rows, from the files of `make grad-cam`."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image as Pillow
@@ -53,12 +55,12 @@ def grad_cam_section(
     elif pixels is None:
         blocks = [Text([no_pictures(has_networks)])]
     else:
-        blocks = map_blocks(work / FILE, manifest.result["run"], prepared, pixels)
+        blocks = map_blocks(work / FILE, manifest.result, prepared, pixels)
     return Section("gradcam", "What the network looks at", f"{FILE} · make grad-cam", blocks)
 
 
-def map_blocks(file: Path, run: str, prepared: Prepared, pixels: Pixels) -> list[Block]:
-    """Pictures with their maps: wrong rows, each for two classes, and right rows.  run: name of the run that drew them."""
+def map_blocks(file: Path, result: Mapping[str, Any], prepared: Prepared, pixels: Pixels) -> list[Block]:
+    """Pictures with their maps: wrong rows, each for two classes, and right rows.  result: of the manifest, with run and method."""
     with np.load(file) as arrays:
         ids, classes, maps = arrays["ids"], arrays["classes"], arrays["maps"].astype(np.float32)
     train, names = prepared.part("train"), prepared.competition.classes
@@ -71,7 +73,10 @@ def map_blocks(file: Path, run: str, prepared: Prepared, pixels: Pixels) -> list
         picture = overlay(pixels[rows[n : n + 1]][0], maps[n])
         lines = [f"for {names[classes[n]]}{'' if is_label else ' ✕'}", f"is {names[labels[n]]}", str(ids[n])]
         tiles[is_wrong_row].append(Tile(data_uri(picture, SIZE)[0], False, lines))
-    note = f"Grad-CAM by the fold models of {run} that did not train on the row. Bright: speaks for the class."
+    method, bright = result.get("method", "Grad-CAM"), "speaks for the class"
+    if method == "Occlusion":
+        bright = "the logit of the class falls when this part is covered"
+    note = f"{method} by the fold models of {result['run']} that did not train on the row. Bright: {bright}."
     if tiles[True]:
         note += " A wrong row is shown twice: what speaks for the predicted class (✕), and what speaks for its own."
     titles = ((True, "The most confident errors"), (False, "Right rows, those of the same classes first"))

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,7 +25,7 @@ from competition.serving.batching import Batcher, Overloaded
 from competition.serving.engines import Engine
 from competition.serving.limits import Limits
 from competition.serving.metrics import CONTENT_TYPE, Metrics
-from competition.serving.requests import MODEL, BadRequest, images_of, metadata, prediction, status
+from competition.serving.requests import EXPECTED, MODEL, BadRequest, images_of, metadata, prediction, status
 from competition.serving.similar import TrainingImages
 
 LOGGER = logging.getLogger("goldfold.serving")
@@ -101,10 +102,18 @@ class _Server:
 
     async def _load_training_images(self) -> None:
         self._training_images = await asyncio.to_thread(self._find_training_images)
+        while self._training_images is not None and await self._batcher.when_idle(self._training_images.add_features):
+            pass
 
     async def predict(self, request: Request) -> Response:
-        images = images_of(await _body(request, self._limits), self._limits)
-        answers = await self._batcher.predict(images)
+        body = await _body(request, self._limits)
+        images = await images_of(request.headers, body, self._limits)
+        try:
+            answers = await self._batcher.predict(images)
+        except BadImage as error:
+            if images == [body]:
+                raise BadRequest(f"{error}; {EXPECTED}") from None
+            raise
         bundle = self._engine.bundle
         return JSONResponse({"predictions": [prediction(bundle, probs, number) for probs, number in answers]})
 
@@ -114,13 +123,16 @@ class _Server:
             return _error(415, "expected one image as application/octet-stream")
         data = await _body(request, self._limits)
         ((probs, number),) = await self._batcher.predict([data])
-        similar = []
+        similar, compared = [], 0
         if self._training_images is not None:
-            similar = await asyncio.to_thread(self._training_images.most_similar, data, NEIGHBOURS)
+            search = partial(self._training_images.most_similar, data, NEIGHBOURS)
+            similar = await self._batcher.when_idle(search)
+            compared = len(self._training_images.compared)
         classes = self._engine.bundle.classes
         best = np.argsort(-probs, kind="stable")[:TOP]
         top = [{"class_name": classes[n], "probability": round(float(probs[n]), 4)} for n in best]
-        return JSONResponse({"class_name": classes[number], "top": top, "similar": [asdict(each) for each in similar]})
+        neighbours = {"similar": [asdict(each) for each in similar], "compared": compared}
+        return JSONResponse({"class_name": classes[number], "top": top, **neighbours})
 
     async def picture(self, request: Request) -> Response:
         data = None

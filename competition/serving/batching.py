@@ -6,10 +6,10 @@ There is no waiting time: a lone client gets the latency of one image, and under
 import asyncio
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from competition.serving.engines import Engine
 from competition.serving.limits import Limits
 from competition.serving.metrics import Metrics
 
+T = TypeVar("T")
+IDLE_PAUSE = 0.05  # seconds between two looks whether images wait
 Answer = tuple[np.ndarray, int]  # (C,) float32 probabilities, class number
 
 
@@ -65,6 +67,12 @@ class Batcher:
         finally:
             self._waiting -= len(images)
             self._metrics.waiting.set(self._waiting)
+
+    async def when_idle(self, work: Callable[[], T]) -> T:
+        """Call `work` in the thread of the model as soon as no image waits for it."""
+        while self._waiting:
+            await asyncio.sleep(IDLE_PAUSE)
+        return await asyncio.get_running_loop().run_in_executor(self._runner, work)
 
     def _prepare(self, data: bytes) -> Any:
         if len(data) > self._limits.image_bytes:

@@ -1,7 +1,7 @@
 """An exported folder: names of its files, and serving.json, which says how to use the model without this project."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ class Bundle:
     """The content of serving.json.
 
     sizes: sides of the square images that the model takes, pixels; the input of side S is named images_S.
+    features_size: side of the images of which the model computes features.
     fit: how an image becomes square, see `images.decode`.  digest: of the chain and its fold models.
     """
 
@@ -28,6 +29,7 @@ class Bundle:
     digest: str
     classes: tuple[str, ...]
     sizes: tuple[int, ...]
+    features_size: int
     fit: Fit
     formats: tuple[str, ...]
 
@@ -50,6 +52,8 @@ def load_bundle(folder: Path) -> Bundle:
         )
     stored = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()}
+    if values.keys() != {field.name for field in fields(Bundle)}:
+        raise UserError(f"{folder} was written by another version of goldfold; `make export` makes it again")
     return Bundle(**values)
 
 

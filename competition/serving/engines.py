@@ -29,6 +29,9 @@ class Engine(Protocol):
     def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
         """Predict a batch of decoded images.  pixels: for each size of the model (B, S, S, 3) uint8."""
 
+    def features(self, pixels: np.ndarray) -> np.ndarray:
+        """(B, F) float32 of unit length.  pixels: (B, S, S, 3) uint8, S = bundle.features_size."""
+
 
 class PixelEngine:
     """A runtime that takes pixels: Pillow decodes exactly as for training, whatever the format of the image."""
@@ -47,6 +50,11 @@ class PixelEngine:
         """pixels: for each size of the model (B, S, S, 3) uint8."""
         raise NotImplementedError
 
+    def _all_inputs(self, pixels: np.ndarray) -> list[np.ndarray]:
+        """`pixels` at their size and black images at the others, which the features do not depend on."""
+        shapes = [(len(pixels), size, size, 3) for size in self.bundle.sizes]
+        return [pixels if shape == pixels.shape else np.zeros(shape, np.uint8) for shape in shapes]
+
 
 class OnnxEngine(PixelEngine):
     """ONNX Runtime on the CPU."""
@@ -63,9 +71,14 @@ class OnnxEngine(PixelEngine):
         self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
-        inputs = {f"images_{images.shape[1]}": images for images in pixels}
-        probs, classes = self._session.run(["probabilities", "class_id"], inputs)
+        probs, classes = self._run(["probabilities", "class_id"], pixels)
         return probs, classes
+
+    def features(self, pixels: np.ndarray) -> np.ndarray:
+        return np.asarray(self._run(["features"], self._all_inputs(pixels))[0])
+
+    def _run(self, outputs: list[str], pixels: Sequence[np.ndarray]) -> list[Any]:
+        return list(self._session.run(outputs, {f"images_{images.shape[1]}": images for images in pixels}))
 
 
 class LiteRtEngine(PixelEngine):
@@ -83,6 +96,14 @@ class LiteRtEngine(PixelEngine):
         self._batch = -1
 
     def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
+        classes, probs, _ = self._run(pixels)
+        return probs, classes
+
+    def features(self, pixels: np.ndarray) -> np.ndarray:
+        return self._run(self._all_inputs(pixels))[2][:, 0]
+
+    def _run(self, pixels: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """(B,) class numbers, (B, C) probabilities, (B, 1, F) features: LiteRT does not keep their names."""
         inputs = {tuple(each["shape"][1:3]): each["index"] for each in self._interpreter.get_input_details()}
         if len(pixels[0]) != self._batch:
             for images in pixels:
@@ -92,10 +113,8 @@ class LiteRtEngine(PixelEngine):
         for images in pixels:
             self._interpreter.set_tensor(inputs[images.shape[1:3]], images)
         self._interpreter.invoke()
-        # Two outputs, told apart by their type: LiteRT does not keep the names.
         outputs = [self._interpreter.get_tensor(each["index"]) for each in self._interpreter.get_output_details()]
-        probs, classes = sorted(outputs, key=lambda array: array.ndim, reverse=True)
-        return probs, classes
+        return sorted(outputs, key=lambda array: array.ndim)
 
 
 class SavedModelEngine:
@@ -122,6 +141,10 @@ class SavedModelEngine:
     def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
         inputs = {f"images_{images.shape[1]}": self._tf.constant(images) for images in pixels}
         return self._result(self._model.signatures["pixels"](**inputs))
+
+    def features(self, pixels: np.ndarray) -> np.ndarray:
+        inputs = {f"images_{pixels.shape[1]}": self._tf.constant(pixels)}
+        return np.asarray(self._model.signatures["features"](**inputs)["features"])
 
     @staticmethod
     def _result(outputs: Any) -> Result:

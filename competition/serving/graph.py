@@ -3,7 +3,7 @@
 The same steps as `competition.ensemble.chain.apply_chain` in float32, without rounding predictions to float16 in between.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,7 @@ def input_name(size: int) -> str:
 def load_model(member: Member, classes: int, arrays: Mapping[str, np.ndarray]) -> keras.Model:
     """The network of a fold model from its weights, which any backend may have trained; computes in float32."""
     train = replace(member.train, precision="float32", low_resolution_epochs=0.0)
-    model = build(replace(member, weights="none", train_size=0, train=train), classes)
+    model = build(replace(member.without_pretrained_weights, train_size=0, train=train), classes)
     variables = saved_variables(model)
     check_state({name: tuple(variable.shape) for name, variable in variables}, dict(arrays))
     for name, variable in variables:
@@ -57,9 +57,12 @@ class ExportedChain(tf.Module):
             for name, member in selection.members.items()
         }
         self.class_names = tf.constant(list(class_names))
+        first = self.networks[selection.features_of][0]
+        self._feature_network = keras.Model(first.inputs, first.get_layer("logits").input)
+        self._features_size = selection.features_size
 
     def signatures(self) -> dict[str, Any]:
-        """Name -> concrete function: serving_default (encoded images), images (any size), pixels (exact sizes)."""
+        """Name -> concrete function: serving_default (encoded images), images (any size), pixels (exact sizes), features."""
         pixels = {
             input_name(size): tf.TensorSpec((None, size, size, 3), tf.uint8, input_name(size)) for size in self._sizes
         }
@@ -67,18 +70,27 @@ class ExportedChain(tf.Module):
             "serving_default": (self._from_bytes, {"image_bytes": tf.TensorSpec((None,), tf.string, "image_bytes")}),
             "images": (self._from_images, {"images": tf.TensorSpec((None, None, None, 3), tf.uint8, "images")}),
             "pixels": (self._from_pixels, pixels),
+            "features": (
+                self._features_from_pixels,
+                {name: pixels[name] for name in [input_name(self._features_size)]},
+            ),
         }
         return {
             name: tf.function(function, autograph=False).get_concrete_function(**inputs)
             for name, (function, inputs) in functions.items()
         }
 
-    def numbers(self) -> tuple[Any, list[Any]]:
-        """(function, its input signature): the signature `pixels` without class names, for runtimes without strings."""
+    def numbers(self, reshape: Callable[[Any], Any] = lambda features: features) -> tuple[Any, list[Any]]:
+        """(function, its input signature): `pixels` and `features` without class names, for runtimes without strings.
+
+        reshape: applied to the features.
+        """
         inputs = [tf.TensorSpec((None, size, size, 3), tf.uint8, input_name(size)) for size in self._sizes]
 
         def numbers(*images: Any) -> Outputs:
-            return self._outputs(dict(zip(self._sizes, images, strict=True)))
+            pixels = dict(zip(self._sizes, images, strict=True))
+            features = reshape(self._features(pixels[self._features_size]))
+            return {**self._outputs(pixels), "features": tf.identity(features, "features")}
 
         return tf.function(numbers, autograph=False), inputs
 
@@ -91,6 +103,13 @@ class ExportedChain(tf.Module):
 
     def _from_pixels(self, **images: Any) -> Outputs:
         return self._named({size: images[input_name(size)] for size in self._sizes})
+
+    def _features_from_pixels(self, **images: Any) -> Outputs:
+        return {"features": self._features(images[input_name(self._features_size)])}
+
+    def _features(self, images: Any) -> Any:
+        """(B, F) float32 of unit length: what the last layer of one fold model reads."""
+        return tf.math.l2_normalize(self._feature_network(tf.cast(images, tf.float32), training=False), 1)
 
     def _named(self, pixels: Mapping[int, Any]) -> Outputs:
         outputs = self._outputs(pixels)

@@ -3,11 +3,6 @@
 const at = (id) => document.getElementById(id);
 const element = (tag, text) => Object.assign(document.createElement(tag), text === undefined ? {} : { textContent: text });
 
-function say(text, isError) {
-  at("message").textContent = text;
-  at("message").classList.toggle("error", Boolean(isError));
-}
-
 function row({ class_name, probability }) {
   const line = element("tr"), cell = element("td"), bar = element("meter");
   bar.value = probability;
@@ -25,32 +20,48 @@ function neighbour({ row, id, class_name }) {
   return item;
 }
 
-let newest = 0;
+function cardOf(file) {
+  const card = at("answer").content.cloneNode(true).firstElementChild, photo = card.querySelector(".photo");
+  photo.src = URL.createObjectURL(file);
+  photo.alt = file.name;
+  photo.addEventListener("load", () => URL.revokeObjectURL(photo.src));
+  card.querySelector(".name").textContent = file.name;
+  return card;
+}
 
-async function ask(file) {
-  const number = ++newest;
-  at("answer").hidden = at("neighbours").hidden = true;
-  URL.revokeObjectURL(at("photo").src);
-  at("photo").src = URL.createObjectURL(file);
-  at("photo").alt = file.name;
-  at("photo").hidden = false;
-  say("The model is looking at it.");
+function show(card, answer) {
+  const part = (name) => card.querySelector(`.${name}`);
+  part("class").textContent = answer.class_name;
+  part("top").replaceChildren(...answer.top.map(row));
+  part("compared").textContent = `Nearest in the features of the network, among ${answer.compared} training images.`;
+  part("similar").replaceChildren(...answer.similar.map(neighbour));
+  part("result").hidden = false;
+  part("neighbours").hidden = answer.similar.length === 0;
+}
+
+async function ask(file, card) {
+  const problem = card.querySelector(".problem");
   try {
     const response = await fetch("photo", {
       method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" },
     });
     const answer = await response.json();
-    if (number !== newest) return;
-    if (!response.ok) { say(answer.error, true); return; }
-    say("");
-    at("class").textContent = answer.class_name;
-    at("top").replaceChildren(...answer.top.map(row));
-    at("similar").replaceChildren(...answer.similar.map(neighbour));
-    at("answer").hidden = false;
-    at("neighbours").hidden = answer.similar.length === 0;
+    if (response.ok) { show(card, answer); return; }
+    problem.textContent = answer.error;
   } catch (error) {
-    if (number === newest) say("The server did not answer; is it still running?", true);
+    problem.textContent = "The server did not answer; is it still running?";
   }
+  problem.hidden = false;
+}
+
+async function askAll(files) {
+  const cards = files.map(cardOf);
+  at("answers").prepend(...cards);
+  for (const [number, card] of cards.entries()) { // one after the other: the server limits the images that wait
+    at("message").textContent = `The model is looking at photo ${number + 1} of ${files.length}.`;
+    await ask(files[number], card);
+  }
+  at("message").textContent = "";
 }
 
 const drop = at("drop");
@@ -59,8 +70,8 @@ for (const name of ["dragenter", "dragover"]) {
 }
 for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("over"));
 for (const name of ["dragover", "drop"]) window.addEventListener(name, (event) => event.preventDefault());
-drop.addEventListener("drop", (event) => { if (event.dataTransfer.files.length) ask(event.dataTransfer.files[0]); });
-at("file").addEventListener("change", (event) => { if (event.target.files.length) ask(event.target.files[0]); });
+drop.addEventListener("drop", (event) => askAll([...event.dataTransfer.files]));
+at("file").addEventListener("change", (event) => askAll([...event.target.files]));
 fetch("v1/models/goldfold/metadata").then((response) => response.json()).then(({ goldfold }) => {
   at("model").textContent = `${goldfold.competition}: ${goldfold.title}, ${goldfold.classes.length} classes`;
 });

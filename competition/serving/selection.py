@@ -18,6 +18,8 @@ from competition.workspace.ensemble_inputs import prediction_sources
 from competition.workspace.runs import Run, blended_runs
 from competition.workspace.workspace import Workspace
 
+EXPORT = 2  # version of the exported files; raised when their content changes
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -35,6 +37,16 @@ class Selection:
     def sizes(self) -> tuple[int, ...]:
         """The sides of the images that the members take, pixels, ascending."""
         return tuple(sorted({member.image_size for member in self.members.values()}))
+
+    @property
+    def features_of(self) -> str:
+        """The member of the largest weight, whose first fold model gives the features of an image."""
+        return max(self.members, key=lambda name: self.chain.blend.weights[name])
+
+    @property
+    def features_size(self) -> int:
+        """The side of the images that it takes, pixels."""
+        return self.members[self.features_of].image_size
 
 
 def export_name(member: str, folds: Sequence[int]) -> str:
@@ -165,4 +177,5 @@ def export_dependencies(
         },
         "models": selection.digests,
         "formats": list(formats),
+        "export": EXPORT,
     }

@@ -1,7 +1,4 @@
-"""The training images most similar to a photo, by the descriptor of `competition.prepare.embedding`.
-
-Similar in colour layout, gradients and colours, not in what a network sees: the descriptor needs no weights.
-"""
+"""The training images most similar to a photo: those whose features in the exported network are nearest."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,13 +10,13 @@ from PIL import Image
 
 from competition.images.cache import cached_images
 from competition.images.pixels import Pixels
-from competition.prepare.decoding import Fit, decode, encode
-from competition.prepare.embedding import describe
+from competition.prepare.decoding import decode, encode
 from competition.prepare.prepared import Prepared
+from competition.serving.engines import Engine
 
-THUMB = 16  # pixels per side that the descriptor sees
+MOST = 2_000  # training images that are compared; a random choice of more
+CHUNK = 8  # images whose features are computed at once; a request that arrives meanwhile waits for them
 SHOWN = 112  # pixels per side of a picture on the page; smaller ones are enlarged by the browser
-CHUNK = 256  # images in memory at once
 
 
 @dataclass(frozen=True)
@@ -27,51 +24,66 @@ class Similar:
     row: int  # of the training rows, in index order
     id: str
     class_name: str
-    distance: float  # Euclidean, between descriptors
+    similarity: float  # cosine between features, -1 to 1
 
 
 class TrainingImages:
-    """The readable training images in the cache of decoded images, with their descriptors."""
+    """The readable training images in the cache of decoded images. Not for several threads at once."""
 
-    def __init__(self, rows: pd.DataFrame, classes: tuple[str, ...], pixels: Pixels, fit: Fit) -> None:
+    def __init__(self, rows: pd.DataFrame, pixels: Pixels, engine: Engine) -> None:
         """rows: of the part train, with id, label and problem, in the order of `pixels`."""
-        self._ids, self._labels, self._classes = rows["id"].to_numpy(str), rows["label"].to_numpy(), classes
-        self._pixels, self._size, self._fit = pixels, pixels.shape[1], fit
-        self._rows = np.flatnonzero(((rows["problem"] == "") & (rows["label"] >= 0)).to_numpy())
-        chunks = [self._rows[start : start + CHUNK] for start in range(0, len(self._rows), CHUNK)]
-        thumbs = [_thumb(image) for chunk in chunks for image in pixels[chunk]]
-        self._descriptors = describe(np.array(thumbs, np.uint8).reshape(-1, THUMB, THUMB, 3))
+        self._ids, self._labels = rows["id"].to_numpy(str), rows["label"].to_numpy(int)
+        self._pixels, self._engine = pixels, engine
+        readable = np.flatnonzero(((rows["problem"] == "") & (rows["label"] >= 0)).to_numpy())
+        self._waiting = np.random.default_rng(0).permutation(readable)[:MOST]
+        self.compared = np.zeros(0, int)  # rows whose features are known
+        self._features = np.zeros((0, 0), np.float32)
+
+    def add_features(self) -> bool:
+        """Compute the features of the next images. Returns False once all are known."""
+        chunk, self._waiting = self._waiting[:CHUNK], self._waiting[CHUNK:]
+        if not len(chunk):
+            return False
+        features = self._engine.features(np.stack([self._resized(image) for image in self._pixels[chunk]]))
+        self._features = np.concatenate([self._features.reshape(-1, features.shape[1]), features])
+        self.compared = np.concatenate([self.compared, chunk])
+        return True
 
     def most_similar(self, data: bytes, count: int) -> list[Similar]:
-        """The `count` nearest images, the nearest first.  data: an encoded image.  Raises BadImage."""
-        descriptor = describe(_thumb(decode(data, self._size, self._fit))[None])[0]
-        distances = np.linalg.norm(self._descriptors - descriptor, axis=1)
-        nearest = np.argsort(distances, kind="stable")[:count]
+        """The `count` nearest of the compared images, the nearest first.  data: an encoded image.  Raises BadImage."""
+        bundle, classes = self._engine.bundle, self._engine.bundle.classes
+        if not len(self.compared):
+            return []
+        features = self._engine.features(decode(data, bundle.features_size, bundle.fit)[None])[0]
+        similarities = self._features @ features
+        nearest = np.argsort(-similarities, kind="stable")[:count]
         return [
-            Similar(int(row), str(self._ids[row]), self._classes[int(self._labels[row])], float(distances[n]))
-            for n, row in zip(nearest, self._rows[nearest], strict=True)
+            Similar(int(row), str(self._ids[row]), classes[self._labels[row]], float(similarities[n]))
+            for n, row in zip(nearest, self.compared[nearest], strict=True)
         ]
 
     def picture(self, row: int) -> bytes | None:
-        """A PNG of one training image; None if the row does not exist or is not readable."""
-        if row not in self._rows:
+        """A PNG of one training image; None if it is not among the compared ones."""
+        if row not in self.compared:
             return None
         image = Image.fromarray(self._pixels[np.array([row])][0])
         image.thumbnail((SHOWN, SHOWN), Image.Resampling.LANCZOS)
         return encode(image, "png")
 
+    def _resized(self, pixels: np.ndarray) -> np.ndarray:
+        """The image at the size of the features; unchanged where the cache has that size."""
+        size = self._engine.bundle.features_size
+        return pixels if len(pixels) == size else np.asarray(Image.fromarray(pixels).resize((size, size)))
 
-def cached_training_images(prepared: Prepared, sizes: Iterable[int], fit: Fit, folder: Path) -> TrainingImages | None:
-    """The training images at the smallest of `sizes` that the cache in `folder` holds; None if it holds none."""
-    rows = prepared.part("train")
+
+def cached_training_images(
+    prepared: Prepared, sizes: Iterable[int], engine: Engine, folder: Path
+) -> TrainingImages | None:
+    """The training images in the cache in `folder`, at the size of the features or else another of `sizes`; None without."""
+    rows, bundle = prepared.part("train"), engine.bundle
     ids = rows["id"].to_numpy(str)
-    for size in sorted(set(sizes)):
-        pixels = cached_images(folder, prepared.digest, ids, size, fit)
+    for size in (bundle.features_size, *sorted({*sizes} - {bundle.features_size}, reverse=True)):
+        pixels = cached_images(folder, prepared.digest, ids, size, bundle.fit)
         if pixels is not None:
-            return TrainingImages(rows, prepared.competition.classes, pixels, fit)
+            return TrainingImages(rows, pixels, engine)
     return None
-
-
-def _thumb(image: np.ndarray) -> np.ndarray:
-    """(S, S, 3) uint8 -> (THUMB, THUMB, 3) uint8."""
-    return np.asarray(Image.fromarray(image).resize((THUMB, THUMB), Image.Resampling.BILINEAR))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
@@ -41,12 +42,41 @@ def _onnx(chain: ExportedChain, path: Path) -> None:
         ) from None
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
     function, inputs = chain.numbers()
+    model, _ = tf2onnx.convert.from_function(
+        function, input_signature=inputs, opset=OPSET, custom_op_handlers={"Erfc": (_erfc_by_erf, [])}
+    )
+    _restore_constants(model.graph, function.get_concrete_function(*inputs).graph, [spec.name for spec in inputs])
     with atomic_write(path) as temporary:
-        tf2onnx.convert.from_function(function, input_signature=inputs, opset=OPSET, output_path=str(temporary))
+        temporary.write_bytes(model.SerializeToString())
+
+
+def _erfc_by_erf(context: Any, node: Any, name: str, arguments: Any) -> None:
+    """Erfc(x) as 1 - Erf(x): TensorFlow computes the exact GELU by Erfc, which ONNX does not have."""
+    one = context.make_const(f"{name}_one", np.ones((), np.float32)).output[0]
+    shapes, dtypes, values = node.output_shapes, node.output_dtypes, list(node.input)
+    context.remove_node(node.name)
+    erf = context.make_node("Erf", values).output[0]
+    context.make_node("Sub", [one, erf], outputs=node.output, name=name, shapes=shapes, dtypes=dtypes)
+
+
+def _restore_constants(model_graph: Any, source: tf.Graph, names: Sequence[str]) -> None:
+    """Give the model the constants that tf2onnx left as inputs, such as the length of a position embedding.
+
+    model_graph: onnx.GraphProto, changed in place.  source: the graph it was converted from.  names: of the true inputs.
+    """
+    from onnx import numpy_helper
+
+    read = {name for node in model_graph.node for name in node.input}
+    for extra in [each for each in model_graph.input if each.name not in names]:
+        if extra.name in read:
+            value = tf.make_ndarray(source.get_operation_by_name(extra.name.rpartition(":")[0]).get_attr("value"))
+            model_graph.initializer.append(numpy_helper.from_array(value, extra.name))
+        model_graph.input.remove(extra)
 
 
 def _litert(chain: ExportedChain, path: Path) -> None:
-    function, inputs = chain.numbers()
+    # Outputs lose their names; with an axis more the features differ from the probabilities in their number of axes.
+    function, inputs = chain.numbers(lambda features: features[:, None])
     # With variables instead of constants LiteRT would start from uninitialised memory and return NaN.
     frozen = convert_variables_to_constants_v2(function.get_concrete_function(*inputs))
     converter = tf.lite.TFLiteConverter.from_concrete_functions([frozen], chain)

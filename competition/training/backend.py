@@ -10,10 +10,10 @@ from pathlib import Path
 from competition.training.device import choose_backend, hide_gpus_from_tensorflow
 
 
-def start_backend(setting: str, shows_messages: bool = False) -> str:
+def start_backend(setting: str) -> str:
     """Select the backend and start TensorFlow, which feeds the images on every backend.
 
-    setting: device.backend.  shows_messages: start-up messages of TensorFlow are not hidden.
+    setting: device.backend.
     Returns "jax (reason)"; "" if Keras was imported before, with its backend.
     """
     choice = ""
@@ -21,8 +21,7 @@ def start_backend(setting: str, shows_messages: bool = False) -> str:
         backend, reason = choose_backend(setting, os.environ, os.path.exists, is_installed)
         os.environ["KERAS_BACKEND"] = backend
         choice = f"{backend} ({reason})"
-    if not shows_messages:
-        start_tensorflow()
+    start_tensorflow()
     if os.environ.get("KERAS_BACKEND") == "jax":
         import tensorflow
 

@@ -17,7 +17,8 @@ def fuse_batch_norm(model: keras.Model) -> None:
     Weights, names and results (up to float32 rounding) stay the same. Not for several replicas, whose statistics it does not combine.
     """
     for layer in model._flatten_layers():
-        if type(layer) is keras.layers.BatchNormalization and layer.axis in (-1, 3) and not layer.renorm:
+        has_renorm = getattr(layer, "renorm", False)  # an option of Keras 3.14 and later
+        if type(layer) is keras.layers.BatchNormalization and layer.axis in (-1, 3) and not has_renorm:
             layer.__class__ = FusedBatchNormalization
 
 

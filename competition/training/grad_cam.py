@@ -1,40 +1,31 @@
-"""Grad-CAM: which parts of an image speak for a class (Selvaraju et al., 2017).
+"""Which parts of an image speak for a class: Grad-CAM where a network averages a grid of features, else occlusion.
 
-The networks here end in a global average of the features and one Dense layer, so the gradient of a logit with respect to
-the features is the class's row of that layer: Grad-CAM is then equal to CAM (Zhou et al., 2016), and one forward pass is
-enough on every backend.
+A network that ends in a global average of a grid of features and one Dense layer: the gradient of a logit with respect to the
+features is the class's row of that layer, so Grad-CAM (Selvaraju et al., 2017) is equal to CAM (Zhou et al., 2016), and one
+forward pass is enough on every backend. Any other network, such as a transformer with a class token: how much the logit
+falls when a part of the image is covered (Zeiler and Fergus, 2014), which also needs forward passes only.
 """
-
-from dataclasses import replace
-from typing import Any
 
 import keras
 import numpy as np
 
-from competition.config.errors import UserError
-from competition.config.params import FROM_FILE, Member
+from competition.config.params import Member
 from competition.training.engine import State, saved_variables
 from competition.training.model import build
 
 BATCH = 16  # images per forward pass
+CELLS = 8  # occlusion covers a window around each of CELLS x CELLS places
+WINDOW = 0.25  # side of the window, as a share of the image's
 
 
-class GradCam:
+class ClassMaps:
     """The maps of a member's fold models."""
 
     def __init__(self, member: Member, classes: int) -> None:
-        """Raises UserError for a network that does not average a grid of features, such as a transformer."""
-        # The weights are those of a fold model; pretrained ones need not be there.
-        member = member if member.architecture == FROM_FILE else replace(member, weights="none")
-        self.model = build(member, classes)
-        pools = [layer for layer in self.model.layers if isinstance(layer, keras.layers.GlobalAveragePooling2D)]
-        head = self.model.get_layer("logits")
-        if not pools or pools[-1].output.shape[-1] != head.kernel.shape[0]:
-            raise UserError(
-                f"{member.architecture} has no grid of features that is averaged before its last layer, so there are no Grad-CAM "
-                "maps of it; MEMBER= chooses another member"
-            )
-        self._features = keras.Model(self.model.inputs[0], pools[-1].input)
+        self.model = build(member.without_pretrained_weights, classes)
+        grid = averaged_grid(self.model)
+        self.method = "Grad-CAM" if grid is not None else "Occlusion"
+        self._network = keras.Model(self.model.inputs[0], grid) if grid is not None else self.model
 
     def load_weights(self, weights: State) -> None:
         """weights: of a fold model, as in weights.npz."""
@@ -46,12 +37,36 @@ class GradCam:
 
         pixels: (N, H, W, 3) uint8.  classes: (N,) int, the class whose map is wanted.
         """
-        kernel = np.asarray(keras.ops.convert_to_numpy(self.model.get_layer("logits").kernel), np.float32)
-        maps = []
-        for start in range(0, len(pixels), BATCH):
-            part = slice(start, start + BATCH)
-            features: Any = self._features(pixels[part].astype(np.float32), training=False)
-            grid = np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(features, "float32")))
-            maps.append(np.maximum(np.einsum("nhwf,fn->nhw", grid, kernel[:, classes[part]]), 0))
-        raw_maps = np.concatenate(maps)
+        raw_maps = self._grad_cam(pixels, classes) if self.method == "Grad-CAM" else self._occlusion(pixels, classes)
         return raw_maps / np.maximum(raw_maps.max((1, 2), keepdims=True), 1e-12)
+
+    def _grad_cam(self, pixels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        kernel = np.asarray(keras.ops.convert_to_numpy(self.model.get_layer("logits").kernel), np.float32)
+        return np.maximum(np.einsum("nhwf,fn->nhw", self._outputs(pixels), kernel[:, classes]), 0)
+
+    def _occlusion(self, pixels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        rows, (height, width) = np.arange(len(pixels)), pixels.shape[1:3]
+        scores = self._outputs(pixels)[rows, classes]
+        cover = pixels.mean((1, 2), keepdims=True).astype(np.uint8)  # the mean colour of each image
+        maps = np.zeros((len(pixels), CELLS, CELLS), np.float32)
+        for y, x in np.ndindex(CELLS, CELLS):
+            top, left = (int(((n + 0.5) / CELLS - WINDOW / 2) * side) for n, side in ((y, height), (x, width)))
+            bottom, right = top + max(int(WINDOW * height), 1), left + max(int(WINDOW * width), 1)
+            covered = pixels.copy()
+            covered[:, max(top, 0) : bottom, max(left, 0) : right] = cover
+            maps[:, y, x] = np.maximum(scores - self._outputs(covered)[rows, classes], 0)
+        return maps
+
+    def _outputs(self, pixels: np.ndarray) -> np.ndarray:
+        """Features (N, h, w, F) or logits (N, C) as float32."""
+        parts = [pixels[start : start + BATCH].astype(np.float32) for start in range(0, len(pixels), BATCH)]
+        outputs = [keras.ops.cast(self._network(part, training=False), "float32") for part in parts]
+        return np.concatenate([np.asarray(keras.ops.convert_to_numpy(output)) for output in outputs])
+
+
+def averaged_grid(model: keras.Model) -> keras.KerasTensor | None:
+    """The grid of features (B, h, w, F) whose global average is what the last layer reads; None if there is no such grid."""
+    features = model.get_layer("logits").input
+    while isinstance(layer := features._keras_history.operation, keras.layers.Dropout):
+        features = layer.input
+    return layer.input if isinstance(layer, keras.layers.GlobalAveragePooling2D) else None

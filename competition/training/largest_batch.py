@@ -32,7 +32,7 @@ def step_fits(member: Member, classes: int, device: Device, batch: int, targets:
     size, train = member.image_size, replace(member.train, batch=batch, accumulate=1)
     images = np.random.default_rng(0).integers(0, 256, (batch, size, size, 3)).astype(np.uint8)
     try:
-        engine = engine_of(replace(member, weights="none", train=train), classes, batch, device, targets)
+        engine = engine_of(replace(member.without_pretrained_weights, train=train), classes, batch, device, targets)
         batch_of_noise = (images, np.zeros((batch, classes), np.float32), np.ones(batch, np.float32))
         batches = engine.distributed(tf.data.Dataset.from_tensors(batch_of_noise).repeat())
         engine.train(batches, np.zeros(1), 0, step_values(train, 1))

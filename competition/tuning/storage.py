@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from competition.config.errors import UserError
+from competition.config.redaction import redact
+from competition.config.secrets import secrets_of
 
 if TYPE_CHECKING:  # optuna is imported by the verbs that open a study
     from optuna.storages import BaseStorage
@@ -35,9 +37,10 @@ def open_storage(url: str, journal: Path) -> "BaseStorage":
             if type(error).__name__ in RACES and pause is not None:
                 time.sleep(pause)
                 continue
-            cause = " ".join(f"{type(error).__name__}: {error}".split()).replace(url, without_password(url))[:200]
+            cause = " ".join(f"{type(error).__name__}: {error}".split()).replace(url, without_password(url))
+            cause = redact(cause, secrets_of(url))[:200]
             raise UserError(
-                f"tune.storage: {without_password(url)} cannot be opened ({cause}); state the URL of a running database and "
+                f"tune.storage: {redact(without_password(url))} cannot be opened ({cause}); state the URL of a running database and "
                 "install its driver, e.g. pip install 'psycopg[binary]' for postgresql+psycopg://, or leave it empty for a "
                 "journal file"
             ) from None

@@ -200,7 +200,8 @@ def _differences(workspace: Workspace, result: Path, name: str) -> list[str]:
     overridden = overridden_keys(name, own, workspace.overrides)
     member = workspace.params.members[name]
     stated = own_values(member, own)
-    results = [own, *({**own, **values} for values in (best["values"], *(point["values"] for point in best["front"])))]
+    tried = (best["values"], *(point["values"] for point in best["front"]), *best.get("tried", {}).values())
+    results = [own, *({**own, **values} for values in tried)]
     is_known = any(all(stated[key] == values[key] for key in own if key not in overridden) for values in results)
     ignored = set(own) if is_known else overridden
     after = study_subject(workspace.prepared.digest, workspace.params, member)

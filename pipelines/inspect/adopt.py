@@ -11,10 +11,11 @@ from competition.config.errors import UserError
 from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import load_params
 from competition.config.search_space import with_values
+from competition.config.suggestions import did_you_mean
 from competition.config.yaml_text import read_text, read_yaml
 from competition.files.manifest import changed_keys, write_text
 from competition.workspace.runs import find_run, runs_of
-from competition.workspace.studies import used_study
+from competition.workspace.studies import study_differences, used_study
 from competition.workspace.workspace import Workspace
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
@@ -70,23 +71,31 @@ def run(job: Job) -> None:
 
 
 def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
-    """The member with the values of one trial: the best one, or a point of the Pareto front.  label: MEMBER:NUMBER.
+    """The member with the values of one finished trial.  label: MEMBER:NUMBER.
 
     Its tuned folds are those of the study: their rows stay excluded from the honest scores.
     """
     name, _, number = label.partition(":")
-    study = used_study(job.workspace, name) if name in params.members else None
-    if study is None:
+    if name not in params.members:
         raise UserError(
-            f"TRIAL={label}: no study of the current data and member; expected MEMBER:NUMBER, e.g. cnn:7, after `make tune`"
+            f"TRIAL={label}: no member {name!r}{did_you_mean(name, params.members)}; expected MEMBER:NUMBER, e.g. cnn:7"
         )
+    study = used_study(job.workspace, name)
+    if study is None:
+        changes = study_differences(job.workspace, name)
+        reason = (
+            f"its study is of other data or parameters ({'; '.join(changes[:3])})"
+            if changes
+            else "it has no finished study"
+        )
+        raise UserError(f"TRIAL={label}: {reason}; `make tune MEMBER={name}` makes one of the present parameters")
     best = json.loads(study.read_text(encoding="utf-8"))
     points = {str(point["trial"]): point["values"] for point in best["front"]}
-    points[str(best["trial"])] = best["values"]
+    points |= {str(best["trial"]): best["values"], **best.get("tried", {})}
     if number not in points:
         raise UserError(
-            f"TRIAL={label}: trial {number or '?'} is not among the results of {display_path(study)}; expected one of "
-            f"{', '.join(f'{name}:{each}' for each in points)}"
+            f"TRIAL={label}: {display_path(study)} has no finished trial {number or '?'}; expected one of "
+            f"{', '.join(f'{name}:{each}' for each in sorted(points, key=int))}"
         )
     member = with_values(params.members[name], points[number])
     member = replace(member, tuned_folds=tuple(sorted({*member.tuned_folds, *best["folds"]})))

@@ -1,4 +1,4 @@
-"""Grad-CAM of the most confident errors and of right rows, by the fold models that predicted them."""
+"""Grad-CAM, or occlusion maps, of the most confident errors and of right rows, by the fold models that predicted them."""
 
 from collections.abc import Mapping
 
@@ -67,7 +67,7 @@ def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) ->
         )
     start_backend(job)
     from competition.training.checkpoint import load_arrays
-    from competition.training.grad_cam import GradCam
+    from competition.training.grad_cam import ClassMaps
 
     chosen = chosen_rows(labels, predicted, scores)
     # A wrong row has two maps: of the predicted class and of its own.
@@ -76,14 +76,19 @@ def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) ->
     classes = np.concatenate([predicted[chosen], labels[wrong]])
     position = train.index.get_indexer(ids[numbers])
     folds = train["fold"].to_numpy(int)[position]
-    grad_cam, maps = GradCam(one.member, len(prepared.competition.classes)), {}
+    class_maps, maps = ClassMaps(one.member, len(prepared.competition.classes)), {}
     for fold in np.unique(folds):
-        grad_cam.load_weights(load_arrays(fold_model_path(one, int(fold)).with_name("weights.npz")))
+        class_maps.load_weights(load_arrays(fold_model_path(one, int(fold)).with_name("weights.npz")))
         in_fold = np.flatnonzero(folds == fold)
-        for n, one_map in zip(in_fold, grad_cam.maps(pixels[position[in_fold]], classes[in_fold]), strict=True):
+        for n, one_map in zip(in_fold, class_maps.maps(pixels[position[in_fold]], classes[in_fold]), strict=True):
             maps[int(n)] = one_map
     stacked = np.stack([maps[n] for n in range(len(numbers))]).astype(np.float16)
     with atomic_write(job.path(FILE)) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, ids=ids[numbers], classes=classes, maps=stacked)
     counts = {"wrong": len(wrong), "right": len(chosen) - len(wrong)}
-    return [job.path(FILE)], {"run": one.label, **counts, "submission": blend.result["submission"]}
+    return [job.path(FILE)], {
+        "run": one.label,
+        "method": class_maps.method,
+        **counts,
+        "submission": blend.result["submission"],
+    }

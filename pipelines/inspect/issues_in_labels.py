@@ -62,7 +62,7 @@ def run(job: Job) -> None:
 
 def draw_sheet(job: Job, issues: pd.DataFrame) -> None:
     """Write label_issues.png: the readable images of these rows with both classes and their probabilities."""
-    start_tensorflow(job)
+    start_tensorflow()
     ids, images = set(issues["id"]), dict[str, np.ndarray]()
     for name, _, data in records.read([str(path) for path in job.prepared.records("train")]):
         if name in ids:

@@ -10,6 +10,7 @@ from typing import Any
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
+from competition.config.secrets import public_sets, without_secrets
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, changed_keys, read_manifest, write_text
@@ -246,12 +247,15 @@ def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
 def provenance_section(job: Job, blend: Manifest | None) -> Section:
     """Section with command lines, parameters and versions that reproduce the results."""
     prepared = job.prepared
-    params_file, set_text = display_path(job.options.params), f' SET="{job.options.sets}"' if job.options.sets else ""
+    params_file, set_text = (
+        display_path(job.options.params),
+        f' SET="{public_sets(job.options.sets)}"' if job.options.sets else "",
+    )
     params_text = "" if params_file == "params.yaml" else f" PARAMS={params_file}"
     facts = [
         ["this page", f"make report{params_text}{set_text}"],
         ["all of it", f"make download train predict{params_text}{set_text}"],
-        ["parameters", f"{params_file}, digest {digest_of(job.params)}"],
+        ["parameters", f"{params_file}, digest {digest_of(without_secrets(job.params))}"],
         ["data", f"digest of the index {prepared.digest[:64]}"],
         ["code", git_commit() or "not in a repository"],
     ]

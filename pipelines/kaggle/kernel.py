@@ -23,6 +23,7 @@ from competition.kaggle.errors import KaggleError
 from competition.kernels import api as kernels
 from competition.kernels import import_results, packing, request
 from competition.kernels.push import PushIntent, find_lost_push, newest_version, push_once, read_push_intent
+from competition.preflight.pairs import KAGGLE, NEWEST
 from competition.preflight.results import objections, request_of
 from competition.preflight.topology import ALIASES, topology_named
 from competition.prepare.adapters import adapter_named
@@ -100,12 +101,12 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     """Pack the work, show the quota and push. Returns the run, which is also written to `state`."""
     prepared, members = job.prepared, {name: member for name, (member, _) in tuned.items()}
     to_tune = [name for name in missing if is_tuned(job.params, name) and not tuned[name][1]]
-    check_preflight(job, len(prepared.competition.classes), {name: members[name] for name in missing})
+    pair = check_preflight(job, len(prepared.competition.classes), {name: members[name] for name in missing})
     job.echo(*(f"kernel: {name}: folds {', '.join(map(str, folds))}" for name, folds in missing.items()))
     settings, owner = job.params.kernel, job.params.kernel.owner or kernels.username(client)
     slug = settings.slug or kernels.default_slug(job.params.competition.name)
     submits = can_blend(job, runs, missing)
-    plan = plan_for(job, missing, to_tune, submits)
+    plan = replace(plan_for(job, missing, to_tune, submits), jax=pair)
     index = write_index(job)
     inputs = request.local_inputs(job.params, members)
     inputs |= request.units_to_resume(job.work, job.params, runs, missing)
@@ -156,17 +157,26 @@ def can_blend(job: Job, runs: request.Runs, missing: Folds) -> bool:
     return not missing_models
 
 
-def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> None:
-    """Raise UserError if a preflight result says that a step would not run on the kernel's TPU; FORCE=1 only warns."""
+def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> dict[str, str]:
+    """Package -> version of the jax and libtpu that the kernel's TPU is to use: those that compiled every step; {} without TPU.
+
+    Those of Kaggle's image first, because they need no installation there. Raises UserError if a preflight result says that
+    a step would not run; FORCE=1 only warns.
+    """
     params, machine = job.params, job.params.kernel.machine
     if packing.accelerator(machine) != "tpu" or machine.lower() not in ALIASES:
-        return
-    topology, unchecked, objections_found = topology_named(machine), [], []
-    for name, member in members.items():
-        preflight_request = request_of(member, params, topology, params.device.backend, classes)
-        objection_list = objections(preflight_request, job.path("preflight", "answers"))
-        unchecked += [name] if objection_list is None else []
-        objections_found += [f"{name} {sentence}" for sentence in objection_list or ()]
+        return {}
+    topology, checks = topology_named(machine), []
+    for pair in (KAGGLE, NEWEST):
+        unchecked, objections_found = [], []
+        for name, member in members.items():
+            preflight_request = request_of(member, params, topology, params.device.backend, classes)
+            objection_list = objections(replace(preflight_request, pair=pair), job.path("preflight", "answers"))
+            unchecked += [name] if objection_list is None else []
+            objections_found += [f"{name} {sentence}" for sentence in objection_list or ()]
+        checks.append((pair, unchecked, objections_found))
+    verified = [check for check in checks if not check[1] and not check[2]]
+    pair, unchecked, objections_found = [*verified, *(check for check in checks if check[2]), checks[-1]][0]
     if unchecked:
         job.echo(
             f"kernel: `make preflight TOPOLOGY={topology.name}` says whether {', '.join(unchecked)} would run there"
@@ -177,6 +187,8 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> None:
             f"preflight found that {len(objections_found)} of {2 * len(members)} steps would not run on {topology.name}, "
             f"{objections_found[0]}; `make preflight TOPOLOGY={topology.name}` names the line to change, FORCE=1 pushes anyway"
         )
+    job.echo(f"kernel: it trains with {pair.title}, the image's own or installed there")
+    return {"jax": pair.jax, "jaxlib": pair.jax, "libtpu": pair.libtpu}
 
 
 def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> packing.Plan:
@@ -198,6 +210,7 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> pac
         collect=(*models, *teachers, f"{work}/tune/*/*"),
         leave=outputs if submits else {},
         needs=packing.requirements(pyproject, [job.params.members[name] for name in missing]),
+        jax={},
         accelerator=packing.accelerator(settings.machine),
         devices=settings.devices,
         seconds=round(settings.hours * HOUR),

@@ -19,7 +19,7 @@ def run(job: Job) -> None:
     """work/<competition> <-> storage.bucket/<competition>, one result (a folder with a manifest) at a time"""
     if not job.params.storage.bucket:
         raise UserError('storage.bucket is empty: name one, e.g. SET="storage.bucket=gs://NAME/FOLDER"')
-    start_tensorflow(job)
+    start_tensorflow()
     remote, local = results_of(bucket.names(bucket_of(job))), results_of(local_names(job))
     sent, received, differing = [], [], []
     units = sorted({**local, **remote}, key=lambda name: (name.count("/"), name))

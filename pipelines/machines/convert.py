@@ -163,7 +163,7 @@ def run_beam(shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> 
         lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()] or ["no message"]
         causes = [line.partition("UserError: ")[2] for line in lines if "UserError: " in line]
         cause = (causes or lines[-1:])[0].removeprefix("goldfold: ")
-        raise UserError(f"Apache Beam failed: {cause} (convert.beam_options: {' '.join(params.beam_options)})")
+        raise UserError(f"Apache Beam failed: {cause} (with convert.beam_options)")
 
 
 def in_beam(params: ConvertParams, *arguments: str) -> "subprocess.CompletedProcess[str]":

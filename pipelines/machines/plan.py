@@ -93,7 +93,7 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
     images = Images(
         numbers.astype(str), pixels, numbers % sizes.classes, numbers // sizes.classes % 2, np.ones(rows, bool)
     )
-    plain_member = replace(member, weights="none", teacher=(), external=())
+    plain_member = replace(member.without_pretrained_weights, teacher=(), external=())
     trainer = Trainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
 
     def train(epochs: int) -> float:

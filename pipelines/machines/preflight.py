@@ -13,6 +13,7 @@ from competition.files.manifest import write_json
 from competition.preflight import results as preflight_results
 from competition.preflight.answers import installed, require_compiler, run_preflight
 from competition.preflight.batch_search import GRAIN, largest_batch
+from competition.preflight.pairs import NEWEST, PAIRS, JaxPair
 from competition.preflight.planning import sizes_of
 from competition.preflight.request import PreflightRequest, PreflightResult
 from competition.preflight.results import STEPS, VERDICTS
@@ -32,8 +33,8 @@ def run(job: Job) -> None:
     options = job.options
     if options.if_tpu and (not has_tpu() or is_installed("tensorflow-tpu")):
         return  # TensorFlow's TPU wheel cannot lower on a CPU; its first step fails with the same message
-    topology, backend = topology_named(options.topology), backend_of(job)
-    require_compiler(options.mode, backend)
+    topology, backend, pair = topology_named(options.topology), backend_of(job), PAIRS[options.pair]
+    require_compiler(options.mode, backend, pair)
     steps = [options.step] if options.step else list(STEPS)
     results: dict[str, dict[str, PreflightResult]] = {}
     for name in selected_members(job):
@@ -44,10 +45,17 @@ def run(job: Job) -> None:
         if options.search and results[name].get("train"):
             results[name]["train_largest"] = largest_training_batch(job, name, request, results[name]["train"])
     changes = [change for name in results for change in remedies(job, name, results[name], topology)]
-    file = job.path("preflight", "ops.json" if options.mode == "ops" else f"{topology.name}.json")
-    facts = {"topology": topology.name, "backend": backend, "mode": options.mode, "devices": topology.devices}
+    suffix = "" if pair == NEWEST else f"-{pair.name}"
+    file = job.path("preflight", f"{'ops' if options.mode == 'ops' else topology.name}{suffix}.json")
+    facts = {
+        "topology": topology.name,
+        "pair": pair.title,
+        "backend": backend,
+        "mode": options.mode,
+        "devices": topology.devices,
+    }
     write_json(file, {**facts, "members": results, "changes": changes})
-    job.echo(*table(results, topology, backend, options.mode), *changes)
+    job.echo(*table(results, topology, backend, options.mode, pair), *changes)
     job.echo(f"preflight: full results in {display_path(file)}")
     failed = sum(not result.good for steps_of_member in results.values() for result in steps_of_member.values())
     if failed:
@@ -60,7 +68,8 @@ def run(job: Job) -> None:
 def request_of(job: Job, name: str, topology: Topology, backend: str) -> PreflightRequest:
     member = tuned_member(job.workspace, name)
     classes = job.options.classes or sizes_of(job.path("data"), job.params).classes
-    return preflight_results.request_of(member, job.params, topology, backend, classes, job.options.mode)
+    request = preflight_results.request_of(member, job.params, topology, backend, classes, job.options.mode)
+    return replace(request, pair=PAIRS[job.options.pair])
 
 
 def preflight_member(
@@ -129,7 +138,11 @@ def batch_key(params: Path, name: str) -> Sequence[str]:
     return member_key if line_of(read_text(params), member_key)[0] == len(member_key) else ("train", "batch")
 
 
-def table(results: dict[str, dict[str, PreflightResult]], topology: Topology, backend: str, mode: str) -> list[str]:
+def table(
+    results: dict[str, dict[str, PreflightResult]], topology: Topology, backend: str, mode: str, pair: JaxPair
+) -> list[str]:
+    versions = pair.versions
+    compiler = f"{backend}, compiled with jax {versions['jax']} and libtpu {versions['libtpu']}"
     if mode == "ops":
         head = f"preflight, operations only, {backend}"
         rows = [
@@ -137,7 +150,7 @@ def table(results: dict[str, dict[str, PreflightResult]], topology: Topology, ba
             for row in flat(results)
         ]
         return [head, *table_lines(["member", "step", "verdict", "lowered in"], rows)]
-    head = f"preflight for {topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {backend}"
+    head = f"preflight for {topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {compiler}"
     rows = [preflight_results.cells(*row) for row in flat(results)]
     return [head, *table_lines(preflight_results.COLUMNS, rows), f"({preflight_results.NOTE})"]
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.digests import digest_of
+from competition.config.secrets import without_secrets
 from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ChainMembers, ViewSeconds, apply_chain
 from competition.ensemble.diversity import Diversity, diversity
@@ -259,7 +260,7 @@ def ledger_entry(job: Job, result: BlendResult, digest: str, file: str, runs: tu
         members=tuple(chain.blend.weights),
         weights=tuple(round(float(w), 4) for w in chain.blend.weights.values()),
         views=tuple(dict.fromkeys(view for policy in chain.policies.values() for view in policy)),
-        params_digest=digest_of(job.params),
+        params_digest=digest_of(without_secrets(job.params)),
         git_commit=git_commit(),
         metric=scores["metric"],
         oof_score=scores["chosen_on"],

@@ -58,7 +58,7 @@ def download_all(job: Job, settings: Settings) -> Computed:
             download.fetch(client, slug, folder, archive, unpack_rules(job), steps.update)
 
     if settings.miniature or not (settings.slug or settings.source):
-        start_tensorflow(job)  # the digits and miniatures are generated from record files
+        start_tensorflow()  # the digits and miniatures are generated from record files
     if attached := attached_input(job, settings):
         settings = replace(settings, source=attached)
     # All unfinished work is in this folder. The caller holds a lock, so existing content is from a killed run.

@@ -59,7 +59,7 @@ def require_intact(path: Path, raw: Manifest) -> None:
 
 
 def prepare(job: Job, settings: Settings) -> Computed:
-    start_tensorflow(job)
+    start_tensorflow()
     data, params = job.path("data"), job.params.prepare
     competition = adapter_named(settings.adapter).describe(job.path("raw"), settings)
     job.echo(*(f"prepare: {note}" for note in competition.notes))

@@ -8,6 +8,7 @@ The first process that tunes a member leads its study: it enqueues the trials, c
 values, and writes the result. Other processes with the same parameters and storage join as workers.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +47,7 @@ from pipelines.terminal import hosts
 from pipelines.terminal.cluster_tuning import reachable_study, run_workers
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job
-from pipelines.terminal.selection import is_named_verb, selected_members
+from pipelines.terminal.selection import selected_members
 from pipelines.terminal.trainer import open_trial_runner, start_device
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def members_to_tune(job: Job) -> list[str]:
 
     Where a person named the verb and there is nothing to do, a line says why.
     """
-    selected, is_named = selected_members(job), is_named_verb("tune")
+    selected, is_named = selected_members(job), not job.options.as_part
     if students := [name for name in selected if job.params.members[name].teacher]:
         selected = [name for name in selected if name not in students]  # their teachers are trained only after tuning
     names = selected if job.options.member and is_named else [name for name in selected if is_tuned(job.params, name)]
@@ -197,8 +198,12 @@ def worker_processes(job: Job, name: str) -> Iterator[list["subprocess.Popen[byt
     command = [sys.executable, "-m", "pipelines", "tune", "--join", "--member", name, "--workers", str(options.workers)]
     for flag, value in (("params", options.params), ("work", options.work), ("submissions", options.submissions)):
         command += [f"--{flag}", str(value)]
-    command += ["--set", options.sets, *(["--debug"] if options.debug else [])]
-    processes = [subprocess.Popen(command) for _ in range(options.workers if options.workers > 1 else 0)]
+    command += ["--debug"] if options.debug else []
+    # Other users of the machine see a command line, but not the environment; SET may have the password of tune.storage.
+    environment = {**os.environ, "GOLDFOLD_SET": options.sets}
+    processes = [
+        subprocess.Popen(command, env=environment) for _ in range(options.workers if options.workers > 1 else 0)
+    ]
     try:
         yield processes
     finally:
@@ -225,6 +230,7 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
         "comparison": comparison,
         "trial": 0 if chosen is None else chosen.number,
         "own_values": dict(settings.own_values),
+        "tried": {str(trial.number): dict(trial.params) for trial in trials},  # each can be adopted
         "score": sign * score_of(best) if best is not None else None,
         "trials": len(trials),
         "pruned": sum(trial.state.name == "PRUNED" for trial in trials),

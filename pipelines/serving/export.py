@@ -76,7 +76,7 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
     """Write the export and compare its formats on test images. Returns its files and the manifest's result."""
     prepared = job.prepared
     os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the models were trained on
-    start_tensorflow(job)
+    start_tensorflow()
     from competition.serving.graph import ExportedChain
     from competition.serving.writing import write_formats
 
@@ -93,6 +93,7 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
         digest,
         classes,
         selection.sizes,
+        selection.features_size,
         fit,
         tuple(formats),
     )

@@ -12,7 +12,7 @@ from competition.workspace.dependencies import export_path
 from pipelines.terminal.runner import Job, image_cache
 from pipelines.terminal.selection import selected_folds
 
-PACKAGES = ("starlette", "uvicorn", "prometheus-client")
+PACKAGES = ("starlette", "python-multipart", "uvicorn", "prometheus-client")
 
 
 def run(job: Job) -> None:
@@ -40,7 +40,7 @@ def run(job: Job) -> None:
             return None
         prepared = job.prepared
         sizes = [*bundle.sizes, *(member.image_size for member in job.params.members.values())]
-        return cached_training_images(prepared, sizes, bundle.fit, image_cache(job).folder)
+        return cached_training_images(prepared, sizes, engine, image_cache(job).folder)
 
     job.echo(f"serve: {bundle.title} with {engine.name}, loaded in {time.monotonic() - started:.1f} s")
     if not is_loopback:

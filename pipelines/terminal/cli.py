@@ -7,15 +7,19 @@ Every platform and every caller uses the same command line; `make` only adds the
     python -m pipelines train --set "train.epochs=3"     the same from the project's folder, without installation
     !python -m pipelines train --set "train.epochs=3"    a notebook cell, after %cd to the project's folder
 
-What the make targets run: download = download, prepare; train = resolve, preflight --mode ops --if-tpu, tune, train;
-predict = predict, blend. Stages separated by `+` run in one process, which starts TensorFlow once:
+download, train and predict run several stages each (CHAINS); --alone runs one. Verbs separated by `+` run in one process,
+which starts TensorFlow once:
 
-    goldfold download + prepare + resolve + tune + train + predict + blend
+    goldfold download + train + predict
+
+Each option can also be given by a variable of the environment, as the Makefile does: GOLDFOLD_MEMBER=cnn for --member cnn.
+A value then meets no shell, and no other user sees it in the list of processes.
 """
 
 import atexit
 import gc
 import inspect
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +28,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.terminal.options import FIELDS, Options, flag_of
+from pipelines.terminal.options import FIELDS, Options, flag_of, variable_of
+from pipelines.terminal.output import GOALS
 from pipelines.terminal.stage import run_stage
 
 NEXT_STAGE = "+"
@@ -47,17 +52,25 @@ class Verb:
 
 
 SELECTION = ("member", "fold")
-PREFLIGHT = ("topology", "mode", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
+PREFLIGHT = ("topology", "mode", "pair", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
 # Folder of pipelines/ -> its verbs, in the order in which they are used.
 FOLDERS: dict[str, dict[str, Verb]] = {
     "main_job": {
-        "download": Verb("Download the competition and verify every file.", ("only",), next="prepare"),
+        "download": Verb(
+            "Download the competition, verify every file, index it, assign folds.", ("only", "alone"), next="prepare"
+        ),
         "prepare": Verb("Index the images, assign folds and write records.", ("folds_from",), next="train"),
         "resolve": Verb("Choose where records are read from on this machine."),
-        "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster"), next="train"),
-        "train": Verb("Train every fold model that is not current.", (*SELECTION, "cluster"), next="predict"),
+        "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster", "as_part"), next="train"),
+        "train": Verb(
+            "Tune, then train every fold model that is not current.",
+            (*SELECTION, "cluster", "debug_rows", "alone"),
+            next="predict",
+        ),
         "predict": Verb(
-            "Predict out-of-fold and test rows under every view.", ("allow_partial", "cluster"), next="blend"
+            "Predict out-of-fold and test rows under every view, then blend.",
+            ("allow_partial", "cluster", "alone"),
+            next="blend",
         ),
         "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial",), next="report"),
         "submit": Verb("Submit once and wait for the score.", ("file", "again"), next="submissions"),
@@ -83,7 +96,7 @@ FOLDERS: dict[str, dict[str, Verb]] = {
             ("member", "address"),
             {"address": "127.0.0.1:8080"},
         ),
-        "folds": Verb("Export the folds as CSV for models trained elsewhere.", next="blend"),
+        "folds": Verb("Export the folds as CSV for models trained elsewhere."),
         "grade": Verb("Score a submission of a local competition.", ("file",), next="report"),
     },
     "kaggle": {
@@ -114,6 +127,18 @@ FOLDERS: dict[str, dict[str, Verb]] = {
     },
 }
 VERBS = {name: verb for verbs in FOLDERS.values() for name, verb in verbs.items()}
+MODULES = {name: f"pipelines.{folder}.{name.replace('-', '_')}" for folder, verbs in FOLDERS.items() for name in verbs}
+# Verb of the main job -> the stages that it runs; --alone runs the last of train, the first of the others.
+CHAINS = {
+    "download": ("download", "prepare"),
+    "train": ("resolve", "preflight", "tune", "train"),
+    "predict": ("predict", "blend"),
+}
+# Options of a stage within a chain, where they differ from those of the verb alone.
+IN_CHAIN: dict[str, dict[str, Any]] = {
+    "preflight": {"mode": "ops", "if_tpu": True},
+    "tune": {"cluster": "", "as_part": True},
+}
 
 app = typer.Typer(
     name="goldfold",
@@ -149,12 +174,15 @@ def parameter(name: str, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def command(folder: str, name: str, verb: Verb) -> Callable[..., None]:
+def command(name: str, verb: Verb) -> Callable[..., None]:
     """Return the function behind `goldfold NAME`; its signature has the options of the verb."""
 
     def call(context: typer.Context, **values: Any) -> None:
-        module = f"pipelines.{folder}.{name.replace('-', '_')}"
-        run_stage(module, name, Options(**values), verb.next, is_last=context.obj != NEXT_STAGE)
+        options, is_last = Options(**values), context.obj != NEXT_STAGE and is_last_goal(name)
+        stages = stages_of(name, options)
+        for stage in stages:
+            following = VERBS[stage].next if is_last and stage == stages[-1] else ""
+            run_stage(MODULES[stage], stage, options_of(stage, options) if len(stages) > 1 else options, following)
 
     defaults = {f.name: f.default for f in FIELDS.values() if f.name in {*COMMON, *verb.options}} | verb.defaults
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -163,27 +191,59 @@ def command(folder: str, name: str, verb: Verb) -> Callable[..., None]:
     return call
 
 
-for _folder, _verbs in FOLDERS.items():
-    for _name, _verb in _verbs.items():
-        app.command(_name, help=_verb.help)(command(_folder, _name, _verb))
+def stages_of(name: str, options: Options) -> tuple[str, ...]:
+    """The stages that a verb runs. A chosen file is not prepared; with --debug the stage `debug` trains."""
+    if options.alone or options.only or name not in CHAINS:
+        return (name,)
+    return tuple("debug" if stage == "train" and options.debug else stage for stage in CHAINS[name])
+
+
+def options_of(stage: str, options: Options) -> Options:
+    """The options of one stage of a chain: those that it knows, and what the chain sets."""
+    verb = VERBS[stage]
+    known = {name: getattr(options, name) for name in (*COMMON, *verb.options)}
+    return Options(**{**known, **verb.defaults, **IN_CHAIN.get(stage, {})})
+
+
+def is_last_goal(name: str) -> bool:
+    """Return True if make, if it was called by make, runs nothing after this verb."""
+    goals = os.environ.get(GOALS, "").split()
+    return not goals or goals[-1] == name
+
+
+for _name, _verb in VERBS.items():
+    app.command(_name, help=_verb.help)(command(_name, _verb))
 
 
 def main() -> None:
     """Run the command line.
 
-    Several stages, each with its options, are separated by `+`. Each reads and writes files as in a process of its own;
+    Several verbs, each with its options, are separated by `+`. Each stage reads and writes files as in a process of its own;
     the first that fails ends the command with its exit code.
     """
     # Without it the interpreter looks for garbage among all objects before it exits: a second with TensorFlow.
     atexit.register(gc.freeze)
-    *stages, last = split_stages(sys.argv[1:])
-    for arguments in stages:
+    *verbs, last = split_stages(sys.argv[1:])
+    defaults = take_options(os.environ)
+    for arguments in verbs:
         try:
-            app(args=arguments, prog_name="goldfold", obj=NEXT_STAGE)
+            app(args=arguments, prog_name="goldfold", obj=NEXT_STAGE, default_map=defaults)
         except SystemExit as ended:
             if ended.code:
                 raise
-    app(args=last, prog_name="goldfold")
+    app(args=last, prog_name="goldfold", default_map=defaults)
+
+
+def take_options(environment: "os._Environ[str]") -> dict[str, dict[str, str | bool]]:
+    """Remove the options from the variables of the environment and return them as defaults: verb -> option -> value.
+
+    They are removed so that no process that a stage starts takes them for its own.
+    """
+    values: dict[str, str | bool] = {}
+    for name, option in FIELDS.items():
+        if text := environment.pop(variable_of(name), ""):
+            values[name] = text.lower() not in ("0", "no", "false") if isinstance(option.default, bool) else text
+    return {verb: {n: v for n, v in values.items() if n in (*COMMON, *VERBS[verb].options)} for verb in VERBS}
 
 
 def split_stages(arguments: Sequence[str]) -> list[list[str]]:

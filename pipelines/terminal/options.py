@@ -21,7 +21,11 @@ class Options:
     work: Path = option(ROOT / "work", "Folder of all results but submissions; work/ by default.")
     submissions: Path = option(ROOT / "submissions", "Folder of submissions and their ledger; submissions/ by default.")
     force: bool = option(False, "Compute again although the result is current.")
-    debug: bool = option(False, "Print full tracebacks and warnings of TensorFlow.")
+    debug: bool = option(False, "Print full tracebacks.")
+    alone: bool = option(False, "Only the stage of this name, not those that the verb runs before or after it.")
+    as_part: bool = option(
+        False, "Tune only the members of tune.members, silently if there are none, as a part of `train`."
+    )
     member: str = option("", "Only this member.", metavar="NAME")
     fold: str = option("", "Only these folds, e.g. 0 or 0,2.", metavar="NUMBERS")
     allow_partial: bool = option(False, "Continue although fold models are missing.")
@@ -39,6 +43,9 @@ class Options:
         "compile",
         "compile; quick: least compiler effort, approximate memory; ops: lower only, takes seconds.",
         choices=("compile", "quick", "ops"),
+    )
+    pair: str = option(
+        "newest", "jax and libtpu that compile: newest, or those of Kaggle's TPU image.", choices=("newest", "kaggle")
     )
     backend: str = option("", "Overrides device.backend.", choices=("tensorflow", "jax"))
     step: str = option("", "Only this step.", choices=("train", "predict"))
@@ -76,3 +83,8 @@ FIELDS = {field.name: field for field in fields(Options)}
 def flag_of(name: str) -> str:
     """The flag of a field: --allow-partial."""
     return str(FIELDS[name].metadata.get("flag", f"--{name.replace('_', '-')}"))
+
+
+def variable_of(name: str) -> str:
+    """The variable of the environment that gives the same option: GOLDFOLD_ALLOW_PARTIAL, GOLDFOLD_SET."""
+    return f"GOLDFOLD_{flag_of(name)[2:].replace('-', '_').upper()}"

@@ -1,14 +1,20 @@
 """Lines on stdout and stderr, and what is in them. A reader that stops reading (`make runs | head`) ends the process quietly."""
 
 import os
+import re
 import sys
 from typing import TextIO
 
+from competition.config.redaction import printable
 from competition.files.manifest import display_path
+from pipelines.terminal.options import FIELDS, flag_of, variable_of
 
-__all__ = ["discard_output", "display_path", "plural", "print_line", "printable"]
+__all__ = ["as_called", "discard_output", "display_path", "plural", "print_line", "printable"]
 
 CLOSED_PIPE_EXIT = 141  # as shells report a program that SIGPIPE ended
+GOALS = "GOLDFOLD_GOALS"  # variable with the targets that make was asked for; absent without make
+MAKE_CALL = re.compile(r"(?<=`)make ((?!beam|test|clean|fresh|help|docs|fuzz|soak)[a-z][a-z-]*(?: [a-z][a-z-]*)*)")
+VARIABLE = re.compile(r"\b([A-Z][A-Z_]*)=(\"[^\"]*\"|'[^']*'|[\w@:./,*-]*[\w*])")
 
 
 def print_line(line: str, stream: TextIO | None = None) -> None:
@@ -17,7 +23,7 @@ def print_line(line: str, stream: TextIO | None = None) -> None:
     The signal itself stays ignored, as Python starts: it would also end a process whose network connection breaks.
     """
     try:
-        print(line, file=stream or sys.stdout, flush=True)
+        print(printable(as_called(line), keep="\n\t"), file=stream or sys.stdout, flush=True)
     except BrokenPipeError:
         discard_output()
         sys.exit(CLOSED_PIPE_EXIT)
@@ -35,6 +41,17 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def printable(text: str) -> str:
-    """Replace control characters in text from outside by "?"."""
-    return "".join(character if character.isprintable() else "?" for character in text)
+def as_called(line: str) -> str:
+    """The line with commands in the words of the caller: `make train FOLD=2` is `goldfold train --fold 2` without make."""
+    if GOALS in os.environ:
+        return line
+    names = {variable_of(name).removeprefix("GOLDFOLD_"): name for name in FIELDS}
+
+    def flag(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            return match[0]
+        name = names[match[1]]
+        return flag_of(name) if isinstance(FIELDS[name].default, bool) else f"{flag_of(name)} {match[2]}"
+
+    line = MAKE_CALL.sub(lambda match: f"goldfold {match[1].replace(' ', ' + ')}", line)
+    return VARIABLE.sub(flag, line)

@@ -1,7 +1,5 @@
 """What the command line selects: members, folds and submissions."""
 
-import os
-import sys
 from pathlib import Path
 
 from competition.config.errors import UserError
@@ -15,12 +13,6 @@ def selected_members(job: Job) -> list[str]:
     if selected and selected not in names:
         raise UserError(f"MEMBER={selected}: no such member; the members are {', '.join(names)}")
     return [selected] if selected else names
-
-
-def is_named_verb(verb: str) -> bool:
-    """True if the user named this verb. Otherwise another one runs it before its own work."""
-    goals = os.environ.get("GOLDFOLD_GOALS")  # the targets that make was asked for; None without make
-    return verb in (sys.argv[1:2] if goals is None else goals.split())
 
 
 def selected_folds(job: Job) -> list[int]:

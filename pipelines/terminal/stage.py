@@ -9,6 +9,8 @@ import traceback
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
+from competition.config.redaction import redact
+from competition.config.secrets import known_secrets
 from competition.ensemble.settings import validate_params
 from competition.files.replacement import finish_replacements
 from competition.images.augmentations import check_augmentations
@@ -24,22 +26,26 @@ SUBMITTING = ("tune", "train", "predict", "blend", "submit", "kernel")  # stages
 WRITING = ("download", "prepare", "resolve", *SUBMITTING)  # stages that are pointless without a writable work/
 
 
-def run_stage(module: str, verb: str, options: Options, following: str, is_last: bool) -> None:
+SERVERS = ("serve", "dashboard")  # stages that only Ctrl-C ends
+
+
+def run_stage(module: str, verb: str, options: Options, following: str) -> None:
     """Run the `run(job)` of one stage. Exits with 1 after an error, 130 after Ctrl-C and 141 if nobody reads its output.
 
     A UserError is printed as one sentence; any other error as one line, or as a traceback with DEBUG=1.
-    module: of the stage.  following: the verb that usually follows.
-    is_last: no other stage follows in this process, so that its command is printed.
+    module: of the stage.  following: the verb that usually follows, to be printed at the end; "" = none.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if options.debug else "3")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.captureWarnings(True)
     faulthandler.enable(2)  # a crash in compiled code shows the Python stacks
+    known = known_secrets()
     try:
         if not hosts.runs(verb):
             return
         stage = importlib.import_module(module)
         overrides = tuple(parse_overrides(options.sets))
         params = validate_params(load_params(options.params, overrides))
+        known = known_secrets(params)
         check_augmentations(name for member in params.members.values() for name in member.train.augment)
         work = options.work / params.competition.name
         require_folder(work, is_written=verb in WRITING)
@@ -48,19 +54,16 @@ def run_stage(module: str, verb: str, options: Options, following: str, is_last:
         job = Job(Workspace(work, params, overrides), options, options.submissions)
         finish_replacements(work)  # what a killed process left between two folders
         stage.run(job)
-        line = next_line(verb, following, params, options, work, os.environ.get("GOLDFOLD_GOALS"))
-        if line and is_last and not options.debug:
+        if (line := next_line(verb, following, params, options, work)) and not options.debug:
             job.echo(line)
-    except UserError as user_error:
-        if options.debug:
-            traceback.print_exc()
-        print_line(f"goldfold: {user_error}", sys.stderr)
-        sys.exit(1)
     except KeyboardInterrupt:
-        print_line("goldfold: stopped; run the same command again to continue", sys.stderr)
+        again = "" if verb in SERVERS else "; run the same command again to continue"
+        print_line(f"goldfold: stopped{again}", sys.stderr)
         sys.exit(130)
     except Exception as error:
         if options.debug:
-            raise
-        print_line(f"goldfold: {describe(error)}", sys.stderr)
-        sys.exit(exit_code(error))
+            print_line(redact(traceback.format_exc(), known).rstrip(), sys.stderr)
+        is_expected = isinstance(error, UserError)
+        if is_expected or not options.debug:
+            print_line(f"goldfold: {redact(str(error) if is_expected else describe(error), known)}", sys.stderr)
+        sys.exit(1 if is_expected else exit_code(error))

@@ -91,21 +91,19 @@ def run_as_written(
     sets: SET of a command that has none.  params: instead of those of the workspace.  variables: of the environment.
     """
     words = words_for(workspace, line)
-    goals = [word for word in words if "=" not in word]
     folder = workspace.folder / "bin"
     folder.mkdir(exist_ok=True)
     process, calls = calls_of_make(folder, *words, *([f"SET={sets}"] if sets else []))
     assert process.returncode == 0 and calls, process.stderr
     output = ""
-    for *arguments, _ in calls:
-        while "--params" in arguments:  # once for each stage of this process
-            place = arguments.index("--params")
-            files = ["-p", params or workspace.params, "--work", workspace.folder / "work"]
-            arguments[place : place + 2] = [*map(str, files), "--submissions", str(workspace.submissions)]
-        arguments = ["--params" if word == "-p" else word for word in arguments]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "GOLDFOLD_GOALS": " ".join(goals), **variables}
-        _, module, *options = arguments  # python -m module options
-        code, out, err = run_preloaded(module, options, workspace.folder, environment)
+    folders = {"work": workspace.folder / "work", "submissions": workspace.submissions}
+    for arguments, given in calls:
+        options = {name: value for name, value in given.items() if name.startswith("GOLDFOLD_")}
+        paths = {f"GOLDFOLD_{name.upper()}": str(path) for name, path in folders.items()}
+        paths["GOLDFOLD_PARAMS"] = str(params or workspace.params)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **options, **paths, **variables}
+        _, module, *verbs = arguments  # python -m module verbs
+        code, out, err = run_preloaded(module, verbs, workspace.folder, environment)
         assert code == 0, f"{line}: {arguments}: {out}\n{err}"
         output += out
     return output

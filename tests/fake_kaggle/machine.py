@@ -54,12 +54,13 @@ def run_kernel(
     hidden: Sequence[str],
     extra_environment: Mapping[str, str],
     is_forked: bool,
+    python: str,
 ) -> None:
     """Execute the pushed script in a clean folder: ./working, ../input/<competition>, ../input/<dataset>.
 
     sources: name below ../input -> file -> bytes.  hidden: modules that cannot be imported.
     extra_environment: further environment variables.  is_forked: the script and its stages are not new processes, but forked
-    from one that has imported the large packages, which saves seconds of each.
+    from one that has imported the large packages, which saves seconds of each.  python: that runs the script otherwise.
     """
     working = run.folder / "working"
     working.mkdir(parents=True)
@@ -92,7 +93,7 @@ def run_kernel(
         forked.join()
         code = forked.exitcode
     else:
-        command, stdout = [sys.executable, "-u", str(script)], subprocess.PIPE
+        command, stdout = [python, "-u", str(script)], subprocess.PIPE
         new = subprocess.Popen(
             command, cwd=working, env=environment, stdout=stdout, stderr=subprocess.STDOUT, text=True
         )

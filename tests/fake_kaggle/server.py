@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import re
+import sys
 import threading
 from collections import defaultdict
 from http.server import ThreadingHTTPServer
@@ -45,6 +46,7 @@ class FakeKaggle:
         self.dataset_polls = 0  # the number of requests for which a dataset is not ready
         self.hidden_modules: tuple[str, ...] = ()  # packages that a kernel cannot import
         self.kernel_environment: dict[str, str] = {}
+        self.kernel_python = sys.executable  # that runs kernels which are new processes
         self.forks_kernels = False  # kernels run in forked processes, not in new ones
         self.quota = {"gpuQuota": (0, 108000), "tpuQuota": (3600, 72000)}  # seconds used, allowed
         self.served = 0.0  # the share of the last requested archive that was sent
@@ -303,4 +305,4 @@ class FakeKaggle:
     def _run_kernel(self, run: Run) -> None:
         sources = {slug: self.contests[slug].files for slug in run.request.get("competitionDataSources", [])}
         sources |= {ref.split("/")[1]: self.datasets.get(ref, {}) for ref in run.request.get("datasetDataSources", [])}
-        run_kernel(run, sources, self.hidden_modules, self.kernel_environment, self.forks_kernels)
+        run_kernel(run, sources, self.hidden_modules, self.kernel_environment, self.forks_kernels, self.kernel_python)

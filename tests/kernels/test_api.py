@@ -59,6 +59,7 @@ def plan(*folds, run="run-1", seconds=60, **changes):
         "collect": COLLECT,
         "leave": {},
         "needs": {},
+        "jax": {},
         "accelerator": "",
         "devices": 1,
         "seconds": seconds,

@@ -8,9 +8,7 @@ import tensorflow as tf
 from competition.training.backend import start_tensorflow
 
 
-def test_many_members_raise_no_warning_about_programs_compiled_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_many_members_raise_no_warning_about_programs_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]

@@ -5,13 +5,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from builders import ROOT, params
 
-from pipelines.terminal.cli import VERBS
+from pipelines.terminal.cli import VERBS, is_last_goal
 from pipelines.terminal.next_command import next_line
 from pipelines.terminal.options import Options
+from pipelines.terminal.output import GOALS, as_called
 
 PARAMS = ROOT / "params.yaml"
 
@@ -23,7 +25,7 @@ def in_the_project(monkeypatch) -> None:
 
 def line(
     verb: str,
-    goals: str | None = "",
+    with_make: bool = True,
     file: Path = PARAMS,
     work: Path = Path("none"),
     sets: str = "",
@@ -31,38 +33,71 @@ def line(
     **options,
 ) -> str:
     """sets: overrides of the parameters.  given: SET of the command."""
-    return next_line(verb, VERBS[verb].next, params(sets), Options(file, given, **options), work, goals)
+    with patch.dict(os.environ, {GOALS: ""} if with_make else {}):
+        if not with_make:
+            os.environ.pop(GOALS, None)
+        return next_line(verb, VERBS[verb].next, params(sets), Options(file, given, **options), work)
 
 
 def test_the_next_command_is_that_of_make_or_of_goldfold_with_the_same_parameters() -> None:
     assert line("prepare") == "next: make train"
-    assert line("prepare", None) == "next: goldfold train"
+    assert line("prepare", False) == "next: goldfold train"
     assert line("train", file=ROOT / "recipes" / "plants.yaml") == "next: make predict PARAMS=recipes/plants.yaml"
-    assert line("train", None, Path("/elsewhere/x.yaml")) == "next: goldfold predict --params /elsewhere/x.yaml"
+    assert line("train", False, Path("/elsewhere/x.yaml")) == "next: goldfold predict --params /elsewhere/x.yaml"
 
 
 def test_the_next_command_has_the_same_overrides() -> None:
     text = line("train", given="train.epochs=3  predict.views=[identity]")
     assert text == 'next: make predict SET="train.epochs=3  predict.views=[identity]"'
-    assert line("train", None, given="train.epochs=3") == 'next: goldfold predict --set "train.epochs=3"'
+    assert line("train", False, given="train.epochs=3") == 'next: goldfold predict --set "train.epochs=3"'
     quoted = """predict.views="[identity, flip_lr]" competition.slug='a'"""
     (word,) = shlex.split(line("train", given=quoted))[3:]
     assert word == f"SET={quoted}"
 
 
-def test_overrides_with_a_password_are_not_repeated() -> None:
-    url = "tune.storage=postgresql+psycopg://ada:s3cret-word@host/studies"
-    assert line("tune", given=url) == 'next: make train SET="..."'
-    assert line("tune", None, given=url) == 'next: goldfold train --set "..."'
+@pytest.mark.parametrize(
+    "sets",
+    [
+        "tune.storage=postgresql+psycopg://ada:s3cret-word@host/studies",
+        "train.epochs=3 'convert.beam_options=[--db_password=s3cret-word]'",
+        f"members.cnn.weights={'long/' * 20}",
+    ],
+)
+def test_overrides_with_a_secret_or_of_many_characters_are_not_repeated(sets: str) -> None:
+    assert line("tune", given=sets) == 'next: make train SET="..."'
+    assert line("tune", False, given=sets) == 'next: goldfold train --set "..."'
 
 
-def test_only_the_last_stage_of_the_last_target_names_the_next_command() -> None:
-    assert line("prepare", "download") == line("prepare", "prepare") == "next: make train"
-    assert line("prepare", "download folds") == "" and line("folds", "download folds") == "next: make blend"
-    assert line("prepare", "download train predict") == "" and line("train", "train") == "next: make predict"
-    assert line("preflight", "train predict") == "" and line("preflight", "preflight") == "next: make plan"
-    assert line("tune", "train") == "" and line("blend", "train predict") == "next: make report"
-    assert line("download") == "" and line("download", None) == "next: goldfold prepare"
+@pytest.mark.parametrize(
+    ("goals", "verb", "is_last"),
+    [
+        (None, "train", True),
+        ("download", "download", True),
+        ("download folds", "download", False),
+        ("download folds", "folds", True),
+        ("train predict submit", "predict", False),
+    ],
+)
+def test_only_the_last_target_of_make_names_the_next_command(goals, verb, is_last, monkeypatch) -> None:
+    monkeypatch.delenv(GOALS, raising=False)
+    if goals is not None:
+        monkeypatch.setenv(GOALS, goals)
+    assert is_last_goal(verb) == is_last
+
+
+def test_after_the_export_of_folds_nothing_usually_follows() -> None:
+    assert line("folds") == ""
+
+
+def test_messages_name_the_commands_in_the_words_of_the_caller(monkeypatch) -> None:
+    text = 'run `make train MEMBER=cnn FOLD=2`, `make kernel submit`, `make tune SET="a.b=1"`; FORCE=1; KERAS_BACKEND=jax; `make beam`'
+    monkeypatch.setenv(GOALS, "train")
+    assert as_called(text) == text
+    monkeypatch.delenv(GOALS)
+    assert as_called(text) == (
+        'run `goldfold train --member cnn --fold 2`, `goldfold kernel + submit`, `goldfold tune --set "a.b=1"`; --force; '
+        "KERAS_BACKEND=jax; `make beam`"
+    )
 
 
 def test_of_the_stages_of_one_process_only_the_last_names_the_next_command(tmp_path: Path) -> None:
@@ -78,6 +113,8 @@ def test_after_a_blend_comes_the_report_and_what_scores_it(tmp_path: Path) -> No
     (tmp_path / "raw" / "private").mkdir(parents=True)
     assert line("blend", work=tmp_path) == "next: make report or make grade"
     assert line("blend", work=tmp_path, sets="competition.slug=x") == "next: make report or make submit"
+    text = line("blend", work=tmp_path, sets="competition.slug=x", given="train.epochs=3")
+    assert text == 'next: make report SET="train.epochs=3" or make submit with the same parameters'
 
 
 def test_a_part_of_a_stage_names_nothing_and_every_named_verb_exists() -> None:

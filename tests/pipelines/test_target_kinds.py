@@ -161,6 +161,8 @@ def test_folds_runs_and_python_show_the_label_sets(labelled: Workspace) -> None:
 def test_the_report_of_a_multi_label_competition_shows_every_label(labelled: Workspace) -> None:
     page = (labelled.work / "report.html").read_text()
     assert "average precision" in page and all(colour in page for colour in COLOURS)
+    sizes = re.findall(r"training rows</th><td>(\d+)</td><td>(\d+)</td>", page)
+    assert sum(map(int, sizes[0])) == TRAIN  # rows, not labels
     assert "F1 of every row" in page and "trivial: every label for every row" in page
     assert "Samples of each class" in page and re.search(r"The \d+ rows with the most wrong labels", page)
 

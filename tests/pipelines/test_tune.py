@@ -87,7 +87,13 @@ def test_a_point_of_the_front_is_adopted_with_its_folds_and_not_tuned_again(
     front = best_of(workspace)["front"]
     assert front and [p["score"] for p in front] == sorted(p["score"] for p in front)
     assert [p["seconds"] for p in front] == sorted(p["seconds"] for p in front)
-    assert "expected one of slim:" in workspace.refused("adopt", "--trial", "slim:99", sets=SETS)
+    assert "no finished trial 99; expected one of slim:0, slim:1" in workspace.refused(
+        "adopt", "--trial", "slim:99", sets=SETS
+    )
+    assert "no member 'slm'; did you mean 'slim'?" in workspace.refused("adopt", "--trial", "slm:1", sets=SETS)
+    assert "TRIAL=wide:1: it has no finished study" in workspace.refused("adopt", "--trial", "wide:1")
+    every = {str(trial) for trial in range(best_of(workspace)["trials"])}
+    assert every == best_of(workspace)["tried"].keys()  # also those that were not better than the own values
     workspace.params.write_text(workspace.params.read_text().replace("epochs: 4", "epochs: 1"))
     adopted = workspace.do("adopt", "--trial", f"slim:{front[0]['trial']}")
     assert "has the parameters of trial slim:" in adopted
@@ -169,7 +175,7 @@ def test_a_member_that_a_person_names_is_tuned_whatever_tune_members_says(prepar
     workspace = prepared_workspace.copy_to(tmp_path)
     sets = SETS.replace("tune.trials=4", "tune.trials=1")
     assert "tune wide: 1 trials of learning_rate" in workspace.do("tune", "--member", "wide", sets=sets)
-    before_training = workspace.run("tune", "--member", "wide", sets=f"{sets} tune.seed=5", GOLDFOLD_GOALS="train")
+    before_training = workspace.run("tune", "--as-part", "--member", "wide", sets=f"{sets} tune.seed=5")
     assert before_training.code == 0 and "tune wide" not in before_training.out
     student = workspace.do("tune", "--member", "wide", sets=f"{sets} members.wide.teacher=[slim]")
     assert "nothing to do, because wide learns from a teacher" in student

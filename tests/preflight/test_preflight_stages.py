@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from competition.config.params_file import locate
+from competition.preflight.pairs import KAGGLE
 from competition.preflight.request import PreflightResult
 from competition.preflight.topology import GIB, topology_named
 from pipelines.machines.plan import duration
@@ -51,8 +52,8 @@ def test_the_table_shows_which_steps_fit_and_their_share_of_the_memory() -> None
             "predict": PreflightResult("predict", 256, "too_big", 20 * GIB, 16 * GIB),
         }
     }
-    header, _, fitting_row, failing_row, _ = table(results, topology_named("v5e-8"), "jax", "compile")
-    assert header == "preflight for v5e-8, 8 x 15.75 GiB, jax"
+    header, _, fitting_row, failing_row, _ = table(results, topology_named("v5e-8"), "jax", "compile", KAGGLE)
+    assert header == "preflight for v5e-8, 8 x 15.75 GiB, jax, compiled with jax 0.7.2 and libtpu 0.0.17"
     assert fitting_row.split() == ["b6", "train", "128", "fits", "8.00", "GiB", "50%", "50.0", "ms", "300", "s"]
     assert failing_row.split() == ["b6", "predict", "256", "DOES", "NOT", "FIT", "20.00", "GiB", "125%", "-", "-"]
 

@@ -18,7 +18,7 @@ pytest.importorskip("prometheus_client", reason="goldfold[serve] is not installe
 from competition.serving.batching import Batcher, Overloaded
 from competition.serving.metrics import Metrics
 
-BUNDLE = Bundle("the blend", "small", "", "", ("dark", "bright"), (1,), "squash", ("onnx",))
+BUNDLE = Bundle("the blend", "small", "", "", ("dark", "bright"), (1,), 1, "squash", ("onnx",))
 
 
 class Brightness:

@@ -31,19 +31,20 @@ def test_a_dropped_photo_is_answered_and_a_dropped_text_refused(page: Browser, s
     photo, text = tmp_path / "photo.png", tmp_path / "note.png"
     photo.write_bytes(rows[0][1])
     text.write_text("<script>document.title = 'hacked'</script>")
-    page.drop("#drop", photo)
-    page.wait_for("!document.getElementById('answer').hidden")
-    names, probabilities = texts(page, "#top td:first-child"), texts(page, "#top td:nth-child(2)")
-    assert len(names) == 5 and texts(page, "#class") == names[:1]
+    page.drop("#drop", photo, photo)
+    page.wait_for("document.querySelectorAll('.result:not([hidden])').length === 2")
+    first = "article:first-child "
+    names, probabilities = texts(page, f"{first} .top td:first-child"), texts(page, f"{first} .top td:nth-child(2)")
+    assert len(names) == 5 and texts(page, ".class") == names[:1] * 2
     shares = [float(value.removesuffix(" %")) for value in probabilities]
     assert shares == sorted(shares, reverse=True) and 90 < sum(shares) < 100.5
-    page.wait_for("[...document.images].every(i => i.hidden || (i.complete && i.naturalWidth > 0))")
-    assert len(texts(page, "#similar li")) == 6
+    page.wait_for("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    assert len(texts(page, f"{first} .similar li")) == 6
     assert page.problems() == []
     page.drop("#drop", text)
-    page.wait_for("document.getElementById('message').classList.contains('error')")
-    assert "not an image" in texts(page, "#message")[0] and page.evaluate("document.title") != "hacked"
-    assert page.evaluate("document.getElementById('answer').hidden")
+    page.wait_for("document.querySelector('.problem:not([hidden])') !== null")
+    assert "not an image" in texts(page, ".problem:not([hidden])")[0] and page.evaluate("document.title") != "hacked"
+    assert page.evaluate("document.querySelectorAll('.result:not([hidden])').length") == 2
     own = f"http://127.0.0.1:{small_server.port}/"
     assert all(url.startswith((own, "blob:" + own.rstrip("/"))) for url in page.requested())
 

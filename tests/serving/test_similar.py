@@ -1,6 +1,7 @@
-"""The most similar training images are found by what the eye sees first: layout, edges and colours."""
+"""The most similar training images are those whose features in the network are nearest."""
 
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,9 +17,23 @@ PIXELS = pixels_of(LABELS, seed=1, size=32)
 ROWS = pd.DataFrame({"id": [f"i{n}" for n in range(30)], "label": LABELS, "problem": [""] * 29 + ["damaged"]})
 
 
+class MeanColour:
+    """An engine whose features are the direction of the mean colour of an image of 16 pixels: blind to its layout."""
+
+    bundle = SimpleNamespace(classes=("red", "green", "blue"), features_size=16, fit="squash")
+
+    def features(self, pixels: np.ndarray) -> np.ndarray:
+        assert pixels.shape[1:] == (16, 16, 3) and pixels.dtype == np.uint8
+        means = pixels.mean((1, 2)).astype(np.float32)
+        return means / np.linalg.norm(means, axis=1, keepdims=True)
+
+
 @pytest.fixture(scope="module")
 def images() -> TrainingImages:
-    return TrainingImages(ROWS, ("red", "green", "blue"), PIXELS, "squash")
+    images = TrainingImages(ROWS, PIXELS, MeanColour())
+    while images.add_features():
+        pass
+    return images
 
 
 def png(pixels: np.ndarray) -> bytes:
@@ -27,11 +42,20 @@ def png(pixels: np.ndarray) -> bytes:
     return out.getvalue()
 
 
-def test_a_training_image_is_most_similar_to_itself_and_then_to_its_class(images: TrainingImages) -> None:
-    nearest = images.most_similar(png(PIXELS[7]), 5)
-    assert (nearest[0].id, nearest[0].row, nearest[0].distance) == ("i7", 7, pytest.approx(0, abs=1e-6))
-    assert [each.class_name for each in nearest] == ["green"] * 5
-    assert [each.distance for each in nearest] == sorted(each.distance for each in nearest)
+def test_the_nearest_features_count_and_not_the_layout(images: TrainingImages) -> None:
+    shuffled = np.random.default_rng(0).permutation(PIXELS[7].reshape(-1, 3)).reshape(PIXELS[7].shape)
+    nearest = images.most_similar(png(shuffled), 5)
+    assert nearest[0].class_name == "green" and nearest[0].similarity == pytest.approx(1, abs=1e-3)
+    similarities = [each.similarity for each in nearest]
+    assert similarities == sorted(similarities, reverse=True) and {each.class_name for each in nearest} == {"green"}
+    assert images.most_similar(png(PIXELS[7]), 1)[0].id == "i7"
+
+
+def test_only_images_whose_features_are_known_are_compared() -> None:
+    images = TrainingImages(ROWS, PIXELS, MeanColour())
+    assert images.most_similar(png(PIXELS[7]), 5) == [] and images.picture(7) is None
+    assert images.add_features() and len(images.compared) == 8
+    assert {each.row for each in images.most_similar(png(PIXELS[7]), 30)} == set(images.compared)
 
 
 def test_an_unreadable_row_is_neither_found_nor_shown(images: TrainingImages) -> None:

@@ -1,18 +1,16 @@
-"""Grad-CAM by one forward pass is Grad-CAM by gradients, for the networks here."""
+"""Grad-CAM by one forward pass is Grad-CAM by gradients; other networks are explained by occlusion."""
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 from builders import CLASSES, member, pixels_of
 
-from competition.config.errors import UserError
 from competition.training import grad_cam
-from competition.training.grad_cam import GradCam
+from competition.training.grad_cam import ClassMaps, averaged_grid
 
 
 def test_the_maps_are_those_of_the_gradient_of_the_logit() -> None:
-    explained = GradCam(member(), CLASSES)
+    explained = ClassMaps(member(), CLASSES)
     classes = np.arange(6) % CLASSES
     pixels = pixels_of(classes)
     pool = next(layer for layer in explained.model.layers if isinstance(layer, keras.layers.GlobalAveragePooling2D))
@@ -32,9 +30,33 @@ def test_the_maps_are_those_of_the_gradient_of_the_logit() -> None:
     assert not np.allclose(maps, other)
 
 
-def test_a_network_without_a_grid_of_features_is_refused_in_one_sentence(monkeypatch) -> None:
-    inputs = keras.Input((8, 8, 3))
+def network_that_looks_at_one_corner() -> keras.Model:
+    """The logit of class 1 is the brightness of the upper left quarter; no layer averages a grid."""
+    inputs = keras.Input((16, 16, 3))
     logits = keras.layers.Dense(CLASSES, name="logits")(keras.layers.Flatten()(inputs))
-    monkeypatch.setattr(grad_cam, "build", lambda *_: keras.Model(inputs, logits))
-    with pytest.raises(UserError, match=r"no grid of features that is averaged.*MEMBER= chooses another member"):
-        GradCam(member(), CLASSES)
+    model = keras.Model(inputs, logits)
+    kernel = np.zeros((16, 16, 3, CLASSES), np.float32)
+    kernel[:8, :8, :, 1] = 1
+    model.get_layer("logits").kernel.assign(kernel.reshape(-1, CLASSES))
+    return model
+
+
+def test_a_network_without_an_averaged_grid_is_explained_by_covering_parts_of_the_image(monkeypatch) -> None:
+    monkeypatch.setattr(grad_cam, "build", lambda *_: network_that_looks_at_one_corner())
+    explained = ClassMaps(member(), CLASSES)
+    pixels = np.zeros((20, 16, 16, 3), np.uint8)
+    pixels[:, :8, :8] = 200
+    maps = explained.maps(pixels, np.array([1] * 19 + [0]))
+    assert explained.method == "Occlusion" and maps.shape == (20, 8, 8)
+    assert (maps[0] == maps[0].T).all() and maps[0, 1, 1] == 1 and maps[0, :4, :4].min() > 0
+    assert maps[0, 5:].max() == maps[0, :, 5:].max() == maps[19].max() == 0
+
+
+def test_a_hidden_layer_between_average_and_logits_is_not_taken_for_a_grid() -> None:
+    """The product of features and last layer would say nothing about the classes there."""
+    inputs = keras.Input((8, 8, 3))
+    pooled = keras.layers.GlobalAveragePooling2D()(keras.layers.Conv2D(4, 3)(inputs))
+    hidden = keras.layers.Dense(4, activation="relu")(pooled)
+    for features, has_grid in ((hidden, False), (keras.layers.Dropout(0.1)(pooled), True)):
+        model = keras.Model(inputs, keras.layers.Dense(CLASSES, name="logits")(features))
+        assert (averaged_grid(model) is not None) == has_grid

@@ -1,0 +1,68 @@
+"""Which parameters hold secrets. The schema marks them (params.SECRET); whatever shows or sends parameters asks here."""
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, get_type_hints
+from urllib.parse import unquote
+
+from competition.config.params import Params
+from competition.config.redaction import HIDDEN, redact
+
+SECRET_NAME = re.compile(r"(?i)(password|passwd|secret|token|key)$")  # of a variable or of an option
+SHORTEST_VARIABLE = 8  # characters; a shorter value of such a variable is rather a switch
+
+
+def is_secret(keys: Sequence[Any]) -> bool:
+    """Return True if the parameter at these keys, or the one that contains them, is marked as secret."""
+    return any(tuple(map(str, keys[: len(path)])) == path for path in _secret_paths())
+
+
+def without_secrets(params: Params) -> Params:
+    """The parameters with every secret empty, as they are sent to other machines and digested for the ledger."""
+    for block, key in _secret_paths():
+        values = getattr(params, block)
+        params = replace(params, **{block: replace(values, **{key: type(getattr(values, key))()})})
+    return params
+
+
+def known_secrets(params: Params | None = None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The secrets in the parameters and in the variables of the environment, for `redact`."""
+    known = [
+        value for name, value in environment.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST_VARIABLE
+    ]
+    for block, key in _secret_paths() if params else ():
+        value = getattr(getattr(params, block), key)
+        for text in (value,) if isinstance(value, str) else value:
+            known += secrets_of(text)
+    return tuple(known)
+
+
+def secrets_of(text: str) -> tuple[str, ...]:
+    """The password of a URL, also decoded, or the value of an option such as --db_password=...; () without one."""
+    login = text.partition("://")[2].rpartition("@")[0]
+    name, _, value = text.partition("=")
+    password = login.partition(":")[2] or (value if SECRET_NAME.search(name) else "")
+    return tuple({password, unquote(password)}) if password else ()
+
+
+def public_sets(sets: str) -> str:
+    """SET with HIDDEN in place of each secret value. What cannot be read is hidden as a whole."""
+    try:
+        words = [word.partition("=") for word in shlex.split(sets)]
+    except ValueError:
+        return HIDDEN
+    public = [
+        f"{key}={HIDDEN}" if is_secret(key.split(".")) or redact(value) != value else f"{key}{equals}{value}"
+        for key, equals, value in words
+    ]
+    return sets if public == ["".join(word) for word in words] else shlex.join(public)
+
+
+def _secret_paths() -> Iterator[tuple[str, str]]:
+    """(block, key) of each marked parameter."""
+    for block, block_type in get_type_hints(Params).items():
+        if is_dataclass(block_type):
+            yield from ((block, key.name) for key in fields(block_type) if key.metadata.get("secret"))

@@ -1,0 +1,59 @@
+"""A pushed kernel on the packages of Kaggle's TPU image, on the CPU, with its jax, an older and a newer one."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from builders import ROOT
+from test_remote_main_job import downloaded  # noqa: F401
+
+from competition.preflight.pairs import KAGGLE, NEWEST
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a virtual environment with the packages of the image."""
+    folder = tmp_path_factory.mktemp("image")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = folder / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", ROOT / KAGGLE.requirements], check=True)
+    return python
+
+
+@pytest.fixture(params=["0.6.2", KAGGLE.jax, NEWEST.jax])
+def jax_folder(request: pytest.FixtureRequest, image: Path, tmp_path: Path) -> Iterator[Path]:
+    """A folder with one version of jax, to be put before the environment's."""
+    packages = [f"{name}=={request.param}" for name in ("jax", "jaxlib")]
+    folder = tmp_path / f"jax-{request.param}"
+    command = [image, "-m", "pip", "install", "--quiet", "--no-deps", f"--target={folder}", *packages]
+    subprocess.run(command, check=True)
+    yield folder
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("backend", ["jax", "tensorflow"])
+def test_a_kernel_trains_and_predicts_on_the_packages_of_the_image(
+    downloaded,  # noqa: F811
+    image: Path,
+    jax_folder: Path,
+    backend: str,
+    tmp_path: Path,
+) -> None:
+    if backend == "tensorflow" and KAGGLE.jax not in jax_folder.name:
+        pytest.skip("TensorFlow does not import jax")
+    remote = downloaded.copy_to(tmp_path / "workspace")
+    kaggle = remote.kaggle
+    before = kaggle.kernel_python, kaggle.kernel_environment, kaggle.forks_kernels
+    kaggle.kernel_python, kaggle.forks_kernels = str(image), False
+    kaggle.kernel_environment = {**before[1], "PYTHONPATH": str(jax_folder), "KERAS_BACKEND": backend}
+    try:
+        output = remote.do("kernel")
+    finally:
+        kaggle.kernel_python, kaggle.kernel_environment, kaggle.forks_kernels = before
+    assert "kernel: done after" in output and "KERAS_BACKEND is set" in output, output
+    for fold in (0, 1):
+        assert f"train slim: fold {fold} current" in remote.do("train", "--fold", str(fold))
+        assert (remote.workspace.views("slim", fold) / "test.npz").is_file()

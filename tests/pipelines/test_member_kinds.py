@@ -1,0 +1,186 @@
+"""Every kind of member that can be trained is exported, served, explained, trained in a kernel and on a cluster."""
+
+import base64
+import contextlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from builders import ROOT
+from stages import MAIN_JOB, Workspace
+from test_remote_main_job import KaggleWorkspace
+
+from competition.prepare.decoding import encode_png
+from competition.serving.bundle import FORMATS
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))
+
+from fake_kaggle.server import FakeKaggle
+from ray_nodes import RayCluster
+from servers import start
+
+pytestmark = pytest.mark.timeout(1800)
+PARAMS = """
+extends: {root}/params.yaml
+plugins: my_plugins.py
+competition: {{name: small}}
+prepare: {{folds: 2}}
+train: {{epochs: 1, batch: 300, steps_per_call: 5}}
+members:
+  cnn: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}
+  pupil: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, teacher: [cnn], seeds: 2}}
+  application: {{architecture: MobileNetV2, image_size: 32, alpha: 0.35, weights: none}}
+  plugin: {{architecture: tiny, image_size: 16, alpha: 1.0, weights: none}}
+  keras_file: {{architecture: from_file, image_size: 16, alpha: 1.0, weights: models/network.keras, normalise: 0..1}}
+{preset}
+predict: {{batch: 300, views: [identity]}}
+policy: {{rounds: 1}}
+blend: {{methods: [equal], rounds: 1, bags: 1}}
+decision: {{rules: [argmax]}}
+honest: {{resamples: 20}}
+kernel: {{machine: "", devices: 1, internet: false, hours: 0.5, reserve: 0.01, pause: 0.1}}
+kaggle: {{first_wait: 0.05, longest_wait: 3.0, score_wait: 60.0}}
+"""
+PRESET = """  preset: {architecture: from_file, image_size: 16, alpha: 1.0, weights: models/vit, normalise: "-1..1"}"""
+PLUGINS = """
+def tiny(image_size, classes):
+    import keras
+
+    inputs = keras.Input((image_size, image_size, 3))
+    x = keras.layers.Flatten()(keras.layers.AveragePooling2D(4)(keras.layers.Rescaling(1 / 255)(inputs)))
+    return keras.Model(inputs, keras.layers.Dense(classes, name="logits")(x))
+
+MODELS = {"tiny": tiny}
+"""
+HAS_HUB = importlib.util.find_spec("keras_hub") is not None
+ALL_KINDS = ["cnn", "pupil", "application", "plugin", "keras_file", *(["preset"] if HAS_HUB else [])]
+KINDS = [
+    *("cnn", "pupil", "application", "plugin", "keras_file"),
+    pytest.param("preset", marks=pytest.mark.skipif(not HAS_HUB, reason="keras-hub is not installed (goldfold[hub])")),
+]
+
+
+def transformer() -> keras.Model:
+    """A block of a vision transformer with the exact GELU, which TensorFlow computes by Erfc."""
+    inputs = keras.Input((16, 16, 3))
+    x = keras.layers.Reshape((16, 8))(keras.layers.Conv2D(8, 4, strides=4)(inputs))
+    x = x + keras.layers.MultiHeadAttention(2, 4)(x, x)
+    x = x + keras.layers.Dense(8)(keras.layers.Dense(16, activation="gelu")(keras.layers.LayerNormalization()(x)))
+    return keras.Model(inputs, keras.layers.Dense(5, activation="softmax")(keras.layers.GlobalAveragePooling1D()(x)))
+
+
+@pytest.fixture(scope="module")
+def finished_kinds(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A workspace after the main job; tests must not change it."""
+    folder = tmp_path_factory.mktemp("kinds")
+    (folder / "models").mkdir()
+    keras.utils.set_random_seed(0)
+    transformer().save(folder / "models" / "network.keras")
+    if HAS_HUB:
+        import keras_hub
+
+        sizes = {"patch_size": 4, "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "mlp_dim": 16}
+        keras_hub.models.ViTBackbone(image_shape=(16, 16, 3), **sizes).save_to_preset(str(folder / "models" / "vit"))
+    (folder / "my_plugins.py").write_text(PLUGINS)
+    (folder / "params.yaml").write_text(PARAMS.format(root=ROOT, preset=PRESET if HAS_HUB else ""))
+    workspace = Workspace(folder)
+    for stage in MAIN_JOB:
+        in_folder(workspace, stage)
+    return workspace
+
+
+def in_folder(workspace: Workspace, stage: str, *arguments: str) -> str:
+    """Run a stage in the folder of the workspace, where the relative paths of weights begin."""
+    result = workspace.run(stage, *arguments, cwd=workspace.folder)
+    assert result.code == 0, f"{stage}: {result.out}\n{result.err}"
+    return result.out
+
+
+@pytest.fixture(scope="module")
+def after(finished_kinds: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Workspace]:
+    """The workspace after a verb, which runs once for all kinds."""
+
+    @cache
+    def workspace_after(verb: str) -> Workspace:
+        workspace = finished_kinds.copy_to(tmp_path_factory.mktemp(verb))
+        if verb == "export":
+            in_folder(workspace, "export", "--format", ",".join(FORMATS))
+            return workspace
+        for fold_model in workspace.work.glob("members/*/*/fold*/manifest.json"):
+            fold_model.unlink()
+        with trained_elsewhere(verb, workspace, tmp_path_factory.mktemp(f"{verb}-machine")) as output:
+            assert "Traceback" not in output
+        return workspace
+
+    return workspace_after
+
+
+@contextlib.contextmanager
+def trained_elsewhere(verb: str, workspace: Workspace, folder: Path) -> Iterator[str]:
+    """Train all fold models in a kernel or on a cluster."""
+    if verb == "cluster":
+        cluster = RayCluster(folder)
+        try:
+            cluster.start("127.0.0.2")
+            yield in_folder(workspace, "train", "--cluster", cluster.address)
+        finally:
+            cluster.stop()
+        return
+    with FakeKaggle(folder) as kaggle:
+        kaggle.forks_kernels = True
+        remote = KaggleWorkspace(kaggle, workspace, folder)
+        yield remote.do("kernel", cwd=workspace.folder, PYTHONPATH=str(ROOT))
+
+
+def test_the_blend_of_all_kinds_is_exported_and_every_format_gives_the_submission(after) -> None:
+    """One export of all kinds, because each takes half a minute."""
+    folder = after("export").work / "export" / "blend"
+    result = json.loads((folder / "manifest.json").read_text())["result"]
+    assert [check["format"] for check in result["checks"]] == [*FORMATS]
+    assert all(check["difference"] < 1e-5 and not check["changed"] for check in result["checks"])
+    assert result["stored"] < 1e-3
+    card = (folder / "README.md").read_text()
+    assert [kind for kind in ALL_KINDS if f"| {kind} | " not in card] == []
+
+
+def test_the_blend_of_all_kinds_is_served(after) -> None:
+    workspace = after("export")
+    server = start(workspace.command("serve", "--address", "127.0.0.1:0"), "http://127.0.0.1:")
+    try:
+        body = json.dumps(
+            {"instances": [{"b64": base64.b64encode(encode_png(np.zeros((20, 30, 3), np.uint8))).decode()}]}
+        )
+        status, answer, _ = server.request("POST", "/v1/models/goldfold:predict", body)
+        assert status == 200 and len(json.loads(answer)["predictions"][0]["probabilities"]) == 10
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_member_is_explained(kind: str, finished_kinds: Workspace, tmp_path: Path) -> None:
+    workspace = finished_kinds.copy_to(tmp_path)
+    in_folder(workspace, "grad-cam", "--member", kind)
+    result = json.loads((workspace.work / "grad_cam.json").read_text())["result"]
+    assert result["method"] == ("Grad-CAM" if kind in ("cnn", "pupil", "application") else "Occlusion")
+    with np.load(workspace.work / "grad_cam.npz") as arrays:
+        assert arrays["maps"].max() == 1 and len(arrays["maps"]) == 2 * result["wrong"] + result["right"]
+
+
+@pytest.mark.parametrize("verb", ["kernel", pytest.param("cluster", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_member_trained_elsewhere_is_that_of_this_machine(kind: str, verb: str, after, finished_kinds) -> None:
+    here, there = (
+        {fold: digest for fold, digest in workspace.weights().items() if fold.startswith(f"{kind}/")}
+        for workspace in (finished_kinds, after(verb))
+    )
+    assert here == there and len(here) == 2
+    for fold in "01":
+        assert f"fold {fold} current" in in_folder(after(verb), "train", "--member", kind, "--fold", fold)
