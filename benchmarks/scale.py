@@ -5,9 +5,6 @@ large: 200,000 rows x 1,000 classes x 10 members, one view; target: 6 GB.
 
 The predictions are generated block by block into files like those of `make predict`, and memory-mapped from there. Each case runs
 in a process of its own, so that its peak memory is its own.
-
-Measured: small 35 CPU s and 0.60 GB (5 folds, 16 fits), 62 CPU s and 0.87 GB (--folds 50, in 10 blocks, 56 fits). large
-161 CPU s and 1.99 GB (--folds 2, 3 fits; 4 members drawn, their files used again for the other 6).
 """
 
 import argparse

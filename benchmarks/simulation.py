@@ -185,21 +185,19 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--seeds", type=int, default=24)
     arguments.add_argument("--first", type=int, default=FIRST_SEED, help="the first seed")
-    arguments.add_argument("--setting", choices=[*SETTINGS], action="append", help="only these")
     options = arguments.parse_args()
     if options.seeds < 2:
         arguments.error("--seeds: 2 or more are needed for a standard error")
-    names = options.setting or list(SETTINGS)
     settings, honest = default_settings()
     start, verdicts = time.process_time(), []
     print(f"{'':26} {'claimed (its error)':21} {'delivered':21} {'claimed - delivered':22} not equal")
-    for name in names:
+    for name in SETTINGS:
         seeds = range(options.first, options.first + options.seeds)
         verdicts.append(
             print_verdicts(name, [simulate_competition(SETTINGS[name], seed, settings, honest) for seed in seeds])
         )
     print(
-        f"RESULT: claims of the default blend and what it delivers, {len(names)} settings of {options.seeds} seeds: "
+        f"RESULT: claims of the default blend and what it delivers, {len(SETTINGS)} settings of {options.seeds} seeds: "
         f"{'all verdicts hold' if all(verdicts) else 'NOT all hold'}; {time.process_time() - start:.0f} CPU seconds"
     )
     return 0 if all(verdicts) else 1

@@ -33,7 +33,7 @@ def test_the_standard_error_is_that_of_resampling_row_by_row(name):
 def test_a_score_without_a_wrong_row_has_the_error_of_one_wrong_row(name):
     labels = np.arange(60) % 3
     output = labels if METRICS[name].needs_labels else np.eye(3, dtype=np.float32)[labels]
-    assert 0 < score_with_error(labels, output, METRICS[name], 3, 50, 0).error < 0.5
+    assert 0 < score_with_error(labels, output, Evaluation(METRICS[name], 3, 50, seed=0)).error < 0.5
 
 
 def test_the_error_of_accuracy_is_the_textbook_one():

@@ -11,6 +11,7 @@ from pathlib import Path
 import optuna
 import pytest
 from builders import ROOT
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 from studies import OWN, distance, searched, settings
 
@@ -26,7 +27,7 @@ from competition.tuning.choice import (
     pareto_front,
     trials_without_improvement,
 )
-from competition.tuning.journal import open_journal, repair_journal
+from competition.tuning.journal import Journal, JournalLock, open_journal, repair_journal
 from competition.tuning.samplers import SeededByNumber
 from competition.tuning.storage import open_storage, without_password
 from competition.tuning.study import Evaluation, open_study, run_worker, should_prune, suggest
@@ -114,6 +115,37 @@ def test_eight_workers_on_a_fresh_journal_run_every_trial_once(tmp_path: Path) -
     assert len(finished) == len(started) == len(set(started)) == 24
     assert [trial.number for trial in every] == list(range(len(every)))
     assert [trial.params for trial in finished if trial.params == OWN] == [OWN]
+
+
+def test_the_last_trial_is_run_once_by_workers_that_all_look_before_any_of_them_starts_it(tmp_path: Path) -> None:
+    started, together = list[Values](), threading.Barrier(4)
+
+    class Simultaneous(Journal):
+        has_looked = False
+
+        def get_all_trials(self, study_id: int, deepcopy: bool = True, states=None) -> list[FrozenTrial]:
+            trials = super().get_all_trials(study_id, deepcopy, states)
+            if states is None and not self.has_looked:
+                self.has_looked = True
+                together.wait(20)
+            return trials
+
+    def start() -> None:
+        path = tmp_path / "study.log"
+        study = open_study(Simultaneous(JournalFileBackend(str(path), lock_obj=JournalLock(path))), settings(1))
+        run_worker(study, settings(1), evaluate)
+
+    def evaluate(values: Values, trial: Trial) -> Evaluation:
+        started.append(values)
+        time.sleep(0.5)
+        return distance(values, trial)
+
+    workers = [threading.Thread(target=start) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert started == [OWN]
 
 
 def test_optunas_own_limit_of_trials_is_exceeded_by_two_workers() -> None:
