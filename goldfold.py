@@ -32,12 +32,11 @@ from competition.files.manifest import Manifest, read_manifest
 from competition.prepare.fold_table import fold_table, unlabelled_table
 from competition.report.stored_blends import stored_decisions
 from competition.serving.new_images import NewImage, decoded, predict_new_images, read_new_images
+from competition.training.backend import start_backend
 from competition.workspace.dependencies import fold_model_path, newest_blend
 from competition.workspace.ensemble_inputs import load_predictions, mean_over_runs, prediction_sources
 from competition.workspace.runs import Run, blended_runs
-from pipelines.terminal.options import Options
-from pipelines.terminal.runner import Job
-from pipelines.terminal.trainer import start_device
+from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     import keras
@@ -48,37 +47,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Project", "UserError", "open"]
 BLEND = "blend"
+ROOT = Path(__file__).resolve().parent
 
 
 def open(
     params: str | Path = "params.yaml",
     overrides: str = "",
     *,
-    work: str | Path = Options.work,
-    submissions: str | Path = Options.submissions,
+    work: str | Path = ROOT / "work",
 ) -> "Project":
     """Open the results of a parameter file.
 
-    overrides: as in SET, e.g. "train.epochs=3".  work, submissions: folders of results; by default those of the commands.
+    overrides: as in SET, e.g. "train.epochs=3".  work: folder of the results; by default that of the commands.
     Raises UserError for invalid parameters, and if nothing was prepared yet.
     """
     sets = tuple(parse_overrides(overrides))
     values = validate_params(load_params(Path(params).expanduser(), sets))
     folder = Path(work).expanduser() / values.competition.name
-    return Project(_QuietJob(values, sets, Options(), folder, Path(submissions).expanduser()))
-
-
-class _QuietJob(Job):
-    def echo(self, *lines: str) -> None:
-        self.echoed.extend(lines)
+    return Project(Workspace(folder, values, sets))
 
 
 class Project:
     """The results of one parameter file. Create it with `goldfold.open`."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._prepared = job.prepared
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace, self._prepared = workspace, workspace.prepared
         self._device: Device | None = None
         self._trainers: dict[str, Trainer] = {}  # by run digest
 
@@ -89,7 +82,7 @@ class Project:
     @property
     def params(self) -> Params:
         """The validated parameters."""
-        return self._job.params
+        return self._workspace.params
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -99,12 +92,12 @@ class Project:
     @property
     def folds(self) -> pd.DataFrame:
         """id, label (class name), fold, group and file of every training row, as `make folds` writes them."""
-        return fold_table(self._prepared, self._job.path("raw"))
+        return fold_table(self._prepared, self._workspace.folder / "raw")
 
     @property
     def test(self) -> pd.DataFrame:
         """id and file of every test row."""
-        return unlabelled_table(self._prepared, self._job.path("raw"))
+        return unlabelled_table(self._prepared, self._workspace.folder / "raw")
 
     def oof(self, member: str = BLEND, view: str = "") -> pd.DataFrame:
         """Out-of-fold predictions by id: fold, label, class (the most probable, or the blend's decision), probabilities.
@@ -121,9 +114,8 @@ class Project:
                 self._blend_folder(), ids, self._prepared.competition.targets.kind, len(self.classes)
             )
         else:
-            arguments = (self._job.work, self._only(member), self._prepared)
-            sources = prediction_sources(*arguments, False, self._job.overrides)
-            predictions = load_predictions(*arguments, sources, self._job.overrides).oof[member]
+            only = self._only(member)
+            predictions = load_predictions(only, prediction_sources(only, False)).oof[member]
             ids, probs = predictions.ids, predictions.view(view or identity_view(predictions))
             decided = default_labels(probs, self._prepared.competition.targets.kind)
         targets = self._prepared.targets(train["label"].loc[ids].to_numpy())
@@ -131,7 +123,7 @@ class Project:
         return self._table(pd.Index(ids, name="id"), {**facts, **self._decisions(decided)}, probs)
 
     def scores(self) -> pd.DataFrame:
-        """score, standard_error and weight of each member, the trivial baseline, equal weights and the blend (its honest score).
+        """score, standard_error and weight of each member, of equal weights and of the blend, whose score is the honest one.
 
         The metric is in `.attrs["metric"]`, the score on the rows that the blend was chosen on in `.attrs["chosen_on"]`.
         """
@@ -141,8 +133,6 @@ class Project:
             name: (one["score"], one["standard_error"], weights.get(name, 0.0))
             for name, one in scores["members"].items()
         }
-        if trivial := scores.get("trivial"):  # absent in blends of earlier versions
-            rows["trivial baseline"] = (trivial["score"], trivial["standard_error"], None)
         rows["equal weights"] = (scores["equal"]["score"], scores["equal"]["standard_error"], None)
         rows[BLEND] = (scores["honest"], scores["standard_error"], None)
         table = pd.DataFrame.from_dict(rows, orient="index", columns=["score", "standard_error", "weight"], dtype=float)
@@ -207,29 +197,29 @@ class Project:
             [pd.DataFrame(named, index=index), pd.DataFrame(probs, index=index, columns=list(self.classes))], axis=1
         )
 
-    def _only(self, name: str) -> Params:
-        """The parameters for a blend of this member or stored run alone."""
+    def _only(self, name: str) -> Workspace:
+        """The workspace with a blend of this member or stored run alone."""
         known = {**self.params.members, **self.params.foreign}
         if name not in known and "@" not in name:
             raise UserError(f"no member {name!r}{did_you_mean(name, [*known, BLEND])}")
-        return replace(self.params, blend=replace(self.params.blend, members=(name,)))
+        return self._workspace.with_blended(name)
 
     def _runs(self, name: str) -> list[Run]:
         """The runs of a member, one for each of its seeds, or one stored run."""
-        runs = blended_runs(self._job.work, self._prepared, self._only(name), self._job.overrides)
+        runs = blended_runs(self._only(name))
         if not runs:
             raise UserError(f"member {name} was trained outside this project: its model is not here")
         return runs[name]
 
     def _blend_folder(self) -> Path:
         """Folder of the newest blend."""
-        folder = newest_blend(self._job.work)
+        folder = newest_blend(self._workspace.folder)
         if folder is None:
             raise UserError("no blend was found: `make predict` makes one")
         return folder
 
     def _blend_manifest(self) -> Manifest:
-        return self._job.require(self._blend_folder() / "manifest.json", "predict")
+        return self._workspace.require(self._blend_folder() / "manifest.json", "predict")
 
     def _blend_scores(self) -> dict[str, Any]:
         scores: dict[str, Any] = json.loads((self._blend_folder() / "scores.json").read_text(encoding="utf-8"))
@@ -254,8 +244,7 @@ class Project:
                 "the blend averages ranks, which compare the test images with each other, so it cannot predict new images; "
                 "set policy.mixing and blend.mixing to mean and run `make blend`"
             )
-        names = replace(self.params, blend=replace(self.params.blend, members=tuple(chain.used_views())))
-        sources = to_plain(prediction_sources(self._job.work, names, self._prepared, True, self._job.overrides))
+        sources = to_plain(prediction_sources(self._workspace.with_blended(*chain.used_views()), True))
         for name in chain.used_views():
             if sources.get(name) != manifest.depends["predictions"][name]:
                 raise UserError(
@@ -266,7 +255,10 @@ class Project:
 
     def _open_device(self) -> "Device":
         if self._device is None:
-            self._device = start_device(self._job)
+            start_backend(self.params.device.backend)
+            from competition.training.device import open_device
+
+            self._device = open_device(self.params.device, self._workspace.folder / "cache" / "compiled")
         return self._device
 
     def _trainer(self, run: Run, images: "Images") -> "Trainer":

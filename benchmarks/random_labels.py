@@ -105,6 +105,7 @@ def member(name: str) -> str:
 
 def job_of(folder: Path, sets: str = "") -> Any:
     from competition.config.params_file import load_params, parse_overrides
+    from competition.workspace.workspace import Workspace
     from pipelines.terminal.options import Options
     from pipelines.terminal.runner import Job
 
@@ -112,7 +113,9 @@ def job_of(folder: Path, sets: str = "") -> Any:
     options = Options(params=folder / "params.yaml")
     work = folder / "work" / "random_labels"
     work.mkdir(parents=True, exist_ok=True)
-    return Job(load_params(folder / "params.yaml", overrides), overrides, options, work, folder / "submissions")
+    return Job(
+        Workspace(work, load_params(folder / "params.yaml", overrides), overrides), options, folder / "submissions"
+    )
 
 
 def run(stage: str, folder: Path, sets: str) -> None:
@@ -124,9 +127,7 @@ def scores_of(folder: Path, classes: int) -> dict[str, Any]:
     from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
 
     job = job_of(folder)
-    prepared = job.prepared
-    inputs = (job.work, job.params, prepared)
-    rows = load_predictions(*inputs, prediction_sources(*inputs, False))
+    rows = load_predictions(job.workspace, prediction_sources(job.workspace, False))
     honest = ~np.isin(rows.folds, rows.tuned_folds)
     chance = 1 / classes
     scores = {}

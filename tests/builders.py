@@ -14,6 +14,7 @@ from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import NO_PLUGINS, activate
 from competition.prepare.prepared import Prepared
 from competition.workspace.runs import Run, runs_of
+from competition.workspace.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[1]
 CLASSES, SIZE = 3, 16
@@ -37,7 +38,7 @@ def _params(overrides: str) -> Params:
 
 def run_of(work: Path, prepared: Prepared, params: Params, name: str, seed: int = 0) -> Run:
     """The run of one seed of a member, by default the first."""
-    return runs_of(work, prepared, params, name)[seed]
+    return runs_of(Workspace(work, params, loaded=prepared), name)[seed]
 
 
 def member(**train: Any) -> Member:

@@ -22,7 +22,7 @@ from competition.prepare.prepared import load_prepared
 
 
 def opened(workspace: Workspace, overrides: str = "") -> goldfold.Project:
-    return goldfold.open(workspace.params, overrides, work=workspace.folder / "work", submissions=workspace.submissions)
+    return goldfold.open(workspace.params, overrides, work=workspace.folder / "work")
 
 
 def in_a_process(workspace: Workspace, code: str, is_new: bool = False) -> dict[str, object]:

@@ -35,6 +35,12 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def display_path(path: Path) -> str:
+    """Path relative to the current folder if it lies below it, else unchanged."""
+    resolved, here = path.resolve(), Path.cwd()
+    return resolved.relative_to(here).as_posix() if resolved.is_relative_to(here) else str(path)
+
+
 def path_digest(path: Path) -> str:
     """Digest of a file, or of the names and contents of all files in a folder; "" if there is neither."""
     if path.is_dir():

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds, Params
-from competition.config.params_file import Override
+from competition.config.params import ExcludedFolds
 from competition.files.manifest import changed_keys, copy_file, read_manifest, sha256, write_json
 from competition.kaggle import submit
 from competition.kaggle.client import Client
@@ -15,10 +14,10 @@ from competition.kernels import api as kernels
 from competition.kernels import request as kernel_request
 from competition.kernels import results as kernel_results
 from competition.kernels.push import PushIntent
-from competition.prepare.prepared import Prepared
 from competition.submission import ledger
 from competition.workspace.dependencies import fold_model_dependencies, is_trained, model_path
 from competition.workspace.runs import Run, runs_of
+from competition.workspace.workspace import Workspace
 
 SUBMISSION, LEDGER = "submission.csv", "goldfold-ledger.jsonl"  # file names in the kernel's output
 HOUR = 3600
@@ -32,11 +31,8 @@ class KernelFailed(UserError):
 class ImportTarget:
     """Local results into which a kernel's output is imported."""
 
-    work: Path  # work/<competition>
+    workspace: Workspace
     submissions: Path
-    params: Params
-    overrides: Sequence[Override]
-    prepared: Prepared
     say: Callable[[str], None]
 
 
@@ -44,11 +40,11 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
     """Follow the kernel to its end, download its output and import it. Finished results are kept after a failure."""
     pushed = intent.pushed
     follow(target, client, pushed)
-    output = kernel_results.pull(client, pushed, intent.run, target.work / "kernel" / "output")
+    output = kernel_results.pull(client, pushed, intent.run, target.workspace.folder / "kernel" / "output")
     for unit in output.units:
         remove_replaced_model(target, unit, intent.force and output.status == "done")
-    root = target.work.parent.resolve().parent
-    merged = kernel_results.merge(output, root, intent.collect, target.params.kaggle.unpack_ratio)
+    root = target.workspace.folder.parent.resolve().parent
+    merged = kernel_results.merge(output, root, intent.collect, target.workspace.params.kaggle.unpack_ratio)
     on = f" on {output.devices}" if output.devices else ""
     target.say(f"kernel: {output.status} after {output.seconds / 60:.0f} min{on}")
     report_merged(target, merged)
@@ -69,7 +65,7 @@ def follow(target: ImportTarget, client: Client, pushed: kernels.KernelVersion) 
         for line in text.splitlines():
             target.say(f"kernel | {line}")
 
-    params = target.params.kernel
+    params = target.workspace.params.kernel
     outcome = kernels.follow(client, pushed, on_log, (params.hours + 1) * HOUR, params.pause)
     if outcome.status in kernels.KNOWN_STATUSES and outcome.status not in kernels.ENDED:
         raise UserError(f"the kernel has not ended ({outcome.status}); run the same command to wait, see {pushed.url}")
@@ -93,7 +89,7 @@ def report_merged(target: ImportTarget, units: Mapping[kernel_results.Action, Se
     for unit in units["copied"]:
         if fold_model := fold_model_of_unit(target, unit):
             run, fold = fold_model
-            manifest = read_manifest(target.work.parent.resolve().parent / unit / "manifest.json")
+            manifest = read_manifest(target.workspace.folder.parent.resolve().parent / unit / "manifest.json")
             if manifest and (changes := changed_keys(manifest.depends, fold_model_dependencies(run, fold))):
                 target.say(
                     f"kernel: WARNING {run.title} fold {fold} does not match the parameters ({'; '.join(changes[:3])})"
@@ -106,9 +102,9 @@ def fold_model_of_unit(target: ImportTarget, unit: str) -> tuple[Run, ExcludedFo
     The run is the one in whose folder it lies if the current parameters have it, else the member's first.
     """
     match = re.search(r"/members/([^/]+)/([0-9a-f]+)/(?:fold(\d+)|without/(\d+)-(\d+))$", f"/{unit}")
-    if match is None or match[1] not in target.params.members:
+    if match is None or match[1] not in target.workspace.params.members:
         return None
-    runs = runs_of(target.work, target.prepared, target.params, match[1], target.overrides)
+    runs = runs_of(target.workspace, match[1])
     run = next((run for run in runs if run.folder.name == match[2]), runs[0])
     return run, int(match[3]) if match[3] else (int(match[4]), int(match[5]))
 
@@ -126,8 +122,8 @@ def import_submission(target: ImportTarget, pushed: kernels.KernelVersion, folde
     copy_file(folder / SUBMISSION, file)
     ledger.append(target.submissions / "ledger.jsonl", replace(entries[-1], file=file.name))
     name = f"{pushed.owner}/{pushed.slug}"
-    runs = {n: runs_of(target.work, target.prepared, target.params, n, target.overrides) for n in target.params.members}
-    request_digest = kernel_request.submission_request_digest(runs, target.params)
+    runs = {n: runs_of(target.workspace, n) for n in target.workspace.params.members}
+    request_digest = kernel_request.submission_request_digest(runs, target.workspace.params)
     output = submit.KernelSubmission(name, pushed.version, SUBMISSION, digest, request_digest)
-    write_json(target.work / "kernel" / "submission.json", output)
+    write_json(target.workspace.folder / "kernel" / "submission.json", output)
     target.say(f"submission: {file.name}, made by version {pushed.version} of {name}; `make submit` submits it")

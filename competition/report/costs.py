@@ -1,18 +1,16 @@
 """The report's section on time, memory and cost of each stage."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from competition.config.params import Params
-from competition.config.params_file import Override
 from competition.files.manifest import Manifest, read_manifest
 from competition.preflight.planning import duration
-from competition.prepare.prepared import Prepared
 from competition.report.page import Section, Table
 from competition.workspace.dependencies import fold_model_path, views_manifest
 from competition.workspace.runs import Run
 from competition.workspace.studies import used_study
+from competition.workspace.workspace import Workspace
 
 NOTE = (
     "Time: of the results that are used now, as measured when each was made, without the start of Python and TensorFlow; of a study, "
@@ -21,27 +19,20 @@ NOTE = (
 )
 
 
-def costs_section(
-    work: Path,
-    prepared: Prepared,
-    params: Params,
-    overrides: Sequence[Override],
-    runs: Mapping[str, Run],
-    blend: Manifest | None,
-) -> Section | None:
+def costs_section(workspace: Workspace, runs: Mapping[str, Run], blend: Manifest | None) -> Section | None:
     """None before anything was made.  runs: by title, those of the current parameters."""
-    folds = range(params.prepare.folds)
+    folds = range(workspace.params.prepare.folds)
     stages: list[tuple[str, list[Manifest | None]]] = [
-        ("download", [read_manifest(work / "raw.json")]),
-        ("prepare", [read_manifest(work / "data" / "manifest.json")]),
+        ("download", [read_manifest(workspace.folder / "raw.json")]),
+        ("prepare", [read_manifest(workspace.folder / "data" / "manifest.json")]),
     ]
-    for name in params.members:
-        study = used_study(work, prepared, params, name, overrides)
+    for name in workspace.params.members:
+        study = used_study(workspace, name)
         stages.append((f"tune {name}", [read_manifest(study.with_name("manifest.json"))] if study is not None else []))
     for title, run in runs.items():
         stages.append((f"train {title}", [read_manifest(fold_model_path(run, fold)) for fold in folds]))
     for title, run in runs.items():
-        stages.append((f"predict {title}", [views_manifest(run, params, fold) for fold in folds]))
+        stages.append((f"predict {title}", [views_manifest(run, workspace.params, fold) for fold in folds]))
     rows, total = [], 0.0
     for name, manifests in [*stages, ("blend", [blend])]:
         existing = [manifest for manifest in manifests if manifest is not None]
@@ -54,7 +45,9 @@ def costs_section(
     if not rows:
         return None
     rows.append(["all", "", duration(total), ""])
-    table = Table(["stage", "results", "time", "peak memory"], rows, note=NOTE + " " + cost_text(work, total))
+    table = Table(
+        ["stage", "results", "time", "peak memory"], rows, note=NOTE + " " + cost_text(workspace.folder, total)
+    )
     return Section(
         "costs", "Time, memory and cost", "manifests of the results · every stage; plan.json · make plan", [table]
     )

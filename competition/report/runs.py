@@ -6,17 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.params import Params
-from competition.config.params_file import Override
 from competition.files.manifest import changed_keys, files_intact, read_manifest
 from competition.preflight.planning import duration
-from competition.prepare.prepared import Prepared
 from competition.report.page import Section, Table, Text
 from competition.workspace.dependencies import fold_model_path
 from competition.workspace.earlier_version import with_names_of_today
 from competition.workspace.run_usage import honest_scores, runs_in_use, seconds_of_training, size_of, submissions_by_run
 from competition.workspace.runs import Run, created, runs_of, stored_runs
 from competition.workspace.scores import held_out_score
+from competition.workspace.workspace import Workspace
 
 COLUMNS = ("run", "difference", "folds", "held-out", "honest", "training", "MB", "submissions")
 TITLE, SOURCES = "Runs", "members/<member>/<run>/run.json · make train, make runs"
@@ -34,33 +32,26 @@ NAMES = {
 }
 
 
-def run_rows(
-    work: Path,
-    submissions: Path,
-    prepared: Prepared,
-    params: Params,
-    overrides: Sequence[Override],
-    runs: Sequence[Run],
-) -> list[list[str]]:
+def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> list[list[str]]:
     """One row of COLUMNS for each of these stored runs.
 
     * marks those that the current parameters use, † a held-out score with rows that chose the run's hyperparameters.
     """
-    current = runs_in_use(work, prepared, params, overrides)
-    folds, competition = params.prepare.folds, params.competition.name
-    honest = honest_scores(work, prepared.competition.metric)
-    used = submissions_by_run(work, submissions, competition, runs, folds)
+    current = runs_in_use(workspace)
+    folds = workspace.params.prepare.folds
+    honest = honest_scores(workspace.folder, workspace.prepared.competition.metric)
+    used = submissions_by_run(workspace, submissions, runs)
     rows = []
     for run in runs:
         complete = [fold for fold in range(folds) if is_complete(run, fold)]
-        scores = [held_out_score(prepared, run, fold) for fold in complete]
+        scores = [held_out_score(workspace.prepared, run, fold) for fold in complete]
         score = honest.get(run.digest)
         files = [f"{row.entry.file[:8]}{'' if row.state == 'made' else f' ({row.state})'}" for row in used[run.digest]]
         is_tuned = bool(set(complete) & set(run.depends["tuned_folds"]))
         rows.append(
             [
                 f"{run.label}{' *' if run.digest in current else ''}",
-                difference(work, prepared, params, overrides, run),
+                difference(workspace, run),
                 f"{len(complete)}/{folds}",
                 f"{np.mean(scores):.4f}{mark(is_tuned)}" if scores else "-",
                 f"{score['score']:.4f} ± {score['standard_error']:.4f}" if score else "-",
@@ -72,11 +63,11 @@ def run_rows(
     return rows
 
 
-def difference(work: Path, prepared: Prepared, params: Params, overrides: Sequence[Override], run: Run) -> str:
+def difference(workspace: Workspace, run: Run) -> str:
     """What a run's parameters, data and code differ in from the current ones of its member."""
-    if run.name not in params.members:
+    if run.name not in workspace.params.members:
         return "its member is not in the parameters"
-    runs = runs_of(work, prepared, params, run.name, overrides)
+    runs = runs_of(workspace, run.name)
     return "-" if run.digest in {each.digest for each in runs} else changes(runs[0], run)
 
 
@@ -107,18 +98,16 @@ def is_complete(run: Run, fold: int) -> bool:
     return manifest is not None and files_intact(path, manifest)
 
 
-def runs_section(
-    work: Path, submissions: Path, prepared: Prepared, params: Params, overrides: Sequence[Override]
-) -> Section | None:
+def runs_section(workspace: Workspace, submissions: Path) -> Section | None:
     """All runs, the newest first, and what each changed from the run of its member before it.
 
     One sentence without runs; None if all members are external.
     """
-    runs = stored_runs(work)
+    runs = stored_runs(workspace.folder)
     if not runs:
         text = "No run yet: `make train` makes one for each member, and a new one whenever its parameters change."
-        return Section("runs", TITLE, SOURCES, [Text([text])]) if params.members else None
-    rows, competition = run_rows(work, submissions, prepared, params, overrides, runs), prepared.competition
+        return Section("runs", TITLE, SOURCES, [Text([text])]) if workspace.params.members else None
+    rows, competition = run_rows(workspace, submissions, runs), workspace.prepared.competition
     previous: dict[str, Run] = {}
     table = []
     for run, row in zip(runs, rows, strict=True):

@@ -9,9 +9,7 @@ from markupsafe import Markup
 
 from competition.config.errors import UserError
 from competition.config.params import Params
-from competition.config.params_file import Override
 from competition.ensemble.metrics import metric_named
-from competition.prepare.prepared import Prepared
 from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.terminal import folds_text, plus_minus
 from competition.report.tuning_charts import (
@@ -30,6 +28,7 @@ from competition.report.tuning_charts import (
 from competition.tuning.choice import format_values, pareto_front
 from competition.tuning.storage import open_storage
 from competition.workspace.studies import read_result, used_study
+from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -40,17 +39,17 @@ FEWEST = 4  # complete trials for a statement on importance
 MANY = 20  # complete trials from which it is more than a rough guide
 
 
-def tuning_section(
-    work: Path, prepared: Prepared, params: Params, overrides: Sequence[Override] = ()
-) -> Section | None:
+def tuning_section(workspace: Workspace) -> Section | None:
     """One part for each member whose study is used; one sentence without a study, None if no member can have one."""
-    if not params.members:
+    if not workspace.params.members:
         return None
     blocks: list[Block] = []
-    for name in params.members:
-        result = used_study(work, prepared, params, name, overrides)
+    for name in workspace.params.members:
+        result = used_study(workspace, name)
         if result is not None:
-            blocks += _member_blocks(name, read_result(result), result, params, prepared.competition.metric)
+            blocks += _member_blocks(
+                name, read_result(result), result, workspace.params, workspace.prepared.competition.metric
+            )
     if not blocks:
         text = "No study of this data and these members: their own values are used. "
         blocks = [Text([text + '`make tune SET="tune.trials=20"` searches.'])]

@@ -8,7 +8,6 @@ from typing import Any
 from competition.config.digests import to_plain
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
-from competition.config.params_file import Override
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import ARGMAX
@@ -17,6 +16,7 @@ from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_model_path, is_trained, newest_blend
 from competition.workspace.ensemble_inputs import prediction_sources
 from competition.workspace.runs import Run, blended_runs
+from competition.workspace.workspace import Workspace
 
 EXPORT = 2  # version of the exported files; raised when their content changes
 
@@ -56,55 +56,47 @@ def export_name(member: str, folds: Sequence[int]) -> str:
     return f"member-{member}" + (f"-folds-{'-'.join(map(str, folds))}" if folds else "")
 
 
-def select(
-    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override], member: str, folds: Sequence[int]
-) -> Selection:
+def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection:
     """Select the blend (member ""), or `member` alone, or its fold models `folds`; all fold models if there are none.
 
     A single member keeps its views and temperature of the blend, without the blend's decision rule, which was fitted on
     blended probabilities; before `make predict` it gets the identity view alone.
     Raises UserError for what is not trained, not blended or cannot be served.
     """
-    folder = newest_blend(work)
+    params = workspace.params
+    folder = newest_blend(workspace.folder)
     if not member:
         if folds:
             raise UserError("FOLD= selects fold models of one member; name it as well: MEMBER=cnn FOLD=0")
-        return _blend(work, params, prepared, overrides, folder)
+        return _blend(workspace, folder)
     if member not in params.members:
         raise UserError(f"MEMBER={member}: no such member; the members are {', '.join(params.members)}")
-    runs = blended_runs(work, prepared, _with_members(params, (member,)), overrides)[member]
+    runs = blended_runs(workspace.with_blended(member))[member]
     title = f"member {member}" + (
         f", fold{'s' if len(folds) > 1 else ''} {', '.join(map(str, folds))}" if folds else ""
     )
     models = [(run, list(folds or range(params.prepare.folds))) for run in runs]
     blend_chain = Chain.load(folder / "chain.json") if folder is not None else None
-    chain = _chain_of_member(member, prepared.competition.metric, blend_chain)
+    chain = _chain_of_member(member, workspace.prepared.competition.metric, blend_chain)
     return _selection(export_name(member, folds), title, chain, {member: models}, False)
 
 
-def _with_members(params: Params, names: Sequence[str]) -> Params:
-    """The parameters with only these members in the blend."""
-    return replace(params, blend=replace(params.blend, members=tuple(names)))
-
-
-def _blend(
-    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override], folder: Path | None
-) -> Selection:
+def _blend(workspace: Workspace, folder: Path | None) -> Selection:
     manifest = read_manifest(folder / "manifest.json") if folder is not None else None
     if folder is None or manifest is None or not files_intact(folder / "manifest.json", manifest):
         raise UserError("there is no complete blend to export; `make predict` makes it, or name one member: MEMBER=cnn")
     chain = Chain.load(folder / "chain.json")
-    check_chain(chain, params)
+    check_chain(chain, workspace.params)
     names = list(chain.used_views())
-    only = _with_members(params, names)
-    current = to_plain(prediction_sources(work, only, prepared, True, overrides))
+    only = workspace.with_blended(*names)
+    current = to_plain(prediction_sources(only, True))
     recorded = manifest.depends["predictions"]
     stale = [name for name in names if recorded.get(name) != current.get(name)]
     if stale:
         raise UserError(
             f"the blend was fitted on other predictions of {', '.join(stale)}; `make predict` fits it again"
         )
-    runs = blended_runs(work, prepared, only, overrides)
+    runs = blended_runs(only)
     models = {
         name: [
             (run, sorted(map(int, recorded[name][run.digest]))) for run in runs[name] if run.digest in recorded[name]

@@ -11,7 +11,6 @@ import numpy as np
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import Params
-from competition.config.params_file import Override
 from competition.ensemble.chain import align
 from competition.ensemble.external_check import Confidence, confidence
 from competition.ensemble.external_predictions import OurRows, load_external
@@ -21,6 +20,7 @@ from competition.files.manifest import sha256
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_views_path, views_manifest, weights_digest
 from competition.workspace.runs import Run, blended_external, blended_runs
+from competition.workspace.workspace import Workspace
 
 Members = dict[str, ViewPredictions]
 
@@ -43,17 +43,16 @@ class EnsembleInputs:
     notes: tuple[str, ...]
 
 
-def prediction_sources(
-    work: Path, params: Params, prepared: Prepared, allow_partial: bool, overrides: Sequence[Override] = ()
-) -> dict[str, dict[str, Any]]:
+def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, dict[str, Any]]:
     """Member of the blend -> digests of its predictions: run -> fold -> files, or two files for an external member.
 
     Each fold also has the folds on whose held-out rows the hyperparameters of its model were chosen.
     Raises UserError for missing folds (unless allow_partial) and for predictions of other data.
     """
+    params, prepared = workspace.params, workspace.prepared
     sources: dict[str, dict[str, Any]] = {}
     missing = []
-    for name, runs in blended_runs(work, prepared, params, overrides).items():
+    for name, runs in blended_runs(workspace).items():
         for run in runs:
             if run.depends["data"] != prepared.digest:
                 raise UserError(f"{name}: its run {run.label} is of other data; `make train predict` makes another")
@@ -99,17 +98,12 @@ def prediction_digests(runs: Sequence[Run], params: Params) -> dict[str, Any]:
     return digests
 
 
-def load_predictions(
-    work: Path,
-    params: Params,
-    prepared: Prepared,
-    sources: Mapping[str, Mapping[str, Any]],
-    overrides: Sequence[Override] = (),
-) -> EnsembleInputs:
+def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]) -> EnsembleInputs:
     """Load the predictions listed in `sources` (see prediction_sources) for the folds that every run predicted."""
+    params, prepared = workspace.params, workspace.prepared
     runs_by_member = {
         name: [run for run in runs if run.digest in sources.get(name, {})]
-        for name, runs in blended_runs(work, prepared, params, overrides).items()
+        for name, runs in blended_runs(workspace).items()
         if name in sources
     }
     folds_by_run: dict[str, list[int]] = {}
@@ -184,12 +178,11 @@ def mean_over_runs(runs: Sequence[ViewPredictions]) -> ViewPredictions:
     return mean_over_folds(runs) if len(runs) > 1 else runs[0]
 
 
-def view_seconds(
-    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override] = ()
-) -> dict[str, dict[str, float]]:
+def view_seconds(workspace: Workspace) -> dict[str, dict[str, float]]:
     """Member -> view -> seconds for 1,000 images by one fold model: the median of the timed fold models, for all seeds."""
+    params = workspace.params
     medians = {}
-    for name, runs in blended_runs(work, prepared, params, overrides).items():
+    for name, runs in blended_runs(workspace).items():
         manifests = [views_manifest(run, params, fold) for run in runs for fold in range(params.prepare.folds)]
         timings = [m.result["seconds_per_1000"] for m in manifests if m and "seconds_per_1000" in m.result]
         if timings:
@@ -197,15 +190,9 @@ def view_seconds(
     return medians
 
 
-def model_digests(
-    work: Path,
-    params: Params,
-    prepared: Prepared,
-    sources: Mapping[str, Mapping[str, Any]],
-    overrides: Sequence[Override] = (),
-) -> dict[str, str]:
+def model_digests(workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Member -> digest of its fold models, or of its files if external; an equal digest means "not trained again"."""
-    runs_by_member = blended_runs(work, prepared, params, overrides)
+    runs_by_member = blended_runs(workspace)
     digests = {}
     for name, source in sources.items():
         if name in runs_by_member:

@@ -4,20 +4,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from competition.config.params import Params
-from competition.config.params_file import Override
 from competition.files.manifest import read_manifest, read_record
-from competition.prepare.prepared import Prepared
 from competition.submission import ledger
 from competition.workspace.dependencies import fold_model_path
 from competition.workspace.ensemble_inputs import models_digest
 from competition.workspace.runs import Run, blended_runs, runs_of
+from competition.workspace.workspace import Workspace
 
 
-def runs_in_use(work: Path, prepared: Prepared, params: Params, overrides: Sequence[Override] = ()) -> dict[str, Run]:
+def runs_in_use(workspace: Workspace) -> dict[str, Run]:
     """Digest -> run of the members of these parameters, of their blend, and of all teachers."""
-    runs = [run for name in params.members for run in runs_of(work, prepared, params, name, overrides)]
-    runs += [run for members in blended_runs(work, prepared, params, overrides).values() for run in members]
+    runs = [run for name in workspace.params.members for run in runs_of(workspace, name)]
+    runs += [run for members in blended_runs(workspace).values() for run in members]
     return {run.digest: run for run in with_teachers(runs)}
 
 
@@ -27,18 +25,17 @@ def with_teachers(runs: Sequence[Run]) -> list[Run]:
     return [*runs, *with_teachers(teachers)] if teachers else list(runs)
 
 
-def submissions_by_run(
-    work: Path, submissions: Path, competition: str, runs: Sequence[Run], folds: int
-) -> dict[str, list[ledger.Row]]:
+def submissions_by_run(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> dict[str, list[ledger.Row]]:
     """Digest of a run -> the ledger's rows of the submissions that mix it.
 
     Entries of earlier versions do not name their runs; theirs are found by the weights that the stored blend records.
     """
-    rows = ledger.of_competition(ledger.read(submissions / "ledger.jsonl"), competition)
-    models = {row.entry.file: _models_of_blend(work / "blends" / Path(row.entry.file).stem) for row in rows}
+    params = workspace.params
+    rows = ledger.of_competition(ledger.read(submissions / "ledger.jsonl"), params.competition.name)
+    models = {row.entry.file: _models_of_blend(workspace.folder / "blends" / Path(row.entry.file).stem) for row in rows}
     used: dict[str, list[ledger.Row]] = {}
     for run in runs:
-        digest = models_digest(run, range(folds))
+        digest = models_digest(run, range(params.prepare.folds))
         named = [row for row in rows if any(_names(label, run) for label in row.entry.runs)]
         unnamed_rows = [row for row in rows if not row.entry.runs and models[row.entry.file].get(run.name) == digest]
         used[run.digest] = named + unnamed_rows

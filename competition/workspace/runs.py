@@ -15,13 +15,12 @@ from pydantic import TypeAdapter, ValidationError
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
-from competition.config.params_file import Override
 from competition.config.plugins import plugin_digest
 from competition.files.manifest import read_manifest, write_json
-from competition.prepare.prepared import Prepared
 from competition.training.versions import TRAINING
 from competition.workspace import earlier_version
-from competition.workspace.studies import DIGITS, member_with_tuned_values, study_subject
+from competition.workspace.studies import DIGITS, study_subject, tuned_member
+from competition.workspace.workspace import Workspace
 
 RUN_FILE = "run.json"
 RUN_FOLDER = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
@@ -47,15 +46,7 @@ class Run:
         return f"{self.name}@{self.digest[:8]}"
 
 
-def run_with(
-    work: Path,
-    prepared: Prepared,
-    params: Params,
-    name: str,
-    member: Member,
-    overrides: Sequence[Override] = (),
-    seed: int = 0,
-) -> Run:
+def run_with(workspace: Workspace, name: str, member: Member, seed: int = 0) -> Run:
     """The run of `member`, whose tuned values are applied already, with the current data and code.
 
     seed: added to train.seed; 0 = the first of the member's seeds.
@@ -63,47 +54,46 @@ def run_with(
     several = member.seeds > 1
     train = replace(member.train, seed=member.train.seed + seed)
     member = replace(member, train=train, seeds=1)
-    teachers = {teacher: tuple(runs_of(work, prepared, params, teacher, overrides)) for teacher in member.teacher}
+    teachers = {teacher: tuple(runs_of(workspace, teacher)) for teacher in member.teacher}
     folds = {fold for runs in teachers.values() for run in runs for fold in run.depends["tuned_folds"]}
     depends = {
-        **study_subject(prepared.digest, params, member),
+        **study_subject(workspace.prepared.digest, workspace.params, member),
         "teachers": {teacher: [run.digest for run in runs] for teacher, runs in teachers.items()},
         "tuned_folds": sorted({*member.tuned_folds, *folds}),
         "training_version": TRAINING,
     }
     if member.train.patience:  # the metric chooses the epoch
-        depends["metric"] = prepared.competition.metric
-        depends["metric_code"] = plugin_digest("METRICS", [prepared.competition.metric])
+        depends["metric"] = workspace.prepared.competition.metric
+        depends["metric_code"] = plugin_digest("METRICS", [workspace.prepared.competition.metric])
     depends_then = earlier_version.recorded_then(depends)
-    if depends_then is not None and run_folder(work, name, digest_of(depends_then)).is_dir():
+    if depends_then is not None and run_folder(workspace.folder, name, digest_of(depends_then)).is_dir():
         depends = depends_then
     digest = digest_of(depends)
-    folder = run_folder(work, name, digest)
+    folder = run_folder(workspace.folder, name, digest)
     title = f"{name} seed {train.seed}" if several else name
-    return Run(name, member, params.prepare.folds, depends, digest, folder, teachers, title)
+    return Run(name, member, workspace.params.prepare.folds, depends, digest, folder, teachers, title)
 
 
-def runs_of(work: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override] = ()) -> list[Run]:
+def runs_of(workspace: Workspace, name: str) -> list[Run]:
     """The runs of a member with the current parameters, one for each of its seeds."""
-    member, _ = member_with_tuned_values(work, prepared, params, name, overrides)
-    return [run_with(work, prepared, params, name, member, overrides, seed) for seed in range(member.seeds)]
+    member = tuned_member(workspace, name)
+    return [run_with(workspace, name, member, seed) for seed in range(member.seeds)]
 
 
 def run_folder(work: Path, name: str, digest: str) -> Path:
     return work / "members" / name / digest[:DIGITS]
 
 
-def blended_runs(
-    work: Path, prepared: Prepared, params: Params, overrides: Sequence[Override] = ()
-) -> dict[str, list[Run]]:
+def blended_runs(workspace: Workspace) -> dict[str, list[Run]]:
     """Member of the blend -> its runs. A member cnn has one run for each seed; cnn@1a2b3c4d is a stored run.
 
     Members with external predictions are not included, nor is a stored run that is the run of a member in the blend.
     """
+    params = workspace.params
     names = params.blend.members or tuple(params.members)
-    runs = {name: runs_of(work, prepared, params, name, overrides) for name in names if name in params.members}
+    runs = {name: runs_of(workspace, name) for name in names if name in params.members}
     current = {run.digest for members in runs.values() for run in members}
-    stored = {name: find_run(work, name) for name in names if "@" in name}
+    stored = {name: find_run(workspace.folder, name) for name in names if "@" in name}
     runs |= {name: [run] for name, run in stored.items() if run.digest not in current}
     return {name: runs[name] for name in names if name in runs}
 

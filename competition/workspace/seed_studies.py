@@ -1,16 +1,14 @@
 """Results of `make noise`: the spread of a member's score over training seeds."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from competition.config.digests import digest_of
-from competition.config.params import Member, Params
-from competition.config.params_file import Override
+from competition.config.params import Member
 from competition.config.yaml_text import read_yaml
-from competition.prepare.prepared import Prepared
 from competition.training.versions import TRAINING
 from competition.workspace.studies import DIGITS, member_with_tuned_values, study_subject
+from competition.workspace.workspace import Workspace
 
 
 def seed_study_path(work: Path, name: str, digest: str) -> Path:
@@ -18,26 +16,24 @@ def seed_study_path(work: Path, name: str, digest: str) -> Path:
     return work / "noise" / name / f"{digest[:DIGITS]}.json"
 
 
-def seed_study_digest(prepared: Prepared, params: Params, member: Member) -> str:
+def seed_study_digest(workspace: Workspace, member: Member) -> str:
     """Digest of what a seed study is valid for: the data, the metric, the version of training, and the member without its seed."""
     member = replace(member, train=replace(member.train, seed=0))
-    subject = study_subject(prepared.digest, params, member)
-    return digest_of({**subject, "metric": prepared.competition.metric, "training_version": TRAINING})
+    subject = study_subject(workspace.prepared.digest, workspace.params, member)
+    return digest_of({**subject, "metric": workspace.prepared.competition.metric, "training_version": TRAINING})
 
 
-def seed_spreads(
-    work: Path, params: Params, prepared: Prepared, overrides: Sequence[Override]
-) -> tuple[dict[str, float], list[str]]:
+def seed_spreads(workspace: Workspace) -> tuple[dict[str, float], list[str]]:
     """Member -> standard deviation of its score over training seeds, if it has a current seed study; and notes.
 
     The spread of a member that is averaged over n seeds is smaller by the square root of n.
     """
     spreads, notes = {}, []
-    for name in params.members:
-        if not any((work / "noise" / name).glob("*.json")):
+    for name in workspace.params.members:
+        if not any((workspace.folder / "noise" / name).glob("*.json")):
             continue
-        member, _ = member_with_tuned_values(work, prepared, params, name, overrides)
-        path = seed_study_path(work, name, seed_study_digest(prepared, params, member))
+        member, _ = member_with_tuned_values(workspace, name)
+        path = seed_study_path(workspace.folder, name, seed_study_digest(workspace, member))
         if path.is_file():
             spreads[name] = float(read_yaml(path)["spread"]) / member.seeds**0.5
         else:

@@ -5,22 +5,21 @@ replace it. Its values are used as long as the data, the member and the member's
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from competition.config.digests import digest_of, to_plain
 from competition.config.params import Dimension, Member, Params, stated_keys
-from competition.config.params_file import Override
 from competition.config.plugins import plugin_digest, plugin_digests
 from competition.config.search_space import AUGMENT, own_values, with_values
 from competition.files.manifest import Manifest, changed_keys, files_intact, path_digest, read_manifest
-from competition.prepare.prepared import Prepared
 from competition.training.versions import TRAINING
 from competition.tuning.choice import format_value
 from competition.tuning.overrides import overridden_keys
 from competition.workspace.earlier_version import with_names_of_today
+from competition.workspace.workspace import Workspace
 
 STOPPING_RULES = ("trials", "hours", "patience", "confirm_seeds")  # a study continues when they change
 WITHOUT_INFLUENCE = ("members", "storage", "heartbeat", "retries")  # keys of tune that change no result of a study
@@ -47,9 +46,9 @@ def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:
     return {"plugins": digests} if digests else {}
 
 
-def tuning_dependencies(prepared: Prepared, params: Params, name: str) -> dict[str, Any]:
+def tuning_dependencies(workspace: Workspace, name: str) -> dict[str, Any]:
     """What the result of a member's study depends on."""
-    tune = params.tune
+    params, prepared, tune = workspace.params, workspace.prepared, workspace.params.tune
     return {
         **study_subject(prepared.digest, params, params.members[name]),
         **{key: value for key, value in vars(tune).items() if key not in WITHOUT_INFLUENCE},
@@ -115,52 +114,46 @@ def finished_studies(work: Path, name: str) -> list[Path]:
     return [result for _, _, result in sorted(studies)]
 
 
-def used_study(
-    work: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override] = ()
-) -> Path | None:
+def used_study(workspace: Workspace, name: str) -> Path | None:
     """Path of best.json of the study whose values are used: that of the block `tune`, else the newest of this data and member."""
-    current = tuning_result_path(work, name, tuning_dependencies(prepared, params, name))
-    studies = [s for s in finished_studies(work, name) if not _differences(s, prepared, params, name, overrides)]
+    current = tuning_result_path(workspace.folder, name, tuning_dependencies(workspace, name))
+    studies = [s for s in finished_studies(workspace.folder, name) if not _differences(workspace, s, name)]
     return current if current in studies else studies[-1] if studies else None
 
 
-def adopted_study(work: Path, prepared: Prepared, params: Params, name: str) -> Path | None:
+def adopted_study(workspace: Workspace, name: str) -> Path | None:
     """A finished study whose result the parameter file already states; None if there is none. It is not repeated."""
-    study = used_study(work, prepared, params, name)
+    study = used_study(replace(workspace, overrides=(), loaded=workspace.prepared), name)
     if study is None:
         return None
     best = read_result(study)
-    own = own_values(params.members[name], params.tune.search)
+    own = own_values(workspace.params.members[name], workspace.params.tune.search)
     if own.keys() != best["own_values"].keys() or own == best["own_values"]:
         return None
     settings = {"search", "folds", "trained_on", "sampler", "pruner", "objectives", "seed", "trials"}
-    depends = to_plain(tuning_dependencies(prepared, params, name))
+    depends = to_plain(tuning_dependencies(workspace, name))
     manifest = read_manifest(study.with_name("manifest.json"))
     recorded = manifest.depends if manifest is not None else {}
     return study if all(depends[key] == recorded.get(key) for key in settings) else None
 
 
-def study_differences(
-    work: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override] = ()
-) -> list[str]:
+def study_differences(workspace: Workspace, name: str) -> list[str]:
     """Changes of the data and the member since the newest study, if no study is used; [] = one is used, or there is none."""
-    studies = finished_studies(work, name)
-    if not studies or used_study(work, prepared, params, name, overrides) is not None:
+    studies = finished_studies(workspace.folder, name)
+    if not studies or used_study(workspace, name) is not None:
         return []
-    return _differences(studies[-1], prepared, params, name, overrides)
+    return _differences(workspace, studies[-1], name)
 
 
-def member_with_tuned_values(
-    work: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override]
-) -> tuple[Member, dict[str, str]]:
+def member_with_tuned_values(workspace: Workspace, name: str) -> tuple[Member, dict[str, str]]:
     """The member as it is trained, and key -> "value (origin)" for every tuned key."""
-    member, study = params.members[name], used_study(work, prepared, params, name, overrides)
+    member, study = workspace.params.members[name], used_study(workspace, name)
     if study is None:
         return member, {}
     best = read_result(study)
     own, values = best["own_values"], best["values"]
     stated = own_values(member, own)
-    overridden = overridden_keys(name, own, overrides)
+    overridden = overridden_keys(name, own, workspace.overrides)
     adopted = any(stated[key] != own[key] for key in own if key not in overridden)
     used = {key: stated[key] if adopted else value for key, value in values.items() if key not in overridden}
     origins = {}
@@ -176,6 +169,13 @@ def member_with_tuned_values(
     return member, origins
 
 
+def tuned_member(workspace: Workspace, name: str) -> Member:
+    """The member with its tuned values, if the data are prepared and a study of them is finished."""
+    if workspace.loaded is None and not (workspace.folder / "data" / "manifest.json").is_file():
+        return workspace.params.members[name]
+    return member_with_tuned_values(workspace, name)[0]
+
+
 def tuning_trials(work: Path) -> int:
     """Number of finished trials in all studies. Trials of a continued study count once."""
     largest: dict[str, int] = {}
@@ -186,9 +186,7 @@ def tuning_trials(work: Path) -> int:
     return sum(largest.values())
 
 
-def _differences(
-    result: Path, prepared: Prepared, params: Params, name: str, overrides: Sequence[Override]
-) -> list[str]:
+def _differences(workspace: Workspace, result: Path, name: str) -> list[str]:
     """Changes of the data and the member since a study was finished; [] = its values can be used.
 
     Ignored are the code, the metric and the settings of the study. The member's own values of the searched keys must be
@@ -199,14 +197,14 @@ def _differences(
         return [f"{result}: missing"]
     best = read_result(result)
     own = best["own_values"]
-    overridden = overridden_keys(name, own, overrides)
-    member = params.members[name]
+    overridden = overridden_keys(name, own, workspace.overrides)
+    member = workspace.params.members[name]
     stated = own_values(member, own)
     tried = (best["values"], *(point["values"] for point in best["front"]), *best.get("tried", {}).values())
     results = [own, *({**own, **values} for values in tried)]
     is_known = any(all(stated[key] == values[key] for key in own if key not in overridden) for values in results)
     ignored = set(own) if is_known else overridden
-    after = study_subject(prepared.digest, params, member)
+    after = study_subject(workspace.prepared.digest, workspace.params, member)
     recorded = with_names_of_today(manifest.depends)
     before = {key: recorded.get(key) for key in after}
     return changed_keys(_without(before, ignored), _without(after, ignored))

@@ -9,7 +9,6 @@ from competition.config.errors import UserError
 from competition.config.params import Dimension, Params
 from competition.config.search_space import Values, grid, own_values
 from competition.config.yaml_text import read_yaml
-from competition.prepare.prepared import Prepared
 from competition.tuning.settings import StudySettings, folds_used_in_tuning
 from competition.workspace.studies import (
     finished_studies,
@@ -17,15 +16,17 @@ from competition.workspace.studies import (
     tuning_dependencies,
     tuning_result_path,
 )
+from competition.workspace.workspace import Workspace
 
 MOST_EARLIER = 3  # values taken from earlier studies, and as many from relatives
 EARLIER, FAMILY = "earlier", "family"
 
 
-def study_settings(work: Path, prepared: Prepared, params: Params, name: str, workers: int = 1) -> StudySettings:
+def study_settings(workspace: Workspace, name: str, workers: int = 1) -> StudySettings:
     """The study that the block `tune` describes for a member.  workers: processes that share the time limit."""
+    params = workspace.params
     tune, member = params.tune, params.members[name]
-    depends, starts = tuning_dependencies(prepared, params, name), warm_starts(work, prepared, params, name)
+    depends, starts = tuning_dependencies(workspace, name), warm_starts(workspace, name)
     return StudySettings(
         name=study_name(name, depends),
         search=tune.search,
@@ -46,17 +47,18 @@ def study_settings(work: Path, prepared: Prepared, params: Params, name: str, wo
     )
 
 
-def warm_starts(work: Path, prepared: Prepared, params: Params, name: str) -> list[tuple[Values, list[int]]]:
+def warm_starts(workspace: Workspace, name: str) -> list[tuple[Values, list[int]]]:
     """Values to try first, with the folds that chose them, from the sources in tune.warm_start.
 
     Values outside the search space are left out; a parameter that a source does not state is drawn by the sampler.
     """
+    params = workspace.params
     values_with_folds: list[tuple[Values, list[int]]] = []
     for source in params.tune.warm_start:
         if source == EARLIER:
-            values_with_folds += _of_studies(work, prepared, params, [name], name)
+            values_with_folds += _of_studies(workspace, [name], name)
         elif source == FAMILY:
-            values_with_folds += _of_studies(work, prepared, params, relatives(params, name), name)
+            values_with_folds += _of_studies(workspace, relatives(params, name), name)
         else:
             values_with_folds += read_warm_start(Path(source))
     search, starts = params.tune.search, list[tuple[Values, list[int]]]()
@@ -94,15 +96,15 @@ def read_warm_start(path: Path) -> list[tuple[Values, list[int]]]:
     return [(dict(point), [int(fold) for fold in folds]) for point in points]
 
 
-def _of_studies(
-    work: Path, prepared: Prepared, params: Params, names: list[str], name: str
-) -> list[tuple[Values, list[int]]]:
+def _of_studies(workspace: Workspace, names: list[str], name: str) -> list[tuple[Values, list[int]]]:
     """Best values of the newest studies of some members on these data, the newest first; not those of this very study."""
-    own = tuning_result_path(work, name, tuning_dependencies(prepared, params, name))
-    results = [result for each in names for result in finished_studies(work, each) if result != own]
+    own = tuning_result_path(workspace.folder, name, tuning_dependencies(workspace, name))
+    results = [result for each in names for result in finished_studies(workspace.folder, each) if result != own]
     contents = [json.loads(result.read_text(encoding="utf-8")) for result in reversed(results)]
     return [
-        (best["values"], best["folds"]) for best in contents if best.get("data") == prepared.digest and "values" in best
+        (best["values"], best["folds"])
+        for best in contents
+        if best.get("data") == workspace.prepared.digest and "values" in best
     ][:MOST_EARLIER]
 
 

@@ -4,14 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from competition.config.params import Params
 from competition.files.manifest import copy_file
 from competition.preflight.planning import duration
-from competition.prepare.prepared import Prepared
 from competition.tuning.choice import best_trial, finished_trials, format_values, score_of
 from competition.tuning.settings import StudySettings
 from competition.tuning.storage import open_storage
 from competition.workspace.studies import continued_journal, tuning_dependencies, tuning_result_path
+from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -38,16 +37,16 @@ def work_on_study(
     run_worker(study, settings, runner.evaluate, on_trial)
 
 
-def storage_of(work: Path, prepared: Prepared, params: Params, name: str) -> "BaseStorage":
+def storage_of(workspace: Workspace, name: str) -> "BaseStorage":
     """The storage of a member's study: tune.storage, or its journal on this machine."""
-    storage = params.tune.storage
-    return open_storage(storage, Path() if storage else journal_of(work, prepared, params, name))
+    storage = workspace.params.tune.storage
+    return open_storage(storage, Path() if storage else journal_of(workspace, name))
 
 
-def journal_of(work: Path, prepared: Prepared, params: Params, name: str) -> Path:
+def journal_of(workspace: Workspace, name: str) -> Path:
     """The journal file of a member's study on this machine; a copy of that of fewer trials if the study continues it."""
-    depends = tuning_dependencies(prepared, params, name)
-    result = tuning_result_path(work, name, depends)
+    depends = tuning_dependencies(workspace, name)
+    result = tuning_result_path(workspace.folder, name, depends)
     journal = result.with_name("study.log")
     if not journal.exists() and (earlier := continued_journal(result, name, depends)):
         copy_file(earlier, journal)  # more trials continue the same study

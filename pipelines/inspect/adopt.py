@@ -16,6 +16,7 @@ from competition.config.yaml_text import read_text, read_yaml
 from competition.files.manifest import changed_keys, write_text
 from competition.workspace.runs import find_run, runs_of
 from competition.workspace.studies import study_differences, used_study
+from competition.workspace.workspace import Workspace
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 
@@ -79,9 +80,9 @@ def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
         raise UserError(
             f"TRIAL={label}: no member {name!r}{did_you_mean(name, params.members)}; expected MEMBER:NUMBER, e.g. cnn:7"
         )
-    study = used_study(job.work, job.prepared, job.params, name, job.overrides)
+    study = used_study(job.workspace, name)
     if study is None:
-        changes = study_differences(job.work, job.prepared, job.params, name, job.overrides)
+        changes = study_differences(job.workspace, name)
         reason = (
             f"its study is of other data or parameters ({'; '.join(changes[:3])})"
             if changes
@@ -136,8 +137,7 @@ def check_stated(path: Path, name: str) -> None:
 
 def report_remaining(job: Job, adopted: Adopted, params: Params) -> None:
     """Say if the new parameters still give another run: other data, other code, or a study with other tuned values."""
-    prepared = job.prepared
-    runs = runs_of(job.work, prepared, params, adopted.name)
+    runs = runs_of(Workspace(job.work, params, loaded=job.prepared), adopted.name)
     if adopted.digest in {each.digest for each in runs}:
         return
     changes = changed_keys(find_run(job.work, adopted.label).depends, runs[0].depends)

@@ -11,6 +11,7 @@ from competition.files.manifest import write_json
 from competition.images.cache import CacheBudget
 from competition.images.pixels import is_streamed
 from competition.workspace.dependencies import training_parts
+from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import selected_folds, selected_members
@@ -23,7 +24,7 @@ def run(job: Job) -> None:
     """data/ -> bench.json; no fold model is changed"""
     _, results = job.prepared, {}  # an error before anything is started
     for name in selected_members(job):
-        member = job.tuned_member(name)
+        member = tuned_member(job.workspace, name)
         job.echo(f"bench {name}: {member.architecture} at {member.image_size} px, {member.train.batch} images a step")
         results[name] = bench_member(job, name, member)
     write_json(job.path("bench.json"), results)

@@ -33,7 +33,7 @@ def run(job: Job) -> None:
     comparison = compare(
         rows.ids, rows.labels, before, after, Evaluation(metric, len(classes), honest.resamples, honest.seed)
     )
-    spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
+    spreads, notes = seed_spreads(job.workspace)
     old_weights, new_weights = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
     retrained = retrained_members(a, b)
     seed_noise = seed_noise_of_difference(old_weights, new_weights, spreads, retrained)

@@ -42,10 +42,9 @@ def storage_of(job: Job) -> "tuple[BaseStorage, str]":
     """The storage of the studies, and its name for the terminal."""
     if job.params.tune.storage:
         return open_storage(job.params.tune.storage, Path()), "tune.storage"
-    prepared = job.prepared
     names = selected_members(job)
     current_journals = [
-        tuning_result_path(job.work, name, tuning_dependencies(prepared, job.params, name)).with_name("study.log")
+        tuning_result_path(job.work, name, tuning_dependencies(job.workspace, name)).with_name("study.log")
         for name in names
     ]
     journals = [path for path in current_journals if path.is_file()]

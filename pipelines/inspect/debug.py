@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from competition.workspace.dependencies import training_parts
+from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
@@ -21,7 +22,7 @@ SHEET_IMAGES = 48
 
 def run(job: Job) -> None:
     """data/ -> debug/<member>-fold<k>-{batch,worst}.png; finished fold models are not touched"""
-    job.require(job.path("data", "manifest.json"), "download")
+    job.workspace.require(job.path("data", "manifest.json"), "download")
     device = start_device(job)
     run_eagerly()
     folds = selected_folds(job) if job.options.fold else [0]
@@ -60,7 +61,7 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.report.sheets import contact_sheet
 
     prepared, rows = job.prepared, job.options.debug_rows
-    member = job.tuned_member(name)
+    member = tuned_member(job.workspace, name)
     classes, metric = prepared.competition.classes, prepared.competition.metric
     batch_size = min(member.train.batch, rows, int(prepared.index["part"].isin(training_parts(member)).sum()))
     train = replace(member.train, epochs=min(member.train.epochs, MAX_EPOCHS), batch=batch_size)

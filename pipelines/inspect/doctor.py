@@ -18,10 +18,12 @@ from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kaggle.explain import explain
 from competition.kernels import api as kernels
 from competition.storage import locations
+from competition.training.backend import is_installed
 from competition.workspace.dependencies import trained_folds
+from competition.workspace.runs import runs_of
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
-from pipelines.terminal.versions import is_installed, versions
+from pipelines.terminal.versions import versions
 
 DISK_GIGABYTES = 10.0  # approximate need of a real competition with records and decoded images
 LIST_DEVICES = """
@@ -184,7 +186,7 @@ def data(job: Job) -> Iterator[Finding]:
         f"{len(prepared.competition.classes)} classes, {len(counts)} folds of {counts.min():,} to {counts.max():,} rows"
     )
     for name in job.params.members:
-        for run in job.runs_of(name):
+        for run in runs_of(job.workspace, name):
             trained = trained_folds(run, job.params.prepare.folds)
             yield Finding(
                 f"{run.title}: {len(trained)} of {job.params.prepare.folds} fold models trained and current (run {run.label})"

@@ -11,7 +11,7 @@ from competition.report.classes import honest_rows
 from competition.report.grad_cam import FILE, MANIFEST, chosen_rows
 from competition.report.pictures import cached_pixels
 from competition.workspace.dependencies import fold_model_path, is_trained, newest_blend
-from competition.workspace.runs import Run
+from competition.workspace.runs import Run, runs_of
 from pipelines.terminal.backend import start_backend
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job, image_cache
@@ -45,7 +45,7 @@ def explained_run(job: Job, weights: Mapping[str, float]) -> Run:
     """The first run of the chosen member, or of the one with the largest weight in the blend."""
     names = selected_members(job)
     name = max(names, key=lambda member: weights.get(member, 0.0))
-    one = job.runs_of(name)[0]
+    one = runs_of(job.workspace, name)[0]
     missing = [fold for fold in range(job.params.prepare.folds) if not is_trained(one, fold)]
     if missing:
         raise UserError(

@@ -16,6 +16,7 @@ from competition.files.manifest import write_json
 from competition.workspace.dependencies import fold_model_path, trained_folds
 from competition.workspace.runs import run_with
 from competition.workspace.seed_studies import seed_study_digest, seed_study_path
+from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
@@ -29,7 +30,7 @@ def run(job: Job) -> None:
         raise UserError("Expected one member and at least two seeds, for example: make noise MEMBER=cnn SEEDS=3")
     (name,) = selected_members(job)
     prepared = job.prepared
-    member = job.tuned_member(name)
+    member = tuned_member(job.workspace, name)
     if member.teacher:
         raise UserError(
             f"{name} learns from {', '.join(member.teacher)}; measure the noise of a member without teachers"
@@ -41,7 +42,7 @@ def run(job: Job) -> None:
     probs = [predictions.at(ids).view("identity") for predictions in runs]
     outputs = [metric.output_of(p) for p in probs]
     noise = seed_noise(labels, outputs, metric, len(prepared.competition.classes))
-    digest = seed_study_digest(prepared, job.params, member)
+    digest = seed_study_digest(job.workspace, member)
     path = seed_study_path(job.work, name, digest)
     write_json(path, {"of": digest, **to_plain(noise)})
     scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
@@ -56,7 +57,7 @@ def run(job: Job) -> None:
 def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewPredictions:
     """Out-of-fold predictions of the member trained with `seed`; trained unless they are current."""
     member = replace(member, train=replace(member.train, seed=seed), seeds=1)
-    run = run_with(job.work, job.prepared, job.params, name, member, job.overrides)
+    run = run_with(job.workspace, name, member)
     folds = range(job.params.prepare.folds)
     if len(trained_folds(run, len(folds))) == len(folds) and not job.options.force:
         job.echo(f"noise {name} seed {seed}: current, run {run.label}")

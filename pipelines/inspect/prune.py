@@ -10,6 +10,7 @@ from competition.ensemble.settings import validate_params
 from competition.prepare.prepared import load_prepared
 from competition.workspace.run_usage import runs_in_use, size_of, submissions_by_run, with_teachers
 from competition.workspace.runs import RUN_FOLDER, stored_runs
+from competition.workspace.workspace import Workspace
 from pipelines.terminal.output import display_path, plural
 from pipelines.terminal.runner import Job
 from pipelines.terminal.versions import ROOT
@@ -35,13 +36,12 @@ def run(job: Job) -> None:
 
 def unused_folders(job: Job) -> dict[Path, int]:
     """Folder -> bytes: runs that nothing uses, and fold models of an earlier layout that no run could be found for."""
-    prepared = job.prepared
-    used = runs_in_use(job.work, prepared, job.params, job.overrides)
+    used = runs_in_use(job.workspace)
     for params in parameter_files(job):
         of_file = load_prepared(job.path("data"), params.competition.metric, params.competition.predicts)
-        used |= runs_in_use(job.work, of_file, params)
-    runs, folds = stored_runs(job.work), job.params.prepare.folds
-    submitted = submissions_by_run(job.work, job.submissions, job.params.competition.name, runs, folds)
+        used |= runs_in_use(Workspace(job.work, params, loaded=of_file))
+    runs = stored_runs(job.work)
+    submitted = submissions_by_run(job.workspace, job.submissions, runs)
     digests_in_use = {run.digest for run in with_teachers([run for run in runs if submitted[run.digest]])} | used.keys()
     folders_in_use = {run.folder for run in runs if run.digest in digests_in_use}
     folders = [folder for folder in sorted(job.path("members").glob("*/*")) if folder.is_dir()]

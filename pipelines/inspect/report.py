@@ -40,7 +40,7 @@ from competition.submission import ledger
 from competition.submission.compare import compare_submissions
 from competition.workspace.dependencies import blend_blocks, newest_blend
 from competition.workspace.ensemble_inputs import prediction_digests
-from competition.workspace.runs import Run, blended_runs
+from competition.workspace.runs import Run, blended_runs, runs_of
 from competition.workspace.seed_studies import seed_spreads
 from competition.workspace.studies import used_study
 from pipelines.terminal.output import display_path
@@ -77,8 +77,8 @@ def run(job: Job) -> None:
 def load_results(job: Job) -> Results:
     prepared, folder = job.prepared, newest_blend(job.work)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
-    spreads, notes = seed_spreads(job.work, job.params, prepared, job.overrides)
-    runs = {run.title: run for name in job.params.members for run in job.runs_of(name)}
+    spreads, notes = seed_spreads(job.workspace)
+    runs = {run.title: run for name in job.params.members for run in runs_of(job.workspace, name)}
     sizes = [member.image_size for member in job.params.members.values()]
     submitted = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name)
     of_blend = (row for row in submitted if blend is not None and row.entry.digest == blend.result["submission"])
@@ -106,16 +106,16 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         *score_sections(results),
         next_steps.next_steps_section(steps_of(job, results)),
         members.members_section(runs, results.models_of, params, prepared, results.spreads),
-        tuning.tuning_section(job.work, prepared, params, job.overrides),
+        tuning.tuning_section(job.workspace),
         *error_sections(prepared, results),
         *optional_sections(job, results),
         samples.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
         caveats_section(prepared, blend),
-        runs_report.runs_section(job.work, job.submissions, prepared, params, job.overrides),
+        runs_report.runs_section(job.workspace, job.submissions),
         submissions.leaderboard_section(submitted, public_share, partial(changed_share, job), has_test),
         submissions.ledger_section(submitted, public_share, looks),
-        costs.costs_section(job.work, prepared, params, job.overrides, runs, blend),
+        costs.costs_section(job.workspace, runs, blend),
         provenance_section(job, blend),
     ]
     return [section for section in sections if section is not None]
@@ -123,7 +123,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
 
 def steps_of(job: Job, results: Results) -> list[next_steps.Step]:
     prepared, models_of = job.prepared, results.models_of
-    studies = [used_study(job.work, prepared, job.params, name, job.overrides) for name in job.params.members]
+    studies = [used_study(job.workspace, name) for name in job.params.members]
     return [
         *label_steps(job, results.rows),
         *next_steps.training_steps(models_of, metric_named(prepared.competition.metric)),
@@ -226,7 +226,7 @@ def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
     if blend.depends.get("data") != prepared.digest:
         return ["The blend is of other data than those that are here now; `make train predict` makes it again."]
     warnings = []
-    runs_by_member = blended_runs(job.work, prepared, job.params, job.overrides)
+    runs_by_member = blended_runs(job.workspace)
     for name, predictions in blend.depends.get("predictions", {}).items():
         if name in runs_by_member and prediction_digests(runs_by_member[name], job.params) != predictions:
             warnings.append(

@@ -17,7 +17,7 @@ def run(job: Job) -> None:
     if not runs:
         job.echo("runs: none yet; `make train` makes one for each member")
         return
-    rows = [marked(row) for row in run_rows(job.work, job.submissions, prepared, job.params, job.overrides, runs)]
+    rows = [marked(row) for row in run_rows(job.workspace, job.submissions, runs)]
     job.echo(*table_lines(COLUMNS, rows, indent=0))
     job.echo(
         f"runs: * = used with the current parameters. held-out: mean {prepared.competition.metric} of the fold models. {NOTE} "

@@ -19,8 +19,8 @@ METHODS = ("equal", "best", "rank", "greedy", "bagged", "coordinate", "nelder_me
 def run(job: Job) -> None:
     """predictions of the blend's runs -> table.json; prints two Markdown tables"""
     params, prepared = job.params, job.prepared
-    sources = prediction_sources(job.work, params, prepared, job.options.allow_partial, job.overrides)
-    inputs = load_predictions(job.work, params, prepared, sources, job.overrides)
+    sources = prediction_sources(job.workspace, job.options.allow_partial)
+    inputs = load_predictions(job.workspace, sources)
     competition = prepared.competition
     settings, honest = chain_settings(params, competition.metric, needs_a_label(competition)), params.honest
     metric = metric_named(settings.metric)
@@ -28,9 +28,9 @@ def run(job: Job) -> None:
         f"table: {len(inputs.ids):,} out-of-fold rows, {len(inputs.oof)} members; "
         f"all choices are cross-fitted over {len(inputs.predicted_folds)} folds\n"
     )
-    spreads, notes = seed_spreads(job.work, params, prepared, job.overrides)
+    spreads, notes = seed_spreads(job.workspace)
     job.echo(*(f"table: {note}" for note in notes))
-    seconds = view_seconds(job.work, params, prepared, job.overrides) if params.policy.seconds_limit else None
+    seconds = view_seconds(job.workspace) if params.policy.seconds_limit else None
     tuned = inputs.tuned_folds
     scored, optimistic = scored_rows(inputs.folds, tuned)
     if optimistic:

@@ -29,6 +29,7 @@ from competition.preflight.topology import ALIASES, topology_named
 from competition.prepare.adapters import adapter_named
 from competition.prepare.index import choices, save
 from competition.workspace.dependencies import nested_teachers
+from competition.workspace.runs import runs_of
 from competition.workspace.studies import is_tuned, member_with_tuned_values
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, kaggle_client, lock
@@ -44,10 +45,9 @@ Tuned = Mapping[str, tuple[Member, Mapping[str, Any]]]  # of member_with_tuned_v
 
 def run(job: Job) -> None:
     """data/, params -> a private kernel; its output -> members/, tune/; kernel/: the notebook and the state of the run"""
-    prepared = job.prepared
     names = in_training_order(job.params)
-    tuned = {n: member_with_tuned_values(job.work, prepared, job.params, n, job.overrides) for n in names}
-    runs = {name: job.runs_of(name) for name in tuned}
+    tuned = {n: member_with_tuned_values(job.workspace, n) for n in names}
+    runs = {name: runs_of(job.workspace, name) for name in tuned}
     missing = missing_folds(job, runs)
     state = job.path("kernel", "run.json")
     if not missing and not state.exists() and not needs_submission(job, runs):
@@ -60,7 +60,7 @@ def run(job: Job) -> None:
             push = resume(job, client, state)
         else:
             push = start(job, client, tuned, runs, missing, state)
-        target = import_results.ImportTarget(job.work, job.submissions, job.params, job.overrides, prepared, job.echo)
+        target = import_results.ImportTarget(job.workspace, job.submissions, job.echo)
         try:
             import_results.import_output(target, client, push)
         except import_results.KernelFailed:

@@ -30,6 +30,7 @@ from competition.preflight.planning import (
     training_seconds,
 )
 from competition.preflight.topology import topology_named
+from competition.workspace.studies import tuned_member
 from pipelines.terminal.backend import start_backend
 from pipelines.terminal.output import display_path, plural
 from pipelines.terminal.progress import Bar
@@ -62,7 +63,7 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     device, costs, works = open_device(job.params.device), {}, {}
     starting = time.monotonic() - started
     for name in selected_members(job):
-        member = job.tuned_member(name)
+        member = tuned_member(job.workspace, name)
         with Bar(None, f"plan {name}: measuring some steps"):
             speed = measure_speed(member, sizes, device, job.params.predict.batch, job.params.predict.views)
         load = load_of(member, job.params, name, sizes, device.replicas)
@@ -127,7 +128,7 @@ def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, A
                 f"member {name}: preflight for {topology.name} has no passing result for {' and '.join(missing)}; "
                 f"run `make preflight TOPOLOGY={topology.name}` and do what it says"
             )
-        load = load_of(job.tuned_member(name), job.params, name, sizes, topology.devices)
+        load = load_of(tuned_member(job.workspace, name), job.params, name, sizes, topology.devices)
         for case, costs in plans.items():
             speed = speed_by_preflight(steps["train"], steps["predict"], views, utilisation[case])
             costs[name] = cost_of(load, speed)

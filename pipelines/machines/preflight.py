@@ -19,12 +19,13 @@ from competition.preflight.request import PreflightRequest, PreflightResult
 from competition.preflight.results import STEPS, VERDICTS
 from competition.preflight.topology import GIB, Topology, topology_named
 from competition.report.tables import table_lines
+from competition.training.backend import is_installed
 from competition.training.device import TPU_FILES, TPU_SIGNS
+from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import selected_members
-from pipelines.terminal.versions import is_installed
 
 
 def run(job: Job) -> None:
@@ -65,7 +66,7 @@ def run(job: Job) -> None:
 
 
 def request_of(job: Job, name: str, topology: Topology, backend: str) -> PreflightRequest:
-    member = job.tuned_member(name)
+    member = tuned_member(job.workspace, name)
     classes = job.options.classes or sizes_of(job.path("data"), job.params).classes
     request = preflight_results.request_of(member, job.params, topology, backend, classes, job.options.mode)
     return replace(request, pair=PAIRS[job.options.pair])

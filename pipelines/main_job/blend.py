@@ -84,8 +84,8 @@ class BlendResult:
 def run(job: Job) -> None:
     """predictions of the blend's runs -> blend/<name or digest>/, blends/<submission>/; submissions/<digest>.csv, ledger.jsonl"""
     params, prepared = job.params, job.prepared
-    sources = prediction_sources(job.work, params, prepared, job.options.allow_partial, job.overrides)
-    spreads, notes = seed_spreads(job.work, params, prepared, job.overrides)
+    sources = prediction_sources(job.workspace, job.options.allow_partial)
+    spreads, notes = seed_spreads(job.workspace)
     job.echo(*(f"blend: {note}" for note in notes))
     depends = {
         "predictions": sources,
@@ -98,7 +98,7 @@ def run(job: Job) -> None:
     }
     depends |= plugins_entry(METRICS=(prepared.competition.metric,))
     if params.policy.seconds_limit:  # nothing else depends on inference times
-        depends["seconds"] = view_seconds(job.work, params, prepared, job.overrides)
+        depends["seconds"] = view_seconds(job.workspace)
         for name in sorted(sources.keys() - depends["seconds"].keys()):
             job.echo(f"blend: the cost of {name}'s views is unknown: each counts as one second of policy.seconds_limit")
     path = blend_path(job.work, params.blend.name, depends)
@@ -143,7 +143,7 @@ def create_blend(
 def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seconds: ViewSeconds | None) -> BlendResult:
     """Load the predictions, fit the chain, score it, and analyse views and diversity."""
     params, prepared = job.params, job.prepared
-    inputs = load_predictions(job.work, params, prepared, sources, job.overrides)
+    inputs = load_predictions(job.workspace, sources)
     job.echo(*(f"blend: {note}" for note in inputs.notes))
     metric = metric_named(prepared.competition.metric)
     settings, oof = chain_settings(params, metric.name, needs_a_label(prepared.competition)), inputs.oof
@@ -162,7 +162,7 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
         **scores_of(params, honest, metric, inputs),
         "oof_digest": digest_of(sorted(zip(inputs.ids.tolist(), inputs.labels.tolist()))),
         "chain": honest.chain.digest(),
-        "models": model_digests(job.work, params, prepared, sources, job.overrides),
+        "models": model_digests(job.workspace, sources),
         "seeds": spreads,
         "views": {m: {"effect": honest.view_effects[m], "left_out": rejected[m]} for m in rejected},
         "diversity": diversity_json(diverse),

@@ -26,10 +26,9 @@ from pipelines.terminal.trainer import kept_engine, open_trainer, read_images, s
 
 def run(job: Job) -> None:
     """members/<member>/<run>/fold<k>/weights.npz -> members/<member>/<run>/fold<k>/views/<digest>/: oof.npz, test.npz"""
-    prepared = job.prepared
     if hosts.are_expected():
         start_device(job)  # the hosts decide together what is missing
-    runs_by_name = blended_runs(job.work, prepared, job.params, job.overrides)
+    runs_by_name = blended_runs(job.workspace)
     pending = ((run, stale_folds(job, run, "@" in name)) for name, runs in runs_by_name.items() for run in runs)
     if job.options.cluster:
         predict_on_cluster(job, [(run, stale) for run, stale in pending if stale])

@@ -27,7 +27,7 @@ from competition.workspace.dependencies import (
     teacher_models,
 )
 from competition.workspace.earlier_version import is_of_then
-from competition.workspace.runs import Run
+from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import held_out_score, trivial_score
 from competition.workspace.soft_labels import load_soft_labels
 from competition.workspace.studies import member_with_tuned_values, study_differences
@@ -61,7 +61,7 @@ def run(job: Job) -> None:
         if job.options.cluster:
             continue
         train_nested_teachers(job, name)
-        for run in job.runs_of(name):
+        for run in runs_of(job.workspace, name):
             train_run(job, run)
     if job.options.cluster:
         train_on_cluster(job, names)
@@ -98,10 +98,10 @@ def lock_path(run: Run, fold: ExcludedFolds) -> Path:
 
 def show_tuned_values(job: Job, name: str) -> None:
     """Print the member's tuned values, or the reason why the newest study is not used."""
-    _, origins = member_with_tuned_values(job.work, job.prepared, job.params, name, job.overrides)
+    _, origins = member_with_tuned_values(job.workspace, name)
     if origins:
         job.echo(f"train {name}: " + ", ".join(f"{key} {value}" for key, value in origins.items()))
-    if changes := study_differences(job.work, job.prepared, job.params, name, job.overrides):
+    if changes := study_differences(job.workspace, name):
         job.echo(
             f"train {name}: {display_path(job.path('tune', name))} is not used because the data or the member "
             f"have changed since ({'; '.join(changes[:3])}); `make tune` repeats the study"
@@ -114,7 +114,7 @@ def train_nested_teachers(job: Job, name: str) -> None:
     if not any(is_nested(member, fold) for fold in folds):
         return
     pairs = sorted({pair for fold in folds for pair in teacher_models(member, job.params.prepare.folds, fold)})
-    for run in [run for teacher in ancestors(job.params, name) for run in job.runs_of(teacher)]:
+    for run in [run for teacher in ancestors(job.params, name) for run in runs_of(job.workspace, teacher)]:
         missing: list[ExcludedFolds] = [
             (a, b) for a, b in hosts.decided([pair for pair in pairs if not is_trained(run, pair)])
         ]
@@ -261,7 +261,7 @@ def draw_augmented_batch(prepared: Prepared, trainer: "Trainer", run: Run, pendi
 def print_summary(job: Job, names: Sequence[str]) -> None:
     """Print mean and range of the held-out scores of each run with at least two trained folds."""
     means = 0
-    for run in [run for name in names for run in job.runs_of(name)]:
+    for run in [run for name in names for run in runs_of(job.workspace, name)]:
         folds = [fold for fold in range(job.params.prepare.folds) if read_manifest(fold_model_path(run, fold))]
         scores = np.array([held_out_score(job.prepared, run, fold) for fold in folds])
         if len(scores) > 1:
@@ -284,7 +284,9 @@ def print_summary(job: Job, names: Sequence[str]) -> None:
 def tuned_folds_note(job: Job) -> str:
     """Why means over folds are not honest scores; "" if no member of the blend was tuned."""
     names = [name for name in job.params.blend.members or job.params.members if name in job.params.members]
-    tuned = sorted({fold for name in names for run in job.runs_of(name) for fold in run.depends["tuned_folds"]})
+    tuned = sorted(
+        {fold for name in names for run in runs_of(job.workspace, name) for fold in run.depends["tuned_folds"]}
+    )
     if not tuned:
         return ""
     chose = f"rows of {fold_names(tuned)} took part in choosing hyperparameters, so these means are not honest scores"

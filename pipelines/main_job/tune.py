@@ -98,10 +98,10 @@ def members_to_tune(job: Job) -> list[str]:
 
 def tune_member(job: Job, name: str) -> Manifest | None:
     """Lead the study of one member, or join it if another process on this machine leads it."""
-    if not job.options.force and (study := adopted_study(job.work, job.prepared, job.params, name)):
+    if not job.options.force and (study := adopted_study(job.workspace, name)):
         job.echo(f"tune {name}: current (the parameter file has values of {display_path(study)})")
         return None
-    depends = tuning_dependencies(job.prepared, job.params, name)
+    depends = tuning_dependencies(job.workspace, name)
     result = tuning_result_path(job.work, name, depends)
     refuse_shared_study(job, name, is_current(result.with_name("manifest.json"), depends))
     with leading(result) as leads:
@@ -117,8 +117,8 @@ def join_study(job: Job, name: str) -> None:
     """Run trials of a member's study, here and now, beside other processes. Whoever comes first creates the study."""
     from competition.tuning.study import open_study
 
-    settings = study_settings(job.work, job.prepared, job.params, name, max(job.options.workers, 1))
-    study = open_study(storage_of(job.work, job.prepared, job.params, name), settings)
+    settings = study_settings(job.workspace, name, max(job.options.workers, 1))
+    study = open_study(storage_of(job.workspace, name), settings)
     work(job, name, study, settings, open_trial_runner(job, name))
 
 
@@ -160,9 +160,9 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     from competition.tuning.study import open_study
 
     workers = job.options.workers
-    settings = study_settings(job.work, job.prepared, job.params, name, workers)
+    settings = study_settings(job.workspace, name, workers)
     with reachable_study(job, name, settings.name) if job.options.cluster else nullcontext(job) as job:
-        study = open_study(storage_of(job.work, job.prepared, job.params, name), settings)
+        study = open_study(storage_of(job.workspace, name), settings)
         trials = study.get_trials(deepcopy=False)
         done = len(finished_trials(trials, settings))
         where = " of the cluster" if job.options.cluster else ""

@@ -21,12 +21,13 @@ from competition.prepare.prepared import Prepared
 from competition.serving.bundle import CARD, FORMATS, Bundle
 from competition.serving.model_card import CardFacts, model_card, score_sentence
 from competition.serving.selection import Selection, export_dependencies, select
+from competition.training.backend import is_installed
 from competition.workspace.dependencies import export_path, newest_blend
 from pipelines.terminal.backend import start_tensorflow
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job
 from pipelines.terminal.selection import selected_folds, selected_members
-from pipelines.terminal.versions import git_commit, is_installed, versions
+from pipelines.terminal.versions import git_commit, versions
 
 SAMPLE = 64  # test images on which the formats are compared
 
@@ -38,7 +39,7 @@ def run(job: Job) -> None:
     if member:
         selected_members(job)
     folds = selected_folds(job) if job.options.fold else []
-    selection = select(job.work, job.params, prepared, job.overrides, member, folds)
+    selection = select(job.workspace, member, folds)
     formats = selected_formats(job.options.format)
     manifest_path = export_path(job.work, selection.name)
     depends = export_dependencies(selection, prepared, job.params, formats)

@@ -7,10 +7,10 @@ from competition.config.errors import UserError
 from competition.serving.bundle import load_bundle
 from competition.serving.limits import Limits
 from competition.serving.selection import export_name
+from competition.training.backend import is_installed
 from competition.workspace.dependencies import export_path
 from pipelines.terminal.runner import Job, image_cache
 from pipelines.terminal.selection import selected_folds
-from pipelines.terminal.versions import is_installed
 
 PACKAGES = ("starlette", "python-multipart", "uvicorn", "prometheus-client")
 

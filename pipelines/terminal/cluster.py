@@ -28,7 +28,8 @@ from competition.workspace.dependencies import (
     teacher_models,
     views_dependencies,
 )
-from competition.workspace.runs import Run
+from competition.workspace.runs import Run, runs_of
+from competition.workspace.studies import tuned_member
 from pipelines.terminal.fold_training import describe_fold, result_line
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -46,13 +47,13 @@ def train_on_cluster(job: Job, names: Sequence[str]) -> None:
     """Train the missing fold models of these members, teachers before students."""
     models: Models = {}
     for name in names:
-        for run in job.runs_of(name):
+        for run in runs_of(job.workspace, name):
             selected = list(selected_folds(job))
             stale = [fold for fold in selected if job.options.force or not is_trained(run, fold)]
             if len(stale) < len(selected):
                 job.echo(f"train {run.title}: {len(selected) - len(stale)} of {len(selected)} fold models current")
             for teacher, pair in nested_teachers(job.params, {name: stale}):
-                for teacher_run in job.runs_of(teacher):
+                for teacher_run in runs_of(job.workspace, teacher):
                     if not is_trained(teacher_run, pair):
                         models[task_name(teacher_run, pair)] = teacher_run, pair
             models |= {task_name(run, fold): (run, fold) for fold in stale}
@@ -117,7 +118,8 @@ def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) 
         Bar(len(requests), f"cluster: {verb}") as bar,
     ):
         members = {  # a study searches around the values in the file
-            name: member if verb == "tune" else job.tuned_member(name) for name, member in job.params.members.items()
+            name: member if verb == "tune" else tuned_member(job.workspace, name)
+            for name, member in job.params.members.items()
         }
         write_project(Path(folder) / "project", ROOT, job.params, members)
         warned: set[str] = set()
@@ -159,13 +161,13 @@ def setup_of(job: Job, is_tuning: bool) -> Setup:
     """
     import ray
 
-    cluster, members = job.params.cluster, {name: job.tuned_member(name) for name in job.params.members}
+    cluster, members = job.params.cluster, {name: tuned_member(job.workspace, name) for name in job.params.members}
     if "://" in cluster.shared:
         raise UserError(
             f"cluster.shared: {cluster.shared} was found, a folder with the same path on all machines was expected; mount the "
             "bucket there (gcsfuse), or leave it empty: data then go through Ray"
         )
-    data = job.require(job.path("data", "manifest.json"), "download")
+    data = job.workspace.require(job.path("data", "manifest.json"), "download")
     records = job.prepared.remote_records
     files, start_folder = files_to_send(job.work, data, bool(records), local_files(job.params, members, is_tuning))
     references = {}

@@ -25,10 +25,11 @@ from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
 from competition.files.manifest import changed_keys, write_manifest
 from competition.workspace.dependencies import views_dependencies
-from competition.workspace.runs import Run, stored_runs
+from competition.workspace.runs import Run, runs_of, stored_runs
 from competition.workspace.studies import tuning_dependencies
 from competition.workspace.study_settings import study_settings
 from competition.workspace.study_worker import storage_of, work_on_study
+from competition.workspace.workspace import Workspace
 from pipelines.terminal.cluster_tuning import with_storage
 from pipelines.terminal.device_retries import train_with_retries
 from pipelines.terminal.failures import describe
@@ -80,7 +81,7 @@ def open_job(task: Mapping[str, Any]) -> Job:
     params = validate_params(load_params(path))
     params = replace(params, cache=replace(params.cache, folder=task["cache"]))
     options = Options(path, work=work, submissions=work / "submissions", workers=task["values"].get("workers", 1))
-    return Job(params, (), options, work / params.competition.name, options.submissions)
+    return Job(Workspace(work / params.competition.name, params), options, options.submissions)
 
 
 def work(job: Job, task: Mapping[str, Any]) -> None:
@@ -101,7 +102,7 @@ def work(job: Job, task: Mapping[str, Any]) -> None:
 
 def run_of(job: Job, member: str, values: Mapping[str, Any]) -> Run:
     """The run with the digest that the driver computed. Raises UserError if this machine computes another one."""
-    own = job.runs_of(member)
+    own = runs_of(job.workspace, member)
     for run in [*own, *stored_runs(job.work, member)]:
         if run.digest == values["run"]:
             return run
@@ -114,13 +115,13 @@ def work_on_the_study(job: Job, name: str, values: Mapping[str, Any]) -> None:
     from competition.tuning.study import open_study
 
     job = with_storage(job, values["storage"])
-    settings = study_settings(job.work, job.prepared, job.params, name, job.options.workers)
+    settings = study_settings(job.workspace, name, job.options.workers)
     if settings.name != values["study"]:
-        changes = changed_keys(values["depends"], tuning_dependencies(job.prepared, job.params, name))
+        changes = changed_keys(values["depends"], tuning_dependencies(job.workspace, name))
         raise UserError(
             f"this machine would work on another study ({'; '.join(changes[:3])}): its packages or files differ"
         )
-    study = open_study(storage_of(job.work, job.prepared, job.params, name), settings)
+    study = open_study(storage_of(job.workspace, name), settings)
     sign = metric_named(job.prepared.competition.metric).sign
     work_on_study(
         study, settings, open_trial_runner(job, name), sign, lambda line: print(f"tune {name}: {line}", flush=True)

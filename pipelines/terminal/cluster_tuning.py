@@ -39,7 +39,8 @@ def run_workers(job: Job, name: str, settings: StudySettings, depends: Mapping[s
 
 def with_storage(job: Job, storage: str) -> Job:
     """The job with another tune.storage; a study does not depend on where it is stored."""
-    return replace(job, params=replace(job.params, tune=replace(job.params.tune, storage=storage)))
+    params = replace(job.params, tune=replace(job.params.tune, storage=storage))
+    return replace(job, workspace=job.workspace.with_params(params))
 
 
 @contextmanager
@@ -55,7 +56,7 @@ def reachable_study(job: Job, name: str, study: str) -> Iterator[Job]:
         yield job
         return
     own, common = (
-        journal_of(job.work, job.prepared, job.params, name),
+        journal_of(job.workspace, name),
         Path(shared) / job.work.name / "tune" / f"{study}.log",
     )
     copy_longer(own, common)

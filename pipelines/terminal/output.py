@@ -3,11 +3,13 @@
 import os
 import re
 import sys
-from pathlib import Path
 from typing import TextIO
 
 from competition.config.redaction import printable
+from competition.files.manifest import display_path
 from pipelines.terminal.options import FIELDS, flag_of, variable_of
+
+__all__ = ["as_called", "discard_output", "display_path", "plural", "print_line", "printable"]
 
 CLOSED_PIPE_EXIT = 141  # as shells report a program that SIGPIPE ended
 GOALS = "GOLDFOLD_GOALS"  # variable with the targets that make was asked for; absent without make
@@ -32,12 +34,6 @@ def discard_output() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(null, stream.fileno())
-
-
-def display_path(path: Path) -> str:
-    """Path relative to the current folder if it lies below it, else unchanged."""
-    resolved, here = path.resolve(), Path.cwd()
-    return resolved.relative_to(here).as_posix() if resolved.is_relative_to(here) else str(path)
 
 
 def plural(count: int, noun: str) -> str:

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from competition.config.errors import UserError
 from competition.config.faults import point
-from competition.config.params import Member, Params, stated_keys
+from competition.config.params import Params, stated_keys
 from competition.config.params_file import Override, load_params
 from competition.ensemble.settings import validate_params
 from competition.files.locks import Held, Holder, exclusive
@@ -28,6 +27,7 @@ from competition.files.manifest import (
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, RetryPolicy
 from competition.prepare.competition import Settings
+from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import display_path, print_line
@@ -47,14 +47,29 @@ Computed = tuple[Iterable[Path], Mapping[str, Any]]  # the files of a result, an
 
 @dataclass(frozen=True)
 class Job:
-    """One run of one stage: parameters, options, output folders."""
+    """One call of one stage: the workspace, the options, and what is printed."""
 
-    params: Params
-    overrides: tuple[Override, ...]
+    workspace: Workspace
     options: Options
-    work: Path  # work/<competition>
     submissions: Path
     echoed: list[str] = field(default_factory=list)
+
+    @property
+    def params(self) -> Params:
+        return self.workspace.params
+
+    @property
+    def overrides(self) -> tuple[Override, ...]:
+        return self.workspace.overrides
+
+    @property
+    def work(self) -> Path:
+        """work/<competition>"""
+        return self.workspace.folder
+
+    @property
+    def prepared(self) -> "Prepared":
+        return self.workspace.prepared
 
     def echo(self, *lines: str) -> None:
         self.echoed.extend(lines)
@@ -65,40 +80,10 @@ class Job:
     def path(self, *parts: str) -> Path:
         return self.work.joinpath(*parts)
 
-    @cached_property
-    def prepared(self) -> "Prepared":
-        """Return the prepared data with the metric of the parameters.
-
-        Raises UserError if they are missing, or were prepared with other parameters: other folds have other fold models.
-        """
-        from competition.prepare.prepared import load_prepared
-
-        manifest = self.require(self.path("data", "manifest.json"), "download")
-        recorded = manifest.depends.get("prepare", self.params.prepare)
-        if changes := changed_keys({"prepare": recorded}, {"prepare": self.params.prepare}):
-            raise UserError(
-                f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
-            )
-        return load_prepared(self.path("data"), self.params.competition.metric, self.params.competition.predicts)
-
     def adapter_settings(self) -> Settings:
         """The parameters that an adapter reads."""
         prepare = self.params.prepare
         return Settings(**asdict(self.params.competition), seed=prepare.seed, group_column=prepare.group_column)
-
-    def tuned_member(self, name: str) -> Member:
-        """The member with its tuned values, if the data are prepared and a study of them is finished."""
-        from competition.workspace.studies import member_with_tuned_values
-
-        if not self.path("data", "manifest.json").is_file():
-            return self.params.members[name]
-        return member_with_tuned_values(self.work, self.prepared, self.params, name, self.overrides)[0]
-
-    def runs_of(self, name: str) -> "list[Run]":
-        """The runs of a member with the current parameters, one for each of its seeds."""
-        from competition.workspace.runs import runs_of
-
-        return runs_of(self.work, self.prepared, self.params, name, self.overrides)
 
     def begin_run(self, run: "Run") -> None:
         """Describe a run in its folder, with its difference from the parameter file, before its first model is trained."""
@@ -109,15 +94,6 @@ class Job:
         members = validate_params(load_params(self.options.params)).members
         stated = stated_keys(members[run.name]) if run.name in members else {}
         write_run_file(run, changed_keys(stated, run.depends["member"]))
-
-    def require(self, manifest: Path, verb: str) -> Manifest:
-        """Return the manifest of an earlier stage. Raises UserError naming the command that makes it."""
-        result = read_manifest(manifest)
-        if result is None:
-            raise UserError(
-                f"{display_path(manifest)} is missing: this stage needs the results of `make {verb}`; run it first"
-            )
-        return result
 
     def cached(
         self, name: str, manifest: Path, depends: Mapping[str, Any], compute: Callable[[], Computed]

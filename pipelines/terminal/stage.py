@@ -14,6 +14,7 @@ from competition.config.secrets import known_secrets
 from competition.ensemble.settings import validate_params
 from competition.files.replacement import finish_replacements
 from competition.images.augmentations import check_augmentations
+from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
 from pipelines.terminal.failures import describe, exit_code, require_folder
 from pipelines.terminal.next_command import next_line
@@ -50,7 +51,7 @@ def run_stage(module: str, verb: str, options: Options, following: str) -> None:
         require_folder(work, is_written=verb in WRITING)
         require_folder(options.submissions, is_written=verb in SUBMITTING)
         work.mkdir(parents=True, exist_ok=True)
-        job = Job(params, overrides, options, work, options.submissions)
+        job = Job(Workspace(work, params, overrides), options, options.submissions)
         finish_replacements(work)  # what a killed process left between two folders
         stage.run(job)
         if (line := next_line(verb, following, params, options, work)) and not options.debug:

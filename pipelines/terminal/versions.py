@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
+
+from competition.training.backend import is_installed
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED_PACKAGES = (
@@ -18,13 +20,6 @@ RECORDED_PACKAGES = (
     "optuna",
     "opencv-python-headless",
 )
-
-
-def is_installed(package: str) -> bool:
-    try:
-        return bool(version(package))
-    except PackageNotFoundError:
-        return False
 
 
 def versions() -> dict[str, str]:

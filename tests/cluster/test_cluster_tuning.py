@@ -13,6 +13,7 @@ from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.tuning.choice import origin_of
 from competition.tuning.storage import open_storage
+from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.terminal.cluster_child import work_on_the_study
 from pipelines.terminal.cluster_tuning import check_reachable, copy_longer
 from pipelines.terminal.options import Options
@@ -115,7 +116,7 @@ def test_of_two_copies_of_a_journal_the_longer_one_stays(tmp_path: Path) -> None
 
 def test_a_machine_that_would_work_on_another_study_refuses_to(finished: Workspace, tmp_path: Path) -> None:
     params = load_params(finished.params, parse_overrides(settings("", 2)))
-    job = Job(params, (), Options(finished.params, work=tmp_path), finished.work, tmp_path)
+    job = Job(LibraryWorkspace(finished.work, params), Options(finished.params, work=tmp_path), tmp_path)
     values = {"study": "slim-0123", "depends": {"data": "0" * 64}, "storage": ""}
     with pytest.raises(UserError, match=r"this machine would work on another study .*: its packages or files differ"):
         work_on_the_study(job, "slim", values)

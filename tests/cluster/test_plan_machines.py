@@ -7,6 +7,7 @@ from builders import params
 
 from competition.cluster.estimate import Failures, estimate_training, lower_bound
 from competition.preflight.planning import Load, Speed, cost_of
+from competition.workspace.workspace import Workspace
 from pipelines.machines.plan import plan_machines
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
@@ -16,7 +17,7 @@ SPEED = Speed(ready=20.0, step=0.36, scored=0.0, predicted=0.0, ready_to_predict
 
 
 def job(machines: int) -> Job:
-    return Job(params(), (), Options(machines=machines), Path(), Path())
+    return Job(Workspace(Path(), params()), Options(machines=machines), Path())
 
 
 def test_four_machines_share_the_work_and_start_their_processes() -> None:
@@ -33,7 +34,7 @@ def test_four_machines_share_the_work_and_start_their_processes() -> None:
 
 
 def test_machines_with_a_price_cost_the_hours_that_they_are_up() -> None:
-    planning = Job(params(), (), Options(machines=4, topology="v5e-8"), Path(), Path())
+    planning = Job(Workspace(Path(), params()), Options(machines=4, topology="v5e-8"), Path())
     prices = {"v5e-8": [{"region": "here", "on_demand": 10.0, "preemptible": 2.0, "as_of": 2026}]}
     plan = plan_machines(planning, {"a": (LOAD, SPEED)}, starting=0.0, cloud=prices)["machines"]
     on_demand, spot = plan["cloud"]

@@ -178,7 +178,7 @@ def test_a_killed_process_is_named_and_its_temporary_files_are_removed(tmp_path:
     from pipelines.terminal.options import Options
     from pipelines.terminal.runner import Job
     folder = Path(sys.argv[1])
-    job = Job(load_params(Path("params.yaml")), (), Options(), folder, folder)
+    job = Job(Workspace(folder, load_params(Path("params.yaml"))), Options(), folder)
     def compute():
         write_json(folder / "fold0" / "a.json", 1)
         return [folder / "fold0" / "a.json"], {}

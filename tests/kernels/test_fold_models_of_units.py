@@ -8,6 +8,7 @@ from builders import params, run_of
 from competition.kernels.import_results import ImportTarget, fold_model_of_unit
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
+from competition.workspace.workspace import Workspace
 
 PREPARED = Prepared(
     Path("data"),
@@ -18,7 +19,7 @@ PREPARED = Prepared(
 
 
 def test_a_unit_is_found_by_member_run_and_fold(tmp_path: Path) -> None:
-    target = ImportTarget(tmp_path, tmp_path, params(), (), PREPARED, lambda line: None)
+    target = ImportTarget(Workspace(tmp_path, params(), loaded=PREPARED), tmp_path, lambda line: None)
     run = run_of(tmp_path, PREPARED, params(), "cnn")
 
     def of(unit: str) -> tuple[str, object] | None:

@@ -18,6 +18,7 @@ from competition.prepare.prepared import Prepared
 from competition.submission.ledger import Entry, append, read
 from competition.workspace.dependencies import fold_model_path
 from competition.workspace.runs import Run
+from competition.workspace.workspace import Workspace
 
 CSV = b"id,label\na,1\n"
 PUSHED = KernelVersion("ada", "goldfold-digits", 3, "https://www.kaggle.com/code/ada/goldfold-digits")
@@ -62,7 +63,9 @@ def write_kernel_output(folder, content):
 
 
 def import_target(folder):
-    return ImportTarget(folder / "work" / "digits", folder / "submissions", params(), (), PREPARED, lambda line: None)
+    return ImportTarget(
+        Workspace(folder / "work" / "digits", params(), loaded=PREPARED), folder / "submissions", lambda line: None
+    )
 
 
 def test_the_submission_its_ledger_entry_and_its_kernel_version_are_imported(tmp_path):

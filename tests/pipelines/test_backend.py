@@ -5,7 +5,7 @@ import logging
 import pytest
 import tensorflow as tf
 
-from pipelines.terminal.backend import start_tensorflow
+from competition.training.backend import start_tensorflow
 
 
 def test_many_members_raise_no_warning_about_programs_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from competition.kernels import request as kernel_work
 from competition.storage import locations as storage
 from competition.workspace.dependencies import fold_model_path
 from competition.workspace.runs import Run
+from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.main_job import download
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
@@ -27,7 +28,7 @@ def test_in_a_kaggle_notebook_the_attached_folder_is_used_without_a_download(tmp
     work = tmp_path / "work"
     work.mkdir()
     parameters = params("competition.name=x competition.adapter=flowers competition.slug=flowers")
-    job = Job(parameters, (), Options(force=False, debug=False), work, tmp_path)
+    job = Job(LibraryWorkspace(work, parameters), Options(force=False, debug=False), tmp_path)
     download.run(job)
     assert (work / "raw" / "sample_submission.csv").read_text() == "id,label\na,0\n"
     assert f"download: {attached} is attached to this notebook; no download needed" in job.echoed

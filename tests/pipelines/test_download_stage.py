@@ -20,6 +20,7 @@ from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.kaggle import download
 from competition.kaggle.client import Client, RetryPolicy
+from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.inspect import doctor
 from pipelines.terminal.options import Options
 from pipelines.terminal.progress import Bar, ByteSteps
@@ -108,7 +109,11 @@ def doctor_output(workspace, monkeypatch, environment):
     monkeypatch.setattr(doctor, "start_devices", lambda: None)
     overrides = parse_overrides("")
     options = Options()
-    job = Job(load_params(workspace.params, overrides), overrides, options, workspace.work, workspace.submissions)
+    job = Job(
+        LibraryWorkspace(workspace.work, load_params(workspace.params, overrides), overrides),
+        options,
+        workspace.submissions,
+    )
     try:
         doctor.run(job)
         return job.echoed, ""

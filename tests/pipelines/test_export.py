@@ -23,6 +23,7 @@ from competition.serving.engines import ENGINES
 from competition.serving.graph import load_model
 from competition.serving.selection import select
 from competition.training.checkpoint import load_arrays
+from competition.workspace.workspace import Workspace as LibraryWorkspace
 
 FRESH = """
 import sys
@@ -81,7 +82,7 @@ def submitted(workspace: Workspace, ids: np.ndarray) -> list[str]:
 
 def test_pixels_give_the_float32_prediction_of_the_chain(exported: Workspace, answers: dict[str, np.ndarray]) -> None:
     prepared, params = load_prepared(exported.work / "data"), load_params(exported.params, ())
-    selection = select(exported.work, params, prepared, (), "", ())
+    selection = select(LibraryWorkspace(exported.work, params, loaded=prepared), "", ())
     ids, _, pixels = images_of_test_rows(exported)
     predictions = {}
     for name, member in selection.members.items():

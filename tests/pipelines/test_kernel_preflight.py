@@ -13,6 +13,7 @@ from competition.preflight.pairs import KAGGLE, NEWEST, PAIRS
 from competition.preflight.request import PreflightResult
 from competition.preflight.results import request_of
 from competition.preflight.topology import GIB, topology_named
+from competition.workspace.workspace import Workspace
 from pipelines.kaggle.kernel import check_preflight
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
@@ -24,7 +25,7 @@ def job_on(folder: Path, machine: str, verdict: str, force: bool = False) -> Job
     request = request_of(parameters.members["cnn"], parameters, topology_named("v5e-8"), "auto", 10)
     result = PreflightResult("train", 64, verdict, 20 * GIB, 16 * GIB, remedy="lower train.batch")
     store_result(request, result, folder / "preflight" / "answers")
-    return Job(parameters, (), Options(force=force, debug=False), folder, folder)
+    return Job(Workspace(folder, parameters), Options(force=force, debug=False), folder)
 
 
 def test_a_step_that_does_not_fit_is_an_error_with_its_remedy(tmp_path: Path) -> None:
@@ -62,7 +63,10 @@ def test_a_step_that_fits_or_a_gpu_or_force_is_accepted(tmp_path: Path, verdict,
 )
 def test_the_kernel_uses_the_jax_that_preflight_compiled_with(tmp_path: Path, compiled_with, verdict, used) -> None:
     parameters = params("kernel.machine=TpuV5E8")
-    job, member = Job(parameters, (), Options(force=True, debug=False), tmp_path, tmp_path), parameters.members["cnn"]
+    job, member = (
+        Job(Workspace(tmp_path, parameters), Options(force=True, debug=False), tmp_path),
+        parameters.members["cnn"],
+    )
     if compiled_with:
         request = request_of(member, parameters, topology_named("v5e-8"), "auto", 10)
         result = PreflightResult("train", 64, verdict, GIB, 16 * GIB)

@@ -9,6 +9,7 @@ from stages import new_workspace
 
 from competition.config.params_file import load_params
 from competition.config.rules import ARCHITECTURES
+from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
 from pipelines.terminal.trainer import member_place
@@ -19,7 +20,7 @@ def test_a_member_is_named_with_its_file_whatever_the_title(tmp_path: Path) -> N
     file.write_text(
         f"extends: {ROOT}/params.yaml\n\nmembers:\n  wide: {{architecture: cnn, image_size: 16, alpha: 1.0, weights: none}}\n"
     )
-    job = Job(load_params(file), (), Options(params=file), tmp_path, tmp_path)
+    job = Job(LibraryWorkspace(tmp_path, load_params(file)), Options(params=file), tmp_path)
     for title in ("wide", "tune wide", "wide seed 3"):
         assert member_place(job, title) == "photos.yaml line 4: members.wide"
     assert member_place(job, "wide@1a2b3c4d") == "wide@1a2b3c4d"

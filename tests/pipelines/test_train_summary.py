@@ -9,20 +9,22 @@ from competition.files.manifest import write_manifest
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_model_path
+from competition.workspace.runs import runs_of
+from competition.workspace.workspace import Workspace
 from pipelines.main_job.train import print_summary
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
-PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)
+INDEX = pd.DataFrame({"part": "train", "label": [0, 1] * 5, "fold": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]})
+PREPARED = Prepared(Path("data"), DIGITS, INDEX, "d" * 64)
 
 
 def summary(work: Path, sets: str) -> list[str]:
     """The summary of cnn and small, each with five fold models that score 0.90 to 0.94."""
-    job = Job(params(f"tune.trials=0 {sets}"), (), Options(), work, work)
-    vars(job)["prepared"] = PREPARED  # as the cached property keeps it
+    job = Job(Workspace(work, params(f"tune.trials=0 {sets}"), loaded=PREPARED), Options(), work)
     for name in ("cnn", "small"):
-        (run,) = job.runs_of(name)
+        (run,) = runs_of(job.workspace, name)
         for fold in range(5):
             path = fold_model_path(run, fold)
             path.parent.mkdir(parents=True)
@@ -33,14 +35,16 @@ def summary(work: Path, sets: str) -> list[str]:
 
 def test_without_tuning_each_run_is_one_line(tmp_path: Path) -> None:
     cnn, small = summary(tmp_path, "")
-    assert cnn.startswith("train cnn: 5 folds, mean held-out score 0.9200 (from 0.9000 to 0.9400) in ")
+    assert cnn.startswith(
+        "train cnn: 5 folds, mean held-out score 0.9200 (from 0.9000 to 0.9400); the trivial baseline"
+    )
     assert small.startswith("train small: 5 folds") and "optimistic" not in cnn + small
 
 
 def test_the_mean_of_a_tuned_member_is_called_optimistic_and_no_mean_an_honest_score(tmp_path: Path) -> None:
     cnn, small, note = summary(tmp_path, "members.small.tuned_folds=[0,1,2]")
-    assert "(from 0.9000 to 0.9400) in " in cnn
-    assert "(from 0.9000 to 0.9400, optimistic in folds 0, 1, 2) in " in small
+    assert "(from 0.9000 to 0.9400); the " in cnn
+    assert "(from 0.9000 to 0.9400, optimistic in folds 0, 1, 2); the " in small
     assert note == (
         "train: rows of folds 0, 1, 2 took part in choosing hyperparameters, so these means are not honest scores; "
         "`make predict` computes the honest score, without those rows"

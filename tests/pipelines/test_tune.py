@@ -53,7 +53,7 @@ def test_every_trial_is_one_line_and_the_end_says_what_training_uses(prepared_wo
 
 def test_the_rows_of_the_tuned_folds_are_excluded_even_if_the_own_values_are_kept(prepared_workspace, output) -> None:
     settings, prepared = load_params(prepared_workspace.params, parse_overrides(SETS)), load_data(prepared_workspace)
-    member, origins = member_with_tuned_values(prepared_workspace.work, prepared, settings, "slim", ())
+    member, origins = member_with_tuned_values(Workspace(prepared_workspace.work, settings, loaded=prepared), "slim")
     assert member.tuned_folds == (0, 1) and all("(tuned" in origin for origin in origins.values())
 
 
@@ -75,8 +75,8 @@ def test_set_replaces_the_tuned_value_of_its_own_key_and_member_only(
     overrides = parse_overrides(f"{SETS} {override}")
     settings = load_params(prepared_workspace.params, overrides)
     work, prepared = prepared_workspace.work, load_data(prepared_workspace)
-    assert used_study(work, prepared, settings, "slim", overrides) is not None
-    _, origins = member_with_tuned_values(work, prepared, settings, "slim", overrides)
+    assert used_study(Workspace(work, settings, overrides, loaded=prepared), "slim") is not None
+    _, origins = member_with_tuned_values(Workspace(work, settings, overrides, loaded=prepared), "slim")
     assert f"({learning_rate}" in origins["learning_rate"] and f"({batch}" in origins["batch"]
 
 
@@ -106,7 +106,7 @@ def test_a_point_of_the_front_is_adopted_with_its_folds_and_not_tuned_again(
 
 def test_the_report_shows_the_study_and_which_parameters_are_worth_searching(prepared_workspace, output) -> None:
     settings = load_params(prepared_workspace.params, parse_overrides(SETS))
-    section = tuning_section(prepared_workspace.work, load_data(prepared_workspace), settings)
+    section = tuning_section(Workspace(prepared_workspace.work, settings, loaded=load_data(prepared_workspace)))
     assert section is not None
     text, charts, table = section.blocks
     assert text.name == "slim" and text.lines[0].startswith("4 trials, 0 pruned")

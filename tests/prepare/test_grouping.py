@@ -9,6 +9,7 @@ from competition.config.errors import UserError
 from competition.files.manifest import read_manifest
 from competition.prepare.competition import Settings
 from competition.prepare.index import load
+from competition.workspace.workspace import Workspace
 from pipelines.main_job import download, prepare
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
@@ -45,7 +46,7 @@ def stage(source, tmp_path):
             f"competition.label_column=label {overrides}"
         )
         job_options = Options(force=False, debug=True, folds_from=folds_from, **options)
-        job = Job(parameters, (), job_options, tmp_path, tmp_path)
+        job = Job(Workspace(tmp_path, parameters), job_options, tmp_path)
         download.run(job)
         prepare.run(job)
         return [line for line in job.echoed if line.startswith("prepare:")]

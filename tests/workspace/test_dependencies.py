@@ -28,6 +28,7 @@ from competition.workspace.studies import (
     tuning_dependencies,
     tuning_result_path,
 )
+from competition.workspace.workspace import Workspace
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
 PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)
@@ -38,7 +39,7 @@ def digests(work: Path, overrides: str = "", prepared: Prepared = PREPARED) -> d
     depends = {
         "fold model": fold_model_dependencies(run_of(work, prepared, settings, "cnn"), 0),
         "views": views_of_equal_weights(work, prepared, settings),
-        "study": tuning_dependencies(prepared, settings, "cnn"),
+        "study": tuning_dependencies(Workspace(Path(), settings, loaded=prepared), "cnn"),
     }
     return {name: digest_of(value) for name, value in depends.items()}
 
@@ -118,7 +119,7 @@ def test_pretrained_weights_are_identified_by_content_not_by_name(tmp_path: Path
 
 def finish_study(work: Path, settings: Params, values: dict[str, float], folds: list[int], name: str = "cnn") -> None:
     """Write the files of a finished study, like `make tune`."""
-    depends = tuning_dependencies(PREPARED, settings, name)
+    depends = tuning_dependencies(Workspace(Path(), settings, loaded=PREPARED), name)
     best = tuning_result_path(work, name, depends)
     write_json(best, {"values": values, "folds": folds})
     finished = f"{len(list((work / 'tune' / name).iterdir())):03}"
@@ -126,11 +127,11 @@ def finish_study(work: Path, settings: Params, values: dict[str, float], folds: 
 
 
 def tuned(work: Path, settings: Params) -> tuple[Member, dict[str, str]]:
-    return member_with_tuned_values(work, PREPARED, settings, "cnn", ())
+    return member_with_tuned_values(Workspace(work, settings, loaded=PREPARED), "cnn")
 
 
 def test_tuned_values_are_used_only_if_their_study_is_finished_and_intact(tmp_path: Path) -> None:
-    best = tuning_result_path(tmp_path, "cnn", tuning_dependencies(PREPARED, params(), "cnn"))
+    best = tuning_result_path(tmp_path, "cnn", tuning_dependencies(Workspace(Path(), params(), loaded=PREPARED), "cnn"))
     assert tuned(tmp_path, params()) == (params().members["cnn"], {})
     write_json(best, {"values": {"learning_rate": 0.25}, "folds": [0]})
     assert tuned(tmp_path, params())[1] == {}  # no manifest: unfinished
@@ -162,13 +163,13 @@ def test_tuned_values_are_used_only_for_the_member_and_data_they_were_tuned_with
     finish_study(tmp_path, params("tune.trials=9"), {"learning_rate": 0.25, "weight_decay": 0.5}, [1])
     member, _ = tuned(tmp_path, params(change))
     assert (member.train.weight_decay == 0.5) == used == (member.tuned_folds == (1,))
-    assert bool(study_differences(tmp_path, PREPARED, params(change), "cnn")) != used
+    assert bool(study_differences(Workspace(tmp_path, params(change), loaded=PREPARED), "cnn")) != used
 
 
 def test_tuned_values_of_other_data_are_not_used(tmp_path: Path) -> None:
     finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0])
     other = replace(PREPARED, digest="e" * 64)
-    assert member_with_tuned_values(tmp_path, other, params(), "cnn", ()) == (params().members["cnn"], {})
+    assert member_with_tuned_values(Workspace(tmp_path, params(), loaded=other), "cnn") == (params().members["cnn"], {})
 
 
 def test_a_fold_model_records_the_folds_that_it_and_its_teachers_were_tuned_on(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_values_that_are_all_overridden_do_not_count_as_tuned(tmp_path: Path) ->
     finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0])
     overrides = parse_overrides("members.cnn.train.learning_rate=0.125")
     changed = params("members.cnn.train.learning_rate=0.125")
-    member, _ = member_with_tuned_values(tmp_path, PREPARED, changed, "cnn", overrides)
+    member, _ = member_with_tuned_values(Workspace(tmp_path, changed, overrides, loaded=PREPARED), "cnn")
     assert member.train.learning_rate == 0.125 and member.tuned_folds == ()
 
 
@@ -265,7 +266,7 @@ def test_a_changed_plugin_repeats_only_the_results_that_use_it(
         depends = {
             "fold model": fold_model_dependencies(run_of(tmp_path, prepared, settings, "cnn"), 0),
             "views": views_dependencies(run, settings, 0),
-            "study": tuning_dependencies(prepared, settings, "cnn"),
+            "study": tuning_dependencies(Workspace(Path(), settings, loaded=prepared), "cnn"),
         }
         return {name: digest_of(value) for name, value in depends.items()}
 

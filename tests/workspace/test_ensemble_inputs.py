@@ -23,6 +23,7 @@ from competition.workspace.dependencies import (
 )
 from competition.workspace.ensemble_inputs import EnsembleInputs, load_predictions, prediction_sources
 from competition.workspace.runs import runs_of
+from competition.workspace.workspace import Workspace
 
 FOLDS, ROWS = 3, 12
 INDEX = pd.DataFrame(
@@ -72,7 +73,10 @@ def work(tmp_path: Path) -> Path:
 
 
 def load(work: Path, settings: Params) -> EnsembleInputs:
-    return load_predictions(work, settings, PREPARED, prediction_sources(work, settings, PREPARED, False))
+    return load_predictions(
+        Workspace(work, settings, loaded=PREPARED),
+        prediction_sources(Workspace(work, settings, loaded=PREPARED), False),
+    )
 
 
 def test_tuned_folds_are_those_of_the_models_not_of_the_current_study_settings(work: Path) -> None:
@@ -85,35 +89,40 @@ def test_tuned_folds_are_those_of_the_models_not_of_the_current_study_settings(w
 
 
 def test_the_same_predictions_with_other_tuned_folds_change_the_blend_digest(work: Path) -> None:
-    before = digest_of(prediction_sources(work, SETTINGS, PREPARED, False))
+    before = digest_of(prediction_sources(Workspace(work, SETTINGS, loaded=PREPARED), False))
     write_model(work, SETTINGS, "cnn", 1)
-    assert digest_of(prediction_sources(work, SETTINGS, PREPARED, False)) == before
+    assert digest_of(prediction_sources(Workspace(work, SETTINGS, loaded=PREPARED), False)) == before
     tuned = settings_with("members.cnn.tuned_folds=[2]")
     write_member(work, tuned, "cnn")
-    assert digest_of(prediction_sources(work, tuned, PREPARED, False)) != before
+    assert digest_of(prediction_sources(Workspace(work, tuned, loaded=PREPARED), False)) != before
 
 
 def test_fold_models_of_other_parameters_are_missing_and_never_mixed_in(work: Path) -> None:
     other = settings_with("members.cnn.train.learning_rate=0.5")
     write_model(work, other, "cnn", 1, probability=0.9)
     with pytest.raises(UserError, match=r"predictions of cnn fold 0, cnn fold 2 are missing; `make train predict`"):
-        prediction_sources(work, other, PREPARED, False)
-    partial = load_predictions(work, SETTINGS, PREPARED, prediction_sources(work, SETTINGS, PREPARED, True))
+        prediction_sources(Workspace(work, other, loaded=PREPARED), False)
+    partial = load_predictions(
+        Workspace(work, SETTINGS, loaded=PREPARED), prediction_sources(Workspace(work, SETTINGS, loaded=PREPARED), True)
+    )
     assert np.all(partial.oof["cnn"].probs == 0.5) and partial.predicted_folds == (0, 1, 2)
 
 
 def test_views_that_were_not_predicted_are_missing(work: Path) -> None:
     with pytest.raises(UserError, match=r"predictions of cnn fold 0, .* are missing"):
-        prediction_sources(work, settings_with("predict.views=[identity,flip_lr]"), PREPARED, False)
+        prediction_sources(Workspace(work, settings_with("predict.views=[identity,flip_lr]"), loaded=PREPARED), False)
     assert load(work, SETTINGS).oof["cnn"].views == ("identity",)
 
 
 def test_the_seeds_of_a_member_are_averaged_and_count_as_one_member(work: Path) -> None:
     settings = settings_with("members.cnn.seeds=3")
-    assert runs_of(work, PREPARED, settings, "cnn")[0].digest == run_of(work, PREPARED, SETTINGS, "cnn").digest
+    assert (
+        runs_of(Workspace(work, settings, loaded=PREPARED), "cnn")[0].digest
+        == run_of(work, PREPARED, SETTINGS, "cnn").digest
+    )
     write_member(work, settings, "cnn", 0.25, seed=1)
     with pytest.raises(UserError, match=r"predictions of cnn seed 9 fold 0"):
-        prediction_sources(work, settings, PREPARED, False)
+        prediction_sources(Workspace(work, settings, loaded=PREPARED), False)
     write_member(work, settings, "cnn", 0.75, seed=2)
     inputs = load(work, settings)
     assert list(inputs.oof) == ["cnn", "small"]
@@ -136,4 +145,4 @@ def test_predictions_of_other_data_are_an_error(work: Path) -> None:
     label = run_of(work, PREPARED, SETTINGS, "cnn").label
     changed = replace(PREPARED, digest="e" * 64)
     with pytest.raises(UserError, match=rf"its run {label} is of other data"):
-        prediction_sources(work, settings_with(f"blend.members=['{label}']"), changed, False)
+        prediction_sources(Workspace(work, settings_with(f"blend.members=['{label}']"), loaded=changed), False)

@@ -22,6 +22,7 @@ from competition.workspace.dependencies import (
     views_dependencies,
 )
 from competition.workspace.runs import find_run, runs_of, stored_runs, write_run_file
+from competition.workspace.workspace import Workspace
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
 PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)
@@ -112,7 +113,7 @@ def test_a_student_of_another_run_of_its_teacher_is_another_run(tmp_path: Path) 
 
 
 def test_each_seed_is_the_run_that_the_member_with_this_seed_would_be(tmp_path: Path) -> None:
-    runs = runs_of(tmp_path, PREPARED, params("members.cnn.seeds=3"), "cnn")
+    runs = runs_of(Workspace(tmp_path, params("members.cnn.seeds=3"), loaded=PREPARED), "cnn")
     assert [run.digest for run in runs] == [digest(tmp_path, f"members.cnn.train.seed={seed}") for seed in (7, 8, 9)]
     assert [run.title for run in runs] == ["cnn seed 7", "cnn seed 8", "cnn seed 9"]
 

@@ -14,6 +14,7 @@ from competition.prepare.prepared import Prepared
 from competition.tuning.settings import confirmed_folds, scored_folds
 from competition.workspace.studies import tuning_dependencies, tuning_result_path
 from competition.workspace.study_settings import relatives, study_settings
+from competition.workspace.workspace import Workspace
 
 COMPETITION = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
 PREPARED = Prepared(Path("data"), COMPETITION, pd.DataFrame(), "d" * 64)
@@ -21,7 +22,7 @@ OWN = {"learning_rate": 0.004, "weight_decay": 0.05}
 
 
 def finish(work: Path, settings: Params, name: str, values: dict, folds: list[int]) -> None:
-    depends = tuning_dependencies(PREPARED, settings, name)
+    depends = tuning_dependencies(Workspace(Path(), settings, loaded=PREPARED), name)
     best = tuning_result_path(work, name, depends)
     write_json(best, {"values": values, "own_values": OWN, "folds": folds, "front": [], "data": PREPARED.digest})
     write_manifest(best.with_name("manifest.json"), depends, [best], {"finished": str(len(values))}, {})
@@ -48,7 +49,7 @@ def test_the_best_trial_is_confirmed_on_a_fold_that_ranked_no_trial() -> None:
 def test_more_time_continues_a_study_and_anything_that_changes_a_score_starts_another(
     tmp_path: Path, change: str, same: bool
 ) -> None:
-    before, after = (study_settings(tmp_path, PREPARED, params(text), "cnn") for text in ("", change))
+    before, after = (study_settings(Workspace(tmp_path, params(text), loaded=PREPARED), "cnn") for text in ("", change))
     assert (before.name == after.name) == same
     assert before.own_values == OWN
 
@@ -59,7 +60,7 @@ def test_weights_that_may_be_drawn_are_part_of_the_study_by_content(tmp_path: Pa
     for content in (b"one", b"two"):
         file.write_bytes(content)
         settings = params(f"'tune.search={{weights: {{choices: [none, {file}]}}}}'")
-        names.add(study_settings(tmp_path, PREPARED, settings, "cnn").name)
+        names.add(study_settings(Workspace(tmp_path, settings, loaded=PREPARED), "cnn").name)
     assert len(names) == 2
 
 
@@ -68,7 +69,9 @@ def test_warm_starts_bring_the_folds_that_chose_them(tmp_path: Path) -> None:
     finish(tmp_path, params("tune.seed=8"), "cnn", {"learning_rate": 9.0}, [3])  # outside the search space
     file = tmp_path / "values.yaml"
     file.write_text("values: [{learning_rate: 0.001, other: 5}, {weight_decay: 0.1}]\nfolds: []\n")
-    settings = study_settings(tmp_path, PREPARED, params(f"tune.warm_start=[earlier,family,{file}]"), "cnn")
+    settings = study_settings(
+        Workspace(tmp_path, params(f"tune.warm_start=[earlier,family,{file}]"), loaded=PREPARED), "cnn"
+    )
     assert settings.warm_start == [{"learning_rate": 0.002}, {"learning_rate": 0.001}, {"weight_decay": 0.1}]
     assert settings.folds == [0, 1, 2, 4]
 
@@ -77,9 +80,9 @@ def test_a_warm_start_without_its_folds_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
     file.write_text("values: {learning_rate: 0.001}\n")
     with pytest.raises(UserError, match="the folds whose labels chose them"):
-        study_settings(tmp_path, PREPARED, params(f"tune.warm_start=[{file}]"), "cnn")
+        study_settings(Workspace(tmp_path, params(f"tune.warm_start=[{file}]"), loaded=PREPARED), "cnn")
     with pytest.raises(UserError, match="earlier, family or a YAML or JSON file"):
-        study_settings(tmp_path, PREPARED, params("tune.warm_start=[erlier]"), "cnn")
+        study_settings(Workspace(tmp_path, params("tune.warm_start=[erlier]"), loaded=PREPARED), "cnn")
 
 
 def test_members_of_one_family_differ_in_the_digits_of_their_architecture_only() -> None:

@@ -1,0 +1,56 @@
+"""Select and start the Keras backend. Must run before Keras is imported."""
+
+import gc
+import logging
+import os
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from competition.training.device import choose_backend, hide_gpus_from_tensorflow
+
+
+def start_backend(setting: str) -> str:
+    """Select the backend and start TensorFlow, which feeds the images on every backend.
+
+    setting: device.backend.
+    Returns "jax (reason)"; "" if Keras was imported before, with its backend.
+    """
+    choice = ""
+    if "keras" not in sys.modules:
+        backend, reason = choose_backend(setting, os.environ, os.path.exists, is_installed)
+        os.environ["KERAS_BACKEND"] = backend
+        choice = f"{backend} ({reason})"
+    start_tensorflow()
+    if os.environ.get("KERAS_BACKEND") == "jax":
+        import tensorflow
+
+        hide_gpus_from_tensorflow(tensorflow)
+    return choice
+
+
+def start_tensorflow() -> None:
+    """Import TensorFlow without its start-up messages, which no log level suppresses; a failing import still raises."""
+    if "tensorflow" in sys.modules:
+        return
+    stderr = os.dup(2)
+    with Path(os.devnull).open("w") as null:
+        os.dup2(null.fileno(), 2)
+    try:
+        import tensorflow  # noqa: F401
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+    # Every member compiles programs of its own, in which TensorFlow suspects one that is compiled again and again.
+    logging.getLogger("tensorflow").addFilter(
+        lambda record: "triggered tf.function retracing" not in record.getMessage()
+    )
+    gc.freeze()  # what was imported is never garbage: half a million objects that no later collection has to visit
+
+
+def is_installed(distribution: str) -> bool:
+    """Whether a Python distribution is installed."""
+    try:
+        return bool(version(distribution))
+    except PackageNotFoundError:
+        return False

@@ -1,0 +1,59 @@
+"""The folder of one competition with the parameters that its results are made with: what every stage works on."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from competition.config.errors import UserError
+from competition.config.params import Params
+from competition.config.params_file import Override
+from competition.files.manifest import Manifest, changed_keys, display_path, read_manifest
+
+if TYPE_CHECKING:  # pandas is imported by the stages that need it
+    from competition.prepare.prepared import Prepared
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Results of one competition under one set of parameters. Prints nothing."""
+
+    folder: Path  # work/<competition>
+    params: Params
+    overrides: tuple[Override, ...] = ()  # of SET: they win over tuned values
+    loaded: "Prepared | None" = None  # the prepared data; None = read when they are first used
+
+    @cached_property
+    def prepared(self) -> "Prepared":
+        """The prepared data with the metric of the parameters.
+
+        Raises UserError if they are missing, or were prepared with other parameters: other folds have other fold models.
+        """
+        if self.loaded is not None:
+            return self.loaded
+        from competition.prepare.prepared import load_prepared
+
+        manifest = self.require(self.folder / "data" / "manifest.json", "download")
+        recorded = manifest.depends.get("prepare", self.params.prepare)
+        if changes := changed_keys({"prepare": recorded}, {"prepare": self.params.prepare}):
+            raise UserError(
+                f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
+            )
+        return load_prepared(self.folder / "data", self.params.competition.metric, self.params.competition.predicts)
+
+    def with_params(self, params: Params) -> "Workspace":
+        """The same folder and data under other parameters."""
+        return replace(self, params=params, loaded=self.prepared)
+
+    def with_blended(self, *names: str) -> "Workspace":
+        """The same with these members, or stored runs, in blend.members."""
+        return self.with_params(replace(self.params, blend=replace(self.params.blend, members=names)))
+
+    def require(self, manifest: Path, verb: str) -> Manifest:
+        """Return the manifest of an earlier stage. Raises UserError naming the command that makes it."""
+        result = read_manifest(manifest)
+        if result is None:
+            raise UserError(
+                f"{display_path(manifest)} is missing: this stage needs the results of `make {verb}`; run it first"
+            )
+        return result
