@@ -69,7 +69,7 @@ def results_of_engine() -> Results:
         cases["regression"] = trainer_of(Targets("regression", np.array([1.0, 2.0, 4.0])), "rmse")
     training = {}
     for name, trainer in cases.items():
-        trained = trainer.train(0, trainer.member.train, None, lambda *_: None, lambda: False)
+        trained = trainer.train_to_end(0, trainer.member.train)
         losses = [epoch.loss for epoch in trained.history]
         training[name] = numbers(losses, trainer.out_of_fold(0, trained).probs[:6])
     trainer, random = cases["augmented"], np.random.default_rng(0)

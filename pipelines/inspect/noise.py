@@ -75,7 +75,7 @@ def train_seed(job: Job, member: Member, folder: Path, title: str) -> Computed:
     fold_predictions = []
     with Bar(job.params.prepare.folds, title) as bar:
         for fold in range(job.params.prepare.folds):
-            trainer.train(fold, member.train, None, lambda *_: None, lambda: False, watch=False)
+            trainer.train_to_end(fold, member.train, score_epochs=False)
             fold_predictions.append(trainer.held_out(fold))
             bar.update()
     concatenate_folds(fold_predictions).save(folder / "oof.npz")

@@ -34,7 +34,7 @@ from competition.workspace.studies import member_with_tuned_values, study_differ
 from pipelines.terminal import hosts
 from pipelines.terminal.cluster import train_on_cluster
 from pipelines.terminal.device_retries import train_with_retries
-from pipelines.terminal.fold_training import describe_fold, remove_checkpoints, result_line, train_model
+from pipelines.terminal.fold_training import Session, describe_fold, remove_checkpoints, result_line, train_model
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import InUse, Job
@@ -44,7 +44,6 @@ from pipelines.terminal.trainer import keep_engine, open_trainer, start_device, 
 
 if TYPE_CHECKING:
     from competition.training.device import Device
-    from competition.training.input_stall import StepTimes
     from competition.training.trainer import Trainer
 
 AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
@@ -179,48 +178,23 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds],
     soft = partial(load_soft_labels, prepared, run) if member.teacher else None
     trainer = open_trainer(job, member, name, device=device, soft_labels=soft, alive=alive)
     draw_augmented_batch(prepared, trainer, run, pending)
-    streamed = is_streamed(trainer.images.pixels)
-    if streamed:
+    if is_streamed(trainer.images.pixels):
         job.echo(
             f"train {name}: {prod(trainer.images.pixels.shape) / 1e9:.1f} GB of decoded images fit neither "
             "cache.ram_gigabytes nor cache.disk_gigabytes (nor the free disk): every epoch decodes them again"
         )
     with Bar(None, name) as bar:
-
-        def report_stall(times: "StepTimes") -> None:
-            bar.clear()
-            job.echo(f"train {name}: {times.describe(member.train, streamed)}")
-
-        stall_detector, total = InputStallDetector(report_stall), len(pending)
-
-        def train_one(fold: ExcludedFolds) -> None:
-            position = total - len(pending)
-
-            def progress(step: int, steps: int, text: str) -> None:
-                alive()
-                bar.set_text(f"{describe_fold(fold)}, {text}")
-                bar.update_to(position * steps + step, total * steps)
-
-            manifest = train_model(job, trainer, run, fold, progress, stall_detector)
-            bar.clear()
-            job.echo(f"train {name} {describe_fold(fold)}: {result_line(prepared.competition.metric, manifest)}")
-
-        share_models(job, run, pending, train_one, alive)
+        share_models(Session(job, run, trainer, InputStallDetector(), bar, alive, len(pending)), pending)
     keep_engine(job, run, trainer.engine)
 
 
-def share_models(
-    job: Job,
-    run: Run,
-    pending: list[ExcludedFolds],
-    train_one: Callable[[ExcludedFolds], None],
-    alive: Callable[[], None],
-) -> None:
+def share_models(session: Session, pending: list[ExcludedFolds]) -> None:
     """Train the models in `pending`, and remove each from it when it is complete, here or by another process.
 
     Several `make train` in one work folder share the models: each takes a free one, and waits at the end for those that
     the others train. If one of these ends without its model, that is trained here.
     """
+    job, run = session.job, session.run
     waited, used = False, InUse("")
     while pending:
         for fold in tuple(pending):
@@ -230,18 +204,21 @@ def share_models(
                 pending.remove(fold)
                 continue
             try:
-                train_one(fold)
+                manifest = train_model(session, fold, session.models - len(pending))
             except InUse as error:
                 if hosts.are_joined() or job.options.force:
                     raise
                 used = error
             else:
                 pending.remove(fold)
+                session.bar.clear()
+                result = result_line(job.prepared.competition.metric, manifest)
+                job.echo(f"train {run.title} {describe_fold(fold)}: {result}")
         if pending:
             if not waited:
                 job.echo(f"train {run.title}: waiting for {fold_names(pending)} ({used})")
             waited = True
-            alive()
+            session.alive()
             time.sleep(WAIT_SECONDS)
 
 

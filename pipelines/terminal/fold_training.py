@@ -3,9 +3,9 @@
 import csv
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,15 +17,17 @@ from competition.config.params import ExcludedFolds
 from competition.config.plugins import active
 from competition.files.manifest import Manifest, atomic_write, files_intact, read_manifest
 from competition.files.replacement import again_path, replace_model
+from competition.images.pixels import is_streamed
 from competition.workspace.dependencies import fold_model_dependencies, model_path
 from competition.workspace.runs import Run
 from pipelines.terminal import hosts
 from pipelines.terminal.output import display_path
+from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
 
 if TYPE_CHECKING:
     from competition.training.input_stall import InputStallDetector
-    from competition.training.loop import Epoch, Trained
+    from competition.training.loop import Events, Trained
     from competition.training.trainer import Trainer
 
 STOPPING = b"\ngoldfold: stopping at the next checkpoint; Ctrl-C or SIGTERM once more stops at once\n"
@@ -35,26 +37,32 @@ def describe_fold(fold: ExcludedFolds) -> str:
     return f"fold {fold}" if isinstance(fold, int) else f"without folds {fold[0]} and {fold[1]}"
 
 
-def train_model(
-    job: Job,
-    trainer: "Trainer",
-    run: Run,
-    fold: ExcludedFolds,
-    progress: Callable[[int, int, str], None],
-    stall_detector: "InputStallDetector",
-    saved: Callable[[Path], None] = lambda _: None,
-) -> Manifest:
+@dataclass(frozen=True)
+class Session:
+    """What is open while models of one run are trained in this process."""
+
+    job: Job
+    run: Run
+    trainer: "Trainer"
+    stall_detector: "InputStallDetector"
+    bar: Bar
+    alive: Callable[[], None]  # to be called at every step
+    models: int  # that are trained, for the bar
+
+
+def train_model(session: Session, fold: ExcludedFolds, done: int) -> Manifest:
     """Train one model of a run. A complete earlier model stays in its place until the new one is complete.
 
-    saved: see train_fold.
+    done: models of the session that are complete, for its bar.
     """
+    job, run = session.job, session.run
     target, depends, title = model_path(run, fold), fold_model_dependencies(run, fold), f"train {run.title}"
     previous = read_manifest(target)
     trained_before = previous is not None and files_intact(target, previous)
     path = again_path(run.folder, target) if trained_before else target
     if trained_before and job.options.force:
         job.echo(f"{title} {describe_fold(fold)}: made again (FORCE=1)")
-    make = partial(train_fold, job, trainer, run, fold, path.parent, progress, stall_detector, saved)
+    make = partial(train_fold, session, fold, path.parent, done)
     manifest = job.cached(f"{title} {describe_fold(fold)}", path, depends, make)
     if hosts.writes():
         remove_checkpoints(path.parent)  # after the manifest: a kill before it costs no steps
@@ -76,49 +84,32 @@ def result_line(metric: str, manifest: Manifest) -> str:
     return line
 
 
-def train_fold(
-    job: Job,
-    trainer: "Trainer",
-    run: Run,
-    fold: ExcludedFolds,
-    folder: Path,
-    progress: Callable[[int, int, str], None],
-    stall_detector: "InputStallDetector",
-    saved: Callable[[Path], None],
-) -> Computed:
+def train_fold(session: Session, fold: ExcludedFolds, folder: Path, done: int) -> Computed:
     """Train one model and write weights.npz, history.csv and oof.npz to `folder`; its checkpoints stay there.
 
     Only checkpoints of a model that depends on the same are continued.
-    saved: called with the folder of the checkpoints after each epoch, and after a stop.
     """
     from competition.training.checkpoint import Checkpoints, save_arrays
     from competition.training.loop import Diverged, Stopped
 
-    train, made_from = run.member.train, digest_of(fold_model_dependencies(run, fold))
+    job, run, trainer = session.job, session.run, session.trainer
 
     def report_damage(name: str) -> None:
         job.echo(
             f"train: checkpoint {name} in {display_path(folder)} is damaged and not used; an earlier one is, if it is intact"
         )
 
-    checkpoints = Checkpoints(
-        folder / "checkpoints", made_from, 60 * job.params.device.checkpoint_minutes, report_damage, hosts.writes()
-    )
+    seconds = 60 * job.params.device.checkpoint_minutes
+    made_from = digest_of(fold_model_dependencies(run, fold))
+    checkpoints = Checkpoints(folder / "checkpoints", made_from, seconds, report_damage, hosts.writes())
+    # The score of a nested teacher is not shown.
+    score_epochs = job.params.device.score_epochs and isinstance(fold, int)
+    events = trainer.train(fold, run.member.train, checkpoints, score_epochs, session.stall_detector)
     received: list[int] = []
     try:
-        with stop_signals(received):
-            stop = lambda: bool(received)  # noqa: E731
-            # The score of a nested teacher is not shown.
-            watch = job.params.device.score_epochs and isinstance(fold, int)
-
-            def on_epoch(epoch: "Epoch") -> None:
-                saved(folder / "checkpoints")
-                if hosts.number() == 0:
-                    call_callbacks({"member": trainer.name, "fold": fold, "epochs": train.epochs, **asdict(epoch)})
-
-            trained = trainer.train(fold, train, checkpoints, progress, stop, watch, stall_detector, on_epoch)
+        with stop_signals(received), closing(events):
+            trained = show_events(session, events, fold, done, received)
     except Stopped as stopped:
-        saved(folder / "checkpoints")
         job.echo(f"train: {stopped}, its checkpoint is on disk; the same command resumes from it")
         # 130 after Ctrl-C, 143 after SIGTERM. With several hosts, those stop as well that did not receive the signal.
         raise SystemExit(128 + (received or [signal.SIGTERM])[0]) from None
@@ -131,10 +122,36 @@ def train_fold(
     point("fold.before_predictions", files[2])
     trainer.out_of_fold(fold, trained).save(files[2])
     selected, last = trained.selected, trained.history[-1]
-    inner = {"inner": selected.inner} if train.patience else {}
+    inner = {"inner": selected.inner} if run.member.train.patience else {}
     held_out = trainer.selected_score(fold, trained)
     scored = {"held_out": held_out, "metric": trainer.metric.name}
     return files, {**scored, "epoch": selected.epoch, "epochs": last.epoch, "loss": last.loss, **inner}
+
+
+def show_events(
+    session: Session, events: "Events", fold: ExcludedFolds, done: int, received: Sequence[int]
+) -> "Trained":
+    """Train by taking the events: the bar, the user's callbacks, and a stop once a signal is received."""
+    from competition.training.input_stall import StepTimes
+    from competition.training.loop import EpochDone, StepsDone
+
+    job, trainer, train = session.job, session.trainer, session.run.member.train
+    for event in events:
+        if isinstance(event, StepsDone):
+            session.alive()
+            session.bar.set_text(f"{describe_fold(fold)}, loss {event.loss:.3f}")
+            session.bar.update_to(done * event.total + event.step, session.models * event.total)
+            event.stop = bool(received)
+        elif isinstance(event, EpochDone):
+            if hosts.number() == 0:
+                epoch = asdict(event.epoch)
+                call_callbacks({"member": trainer.name, "fold": fold, "epochs": train.epochs, **epoch})
+        elif isinstance(event, StepTimes):
+            session.bar.clear()
+            job.echo(f"train {trainer.name}: {event.describe(train, is_streamed(trainer.images.pixels))}")
+        else:
+            trained = event
+    return trained
 
 
 def call_callbacks(values: Mapping[str, Any]) -> None:
