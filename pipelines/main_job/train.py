@@ -75,12 +75,22 @@ def train_run(job: Job, run: Run) -> None:
     current = [fold for fold in folds if fold not in stale]
     if current:
         again = "; FORCE=1 trains it again" if job.options.fold and current else ""
-        then = " (trained at 2739021, by the same training: accepted)" if is_of_then(run.depends) else ""
-        job.echo(f"train {run.title}: {fold_names(current)} current{then}{again}")
+        job.echo(f"train {run.title}: {fold_names(current)} current{again}")
+        announce_earlier_version(job, run)
     for fold in current if hosts.writes() else ():
         remove_checkpoints(model_path(run, fold).parent)
     if stale:
         train_with_retries(job, run.title, partial(train_models, job, run, stale))
+
+
+def announce_earlier_version(job: Job, run: Run) -> None:
+    """Say once per work folder that fold models of an earlier commit are used."""
+    path = job.path("accepted_2739021.txt")
+    if is_of_then(run.depends) and not path.is_file():
+        line = "train: fold models of commit 2739021 are accepted, because today's training would give the same"
+        job.echo(line)
+        if hosts.writes():
+            path.write_text(f"{line}\n", encoding="utf-8")
 
 
 def interrupted_last(run: Run, folds: list[ExcludedFolds]) -> list[ExcludedFolds]:
