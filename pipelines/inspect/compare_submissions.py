@@ -19,7 +19,8 @@ def run(job: Job) -> None:
     a, b = submission_named(job, job.options.a), submission_named(job, job.options.b)
     comparison = compare_submissions(a, b, competition)
     job.echo(
-        f"compare-submissions: {b.stem} differs from {a.stem} in {len(comparison.changed):,} of {comparison.rows:,} rows ({comparison.share:.1%})"
+        f"compare-submissions: {b.stem} differs from {a.stem} in {len(comparison.changed):,} of {comparison.rows:,} rows "
+        f"({comparison.share:.1%})"
     )
     if competition.predicts != "label":
         number = "value" if competition.predicts == "value" else "probability"
