@@ -290,7 +290,7 @@ def test_a_wrong_option_or_verb_is_an_error_with_exit_code_2() -> None:
 def test_a_former_verb_answers_with_the_name_of_today_and_exit_code_2(former, name) -> None:
     process = command_line("pipelines", former, "--a", "3f8c")
     assert (process.returncode, process.stdout) == (2, "")
-    assert process.stderr == f"goldfold: {former} is now called {name}: run `goldfold {name}`\n"
+    assert process.stderr == f"goldfold: {former} is now called {name}: run `make {name}`\n"
     assert f"  {former} " not in command_line("pipelines", "--help").stdout
 
 
