@@ -14,7 +14,7 @@ from pipelines.main_job.train import interrupted_last
 
 WAIT = """
 import sys, time
-from pipelines.terminal.fold_training import stop_signals
+from competition.training.stop_signals import stop_signals
 received = []
 try:
     with stop_signals(received):

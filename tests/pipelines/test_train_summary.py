@@ -12,8 +12,9 @@ from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_model_path
 from competition.workspace.earlier_version import recorded_then
 from competition.workspace.runs import runs_of
+from competition.workspace.scores import summary_lines
 from competition.workspace.workspace import Workspace
-from pipelines.main_job.train import print_summary, train_run
+from pipelines.main_job.train import train_run
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
 
@@ -24,15 +25,14 @@ PREPARED = Prepared(Path("data"), DIGITS, INDEX, "d" * 64)
 
 def summary(work: Path, sets: str) -> list[str]:
     """The summary of cnn and small, each with five fold models that score 0.90 to 0.94."""
-    job = Job(Workspace(work, params(f"tune.trials=0 {sets}"), loaded=PREPARED), Options(), work)
+    workspace = Workspace(work, params(f"tune.trials=0 {sets}"), loaded=PREPARED)
     for name in ("cnn", "small"):
-        (run,) = runs_of(job.workspace, name)
+        (run,) = runs_of(workspace, name)
         for fold in range(5):
             path = fold_model_path(run, fold)
             path.parent.mkdir(parents=True)
             write_manifest(path, {}, [], {"metric": "macro_f1", "held_out": 0.9 + fold / 100}, {})
-    print_summary(job, ["cnn", "small"])
-    return job.echoed
+    return summary_lines(workspace, ["cnn", "small"])
 
 
 def test_without_tuning_each_run_is_one_line(tmp_path: Path) -> None:

@@ -144,8 +144,8 @@ def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: W
     import time
     import tensorflow as tf
     from competition.training.engine_tensorflow import TensorFlowEngine
-    from pipelines.terminal import device_retries
-    device_retries.FIRST_PAUSE = 0.1
+    from competition.training import fault_tolerance
+    fault_tolerance.FIRST_PAUSE = 0.1
     calls, real = [], TensorFlowEngine.train
     def unsteady(engine, *arguments):
         calls.append(id(engine))
