@@ -38,15 +38,14 @@ class Trainer:
         device: Device,
         predict_batch: int,
         alive: Callable[[], None] = lambda: None,
-        name: str = "",
         engine: Engine | None = None,
     ) -> None:
         """metric: name of the competition's metric.  predict_batch: images in a prediction batch.
 
-        alive: heartbeat, called before every prediction batch.  name: of the member, for callbacks.
+        alive: heartbeat, called before every prediction batch.
         engine: one of this member that was compiled earlier; None compiles it.
         """
-        self.name, self.member, self.rows, self.metric = name, rows.member, rows, metric_named(metric)
+        self.member, self.rows, self.metric = rows.member, rows, metric_named(metric)
         self._classes, self._targets, self._device, self._alive = rows.classes, rows.targets, device, alive
         self.engine = engine or engine_of(rows.member, rows.classes, predict_batch, device, rows.targets)
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}

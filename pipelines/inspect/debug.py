@@ -11,7 +11,7 @@ from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import selected_folds, selected_members
-from pipelines.terminal.trainer import open_trainer, start_device, target_caption
+from pipelines.terminal.trainer import TrainerInputs, open_trainer, start_device, target_caption
 
 if TYPE_CHECKING:
     from competition.training.device import Device
@@ -67,7 +67,8 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     batch_size = min(member.train.batch, rows, int(prepared.index["part"].isin(training_parts(member)).sum()))
     train = replace(member.train, epochs=min(member.train.epochs, MAX_EPOCHS), batch=batch_size)
     member = replace(member, train=train)
-    trainer = open_trainer(job, member, name, device=device, select=lambda images: sample_rows(images, rows, 0))
+    inputs = TrainerInputs(select=lambda images: sample_rows(images, rows, 0))
+    trainer = open_trainer(job, member, name, device, inputs)
     images = trainer.images
     job.echo(f"debug {name} fold {fold}: eager, {len(images.ids)} rows, {train.epochs} epochs; its scores mean nothing")
     pixels, targets, _ = trainer.first_batch(fold, train)

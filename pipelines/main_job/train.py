@@ -45,7 +45,7 @@ from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, InUse, Job
 from pipelines.terminal.selection import selected_folds, selected_members
-from pipelines.terminal.trainer import keep_engine, open_trainer, start_device, target_caption
+from pipelines.terminal.trainer import TrainerInputs, keep_engine, open_trainer, start_device, target_caption
 
 if TYPE_CHECKING:
     from competition.training.device import Device
@@ -219,7 +219,7 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds],
         same_fold = [fold for fold in pending if not is_nested(member, fold)]
         update_soft_labels(job, run, teacher, same_fold, device, alive)
     soft = partial(load_soft_labels, prepared, run) if member.teacher else None
-    trainer = open_trainer(job, member, name, device=device, soft_labels=soft, alive=alive)
+    trainer = open_trainer(job, member, name, device, TrainerInputs(soft_labels=soft, alive=alive))
     draw_augmented_batch(prepared, trainer, run, pending)
     if is_streamed(trainer.images.pixels):
         job.echo(
@@ -337,12 +337,12 @@ def show_events(
             session.bar.update_to(done * event.total + event.step, session.models * event.total)
             event.stop = bool(received)
         elif isinstance(event, EpochDone):
-            plugins, values = active(), {"member": trainer.name, "fold": fold, "epochs": train.epochs}
+            plugins, values = active(), {"member": session.run.title, "fold": fold, "epochs": train.epochs}
             for name, callback in plugins.callbacks.items() if hosts.number() == 0 else ():
                 plugins.call(f"CALLBACKS[{name!r}]", callback, values | asdict(event.epoch))
         elif isinstance(event, StepTimes):
             session.bar.clear()
-            job.echo(f"train {trainer.name}: {event.describe(train, is_streamed(trainer.images.pixels))}")
+            job.echo(f"train {session.run.title}: {event.describe(train, is_streamed(trainer.images.pixels))}")
         else:
             trained = event
     return trained
@@ -371,7 +371,8 @@ def update_soft_labels(
         if hosts.decided(is_current(manifest, depends)):
             continue
         if trainer is None:
-            trainer = open_trainer(job, teacher.member, teacher.title, device=device, parts=("train",), alive=alive)
+            inputs = TrainerInputs(parts=("train",), alive=alive)
+            trainer = open_trainer(job, teacher.member, teacher.title, device, inputs)
         make = partial(save_soft_labels, trainer, model_path(teacher, fold).parent, fold)
         title = f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}"
         while True:  # another `make train` in this folder may predict them now
