@@ -19,6 +19,7 @@ from filelock import FileLock
 from competition.config.digests import to_plain
 from competition.config.faults import point
 from competition.ensemble.expected_score import ExpectedScore, from_standard_error, interval
+from competition.kaggle.client import competition_slug
 
 
 @dataclass(frozen=True)
@@ -144,12 +145,14 @@ def rows(ledger: Ledger) -> list[Row]:
     return [_row(entry, [e for e in ledger.events if e.digest == entry.digest]) for entry in newest.values()]
 
 
-def of_competition(ledger: Ledger, competition: str) -> list[Row]:
-    return [row for row in rows(ledger) if row.entry.competition == competition]
+def of_competition(ledger: Ledger, competition: str, slug: str) -> list[Row]:
+    """Rows of the entries of a competition, with states and scores from `slug` only.  slug: see of_slug."""
+    return [row for row in rows(of_slug(ledger, slug)) if row.entry.competition == competition]
 
 
 def of_slug(ledger: Ledger, slug: str) -> Ledger:
-    """The ledger without submissions to other competitions on Kaggle than `slug`; "" = unchanged."""
+    """The ledger without submissions to other competitions on Kaggle than `slug`, which may be a link; "" = unchanged."""
+    slug = competition_slug(slug) if slug else ""
     return replace(ledger, events=tuple(e for e in ledger.events if not slug or e.slug in ("", slug)))
 
 

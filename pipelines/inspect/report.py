@@ -80,7 +80,8 @@ def load_results(job: Job) -> Results:
     spreads, notes = seed_spreads(job.workspace)
     runs = {run.title: run for name in job.params.members for run in runs_of(job.workspace, name)}
     sizes = [member.image_size for member in job.params.members.values()]
-    submitted = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name)
+    recorded, competition = ledger.read(job.submissions / "ledger.jsonl"), job.params.competition
+    submitted = ledger.of_competition(recorded, competition.name, competition.slug)
     of_blend = (row for row in submitted if blend is not None and row.entry.digest == blend.result["submission"])
     return Results(
         folder,

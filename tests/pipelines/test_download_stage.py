@@ -124,7 +124,7 @@ def doctor_output(workspace, monkeypatch, environment):
 def test_the_doctor_reports_that_all_checks_pass(workspace, monkeypatch, environment):
     messages, error_message = doctor_output(workspace, monkeypatch, environment)
     assert [line[:5] for line in messages] == ["ok   "] * 4 and error_message == ""
-    assert messages[1] == "ok    kaggle: Flowers: rules accepted, 5 submissions a day"
+    assert messages[1] == "ok    kaggle: Flowers: rules accepted; 5 submissions a day"
 
 
 @pytest.mark.parametrize(
