@@ -25,23 +25,25 @@ class Grade:
     private: float
     public_rows: int
     private_rows: int
-    looks: int  # how often the solution was opened, including this time
+    solution_accesses: int  # how often the solution was opened, including this time
 
 
-def grade(submission: Path, solution: Path, competition: Competition, book: Path, earlier_looks: Path) -> Grade:
+def grade(
+    submission: Path, solution: Path, competition: Competition, ledger_path: Path, earlier_accesses: Path
+) -> Grade:
     """Public and private score, as Kaggle would show them.
 
     solution: CSV with id, label, and optionally usage (Public or Private; without it, all rows are private). label: as in
     the training table, or a class number; multi-label: the list of labels, as in a submission of lists, separated by
     blanks; regression: the number.
-    book: the ledger. Each opening of the solution is recorded in it beforehand: a score that is read often becomes a
-    training signal and is no longer an estimate.  earlier_looks: see ledger.looks_at_solution.
+    ledger_path: each opening of the solution is recorded in it beforehand: a score that is read often becomes a
+    training signal and is no longer an estimate.  earlier_accesses: see ledger.count_solution_accesses.
     """
     ids, cells = read_predictions(submission, competition)
     predicted = dict(zip(ids, cells))
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    ledger.append(book, ledger.Look(competition.name, submission.name, now))
-    looks = ledger.looks_at_solution(book, competition.name, earlier_looks)
+    ledger.append(ledger_path, ledger.SolutionAccess(competition.name, submission.name, now))
+    accesses = ledger.count_solution_accesses(ledger_path, competition.name, earlier_accesses)
     usages, labels = _solution(solution, competition)
     missing, extra = usages.keys() - predicted.keys(), predicted.keys() - usages.keys()
     if missing or extra or len(predicted) != len(ids):
@@ -55,7 +57,7 @@ def grade(submission: Path, solution: Path, competition: Competition, book: Path
         part: _score(labels[rows], [predicted[name] for name in names[rows]], competition)
         for part, rows in parts.items()
     }
-    return Grade(scores["Public"], scores["Private"], len(parts["Public"]), len(parts["Private"]), looks)
+    return Grade(scores["Public"], scores["Private"], len(parts["Public"]), len(parts["Private"]), accesses)
 
 
 def _score(labels: np.ndarray, cells: list[list[str]], competition: Competition) -> float:

@@ -25,8 +25,8 @@ def run(job: Job) -> None:
         raise UserError(f"{job.params.competition.name} has no local private solution; {advice}")
     ledger_file = job.submissions / "ledger.jsonl"
     entry = newest_submission(job)
-    file, looks = job.submissions / entry.file, job.path("looks.json")
-    grade = grading.grade(file, solution, prepared.competition, ledger_file, looks)
+    file, earlier_accesses = job.submissions / entry.file, job.path("looks.json")
+    grade = grading.grade(file, solution, prepared.competition, ledger_file, earlier_accesses)
     record_grade(job.path("grades.json"), entry.file, grade)
     public = f"public {grade.public:.4f} ({grade.public_rows} rows), " if grade.public_rows else ""
     job.echo(f"grade: {entry.file}: {public}private {grade.private:.4f} ({grade.private_rows} rows)")
@@ -36,7 +36,7 @@ def run(job: Job) -> None:
             f"grade: the {kind} score was {entry.honest_score:.4f} ± {entry.standard_error:.4f}; {comparison(entry, grade)}"
         )
     job.echo(
-        f"grade: the solution was opened {plural(grade.looks, 'time')}; choosing by it repeatedly makes it optimistic"
+        f"grade: the solution was opened {plural(grade.solution_accesses, 'time')}; choosing by it repeatedly makes it optimistic"
     )
 
 

@@ -102,7 +102,9 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     prepared, blend, submitted, pixels = job.prepared, results.blend, results.submitted, results.pixels
     params, runs, public_share = job.params, results.runs, job.params.kaggle.public_share
     has_test = len(prepared.part("test")) > 0
-    looks = ledger.looks_at_solution(job.submissions / "ledger.jsonl", params.competition.name, job.path("looks.json"))
+    looks = ledger.count_solution_accesses(
+        job.submissions / "ledger.jsonl", params.competition.name, job.path("looks.json")
+    )
     sections = [
         *score_sections(results),
         next_steps.next_steps_section(steps_of(job, results)),

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import requests
 from fake_kaggle.parts import Contest, Run
 from fake_kaggle.server import FakeKaggle
 from fake_kaggle.small_competition import FILES, RULES
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from competition.config.errors import UserError
 from competition.kaggle import answers, child_competition, child_kernel, download, submit
-from competition.kaggle.child_failure import ReportedFailure
+from competition.kaggle.child_failure import ReportedFailure, message_of
 from competition.kernels import api as kernels
 from competition.submission import delivery, ledger
 
@@ -98,6 +99,17 @@ def test_no_field_of_an_answer_can_stop_an_action(server_and_api, method, data):
 
     server, api = server_and_api
     run_action(server, api, method, changed(getattr(server, method)(REQUEST)))
+
+
+@pytest.mark.parametrize(
+    "body", ["", "[]", "{}", '{"message": null}', '{"error": null}', '{"error": {"code": 5}}', "1e"]
+)
+def test_an_error_without_a_message_is_described_by_its_status(body):
+    answer = requests.Response()
+    answer.status_code, answer.reason, answer.url, answer._content = 404, "Not Found", "http://x/y?sig=1", body.encode()
+    with pytest.raises(requests.HTTPError) as error:
+        answer.raise_for_status()
+    assert message_of(error.value, answer) == "404 Client Error: Not Found"
 
 
 @pytest.mark.parametrize("answer", [None, [], "text", 7])

@@ -57,15 +57,15 @@ def test_the_scores_of_both_parts_agree_with_scikit_learn_and_every_grading_is_c
             zero_division=0,
         )
         assert (score, len(part_ids)) == (pytest.approx(expected_score, abs=1e-12), rows)
-    assert (graded.public_rows, graded.private_rows, graded.looks) == (6, 9, 3)
-    assert [(look.competition, look.file) for look in ledger.read(solution_folder / "ledger.jsonl").looks] == [
-        ("f", "a.csv")
-    ] * 3
+    assert (graded.public_rows, graded.private_rows, graded.solution_accesses) == (6, 9, 3)
+    assert [
+        (access.competition, access.file) for access in ledger.read(solution_folder / "ledger.jsonl").solution_accesses
+    ] == [("f", "a.csv")] * 3
 
 
 def test_gradings_are_counted_in_the_ledger_with_those_of_earlier_versions(solution_folder):
     (solution_folder / "looks.json").write_text(json.dumps([{"submission": "old.csv", "at": ""}]))
-    ledger.append(solution_folder / "ledger.jsonl", ledger.Look("another", "b.csv", ""))
+    ledger.append(solution_folder / "ledger.jsonl", ledger.SolutionAccess("another", "b.csv", ""))
     guess = submission(solution_folder / "a.csv", {i: c for i, (c, _) in TRUTH.items()})
     graded = grade(
         guess,
@@ -74,7 +74,7 @@ def test_gradings_are_counted_in_the_ledger_with_those_of_earlier_versions(solut
         solution_folder / "ledger.jsonl",
         solution_folder / "looks.json",
     )
-    assert graded.looks == 2
+    assert graded.solution_accesses == 2
 
 
 def test_a_failed_grading_is_counted(solution_folder):
@@ -87,7 +87,7 @@ def test_a_failed_grading_is_counted(solution_folder):
             solution_folder / "ledger.jsonl",
             solution_folder / "looks.json",
         )
-    assert len(ledger.read(solution_folder / "ledger.jsonl").looks) == 1
+    assert len(ledger.read(solution_folder / "ledger.jsonl").solution_accesses) == 1
 
 
 def test_probabilities_are_scored_by_the_loss_of_the_competition(solution_folder):
