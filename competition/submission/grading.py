@@ -21,8 +21,8 @@ WITHOUT_SOLUTION = (
 
 @dataclass(frozen=True)
 class Grade:
-    public: float
-    private: float
+    public: float | None  # None: no rows, or the metric is undefined on them
+    private: float | None
     public_rows: int
     private_rows: int
     solution_accesses: int  # how often the solution was opened, including this time
@@ -33,8 +33,8 @@ def grade(
 ) -> Grade:
     """Public and private score, as Kaggle would show them.
 
-    solution: CSV with id, label, and optionally usage (Public or Private; without it, all rows are private). label: as in
-    the training table, or a class number; multi-label: the list of labels, as in a submission of lists, separated by
+    solution: CSV with id, label, and optionally usage (Public, Private or Ignored; without it, all rows are private).
+    label: as in the training table, or a class number; multi-label: the list of labels, as in a submission of lists, separated by
     blanks; regression: the number.
     ledger_path: each opening of the solution is recorded in it beforehand: a score that is read often becomes a
     training signal and is no longer an estimate.  earlier_accesses: see ledger.count_solution_accesses.
@@ -53,10 +53,10 @@ def grade(
         )
     names, usage = np.array(list(usages)), np.array(list(usages.values()))
     parts = {part: np.flatnonzero(usage == part) for part in ("Public", "Private")}
-    scores = {
-        part: _score(labels[rows], [predicted[name] for name in names[rows]], competition)
-        for part, rows in parts.items()
-    }
+    scores: dict[str, float | None] = {}
+    for part, rows in parts.items():
+        score = _score(labels[rows], [predicted[name] for name in names[rows]], competition)
+        scores[part] = score if np.isfinite(score) else None
     return Grade(scores["Public"], scores["Private"], len(parts["Public"]), len(parts["Private"]), accesses)
 
 
@@ -103,7 +103,9 @@ def _solution(path: Path, competition: Competition) -> tuple[dict[str, str], np.
         raise UserError(
             f"{path} holds {list(rows[0]) if rows else 'no rows'}, expected the columns id, label and, optionally, usage"
         )
-    usages = {row["id"]: row.get("usage") or "Private" for row in rows}
+    usages = {row["id"]: (row.get("usage") or "Private").strip().capitalize() for row in rows}
+    if unknown := sorted(set(usages.values()) - {"Public", "Private", "Ignored"}):
+        raise UserError(f"{path} has the usage {unknown[0]!r}, expected Public, Private or Ignored in every row")
     texts = {row["id"]: row["label"] for row in rows}
     return usages, _labels(path, list(texts.values()), competition)
 

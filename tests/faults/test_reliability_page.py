@@ -9,7 +9,8 @@ from builders import ROOT
 
 PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
 CASES = {
-    int(number): cells for number, *cells in re.findall(r"^(\d+)\. \*\*(.+?)\*\*: (.+?)\. (`\w.*::.*)$", PAGE, re.MULTILINE)
+    int(number): cells
+    for number, *cells in re.findall(r"^(\d+)\. \*\*(.+?)\*\*: (.+?)\. (`\w.*::.*)$", PAGE, re.MULTILINE)
 }
 REFERENCE = re.compile(r"`((?:\w+/)*test_\w+\.py)::(test_\w+)`")
 
