@@ -174,6 +174,16 @@ def test_files_of_unknown_size_are_downloaded(kaggle, client, tmp_path):
     assert (tmp_path / "raw" / "train" / "01.tfrec").read_bytes() == FILES["train/01.tfrec"]
 
 
+@pytest.mark.parametrize("row", [None, {"name": None, "totalBytes": 3}])
+def test_files_that_the_listing_does_not_name_are_unpacked_as_well(
+    kaggle, client, messages, tmp_path, monkeypatch, row
+):
+    monkeypatch.setattr(kaggle, "list_data_files", lambda request: {"files": [{"name": "train/01.tfrec"}, row]})
+    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
+    assert (tmp_path / "raw" / "test" / "01.tfrec").read_bytes() == FILES["test/01.tfrec"]
+    assert "Kaggle: its listing is incomplete (1 files); the archive's others are unpacked as well" in messages
+
+
 def test_a_submission_whose_status_is_unknown_is_waited_for_and_then_reported(kaggle, client):
     kaggle._submitted({"competitionName": "flowers"}, b"1", "x.csv")
     shown = kaggle._shown
