@@ -12,7 +12,7 @@ from builders import ROOT
 from make_calls import Stage, calls_of_make, stages_of
 from typer.testing import CliRunner
 
-from pipelines.terminal.cli import COMMON, FOLDERS, VERBS, app
+from pipelines.terminal.cli import COMMON, FOLDERS, RENAMED_VERBS, VERBS, app
 from pipelines.terminal.options import FIELDS, flag_of
 
 
@@ -113,8 +113,8 @@ def test_no_value_of_a_variable_is_run_by_a_shell_and_each_arrives_as_typed(call
         "tune",
         "train",
         "submit",
-        "diff",
-        "compare",
+        "compare-submissions",
+        "compare-blends",
         "preflight",
         "plan",
         "leaderboard",
@@ -145,7 +145,7 @@ def test_a_stage_that_fails_ends_its_process_with_its_exit_code(tmp_path) -> Non
 
 def test_a_closed_pipe_is_no_error_of_a_listing_and_one_of_the_main_job(called) -> None:
     """FAKE_PYTHON exits with 141, as a stage whose output nobody reads."""
-    for goals, first, code in ((["runs"], "runs", 0), (["runs", "table"], "runs", 2), (["train"], "train", 2)):
+    for goals, first, code in ((["runs"], "runs", 0), (["runs", "list-blends"], "runs", 2), (["train"], "train", 2)):
         process, calls = called.run(*goals, fails=first, code=141)
         assert (process.returncode, len(calls)) == (code, 1) and (code or process.stderr == ""), goals
 
@@ -284,6 +284,19 @@ def test_a_wrong_option_or_verb_is_an_error_with_exit_code_2() -> None:
     process = command_line("pipelines", "train", "--epochs", "3")
     assert process.returncode == 2 and "No such option: --epochs" in process.stderr
     assert command_line("pipelines", "trian").returncode == 2
+
+
+@pytest.mark.parametrize(("former", "name"), RENAMED_VERBS.items())
+def test_a_former_verb_answers_with_the_name_of_today_and_exit_code_2(former, name) -> None:
+    process = command_line("pipelines", former, "--a", "3f8c")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr == f"goldfold: {former} is now called {name}: run `make {name}`\n"
+    assert f"  {former} " not in command_line("pipelines", "--help").stdout
+
+
+def test_make_knows_the_former_verbs(called) -> None:
+    for former in RENAMED_VERBS:
+        assert [call[0] for call in called.run(former)[1]] == [["-m", "pipelines", former]]
 
 
 def test_every_option_has_a_help_text_and_belongs_to_a_verb() -> None:

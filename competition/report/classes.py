@@ -151,7 +151,7 @@ def errors_section(
         tiles.append(Tile(*image, lines))
     note = (
         f"The {len(tiles)} errors with the highest score: the predicted class and its score, the label and its score, the id. "
-        "Some may be wrong labels (`make issues-in-labels` looks for them)."
+        "Some may be wrong labels (`make label-issues` looks for them)."
     )
     if pixels is None:
         note += f" {no_pictures(has_networks)}"
@@ -159,7 +159,7 @@ def errors_section(
 
 
 def label_issues_section(file: Path) -> Section | None:
-    """The result of `make issues-in-labels`; None if it was not run."""
+    """The result of `make label-issues`; None if it was not run."""
     if not file.is_file():
         return None
     issues = pd.read_csv(file, dtype={"id": str, "label": str, "suggested": str}, keep_default_na=False)
@@ -168,6 +168,6 @@ def label_issues_section(file: Path) -> Section | None:
         for r in issues.head(WORST).to_dict("records")
     ]
     columns = ["id", "label", "suggested", "score of the label", "score of the suggestion"]
-    text = f"{len(issues):,} labels are doubtful by the last `make issues-in-labels`; the most doubtful first."
+    text = f"{len(issues):,} labels are doubtful by the last `make label-issues`; the most doubtful first."
     blocks: list[Block] = [Text([text]), *([Table(columns, rows, 3)] if rows else [])]
-    return Section("labels", "Doubtful labels", "label_issues.csv · make issues-in-labels", blocks)
+    return Section("labels", "Doubtful labels", "label_issues.csv · make label-issues", blocks)

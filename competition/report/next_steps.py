@@ -93,7 +93,7 @@ def label_steps(
             basis = f"{int(doubtful.sum())} of the doubtful labels count as errors now"
             steps.append(Step("correct wrong labels", "look at label_issues.png", perfect, basis, True, scored))
     else:
-        steps.append(Step("look for wrong labels", "make issues-in-labels", None, "not looked for yet"))
+        steps.append(Step("look for wrong labels", "make label-issues", None, "not looked for yet"))
     return steps
 
 

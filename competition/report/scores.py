@@ -1,4 +1,4 @@
-"""The report's sections on scores, views, the worth of each member and `make table`."""
+"""The report's sections on scores, views, the worth of each member and `make list-blends`."""
 
 import json
 from collections.abc import Sequence
@@ -234,7 +234,7 @@ def worth_section(diversity: Scores) -> Section | None:
 
 
 def ways_section(file: Path, metric: Metric) -> Section | None:
-    """The result of `make table`; None if it was not run."""
+    """The result of `make list-blends`; None if it was not run."""
     if not file.is_file():
         return None
     result = json.loads(file.read_text(encoding="utf-8"))
@@ -250,8 +250,10 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
         columns = [title, "chosen on", f"honest {metric.name}", *(f"honest gain over {name}" for name in references)]
         note = "Chosen on: optimistic. Honest and its gains: cross-fitted, on the same rows."
         blocks.append(Table(columns, cells, note=note))
-    lines = ["State of the last `make table`; later training is not included, so its rows can differ from those above."]
-    return Section("ways", "All blend methods", "table.json · make table", [*blocks, Text(lines)])
+    lines = [
+        "State of the last `make list-blends`; later training is not included, so its rows can differ from those above."
+    ]
+    return Section("ways", "All blend methods", "list_blends.json · make list-blends", [*blocks, Text(lines)])
 
 
 def _or_dash(value: float | None, form: str) -> str:

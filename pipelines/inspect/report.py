@@ -141,7 +141,7 @@ def optional_sections(job: Job, results: Results) -> list[Section | None]:
     """
     return [
         grad_cam.grad_cam_section(job.work, job.prepared, results.blend, results.pixels, bool(job.params.members)),
-        scores.ways_section(job.path("table.json"), metric_named(job.prepared.competition.metric)),
+        scores.ways_section(job.path("list_blends.json"), metric_named(job.prepared.competition.metric)),
         classes.label_issues_section(job.path("label_issues.csv")),
         tpu.tpu_section(job.work),
     ]

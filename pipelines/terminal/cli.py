@@ -29,7 +29,7 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.terminal.options import FIELDS, Options, flag_of, variable_of
-from pipelines.terminal.output import GOALS
+from pipelines.terminal.output import GOALS, print_line
 from pipelines.terminal.stage import run_stage
 
 NEXT_STAGE = "+"
@@ -83,13 +83,13 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         ),
         "prune": Verb("List runs that nothing uses; --force removes them."),
         "report": Verb("Write report.html."),
-        "table": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",), next="report"),
-        "compare": Verb("Compare two blends: difference and changed rows.", ("a", "b")),
-        "diff": Verb("Compare two submissions: ids and classes that differ.", ("a", "b")),
+        "list-blends": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",), next="report"),
+        "compare-blends": Verb("Compare two blends: difference and changed rows.", ("a", "b")),
+        "compare-submissions": Verb("Compare two submissions: ids and classes that differ.", ("a", "b")),
         "bench": Verb("Measure images per second.", SELECTION),
         "noise": Verb("Measure the spread of a member's score over seeds.", (*SELECTION, "seeds"), next="blend"),
         "grad-cam": Verb("Show what the network looks at in wrong and right rows.", ("member",), next="report"),
-        "issues-in-labels": Verb("List labels that are probably wrong.", next="report"),
+        "label-issues": Verb("List labels that are probably wrong.", next="report"),
         "debug": Verb("Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows"), next="train"),
         "dashboard": Verb(
             "Show the studies in the browser, by optuna-dashboard.",
@@ -125,6 +125,13 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         ),
         "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "address")),
     },
+}
+# Former names of verbs -> the names of today.
+RENAMED_VERBS = {
+    "issues-in-labels": "label-issues",
+    "compare": "compare-blends",
+    "diff": "compare-submissions",
+    "table": "list-blends",
 }
 VERBS = {name: verb for verbs in FOLDERS.values() for name, verb in verbs.items()}
 MODULES = {name: f"pipelines.{folder}.{name.replace('-', '_')}" for folder, verbs in FOLDERS.items() for name in verbs}
@@ -211,8 +218,22 @@ def is_last_goal(name: str) -> bool:
     return not goals or goals[-1] == name
 
 
+def refusal(former: str, name: str) -> Callable[[], None]:
+    """Return the function behind a verb that was renamed: it says the name of today and exits with 2."""
+
+    def call() -> None:
+        print_line(f"goldfold: {former} is now called {name}: run `make {name}`", sys.stderr)
+        raise typer.Exit(2)
+
+    return call
+
+
 for _name, _verb in VERBS.items():
     app.command(_name, help=_verb.help)(command(_name, _verb))
+for _former, _name in RENAMED_VERBS.items():
+    app.command(_former, hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
+        refusal(_former, _name)
+    )
 
 
 def main() -> None:
