@@ -15,11 +15,21 @@ BIN := .venv/bin
 VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS KILLS MACHINES MEMBER MODE ONLY PAIR PARAMS PYTHON RUN \
   SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL WORKERS
 quoted = '$(subst ','\'',$(1))'
-UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
+GIVEN := $(sort $(foreach name,$(filter-out MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
+UNKNOWN := $(firstword $(filter-out $(VARIABLES),$(GIVEN)))
+VARIABLE_CHECK := $(call quoted,$(value PYTHON)) -m pipelines.terminal.make_variables
 ifneq ($(UNKNOWN),)
-  SUGGESTION := $(shell $(call quoted,$(value PYTHON)) pipelines/terminal/make_variables.py $(call quoted,$(UNKNOWN)) params.yaml $(VARIABLES))
+  SUGGESTION := $(shell $(VARIABLE_CHECK) suggest $(call quoted,$(UNKNOWN)) params.yaml $(VARIABLES))
   $(error $(UNKNOWN)=$(value $(UNKNOWN)): unknown variable$(if $(SUGGESTION),; did you mean $(subst VALUE,$(value $(UNKNOWN)),$(SUGGESTION))?); \
     variables: $(VARIABLES); parameters of params.yaml are set by SET="block.name=value")
+endif
+# So is one that is known, but that none of the targets reads. An empty value is none.
+USED := $(foreach name,$(filter $(VARIABLES),$(GIVEN)),$(if $(value $(name)),$(name)))
+ifneq ($(filter-out BIN EXTRA PYTHON,$(USED)),)
+  UNREAD := $(shell $(VARIABLE_CHECK) unread $(call quoted,$(MAKECMDGOALS)) $(USED))
+  ifneq ($(UNREAD),)
+    $(error $(UNREAD))
+  endif
 endif
 
 # Every value reaches the stages through the environment, as it was typed: no shell and no function of make sees it. The

@@ -12,8 +12,9 @@ from builders import ROOT
 from make_calls import Stage, calls_of_make, stages_of
 from typer.testing import CliRunner
 
-from pipelines.terminal.cli import COMMON, FOLDERS, RENAMED_VERBS, VERBS, app
+from pipelines.terminal.cli import app
 from pipelines.terminal.options import FIELDS, flag_of
+from pipelines.terminal.verbs import COMMON, FOLDERS, RENAMED_VERBS, VERBS
 
 
 @pytest.fixture
@@ -248,6 +249,27 @@ def test_an_unknown_variable_is_an_error_with_a_suggestion_and_nothing_runs(call
     process, calls = called.run("train", variable)
     assert process.returncode == 2 and calls == []
     assert suggestion in process.stderr and "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("blend", "MEMBER=x"), "MEMBER: not a variable that blend reads; it is read by tune, train, runs"),
+        (("tune", "FOLD=2"), "FOLD: not a variable that tune reads; it is read by train, bench, kernel"),
+        (("runs", "FORCE=1"), "FORCE: not a variable that runs reads; it is read by download, prepare"),
+        (("train", "predict", "TOP=5"), "TOP: not a variable that train and predict read; it is read by leaderboard"),
+        (("train", "KILLS=3"), "KILLS: not a variable that train reads; it is read by soak"),
+        (("docs", "MEMBER=x"), "MEMBER: not a variable that docs reads"),
+    ],
+)
+def test_a_variable_that_no_target_reads_is_refused_by_name_and_nothing_runs(called, arguments, sentence) -> None:
+    process, calls = called.run(*arguments)
+    assert process.returncode == 2 and calls == []
+    assert sentence in process.stderr and "Traceback" not in process.stderr
+
+
+def test_a_variable_that_one_of_several_targets_reads_is_accepted(called) -> None:
+    assert names(called("tune", "blend", "MEMBER=cnn", "SET=train.epochs=3")) == ["tune", "blend"]
 
 
 def test_every_variable_that_help_names_is_accepted_and_the_environment_is_not_checked(called, monkeypatch) -> None:

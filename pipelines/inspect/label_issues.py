@@ -10,7 +10,7 @@ from competition.ensemble.predictions import load_scores
 from competition.files.manifest import atomic_write
 from competition.prepare import label_issues, records
 from competition.prepare.decoding import BadImage, decode
-from competition.report.sheets import TILE, contact_sheet
+from competition.report.pictures import TILE, contact_sheet
 from competition.report.tables import for_spreadsheet
 from competition.workspace.dependencies import newest_blend
 from pipelines.terminal.backend import start_tensorflow

@@ -354,7 +354,12 @@ def test_files_that_a_kernel_cannot_read_are_an_error_before_the_push(remote) ->
 
 def test_the_doctor_reports_the_installation_and_explains_errors(remote) -> None:
     output = remote.run("doctor").out
-    for line in ("kaggle: key from KAGGLE_USERNAME", "TPU: 19.0 h left of 20.0", "tensorflow sees 1 x CPU", "slim: 2 of 2 fold"):
+    for line in (
+        "kaggle: key from KAGGLE_USERNAME",
+        "TPU: 19.0 h left of 20.0",
+        "tensorflow sees 1 x CPU",
+        "slim: 2 of 2 fold",
+    ):
         assert f"{line}" in output, output
     assert "Kaggle does not accept the credential" in remote.run("doctor", KAGGLE_KEY="wrong").out
     assert "accept them on the Rules page" in remote.do("doctor", "--explain=You must accept this competition's rules")
