@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, first_few
-from competition.config.faults import point
+from competition.config.faults import fault_point
 from competition.prepare import decoding as images
 from competition.prepare.competition import Row
 
@@ -170,7 +170,7 @@ def write(
         remaining[shard] -= 1
         if remaining[shard] == 0:
             writers.pop(shard).close()
-            point("records.before_rename", names[shard])
+            fault_point("records.before_rename", names[shard])
             tf.io.gfile.rename(f"{folder}/{names[shard]}.partial", f"{folder}/{names[shard]}", overwrite=True)
         progress(position + 1, len(index))
     if remaining.any():

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from filelock import FileLock
 
 from competition.config.digests import to_plain
-from competition.config.faults import point
+from competition.config.faults import fault_point
 from competition.ensemble.expected_score import ExpectedScore, from_standard_error, interval
 
 
@@ -106,11 +106,11 @@ def append(path: Path, line: Entry | Event | Look) -> None:
     data = (json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n").encode()
     with FileLock(path.with_name(f".{path.name}.lock"), timeout=60), path.open("ab+") as file:
         _repair_tail(file, path)
-        point("ledger.before_line", path)
+        fault_point("ledger.before_line", path)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    point("ledger.after_line", path)
+    fault_point("ledger.after_line", path)
 
 
 def _finite(value: Any) -> Any:

@@ -1,10 +1,10 @@
-"""The command line of a stage: every option with its type, default and help text."""
+"""The command line of a stage: every option with its type, default and help text. Standard library only, as verbs.py."""
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pipelines.terminal.versions import ROOT
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def option(default: Any, help: str, **settings: Any) -> Any:

@@ -200,12 +200,12 @@ def test_two_submissions_are_compared_row_by_row(remote) -> None:
     name, label = first.split(",")
     other = str((int(label) + 1) % 104)
     (remote.workspace.submissions / "other.csv").write_text("\n".join([head, f"{name},{other}", *rest]) + "\n")
-    output = remote.do("diff", "--a", file.stem[:6], "--b", "other")
+    output = remote.do("compare_submissions", "--a", file.stem[:6], "--b", "other")
     assert f"differs from {file.stem} in 1 of {len(rest) + 1} rows" in output
     assert f"{name}: {NAMES[int(label)]} -> {NAMES[int(other)]}" in output
-    (table,) = (remote.workspace.work / "diff").glob("*.csv")
+    (table,) = (remote.workspace.work / "compare_submissions").glob("*.csv")
     assert table.read_text() == f"id,a,b\n{name},{NAMES[int(label)]},{NAMES[int(other)]}\n"
-    assert "'zz' names 0 submissions" in remote.refused("diff", "--a", "zz", "--b", "other")
+    assert "'zz' names 0 submissions" in remote.refused("compare_submissions", "--a", "zz", "--b", "other")
 
 
 def test_a_kernel_gives_the_same_weights_and_submission_for_all_folds(downloaded, submitted, tmp_path) -> None:

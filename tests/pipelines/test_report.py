@@ -325,7 +325,7 @@ def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspac
         study = seed_study_path(workspace.work, name, study_digest)
         study.parent.mkdir(parents=True, exist_ok=True)
         study.write_text(json.dumps({"of": study_digest, "spread": 0.0123, "scores": [0.8, 0.82, 0.81]}))
-    workspace.do("table")
+    workspace.do("list_blends")
     depends = tuning_dependencies(Workspace(Path(), params, loaded=prepared), "slim")
     best = tuning_result_path(workspace.work, "slim", depends)
     best.parent.mkdir(parents=True)
