@@ -166,7 +166,7 @@ def test_a_kernel_without_its_accelerator_says_so_and_trains_nothing(kaggle, cli
     kernel_plan = plan("0", accelerator="tpu", devices=8)
     version, outcome, log = push_and_follow(client, kernel_plan)
     assert outcome.status == "ERROR"
-    assert "expected 8 tpu devices, found: ModuleNotFoundError" in log
+    assert "expected 8 tpu devices, found: exit code 1, ModuleNotFoundError" in log
     assert kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled").result_folders == ()
 
 
