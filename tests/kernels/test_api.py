@@ -85,9 +85,10 @@ def import_results(client, kernel_plan, version, work, folder):
 
 
 def pack_results(root, folder):
-    unit_folders = sorted(root.glob(COLLECT[0]))
+    folders = sorted(root.glob(COLLECT[0]))
     return packing.carry(
-        {unit.relative_to(root).as_posix(): packing.whole_folder(unit) for unit in unit_folders}, folder
+        {result_folder.relative_to(root).as_posix(): packing.whole_folder(result_folder) for result_folder in folders},
+        folder,
     )
 
 
@@ -167,7 +168,7 @@ def test_a_kernel_without_its_accelerator_says_so_and_trains_nothing(kaggle, cli
     version, outcome, log = push_and_follow(client, kernel_plan)
     assert outcome.status == "ERROR"
     assert "expected 8 tpu devices, found: exit code 1, ModuleNotFoundError" in log
-    assert kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled").units == ()
+    assert kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled").result_folders == ()
 
 
 def test_a_module_missing_from_the_image_is_installed_from_attached_wheels(kaggle, client, tmp_path):
@@ -298,10 +299,10 @@ def damage_output(folder, damage):
     elif damage == "absent":
         pack.unlink()
     elif damage == "path outside the folder":
-        content["units"][0]["unit"] = "../../evil/members/cnn/0123456789ab/fold0"
+        content["archives"][0]["result_folder"] = "../../evil/members/cnn/0123456789ab/fold0"
         listing.write_text(json.dumps(content))
-    elif damage == "unexpected unit":
-        content["units"][0]["unit"] = "competition"
+    elif damage == "unexpected result_folder":
+        content["archives"][0]["result_folder"] = "competition"
         listing.write_text(json.dumps(content))
     elif damage == "no listing":
         listing.unlink()
@@ -315,7 +316,7 @@ def damage_output(folder, damage):
         ("flipped", "is missing or damaged"),
         ("absent", "is missing or damaged"),
         ("path outside the folder", "unexpected result"),
-        ("unexpected unit", "unexpected result"),
+        ("unexpected result_folder", "unexpected result"),
         ("no listing", "left no goldfold-output.json"),
         ("truncated listing", "is damaged: `make kernel` fetches it again"),
     ],
@@ -342,7 +343,7 @@ def test_the_output_is_that_of_the_pushed_version_not_of_the_newest(kaggle, clie
     first, second = plan("0", run="one"), plan("1", run="two")
     version, _, _ = push_and_follow(client, first)
     assert push_and_follow(client, second)[0].version == 2
-    assert kernel_results.pull(client, version, "one", tmp_path / "pulled").units == (
+    assert kernel_results.pull(client, version, "one", tmp_path / "pulled").result_folders == (
         "work/flowers/members/cnn/0123456789ab/fold0",
     )
 
@@ -381,7 +382,9 @@ def test_a_notebook_gives_the_same_result_as_the_script(tmp_path):
     assert cells[0]["cell_type"] == "markdown"
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
-    assert kernel_results.read_output(folder, "run-1", "it").units == ("work/flowers/members/cnn/0123456789ab/fold3",)
+    assert kernel_results.read_output(folder, "run-1", "it").result_folders == (
+        "work/flowers/members/cnn/0123456789ab/fold3",
+    )
 
 
 def test_a_project_larger_than_kaggle_accepts_is_an_error():
