@@ -224,6 +224,14 @@ def test_an_error_of_kaggle_during_a_push_is_reported(kaggle, client, monkeypatc
 def test_sharing_a_dataset_waits_until_kernels_can_read_it(kaggle, client, tmp_path):
     (tmp_path / "a.whl").write_bytes(b"1")
     kaggle.dataset_polls = 3
+    kaggle.faults["GetDatasetStatus"] = [
+        "404",
+        "",
+        "503",
+        "429",
+        "drop",
+        "html",
+    ]  # the first one: there is no such dataset
     kernels.upload_dataset(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 20)
     assert kaggle.dataset_polls == -1
     assert kaggle.datasets["ada/wheels-of-goldfold"]["a.whl"] == b"1"
