@@ -22,13 +22,8 @@ def test_a_unit_is_found_by_member_run_and_fold(tmp_path: Path) -> None:
     target = ImportTarget(Workspace(tmp_path, params(), loaded=PREPARED), tmp_path, lambda line: None)
     run = run_of(tmp_path, PREPARED, params(), "cnn")
 
-<<<<<<<< HEAD:tests/kernels/test_fold_models_of_folders.py
     def of(result_folder: str) -> tuple[str, object] | None:
         found = fold_model_of_folder(target, result_folder)
-========
-    def of(unit: str) -> tuple[str, object] | None:
-        found = fold_model_of_folder(target, unit)
->>>>>>>> main:tests/kernels/test_fold_models_of_result_folders.py
         return (found[0].digest, found[1]) if found else None
 
     folder = f"work/x/members/cnn/{run.folder.name}"
