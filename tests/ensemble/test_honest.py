@@ -9,11 +9,10 @@ from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain, align, apply_chain
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.nested import NestedCrossFit, OofRows, blocks_of
+from competition.ensemble.nested import NestedCrossFit, OofRows, blocks_of, select_candidate
 from competition.ensemble.outputs import OutputCache, mix_views
 from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
-from competition.ensemble.selection import select_candidate
 
 from .simulated import BLEND, DECISION, SETTINGS, as_members, cross_fit, draw, fit_chain
 
