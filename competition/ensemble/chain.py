@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -77,13 +78,14 @@ class Chain:
     def load(path: Path) -> "Chain":
         try:
             fields = json.loads(path.read_text())
-            blend, decision = (
-                {key: tuple(value) if isinstance(value, list) else value for key, value in fields.pop(step).items()}
-                for step in ("blend", "decision")
-            )
+            blend, decision = (_with_tuples(fields.pop(step)) for step in ("blend", "decision"))
             return Chain(**fields, blend=Blend(**blend), decision=Decision(**decision))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} is not a valid chain ({error!r}); create it again with `make blend`") from error
+
+
+def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
 
 
 def align(members: MemberViews, ids: np.ndarray) -> dict[str, ViewPredictions]:
