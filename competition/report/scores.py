@@ -73,7 +73,7 @@ def scores_on_test(row: ledger.Row | None, grades: Path) -> list[ScoreOnTest]:
         result += [
             ScoreOnTest(name, grade[name], f"make grade, on {grade[f'{name}_rows']:,} test rows")
             for name in ("public", "private")
-            if grade.get(f"{name}_rows")
+            if grade.get(f"{name}_rows") and grade.get(name) is not None
         ]
     return result
 

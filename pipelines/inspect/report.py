@@ -83,7 +83,8 @@ def load_results(job: Job) -> Results:
     is_current = blend is not None and blend.depends.get("data") == prepared.digest
     runs = {run.title: run for name in job.params.members for run in runs_of(job.workspace, name)}
     sizes = [member.image_size for member in job.params.members.values()]
-    submitted = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name)
+    recorded, competition = ledger.read(job.submissions / "ledger.jsonl"), job.params.competition
+    submitted = ledger.of_competition(recorded, competition.name, competition.slug)
     of_blend = (row for row in submitted if blend is not None and row.entry.digest == blend.result["submission"])
     return Results(
         folder,
@@ -104,7 +105,9 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     prepared, blend, submitted, pixels = job.prepared, results.blend, results.submitted, results.pixels
     params, runs, public_share = job.params, results.runs, job.params.kaggle.public_share
     has_test = len(prepared.part("test")) > 0
-    looks = ledger.looks_at_solution(job.submissions / "ledger.jsonl", params.competition.name, job.path("looks.json"))
+    looks = ledger.count_solution_accesses(
+        job.submissions / "ledger.jsonl", params.competition.name, job.path("looks.json")
+    )
     # The effects of series and shift, if the blend is of the current data.
     current = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
     sections = [

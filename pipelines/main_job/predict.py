@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.files.manifest import changed_keys, is_current, read_manifest
 from competition.training.versions import TRAINING
 from competition.workspace.dependencies import (
@@ -99,7 +99,9 @@ def earlier_run(job: Job, run: Run) -> str:
 def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> None:
     """Predict by the fold models in `stale`: fold -> what its predictions depend on."""
     device, views, name = start_device(job), job.params.predict.views, run.title
-    job.echo(f"predict {name}: on {device.replicas} x {device.kind}; {len(views)} views of {len(stale)} fold models")
+    job.echo(
+        f"predict {name}: on {device.replicas} x {device.kind}; {counted(len(views), 'view')} of {counted(len(stale), 'fold model')}"
+    )
     trainer = open_trainer(job, run.member, name, device=device, parts=("train",), engine=kept_engine(job, run))
     test = read_images(job, run.member, ("test",), name)
     transforms = measure_views(trainer, views)
@@ -112,6 +114,6 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> No
             bar.update()
     slowest = max(costs, key=costs.__getitem__)
     job.echo(
-        f"predict {name}: a fold model takes {sum(costs.values()):.3g} s for 1,000 images under all {len(costs)} views, "
+        f"predict {name}: a fold model takes {sum(costs.values()):.3g} s for 1,000 images under {counted(len(costs), 'view')}, "
         f"{costs[slowest]:.3g} s under {slowest}, the slowest"
     )
