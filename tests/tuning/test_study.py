@@ -392,7 +392,7 @@ def test_a_database_that_cannot_be_reached_is_one_sentence_without_its_password(
     pytest.importorskip("psycopg")
     with pytest.raises(UserError, match="cannot be opened") as error:
         open_storage("postgresql+psycopg://me:very-secret@127.0.0.1:1/none", tmp_path / "unused.log")
-    assert "very-secret" not in str(error.value) and "me:***@127.0.0.1:1" in str(error.value)
+    assert "very-secret" not in str(error.value) and "://[hidden]@127.0.0.1:1" in str(error.value)
 
 
 @pytest.mark.parametrize(
