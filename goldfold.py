@@ -123,7 +123,9 @@ class Project:
         return self._table(pd.Index(ids, name="id"), {**facts, **self._decisions(decided)}, probs)
 
     def scores(self) -> pd.DataFrame:
-        """score, standard_error and weight of each member, of equal weights and of the blend, whose score is the honest one.
+        """score, standard_error and weight of each member, of the best answer without an image, of equal weights and of the blend.
+
+        The score of the blend is the honest one.
 
         The metric is in `.attrs["metric"]`, the score on the rows that the blend was chosen on in `.attrs["chosen_on"]`.
         """
@@ -133,6 +135,7 @@ class Project:
             name: (one["score"], one["standard_error"], weights.get(name, 0.0))
             for name, one in scores["members"].items()
         }
+        rows["trivial baseline"] = (scores["trivial"]["score"], scores["trivial"]["standard_error"], None)
         rows["equal weights"] = (scores["equal"]["score"], scores["equal"]["standard_error"], None)
         rows[BLEND] = (scores["honest"], scores["standard_error"], None)
         table = pd.DataFrame.from_dict(rows, orient="index", columns=["score", "standard_error", "weight"], dtype=float)

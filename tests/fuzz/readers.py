@@ -41,7 +41,7 @@ def table(data: bytes) -> None:
 
 
 def zip_file(data: bytes) -> None:
-    archive.verify(in_file("a.zip", data), {}, 200)
+    archive.verify(in_file("a.zip", data), {}, archive.UnpackRules(200))
 
 
 def npz(data: bytes) -> None:

@@ -91,14 +91,13 @@ def test_two_runs_are_trained_blended_and_returned_to_without_training_or_losing
     assert "3/3" in row[second] and first_submission.stem[:8] in row[first]
 
 
-def test_a_run_of_other_code_keeps_its_predictions_and_never_ends_in_a_shape_error(
+def test_a_run_of_another_version_of_training_keeps_its_predictions_and_never_ends_in_a_shape_error(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     code = tmp_path / "code"
     for folder in ("competition", "pipelines"):
         shutil.copytree(ROOT / folder, code / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    builder = code / "competition" / "training" / "model.py"
-    builder.write_text("# An edited comment.\n" + builder.read_text())
+    versions = code / "competition" / "training" / "versions.py"
     label = label_of(workspace)
 
     def run(stage: str, *arguments: str, sets: str = "") -> str:
@@ -106,18 +105,21 @@ def test_a_run_of_other_code_keeps_its_predictions_and_never_ends_in_a_shape_err
         return ran.out + ran.err
 
     assert "current" in run("predict")
-    text = builder.read_text()
-    assert "for width in (32, 64, 128)" in text
-    builder.write_text(text.replace("for width in (32, 64, 128)", "for width in (48, 64, 128)"))
+    text = versions.read_text()
+    assert "\nTRAINING = 1\n" in text
+    versions.write_text(text.replace("\nTRAINING = 1\n", "\nTRAINING = 2\n"))
     before = workspace.files()
     refused = run("predict")
-    assert "member slim lacks fold 0 (not trained)" in refused and f"its run {label} differs: code: " in refused
+    assert (
+        "member slim lacks fold 0 (not trained)" in refused
+        and f"its run {label} differs: training_version: " in refused
+    )
     stored = f"blend.members=['{label}']"  # its stored predictions still count
     assert "current" in run("predict", sets=stored)
     assert "submission: " in run("blend", sets=stored)
     other_views = run("predict", sets=f"{stored} predict.views=[identity,shift_down]")
     assert (
-        f"run {label} was trained with other code and its fold models have no predictions under these views"
+        f"run {label} was trained with other version of training and its fold models have no predictions under these views"
         in other_views
     )
     output = run("train", "--member", "slim", "--fold", "0", sets="train.epochs=1")

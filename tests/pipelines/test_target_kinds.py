@@ -95,7 +95,7 @@ def submitted(workspace: Workspace) -> pd.Series:
 
 
 def opened(workspace: Workspace) -> goldfold.Project:
-    return goldfold.open(workspace.params, work=workspace.folder / "work", submissions=workspace.submissions)
+    return goldfold.open(workspace.params, work=workspace.folder / "work")
 
 
 @pytest.fixture(scope="module")
