@@ -94,7 +94,7 @@ def predicted(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> 
         from competition.prepare import records
         from competition.prepare.decoding import decode
         from competition.prepare.prepared import load_prepared
-        prepared = load_prepared(g._job.path("data"))
+        prepared = load_prepared(g._workspace.folder / "data")
         test = {name: data for name, _, data in records.read(prepared.records("test"))}
         ids = sorted(test)[:90]
         table = g.predict([test[name] for name in ids])
