@@ -50,8 +50,8 @@ def results_of_engine() -> Results:
     device = open_device(params().device)
 
     def soft_labels(fold: object) -> Predictions:
-        taught = images.folds != fold
-        return Predictions(ids[taught], np.full((taught.sum(), CLASSES), 1 / CLASSES, np.float32))
+        is_labelled = images.folds != fold
+        return Predictions(ids[is_labelled], np.full((is_labelled.sum(), CLASSES), 1 / CLASSES, np.float32))
 
     def trainer_of(targets: Targets, metric: str, **train: object) -> Trainer:
         recipe = member(batch=12, epochs=3, **train)

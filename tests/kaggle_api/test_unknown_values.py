@@ -122,14 +122,17 @@ def test_an_answer_that_is_no_object_is_reported_as_such(server_and_api, answer)
 def test_null_rows_text_numbers_and_bad_dates_do_not_hide_the_other_submissions(server_and_api):
     good = {"ref": 7, "date": "2026-01-01T00:30:00.5+05:30", "status": "COMPLETE", "publicScore": "0.5"}
     rows = [None, {**good, "ref": "8", "date": "yesterday"}, {**good, "ref": "nine", "status": "RESCORING"}, good]
-    found = run_action(*server_and_api, "list_submissions", {"submissions": rows})
-    assert [(each.ref, each.date, each.status) for each in found] == [
+    submissions = run_action(*server_and_api, "list_submissions", {"submissions": rows})
+    assert [(each.ref, each.date, each.status) for each in submissions] == [
         ("8", "yesterday", "COMPLETE"),
         ("nine", "2025-12-31T19:00:00", "RESCORING"),
         ("7", "2025-12-31T19:00:00", "COMPLETE"),
     ]
-    assert (found[1].is_finished, found[1].error) == (False, "unknown answer of Kaggle: its status is 'RESCORING'")
-    assert submit.newest_ref([each.ref for each in found[::2]]) == "8"
+    assert (submissions[1].is_finished, found[1].error) == (
+        False,
+        "unknown answer of Kaggle: its status is 'RESCORING'",
+    )
+    assert submit.newest_ref([each.ref for each in submissions[::2]]) == "8"
 
 
 @pytest.mark.parametrize("score", ["NaN", "inf", "-Infinity", "1e999", "n/a"])

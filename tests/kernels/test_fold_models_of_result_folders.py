@@ -23,8 +23,8 @@ def test_a_unit_is_found_by_member_run_and_fold(tmp_path: Path) -> None:
     run = run_of(tmp_path, PREPARED, params(), "cnn")
 
     def of(result_folder: str) -> tuple[str, object] | None:
-        found = fold_model_of_folder(target, result_folder)
-        return (found[0].digest, found[1]) if found else None
+        fold_model = fold_model_of_folder(target, result_folder)
+        return (fold_model[0].digest, fold_model[1]) if fold_model else None
 
     folder = f"work/x/members/cnn/{run.folder.name}"
     assert of(f"{folder}/fold3") == (run.digest, 3)
