@@ -128,7 +128,7 @@ def test_null_rows_text_numbers_and_bad_dates_do_not_hide_the_other_submissions(
         ("nine", "2025-12-31T19:00:00", "RESCORING"),
         ("7", "2025-12-31T19:00:00", "COMPLETE"),
     ]
-    assert (submissions[1].is_finished, found[1].error) == (
+    assert (submissions[1].is_finished, submissions[1].error) == (
         False,
         "unknown answer of Kaggle: its status is 'RESCORING'",
     )
