@@ -5,8 +5,8 @@ from dataclasses import asdict, astuple
 from typing import Any
 
 from competition.config.errors import UserError
-from competition.convert import files
 from competition.convert.shard import Recipe, Shard, SourceImage
+from competition.storage import files
 
 FOLDER = "work_list"
 
@@ -18,7 +18,7 @@ def save_work(shards: Sequence[Shard], recipe: Recipe) -> list[str]:
     for shard in shards:
         path = f"{recipe.target}/{FOLDER}/{shard.part}-{shard.name}.json"
         content = {"recipe": asdict(recipe), "part": shard.part, "name": shard.name}
-        files.write_json(recipe.target, path, {**content, "rows": [astuple(row) for row in shard.rows]})
+        files.write_json(path, {**content, "rows": [astuple(row) for row in shard.rows]})
         paths.append(path)
     return paths
 

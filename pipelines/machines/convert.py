@@ -12,7 +12,7 @@ from pathlib import Path
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, first_few
 from competition.config.params import ConvertParams
-from competition.convert import files, plan, work_list
+from competition.convert import plan, work_list
 from competition.convert.local import convert_shards
 from competition.convert.shard import (
     MANIFESTS,
@@ -29,6 +29,7 @@ from competition.files.manifest import Manifest
 from competition.images.loader import cores
 from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER
 from competition.prepare.competition import Competition
+from competition.storage import files
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, lock
@@ -36,7 +37,7 @@ from pipelines.terminal.versions import ROOT, versions
 
 SAMPLE_ROWS = 32  # images that are encoded to estimate the size of a shard
 MANIFEST = "manifest.json"
-OWN_FOLDERS = (f"{MANIFESTS}/", f"{work_list.FOLDER}/", f"{files.PARTIAL}/")
+OWN_FOLDERS = (f"{MANIFESTS}/", f"{work_list.FOLDER}/")
 OWN = (MANIFEST, DESCRIPTION, *OWN_FOLDERS, ".convert.lock", ".convert.holder.lock")
 
 
@@ -193,7 +194,7 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
     written = {name: digest for outcome in outcomes for name, digest in outcome.files.items()}
     tables = {**source.tables, DESCRIPTION: source.competition.json_bytes()}
     for name, content in tables.items():
-        files.write_bytes(target, f"{target}/{name}", content)
+        files.write_bytes(f"{target}/{name}", content)
         written[name] = str(files.digest(f"{target}/{name}"))
     current_files = {*written, *(shard.manifest for shard in shards)}
     for name in files.names(target):
@@ -207,7 +208,7 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
         "replaced": [row_id for outcome in outcomes for row_id in outcome.replaced],
     }
     manifest = Manifest(digest_of(needed), needed, written, result, versions())
-    files.write_json(target, f"{target}/{MANIFEST}", asdict(manifest))
+    files.write_json(f"{target}/{MANIFEST}", asdict(manifest))
     work_list.remove_work(target)
 
 

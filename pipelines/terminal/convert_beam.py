@@ -7,10 +7,10 @@ python -m pipelines.terminal.convert_beam TARGET BEAM_OPTIONS    converts the wo
 import sys
 
 from competition.config.errors import UserError
-from competition.convert import files
 from competition.convert.beam import run_pipeline
 from competition.convert.shard import codecs
 from competition.convert.work_list import FOLDER
+from competition.storage import files
 
 
 def main(target: str, *arguments: str) -> None:
