@@ -12,7 +12,7 @@ from pathlib import Path
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, first_few
 from competition.config.params import ConvertParams
-from competition.convert import plan, work_list
+from competition.convert import beam, plan
 from competition.convert.local import convert_shards
 from competition.convert.shard import (
     MANIFESTS,
@@ -37,7 +37,7 @@ from pipelines.terminal.versions import ROOT, versions
 
 SAMPLE_ROWS = 32  # images that are encoded to estimate the size of a shard
 MANIFEST = "manifest.json"
-OWN_FOLDERS = (f"{MANIFESTS}/", f"{work_list.FOLDER}/")
+OWN_FOLDERS = (f"{MANIFESTS}/", f"{beam.FOLDER}/")
 OWN = (MANIFEST, DESCRIPTION, *OWN_FOLDERS, ".convert.lock", ".convert.holder.lock")
 
 
@@ -127,7 +127,7 @@ def exclusive(target: str) -> Iterator[None]:
 def check_target(target: str) -> None:
     """Raise UserError if the target holds files of anything but an earlier conversion."""
     present = files.names(target)
-    is_own = any(name == MANIFEST or name.startswith((f"{MANIFESTS}/", f"{work_list.FOLDER}/")) for name in present)
+    is_own = any(name == MANIFEST or name.startswith((f"{MANIFESTS}/", f"{beam.FOLDER}/")) for name in present)
     others = [name for name in present if not name.startswith(OWN)]
     if others and not is_own:
         raise UserError(f"convert.target: {target} already holds {first_few(others, 3)}; name an empty folder")
@@ -158,7 +158,7 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
 
 
 def run_beam(shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> None:
-    work_list.save_work(shards, recipe)
+    beam.save_work(shards, recipe)
     ran = in_beam(params, recipe.target, *params.beam_options)
     if ran.returncode != 0:
         lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()] or ["no message"]
@@ -209,7 +209,7 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
     }
     manifest = Manifest(digest_of(needed), needed, written, result, versions())
     files.write_json(f"{target}/{MANIFEST}", asdict(manifest))
-    work_list.remove_work(target)
+    beam.remove_work(target)
 
 
 def report_plan(job: Job, source: Source, shards: Sequence[Shard], recipe: Recipe) -> None:

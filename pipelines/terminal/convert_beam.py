@@ -7,9 +7,8 @@ python -m pipelines.terminal.convert_beam TARGET BEAM_OPTIONS    converts the wo
 import sys
 
 from competition.config.errors import UserError
-from competition.convert.beam import run_pipeline
+from competition.convert.beam import FOLDER, run_pipeline
 from competition.convert.shard import codecs
-from competition.convert.work_list import FOLDER
 from competition.storage import files
 
 

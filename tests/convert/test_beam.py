@@ -19,8 +19,8 @@ import pytest
 pytest.importorskip("apache_beam", reason="apache-beam is not installed here; make test-beam installs it")
 from small_source import digests, recipe_of, rows_of, shards_of, stamps, write_photos
 
+from competition.convert.beam import load_work, save_work
 from competition.convert.shard import Shard, convert_shard, finished_shard
-from competition.convert.work_list import load_work, save_work
 from competition.storage import files
 
 ROOT = Path(__file__).parents[2]

@@ -32,19 +32,11 @@ def test_each_size_gets_one_file_with_kaggles_name_and_the_rows_in_order(shards,
         assert all(Image.open(io.BytesIO(record.image)).size == (size, size) for record in read)
 
 
-def test_tensorflow_reads_the_same_features_and_writes_the_same_bytes(shards, recipe):
-    import tensorflow as tf
-
-    outcome = convert_shard(shards[2], recipe)
-    for name in outcome.files:
-        path = f"{recipe.target}/{name}"
-        with Path(path).open("rb") as file:
-            ours = [serialized for _, serialized in tfrecord.read_records(file, name)]
-        assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == ours
-        for serialized in ours:
-            example = tf.train.Example.FromString(serialized)
-            assert sorted(example.features.feature) == ["id", "image"]  # test records have no class
-            assert example.SerializeToString(deterministic=True) == serialized
+def test_test_records_have_no_class(shards, recipe):
+    for name in convert_shard(shards[2], recipe).files:
+        with files.reading(f"{recipe.target}/{name}") as file:
+            for _, serialized in tfrecord.read_records(file, name):
+                assert sorted(tfrecord.parse_example(serialized, name)) == ["id", "image"]
 
 
 def test_one_size_has_the_pixels_of_the_training_decoder(rows, recipe, photos):
