@@ -44,15 +44,12 @@ def run(job: Job) -> None:
 
 
 def local_names(job: Job) -> list[str]:
-    files = (path for top in SYNCHRONISED for path in job.path(top).rglob("[!.]*") if path.is_file())
-    names = [path.relative_to(job.work).as_posix() for path in files if path.suffix != ".lock"]
-    return sorted(filter(is_sent, names))
-
-
-def is_sent(name: str) -> bool:
-    """Return False for a fold model that is being trained again or replaced: members/<member>/<run>/again/..."""
-    parts = name.split("/")
-    return not (parts[0] == "members" and len(parts) > 3 and parts[3] in (AGAIN, REPLACED))
+    """Files of results, without those of fold models that are being trained again or replaced: members/<member>/<run>/again/..."""
+    paths = (path for top in SYNCHRONISED for path in job.path(top).rglob("[!.]*") if path.is_file())
+    names = (path.relative_to(job.work).as_posix() for path in paths if path.suffix != ".lock")
+    return sorted(
+        name for name in names if not (name.startswith("members/") and name.split("/")[3:4] in ([AGAIN], [REPLACED]))
+    )
 
 
 def results_of(names: list[str]) -> dict[str, list[str]]:

@@ -49,7 +49,9 @@ def flowers(raw: Path, names: Sequence[str], scale: float, sizes: Sequence[int],
         counts = [max(LEAST[part], round(count * share * scale)) for count in FLOWER_COUNTS]
         labels = np.random.default_rng([seed, number]).permutation(np.repeat(np.arange(len(names)), counts))
         flowers = [
-            Flower(_hex_id(f"{seed} {part} {n}"), label, (seed, number, n)) for n, label in enumerate(labels.tolist())
+            # Ids of 9 hexadecimal digits, as the real competition's.
+            Flower(blake2b(f"{seed} {part} {n}".encode(), digest_size=5).hexdigest()[:9], label, (seed, number, n))
+            for n, label in enumerate(labels.tolist())
         ]
         for shard, rows in enumerate(np.array_split(np.arange(len(flowers)), FLOWER_FILES)):
             _write_flowers(raw, part, shard, [flowers[n] for n in rows], sizes)
@@ -213,11 +215,6 @@ def _grained(image: Image.Image, rng: np.random.Generator) -> Image.Image:
 def _colour(hue: float, saturation: float, value: float) -> Colour:
     red, green, blue = colorsys.hsv_to_rgb(hue % 1, min(saturation, 1), min(value, 1))
     return round(255 * red), round(255 * green), round(255 * blue)
-
-
-def _hex_id(text: str) -> str:
-    """9 hexadecimal digits, as the real competition's ids."""
-    return blake2b(text.encode(), digest_size=5).hexdigest()[:9]
 
 
 def _write_solution(raw: Path, answers: Iterable[tuple[str, int]], seed: int) -> None:
