@@ -3,7 +3,7 @@
 import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
+from dataclasses import dataclass
 from functools import partial
 from weakref import WeakSet
 
@@ -37,17 +37,20 @@ def test_batches_come_in_order_and_only_some_are_made_ahead(threads: int) -> Non
 
 
 def test_a_step_out_of_order_is_right_and_leaves_nothing_behind() -> None:
-    alive: WeakSet[Fraction] = WeakSet()
+    @dataclass(eq=False)
+    class Batch:
+        step: int
 
-    def batch(step: int) -> Fraction:
-        alive.add(made := Fraction(step))
-        return made
+        def __post_init__(self) -> None:
+            alive.add(self)
+
+    alive: WeakSet[Batch] = WeakSet()
 
     with ThreadPoolExecutor(2) as pool:
-        loader = BatchLoader(lambda step: ([list], partial(batch, step)), pool, ahead=3)
-        assert [int(loader.batch(step)) for step in (0, 50, 1, 2)] == [0, 50, 1, 2]
+        loader = BatchLoader(lambda step: ([list], partial(Batch, step)), pool, ahead=3)
+        assert [loader.batch(step).step for step in (0, 50, 1, 2)] == [0, 50, 1, 2]
     gc.collect()
-    assert {int(step) for step in alive} == {3, 4}
+    assert {batch.step for batch in alive} == {3, 4}
 
 
 def test_an_error_in_any_part_reaches_the_caller() -> None:
