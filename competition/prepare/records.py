@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -98,27 +99,28 @@ def write(
     remaining = np.bincount(shard_of, minlength=len(names))
     writers: dict[int, BinaryIO] = {}
     last_position = -1
-    for row in rows:
-        position = index_position.get(row.id)
-        if position is None:
-            continue
-        if position <= last_position or sha256(row.data).hexdigest() != digests[position]:
-            raise UserError(f"image {row.id!r} does not match the index; make prepare FORCE=1 rebuilds the index")
-        last_position = position
-        shard = int(shard_of[position])
-        if shard not in writers:
-            writers[shard] = Path(f"{folder}/{names[shard]}.partial").open("wb")  # noqa: SIM115  (closed when it is full)
-        try:
-            data = images.normalized(row.data, largest)
-        except images.BadImage:
-            data = images.blank()
-        write_record(writers[shard], image_example(row.id, data, int(labels[position])))
-        remaining[shard] -= 1
-        if remaining[shard] == 0:
-            writers.pop(shard).close()
-            point("records.before_rename", names[shard])
-            Path(f"{folder}/{names[shard]}.partial").replace(f"{folder}/{names[shard]}")
-        progress(position + 1, len(index))
+    with ExitStack() as unfinished:
+        for row in rows:
+            position = index_position.get(row.id)
+            if position is None:
+                continue
+            if position <= last_position or sha256(row.data).hexdigest() != digests[position]:
+                raise UserError(f"image {row.id!r} does not match the index; make prepare FORCE=1 rebuilds the index")
+            last_position = position
+            shard = int(shard_of[position])
+            if shard not in writers:
+                writers[shard] = unfinished.enter_context(Path(f"{folder}/{names[shard]}.partial").open("wb"))
+            try:
+                data = images.normalized(row.data, largest)
+            except images.BadImage:
+                data = images.blank()
+            write_record(writers[shard], image_example(row.id, data, int(labels[position])))
+            remaining[shard] -= 1
+            if remaining[shard] == 0:
+                writers.pop(shard).close()
+                point("records.before_rename", names[shard])
+                Path(f"{folder}/{names[shard]}.partial").replace(f"{folder}/{names[shard]}")
+            progress(position + 1, len(index))
     if remaining.any():
         missing = index["id"][remaining[shard_of] > 0]
         raise UserError(
