@@ -15,11 +15,21 @@ BIN := .venv/bin
 VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS KILLS MACHINES MEMBER MODE ONLY PAIR PARAMS PYTHON RUN \
   SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL WORKERS
 quoted = '$(subst ','\'',$(1))'
-UNKNOWN := $(firstword $(foreach name,$(filter-out $(VARIABLES) MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
+GIVEN := $(sort $(foreach name,$(filter-out MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
+UNKNOWN := $(firstword $(filter-out $(VARIABLES),$(GIVEN)))
+VARIABLE_CHECK := $(call quoted,$(value PYTHON)) -m pipelines.terminal.make_variables
 ifneq ($(UNKNOWN),)
-  SUGGESTION := $(shell $(call quoted,$(value PYTHON)) pipelines/terminal/make_variables.py $(call quoted,$(UNKNOWN)) params.yaml $(VARIABLES))
+  SUGGESTION := $(shell $(VARIABLE_CHECK) suggest $(call quoted,$(UNKNOWN)) params.yaml $(VARIABLES))
   $(error $(UNKNOWN)=$(value $(UNKNOWN)): unknown variable$(if $(SUGGESTION),; did you mean $(subst VALUE,$(value $(UNKNOWN)),$(SUGGESTION))?); \
     variables: $(VARIABLES); parameters of params.yaml are set by SET="block.name=value")
+endif
+# So is one that is known, but that none of the targets reads. An empty value is none.
+USED := $(foreach name,$(filter $(VARIABLES),$(GIVEN)),$(if $(value $(name)),$(name)))
+ifneq ($(filter-out BIN EXTRA PYTHON,$(USED)),)
+  UNREAD := $(shell $(VARIABLE_CHECK) unread $(call quoted,$(MAKECMDGOALS)) $(USED))
+  ifneq ($(UNREAD),)
+    $(error $(UNREAD))
+  endif
 endif
 
 # Every value reaches the stages through the environment, as it was typed: no shell and no function of make sees it. The
@@ -139,8 +149,8 @@ submissions: $(BIN)/.ready ## list submissions with expected score, Kaggle score
 leaderboard: $(BIN)/.ready ## top of the public leaderboard and rank of this team (TOP=50)
 	@$(call GOLDFOLD,leaderboard)
 
-diff: $(BIN)/.ready ## compare two submissions: ids and classes that differ (A=3f8c B=91aa)
-	@$(call GOLDFOLD,diff)
+compare-submissions: $(BIN)/.ready ## compare two submissions: ids and classes that differ (A=3f8c B=91aa)
+	@$(call GOLDFOLD,compare-submissions)
 
 doctor: $(BIN)/.ready ## check this machine and its results, with a fix for each error (EXPLAIN="pasted error": explain it)
 	@$(call GOLDFOLD,doctor)
@@ -159,11 +169,11 @@ prune: $(BIN)/.ready ## list runs that no submission, recipe or parameter uses; 
 report: $(BIN)/.ready ## write all results to one page: work/<competition>/report.html
 	@$(call GOLDFOLD,report)
 
-table: $(BIN)/.ready ## compare all blends and TTA policies by honest score
-	@$(call GOLDFOLD,table)
+list-blends: $(BIN)/.ready ## compare all blends and TTA policies by honest score
+	@$(call GOLDFOLD,list-blends)
 
-compare: $(BIN)/.ready ## compare two blends: paired difference and changed rows (A=3f8c B=91aa)
-	@$(call GOLDFOLD,compare)
+compare-blends: $(BIN)/.ready ## compare two blends: paired difference and changed rows (A=3f8c B=91aa)
+	@$(call GOLDFOLD,compare-blends)
 
 dashboard: $(BIN)/.ready-dashboard ## show the studies of `make tune` in the browser, on 127.0.0.1:8080 only (MEMBER=cnn ADDRESS=127.0.0.1:0)
 	@$(call GOLDFOLD,dashboard)
@@ -177,8 +187,12 @@ noise: $(BIN)/.ready ## spread of a member's score over seeds (MEMBER=cnn SEEDS=
 grad-cam: $(BIN)/.ready ## what the network looks at in confident errors and right rows, for the report (MEMBER=cnn)
 	@$(call GOLDFOLD,grad-cam)
 
-issues-in-labels: $(BIN)/.ready-labels ## list labels that are probably wrong, with a contact sheet
-	@$(call GOLDFOLD,issues-in-labels)
+label-issues: $(BIN)/.ready-labels ## list labels that are probably wrong, with a contact sheet
+	@$(call GOLDFOLD,label-issues)
+
+# The goldfold command answers with the names of today.
+issues-in-labels compare diff table: $(BIN)/.ready
+	@$(call GOLDFOLD,$@)
 
 ##@ Development
 docs: $(BIN)/.ready-dev ## build the documentation site into site/
@@ -228,7 +242,7 @@ help: ## this page
 	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
 	  'CLUSTER=auto' 'train, predict, tune: on the machines of this Ray cluster (docs/cluster.md)' 'MACHINES=4' 'plan: training on as many machines' \
 	  'AGAIN=1' 'submit the same file, or push a kernel, again' 'FILE=3f8c' 'submit or grade this submission instead of the newest' \
-	  'A=3f8c B=91aa' 'the two submissions of diff and compare, by their first digits' \
+	  'A=3f8c B=91aa' 'the two submissions of compare-submissions, or blends of compare-blends, by their first digits' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
 	  'TOPOLOGY=v5e-8 MODE=quick' 'the TPU of preflight and plan; compile, quick or ops' 'BACKEND=jax SEARCH=1' 'preflight: the backend; search the largest batch that fits' 'PAIR=kaggle' 'preflight: compile with the jax and libtpu of Kaggle'"'"'s TPU image' \
 	  'SEEDS=3 TOP=50' 'number of seeds of noise; rows of leaderboard' 'EXPLAIN="error text"' 'doctor: explain this error' \
@@ -270,4 +284,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,labels,onnx,litert,serve,cluster,dashboard,databases,samplers,docs,dev]"
 	@touch $@
 
-.PHONY: main-job test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions diff doctor prepare resolve tune blend folds grade table compare bench noise report grad-cam issues-in-labels docs test benchmarks soak fuzz test-oldest clean fresh help
+.PHONY: main-job test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions compare-submissions doctor prepare resolve tune blend folds grade list-blends compare-blends bench noise report grad-cam label-issues docs test benchmarks soak fuzz test-oldest clean fresh help issues-in-labels compare diff table

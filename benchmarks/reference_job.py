@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.photos import ROOT, Setup, _generated, _photos, fold_of, scratch, write
-from pipelines.terminal.cli import CHAINS
+from pipelines.terminal.verbs import CHAINS
 
 CLASSES, ROWS, ALPHAS = 10, 60, (1.0, 0.5)
 SETUP = Setup("", CLASSES * ROWS, 128, "MobileNetV2", 1.0, epochs=1, folds=3, batch=64, predict_batch=64)

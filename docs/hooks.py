@@ -165,7 +165,7 @@ def limits(metadata: Any) -> str:
 
 def verbs_page() -> str:
     """Every verb of `goldfold` with its options, and every target of make."""
-    from pipelines.terminal.cli import COMMON, VERBS
+    from pipelines.terminal.verbs import COMMON, VERBS
 
     lines = [
         "# Verbs",

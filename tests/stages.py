@@ -15,7 +15,7 @@ from builders import ROOT
 from preloaded import READ_AT_IMPORT, run_preloaded
 
 from competition.workspace.dependencies import newest_blend
-from pipelines.terminal.cli import CHAINS
+from pipelines.terminal.verbs import CHAINS
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml

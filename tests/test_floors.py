@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.terminal.cli import FOLDERS
+from pipelines.terminal.verbs import FOLDERS
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = {

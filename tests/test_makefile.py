@@ -12,8 +12,9 @@ from builders import ROOT
 from make_calls import Stage, calls_of_make, stages_of
 from typer.testing import CliRunner
 
-from pipelines.terminal.cli import COMMON, FOLDERS, VERBS, app
+from pipelines.terminal.cli import app
 from pipelines.terminal.options import FIELDS, flag_of
+from pipelines.terminal.verbs import COMMON, FOLDERS, RENAMED_VERBS, VERBS
 
 
 @pytest.fixture
@@ -113,8 +114,8 @@ def test_no_value_of_a_variable_is_run_by_a_shell_and_each_arrives_as_typed(call
         "tune",
         "train",
         "submit",
-        "diff",
-        "compare",
+        "compare-submissions",
+        "compare-blends",
         "preflight",
         "plan",
         "leaderboard",
@@ -145,7 +146,7 @@ def test_a_stage_that_fails_ends_its_process_with_its_exit_code(tmp_path) -> Non
 
 def test_a_closed_pipe_is_no_error_of_a_listing_and_one_of_the_main_job(called) -> None:
     """FAKE_PYTHON exits with 141, as a stage whose output nobody reads."""
-    for goals, first, code in ((["runs"], "runs", 0), (["runs", "table"], "runs", 2), (["train"], "train", 2)):
+    for goals, first, code in ((["runs"], "runs", 0), (["runs", "list-blends"], "runs", 2), (["train"], "train", 2)):
         process, calls = called.run(*goals, fails=first, code=141)
         assert (process.returncode, len(calls)) == (code, 1) and (code or process.stderr == ""), goals
 
@@ -250,6 +251,27 @@ def test_an_unknown_variable_is_an_error_with_a_suggestion_and_nothing_runs(call
     assert suggestion in process.stderr and "Traceback" not in process.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("blend", "MEMBER=x"), "MEMBER: not a variable that blend reads; it is read by tune, train, runs"),
+        (("tune", "FOLD=2"), "FOLD: not a variable that tune reads; it is read by train, bench, kernel"),
+        (("runs", "FORCE=1"), "FORCE: not a variable that runs reads; it is read by download, prepare"),
+        (("train", "predict", "TOP=5"), "TOP: not a variable that train and predict read; it is read by leaderboard"),
+        (("train", "KILLS=3"), "KILLS: not a variable that train reads; it is read by soak"),
+        (("docs", "MEMBER=x"), "MEMBER: not a variable that docs reads"),
+    ],
+)
+def test_a_variable_that_no_target_reads_is_refused_by_name_and_nothing_runs(called, arguments, sentence) -> None:
+    process, calls = called.run(*arguments)
+    assert process.returncode == 2 and calls == []
+    assert sentence in process.stderr and "Traceback" not in process.stderr
+
+
+def test_a_variable_that_one_of_several_targets_reads_is_accepted(called) -> None:
+    assert names(called("tune", "blend", "MEMBER=cnn", "SET=train.epochs=3")) == ["tune", "blend"]
+
+
 def test_every_variable_that_help_names_is_accepted_and_the_environment_is_not_checked(called, monkeypatch) -> None:
     output = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     variables = re.findall(r"\b([A-Z][A-Z_]*)=", output.partition("\nVariables\n")[2])
@@ -284,6 +306,19 @@ def test_a_wrong_option_or_verb_is_an_error_with_exit_code_2() -> None:
     process = command_line("pipelines", "train", "--epochs", "3")
     assert process.returncode == 2 and "No such option: --epochs" in process.stderr
     assert command_line("pipelines", "trian").returncode == 2
+
+
+@pytest.mark.parametrize(("former", "name"), RENAMED_VERBS.items())
+def test_a_former_verb_answers_with_the_name_of_today_and_exit_code_2(former, name) -> None:
+    process = command_line("pipelines", former, "--a", "3f8c")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr == f"goldfold: {former} is now called {name}: run `make {name}`\n"
+    assert f"  {former} " not in command_line("pipelines", "--help").stdout
+
+
+def test_make_knows_the_former_verbs(called) -> None:
+    for former in RENAMED_VERBS:
+        assert [call[0] for call in called.run(former)[1]] == [["-m", "pipelines", former]]
 
 
 def test_every_option_has_a_help_text_and_belongs_to_a_verb() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 _reached: Callable[[str, str], None] | None = None
 
 
-def point(name: str, path: Path | str = "") -> None:
+def fault_point(name: str, path: Path | str = "") -> None:
     """Do nothing, unless a test has called `at_points`.
 
     name: part and moment, such as "checkpoint.before_facts".  path: of the file that is written there, if there is one.

@@ -30,14 +30,19 @@ class ChildEnded(Exception):
 
 
 def run_child(
-    module: str, request: Mapping[str, object], environment: Mapping[str, str], stall: float
+    module: str,
+    request: Mapping[str, object],
+    environment: Mapping[str, str],
+    stall: float,
+    interpreter: str = sys.executable,
 ) -> Generator[Event, None, None]:
     """Start `python -m module`, send it the request, and yield its events; the last one is its result or its error.
 
     environment: all variables of the child.  stall: seconds without an event after which ChildStalled is raised.
+    interpreter: path of the child's Python.
     """
     child = subprocess.Popen(
-        [sys.executable, "-P", "-m", module],
+        [interpreter, "-P", "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from competition.config.digests import digest_of, to_plain
-from competition.config.faults import point
+from competition.config.faults import fault_point
 
 T = TypeVar("T")
 
@@ -77,13 +77,13 @@ def atomic_write(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        point("file.before_sync", path)
+        fault_point("file.before_sync", path)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
-        point("file.before_rename", path)
+        fault_point("file.before_rename", path)
         temporary.replace(path)
-        point("file.after_rename", path)
+        fault_point("file.after_rename", path)
         _sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError
-from competition.config.faults import point
+from competition.config.faults import fault_point
 from competition.files.manifest import sha256
 
 Progress = Callable[[int, int], None]  # (done, total)
@@ -115,7 +115,7 @@ def extract(
             temporary.mkdir()
             _copy(path, zipped, sizes, temporary, progress)
             os.sync()  # once for all files: an fsync of each of 16,000 images would take minutes
-            point("unpack.before_rename", folder)
+            fault_point("unpack.before_rename", folder)
             temporary.replace(folder)
         except OSError as error:
             raise UserError(

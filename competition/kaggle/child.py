@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from competition.files.child_process import Emit, Event, answer_parent
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 
 def answer(request: Event, emit: Emit) -> Any:
-    """Run the action of the request and return its value."""
+    """Run the action of the request, a public function of one of these modules, and return its value."""
     api = _api()
     emit("ready")  # restarts the stall timer: importing the package takes seconds on a busy machine
-    return _action(request["action"])(api, emit, **request["arguments"])
+    modules = (child_competition, child_download, child_kernel)
+    action = next(vars(module)[request["action"]] for module in modules if request["action"] in vars(module))
+    return action(api, emit, **request["arguments"])
 
 
 def _api() -> "KaggleApi":
@@ -32,16 +34,7 @@ def _api() -> "KaggleApi":
     return kaggle.api
 
 
-def _action(name: str) -> Callable[..., Any]:
-    """The function that client.py calls an action: a public one of these modules."""
-    modules = (child_competition, child_download, child_kernel)
-    return next(vars(module)[name] for module in modules if name in vars(module))
-
-
-def remove_links() -> None:
-    """Remove the folder of the package's settings and upload links, which a killed parent leaves."""
-    shutil.rmtree(os.environ.get("KAGGLE_CONFIG_DIR", ""), ignore_errors=True)
-
-
 if __name__ == "__main__":
-    answer_parent(answer, failure_of, remove_links)
+    # The folder of the package's settings and upload links, which a killed parent leaves.
+    links = os.environ.get("KAGGLE_CONFIG_DIR", "")
+    answer_parent(answer, failure_of, partial(shutil.rmtree, links, ignore_errors=True))

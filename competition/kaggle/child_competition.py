@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from competition.files.child_process import Emit
-from competition.kaggle.answers import objects, text, utc_time, whole
+from competition.kaggle.answers import nested, objects, text, utc_time, whole
 from competition.kaggle.child_call import call, pages
 from competition.kaggle.child_failure import ReportedFailure, failure_of
 
@@ -40,12 +40,17 @@ def _flag(value: object) -> bool | None:
 def listing(api: "KaggleApi", emit: Emit, slug: str) -> dict[str, object]:
     """{"files": name -> bytes or None, "complete": bool}.
 
-    If Kaggle limits the rate of requests, return the pages before the limit, with complete=False.
+    complete=False: a row has no name, or Kaggle limited the rate of requests, and these are the pages before the limit.
     """
     files: dict[str, int | None] = {}
+    unnamed_rows = 0
 
     def read_page(token: str) -> Mapping[str, object]:
-        return call(api, "competitions", "ListDataFiles", competitionName=slug, pageSize=200, pageToken=token)
+        nonlocal unnamed_rows
+        page = call(api, "competitions", "ListDataFiles", competitionName=slug, pageSize=200, pageToken=token)
+        rows = page.get("files")
+        unnamed_rows += sum(not text(nested(row).get("name")) for row in rows) if isinstance(rows, list) else 0
+        return page
 
     try:
         for page in pages(read_page, "files"):
@@ -55,7 +60,7 @@ def listing(api: "KaggleApi", emit: Emit, slug: str) -> dict[str, object]:
         if files and failure_of(error).get("status") == 429:
             return {"files": files, "complete": False}
         raise
-    return {"files": files, "complete": True}
+    return {"files": files, "complete": not unnamed_rows}
 
 
 def submit(api: "KaggleApi", emit: Emit, slug: str, path: str, message: str) -> dict[str, str]:
@@ -63,22 +68,18 @@ def submit(api: "KaggleApi", emit: Emit, slug: str, path: str, message: str) -> 
 
     The event "uploaded" is emitted after the upload: only later failures can hide a submission whose answer was lost.
     """
+    from kaggle.api.kaggle_api_extended import ResumableUploadResult
+
     name, facts = Path(path).name, Path(path).stat()
     size = {"contentLength": facts.st_size, "lastModifiedEpochSeconds": int(facts.st_mtime)}
     upload = call(api, "competitions", "StartSubmissionUpload", competitionName=slug, fileName=name, **size)
     if not text(upload.get("createUrl")) or not text(upload.get("token")):
         raise ReportedFailure("answer", "it names no place for the upload")
-    if api.upload_complete(path, text(upload["createUrl"]), True) != _upload_complete():
+    if api.upload_complete(path, text(upload["createUrl"]), True) != ResumableUploadResult.COMPLETE:
         raise ReportedFailure("upload", "Could not submit to competition")
     emit("uploaded")
     fields = {"blobFileTokens": text(upload["token"]), "submissionDescription": message}
     return _created(call(api, "competitions", "CreateSubmission", competitionName=slug, **fields))
-
-
-def _upload_complete() -> Any:
-    from kaggle.api.kaggle_api_extended import ResumableUploadResult
-
-    return ResumableUploadResult.COMPLETE
 
 
 def submit_kernel(

@@ -67,19 +67,19 @@ def save(answer: "Response", target: Path, emit: Emit, before: int, total: int, 
     before, total: bytes, for the progress events; total 0 = the size of this file.
     """
     part, identity_file = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.json")
-    identity, size = _identity(answer), _length(answer)
-    can_resume = identity is not None and (is_verified_later or _md5(answer)) and _read(identity_file) == identity
+    identity, size, md5 = _identity(answer), _length(answer), _md5(answer)
+    can_resume = identity is not None and (is_verified_later or md5) and _read(identity_file) == identity
     written = part.stat().st_size if can_resume and part.is_file() else 0
     if written and written == size:
         answer.close()
-        _finish(part, identity_file, target, answer)
+        _finish(part, identity_file, target, md5)
         return
     if 0 < written < size and answer.history:  # without a redirect it is Kaggle's own answer, to a POST
         answer, written = _continue(answer, written, str((identity or {}).get("validator")))
-        identity, size = (identity, size) if written else (_identity(answer), _length(answer))
     else:
         written = 0
     if not written:
+        identity, size, md5 = _identity(answer), _length(answer), _md5(answer)
         part.unlink(missing_ok=True)
         identity_file.write_text(json.dumps(identity), encoding="utf-8")
     last_event = 0.0
@@ -94,7 +94,7 @@ def save(answer: "Response", target: Path, emit: Emit, before: int, total: int, 
     if size and written != size:
         part.unlink()
         raise ReportedFailure("damaged", f"{target.name} has {written} of {size} bytes")
-    _finish(part, identity_file, target, answer)
+    _finish(part, identity_file, target, md5)
 
 
 def _continue(answer: "Response", written: int, validator: str) -> tuple["Response", int]:
@@ -119,12 +119,12 @@ def _continue(answer: "Response", written: int, validator: str) -> tuple["Respon
     return ranged, 0
 
 
-def _finish(part: Path, identity_file: Path, target: Path, answer: "Response") -> None:
-    """Compare with the MD5 of Google's storage, if it sends one, and rename the file."""
-    if (sent := _md5(answer)) and "Content-Encoding" not in answer.headers:
+def _finish(part: Path, identity_file: Path, target: Path, md5: str) -> None:
+    """Compare with the MD5 of the whole object, if there is one, and rename the file."""
+    if md5:
         with part.open("rb") as file:
             digest = hashlib.file_digest(file, "md5").digest()
-        if base64.b64encode(digest).decode() != sent:
+        if base64.b64encode(digest).decode() != md5:
             part.unlink()
             raise ReportedFailure("damaged", f"{target.name} does not match its MD5")
     part.replace(target)
@@ -132,7 +132,9 @@ def _finish(part: Path, identity_file: Path, target: Path, answer: "Response") -
 
 
 def _md5(answer: "Response") -> str:
-    """Base64 of the object's MD5, as Google's storage sends it; "" = not sent."""
+    """Base64 of the object's MD5, as Google's storage sends it; "" = not sent, or of the compressed bytes."""
+    if "Content-Encoding" in answer.headers:
+        return ""
     match = re.search(r"\bmd5=([A-Za-z0-9+/]+=*)", answer.headers.get("x-goog-hash", ""))
     return match[1] if match else ""
 

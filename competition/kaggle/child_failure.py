@@ -8,6 +8,8 @@ import traceback
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from competition.kaggle.answers import is_object, nested, text
+
 DISK = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR}
 
 
@@ -71,16 +73,17 @@ def connection_problem(error: BaseException) -> str:
         if id(one) in names:
             continue
         names[id(one)] = type(one).__name__
-        nested = (*one.args, getattr(one, "reason", None), one.__cause__, one.__context__)
-        waiting += [cause for cause in nested if isinstance(cause, BaseException)]
+        causes = (*one.args, getattr(one, "reason", None), one.__cause__, one.__context__)
+        waiting += [cause for cause in causes if isinstance(cause, BaseException)]
     messages = (message for kinds, message in CONNECTION if kinds & set(names.values()))
     return next(messages, f"the client reports {type(error).__name__}")
 
 
 def message_of(error: BaseException, answer: Any) -> str:
-    """The server's error message, from any of the three JSON layouts that it uses."""
-    with contextlib.suppress(Exception):
-        body = answer.json()
-        details = body.get("error", body)
-        return str(details.get("message") if isinstance(details, dict) else details)
-    return str(error).split(" for url:")[0]
+    """The server's error message, from any of the three JSON layouts that it uses, or what requests says of the status."""
+    message = ""
+    with contextlib.suppress(ValueError):
+        body = nested(answer.json())
+        details = body.get("error") or body
+        message = text(nested(details).get("message")) if is_object(details) else text(details)
+    return message or str(error).split(" for url:")[0]

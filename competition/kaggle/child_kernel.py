@@ -151,7 +151,7 @@ def _fetch(url: str, target: Path, emit: Emit) -> None:
 def dataset(api: "KaggleApi", emit: Emit, folder: str, ref: str, note: str, wait: float) -> str:
     """Create the private dataset in `folder`, or a new version of it; wait until it is ready; return its status.
 
-    note: the version's description.  wait: seconds.
+    note: the version's description.  wait: seconds, during which temporary failures to read the status are ignored.
     """
     owner, _, slug = ref.partition("/")
 
@@ -169,9 +169,20 @@ def dataset(api: "KaggleApi", emit: Emit, folder: str, ref: str, note: str, wait
     if answer is None or answer.error or (answer.status or "ok").lower() == "error":
         raise ReportedFailure("dataset", (answer.error if answer is not None else "") or "Kaggle gave no reason")
     until = time.monotonic() + wait
-    while (status := read_status()) != "ready":
+    while True:
+        try:
+            status = read_status()
+        except Exception as error:
+            failure = failure_of(error)
+            if failure["kind"] not in {"connection", "answer"} and failure.get("status", 0) not in {
+                429,
+                *range(500, 600),
+            }:
+                raise
+            status = ""
+        if status == "ready":
+            return status
         if status in {"error", "failed"} or time.monotonic() > until:
             raise ReportedFailure("dataset", f"its status is {status or 'unknown'}")
         emit("progress", done=0, total=0)
         time.sleep(min(5.0, max(0.1, wait / 20)))
-    return status

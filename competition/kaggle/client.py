@@ -127,7 +127,7 @@ def _run(
             if event["event"] == "result":
                 return redacted_answer(event["value"], credential.secrets), None
             if event["event"] == "error":
-                return None, failure_from(event, credential)
+                return None, failure_from(event, credential, request["action"])
             if "text" in event:
                 event["text"] = printable(redact(event["text"], credential.secrets), keep="\n\t")
             on_event(event)

@@ -43,7 +43,7 @@ class State:
 @dataclass(frozen=True)
 class Listing:
     files: dict[str, int | None]  # name -> bytes, None = Kaggle does not say
-    complete: bool  # False: Kaggle limited the rate of requests before all pages were read
+    complete: bool  # False: Kaggle limited the rate of requests before all pages were read, or a file has no name
 
     @property
     def total(self) -> int:
@@ -109,7 +109,9 @@ def download(
             earlier.unlink(missing_ok=True)
         listed = listing(client, slug)
         if not listed.complete:
-            client.print_line(f"Kaggle: its listing ended after {len(listed.files)} files (too many requests)")
+            client.print_line(
+                f"Kaggle: its listing is incomplete ({len(listed.files)} files); the archive's others are unpacked as well"
+            )
         require_disk_space(slug, 2 * listed.total, folder)  # for the archive and the unpacked files
         rules = replace(rules, unlisted=rules.unlisted or not listed.complete)
         check = partial(archive.verify, listing=listed.files, rules=rules)

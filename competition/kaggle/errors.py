@@ -56,8 +56,8 @@ class Failure:
     status: int = 0  # of HTTP
 
 
-def failure_from(event: Mapping[str, Any], credential: Credential) -> Failure:
-    """Failure described by the "error" event of the child process."""
+def failure_from(event: Mapping[str, Any], credential: Credential, action: str) -> Failure:
+    """Failure described by the "error" event of the child process.  action: of child.py."""
     # Redacted before it is cut: a cut secret would not be recognised.
     message = printable(redact(" ".join(str(event.get("message", "")).split()), credential.secrets))[:500]
     if event["kind"] != "http":
@@ -71,14 +71,14 @@ def failure_from(event: Mapping[str, Any], credential: Credential) -> Failure:
     if status >= 500:
         return Failure("server", f"its server failed with status {status}{detail}", wait, status)
     kinds = {401: "credentials", 404: "missing"}
-    if status in (400, 403) and "rule" not in lower:
+    if status in (400, 403) and "rule" not in lower and action in ("submit", "submit_kernel"):
         for kind, pattern in REFUSED_SUBMISSIONS.items():
             if re.search(pattern, lower):
                 return Failure(kind, message, wait, status)
     if status == 403:
         kind = "rules" if "rule" in lower else "phone" if "phone" in lower or "verif" in lower else "access"
         return Failure(kind, message, wait, status)
-    return Failure(kinds.get(status, "client"), f"{status} {message}", wait, status)
+    return Failure(kinds.get(status, "client"), f"{status} {message}".strip(), wait, status)
 
 
 def retry_after_seconds(header: str | None) -> float | None:

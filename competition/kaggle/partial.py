@@ -49,7 +49,7 @@ def fetch_some(
         selected = matching(listed.files, pattern)
         if not selected:
             first = ", ".join(list(listed.files)[:3]) or "none"
-            incomplete = "" if listed.complete else " before it limited the rate of requests"
+            incomplete = "" if listed.complete else "; its listing is incomplete"
             raise UserError(
                 f"ONLY={pattern} matches none of the {len(listed.files):,} files that Kaggle lists for {slug}{incomplete} "
                 f"(the first: {first}): expected a file, a folder or a pattern such as 'train/*.csv'."

@@ -124,8 +124,9 @@ def refuse_when_used_up(client: Client, slug: str) -> Limits:
                 f"no submission to {slug} is left ({limit.total or 'all'} were made): the competition limits their total "
                 "number, a new day adds none."
             )
+        made = "all" if limit.today is None else limit.today
         raise UserError(
-            f"no submission to {slug} is left today ({limit.today} were made): Kaggle counts days in UTC; "
+            f"no submission to {slug} is left today ({made} were made): Kaggle counts days in UTC; "
             "submit it after midnight UTC."
         )
     return limit

@@ -41,8 +41,8 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
     pushed = intent.pushed
     follow(target, client, pushed)
     output = kernel_results.pull(client, pushed, intent.run, target.workspace.folder / "kernel" / "output")
-    for unit in output.units:
-        remove_replaced_model(target, unit, intent.force and output.status == "done")
+    for result_folder in output.result_folders:
+        remove_replaced_model(target, result_folder, intent.force and output.status == "done")
     root = target.workspace.folder.parent.resolve().parent
     merged = kernel_results.merge(output, root, intent.collect, target.workspace.params.kaggle.unpack_ratio)
     on = f" on {output.devices}" if output.devices else ""
@@ -72,36 +72,40 @@ def follow(target: ImportTarget, client: Client, pushed: kernels.KernelVersion) 
     target.say(f"kernel: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
 
 
-def remove_replaced_model(target: ImportTarget, unit: str, force: bool) -> None:
+def remove_replaced_model(target: ImportTarget, result_folder: str, force: bool) -> None:
     """Remove the manifest of a stale local fold model (of any, with `force`), so that the kernel's replaces it."""
-    if fold_model := fold_model_of_unit(target, unit):
+    if fold_model := fold_model_of_folder(target, result_folder):
         run, fold = fold_model
-        is_of_run = f"/{run.folder.name}/" in f"/{unit}"
+        is_of_run = f"/{run.folder.name}/" in f"/{result_folder}"
         if is_of_run and (force or not is_trained(run, fold)):
             model_path(run, fold).unlink(missing_ok=True)
 
 
-def report_merged(target: ImportTarget, units: Mapping[kernel_results.Action, Sequence[str]]) -> None:
+def report_merged(target: ImportTarget, folders: Mapping[kernel_results.Action, Sequence[str]]) -> None:
     """Show which results were imported, and warn of fold models that do not match the current parameters."""
-    for word, names in (("imported", units["copied"]), ("unfinished", units["partial"]), ("kept", units["skipped"])):
+    for word, names in (
+        ("imported", folders["copied"]),
+        ("unfinished", folders["partial"]),
+        ("kept", folders["skipped"]),
+    ):
         if names:
             target.say(f"kernel: {word}: {', '.join('/'.join(Path(name).parts[-2:]) for name in names)}")
-    for unit in units["copied"]:
-        if fold_model := fold_model_of_unit(target, unit):
+    for result_folder in folders["copied"]:
+        if fold_model := fold_model_of_folder(target, result_folder):
             run, fold = fold_model
-            manifest = read_manifest(target.workspace.folder.parent.resolve().parent / unit / "manifest.json")
+            manifest = read_manifest(target.workspace.folder.parent.resolve().parent / result_folder / "manifest.json")
             if manifest and (changes := changed_keys(manifest.depends, fold_model_dependencies(run, fold))):
                 target.say(
                     f"kernel: WARNING {run.title} fold {fold} does not match the parameters ({'; '.join(changes[:3])})"
                 )
 
 
-def fold_model_of_unit(target: ImportTarget, unit: str) -> tuple[Run, ExcludedFolds] | None:
+def fold_model_of_folder(target: ImportTarget, result_folder: str) -> tuple[Run, ExcludedFolds] | None:
     """Run and excluded fold(s) of the fold model (or nested teacher) in a result folder; None if it holds something else.
 
     The run is the one in whose folder it lies if the current parameters have it, else the member's first.
     """
-    match = re.search(r"/members/([^/]+)/([0-9a-f]+)/(?:fold(\d+)|without/(\d+)-(\d+))$", f"/{unit}")
+    match = re.search(r"/members/([^/]+)/([0-9a-f]+)/(?:fold(\d+)|without/(\d+)-(\d+))$", f"/{result_folder}")
     if match is None or match[1] not in target.workspace.params.members:
         return None
     runs = runs_of(target.workspace, match[1])

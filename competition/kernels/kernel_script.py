@@ -13,6 +13,7 @@ notebook as well.
 
 import base64
 import hashlib
+import importlib.metadata
 import importlib.util
 import io
 import json
@@ -26,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -37,15 +39,15 @@ PROJECT = ""  # base85 of an xz-compressed zip, filled in by packing.pack
 
 # %%
 def main(working: Path, inputs: Path) -> int:
-    """Run the plan; return the exit code.
+    """Run the plan; return the exit code. Whatever fails, the finished results are packed and listed.
 
     working: folder of the kernel's outputs (Kaggle's current folder).  inputs: folder of the attached data.
     """
     started = time.monotonic()
     root = Path(tempfile.mkdtemp(prefix="goldfold-"))
-    unpack_project(root)
     problem, code, devices, status = "", 0, "", "done"
     try:
+        unpack_project(root)
         restored = restore(inputs, root)
         print(
             f"goldfold: run {PLAN['run']}, Python {platform.python_version()}, {len(restored)} results of earlier runs"
@@ -59,11 +61,15 @@ def main(working: Path, inputs: Path) -> int:
             if status != "done":
                 problem = f"{' '.join(command)}: {status}, exit code {code}"
                 break
-    except RuntimeError as error:
-        status, code, problem = "failed", 1, str(error)
-    units = collect(root, PLAN["collect"], working)
-    if status == "done":
-        copy_outputs(root, PLAN["leave"], working)
+    except Exception as error:
+        if not isinstance(error, RuntimeError):
+            traceback.print_exc()
+        status, code, problem = "failed", 1, str(error) or repr(error)
+    units, not_packed = collect(root, PLAN["collect"], working)
+    if status == "done" and not not_packed:
+        not_packed = copy_outputs(root, PLAN["leave"], working)
+    if not_packed:
+        status, code, problem = "failed", code or 1, "; ".join(filter(None, (problem, not_packed)))
     manifest = {
         "run": PLAN["run"],
         "status": status,
@@ -82,7 +88,7 @@ def main(working: Path, inputs: Path) -> int:
 def unpack_project(root: Path) -> None:
     data = base64.b85decode(PROJECT)
     if hashlib.sha256(data).hexdigest() != PLAN["project"]:
-        raise SystemExit("goldfold: the project in this file is damaged: push the kernel again")
+        raise RuntimeError("the project in this file is damaged: push the kernel again")
     unzip(io.BytesIO(lzma.decompress(data)), root)
 
 
@@ -100,14 +106,32 @@ def unzip(source: Path | io.BytesIO, folder: Path) -> None:
 
 
 def install(needs: dict[str, str], inputs: Path) -> None:
-    """Install missing modules from wheels among the inputs, else from the package index. needs: module -> requirement."""
-    missing = {module: requirement for module, requirement in needs.items() if not importable(module)}
-    if not missing:
-        return
-    if not pip_install([*missing.values()], inputs):
+    """Install the packages that are missing or too old. needs: module -> requirement.
+
+    RuntimeError if one cannot be imported. One that stays too old is used, with a warning: a session without internet access
+    has no other.
+    """
+    missing = [module for module in needs if not importable(module)]
+    if missing and not pip_install([needs[module] for module in missing], inputs):
         raise RuntimeError(
             f"{', '.join(missing)} cannot be imported and could not be installed: enable the kernel's internet access, "
             "or attach a dataset with their wheels"
+        )
+    versions = {module: unsuitable_version(module, needs[module]) for module in needs}
+    too_old = [module for module in needs if versions[module]]
+    # The image's TensorFlow fits its accelerator: it stays, and pip replaces nothing by what it does not run with.
+    replaceable = [needs[module] for module in too_old if module != "tensorflow"]
+    pinned = [name for name in installed_as("tensorflow")[:1] if "tensorflow" in needs]
+    if replaceable and pip_install([*replaceable, *pinned], inputs):
+        too_old = [module for module in too_old if module == "tensorflow"]
+    for module in too_old:
+        print(
+            f"goldfold: WARNING the image's {versions[module]} is used, expected {needs[module].split(';')[0]}",
+            flush=True,
+        )
+    if broken := [module for module in too_old if not importable(module)]:
+        raise RuntimeError(
+            f"{', '.join(broken)} cannot be imported after an installation that failed: run the kernel again"
         )
 
 
@@ -115,8 +139,14 @@ def pip_install(requirements: list[str], inputs: Path) -> bool:
     """Install from wheels among the inputs, else from the package index. requirements: with options of pip."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     wheels = sorted({f"--find-links={path.parent}" for path in inputs.rglob("*.whl")})
-    sources = [["--no-index", *wheels], []] if wheels else [[]]
-    return any(subprocess.run([*pip, *source, *requirements], check=False).returncode == 0 for source in sources)
+    for source in [["--no-index", *wheels], []] if wheels else [[]]:
+        try:
+            if subprocess.run([*pip, *source, *requirements], check=False, timeout=PIP_SECONDS).returncode == 0:
+                importlib.invalidate_caches()
+                return True
+        except subprocess.TimeoutExpired:
+            print(f"goldfold: pip did not end in {PIP_SECONDS} s", flush=True)
+    return False
 
 
 def importable(module: str) -> bool:
@@ -127,18 +157,44 @@ def importable(module: str) -> bool:
         return False
 
 
+def installed_as(module: str) -> list[str]:
+    """Packages of the image that contain the module, as requirements: ["pillow==12.1.1"]."""
+    names = importlib.metadata.packages_distributions().get(module.split(".")[0], [])
+    return [f"{name}=={importlib.metadata.version(name)}" for name in sorted(set(names))]
+
+
+def unsuitable_version(module: str, requirement: str) -> str:
+    """The installed packages with this module if none of them meets the requirement; "" otherwise, or if none is known."""
+    bounds = re.findall(r"(>=|==|<)([\d.]+)", requirement.split(";")[0])
+    installed = installed_as(module)
+    for package in installed:
+        version = numbers(package.split("==")[1])
+        compared = {">=": version.__ge__, "==": version.__eq__, "<": version.__lt__}
+        if all(compared[sign](numbers(bound)) for sign, bound in bounds):
+            return ""
+    return ", ".join(installed).replace("==", " ")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """(2, 20, 0, 0) of "2.20.0rc1"."""
+    leading = re.match(r"[\d.]*", version)
+    parts = [int(part) for part in (leading[0] if leading else "").split(".") if part]
+    return (*parts, 0, 0, 0, 0)[:4]
+
+
 # Runs in a process of its own, because a wrong pair of jax and libtpu ends it: prints the versions, then what it computes on.
 JAX_TRIAL = """
 import importlib.metadata, json
 names = {each.metadata["Name"] for each in importlib.metadata.distributions()} & {"jax", "jaxlib", "libtpu"}
-print(json.dumps({name: importlib.metadata.version(name) for name in names}), flush=True)
+print("goldfold", json.dumps({name: importlib.metadata.version(name) for name in names}), flush=True)
 import jax
 step = jax.jit(jax.value_and_grad(lambda x: (x @ x).sum()))
 value, gradient = step(jax.numpy.ones((128, 128)))
 assert float(value) == 128 ** 3, value
-print(json.dumps([jax.default_backend(), jax.device_count()]))
+print("goldfold", json.dumps([jax.default_backend(), jax.device_count()]))
 """
 TRIAL_SECONDS = 600
+PIP_SECONDS = 1200
 
 
 def open_devices(accelerator: str, at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> str:
@@ -176,7 +232,12 @@ def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> s
     print(f"goldfold: installing {in_words(pair)}", flush=True)
     folder, previous = root / "jax", os.environ.get("PYTHONPATH", "")
     # Without dependencies: the image's numpy and ml_dtypes stay, which its TensorFlow needs.
-    requirements = ["--no-deps", f"--target={folder}", *(f"{name}=={version}" for name, version in pair.items())]
+    requirements = [
+        "--no-deps",
+        "--upgrade",
+        f"--target={folder}",
+        *(f"{name}=={version}" for name, version in pair.items()),
+    ]
     verified_problem = (
         "it could not be installed: enable the kernel's internet access, or attach a dataset with its wheels"
     )
@@ -199,7 +260,7 @@ def try_jax(at_least: int) -> tuple[dict[str, str], str, str]:
         process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TRIAL_SECONDS)
     except subprocess.TimeoutExpired:
         return {}, "", f"no answer in {TRIAL_SECONDS} s"
-    lines = [json.loads(line) for line in process.stdout.splitlines() if line[:1] in ("{", "[")]
+    lines = [json.loads(line[9:]) for line in process.stdout.splitlines() if line.startswith("goldfold ")]
     versions = lines[0] if lines else {}
     if process.returncode or len(lines) != 2:
         return versions, "", f"exit code {process.returncode}, {last_line(process.stderr)}"
@@ -258,14 +319,22 @@ def run(command: list[str], root: Path, seconds: float) -> tuple[str, int]:
 
 
 # %%
-def collect(root: Path, patterns: list[str], working: Path) -> list[dict[str, Any]]:
-    """Pack every folder that matches; return the list of packs, see `pack`. patterns: of Path.glob."""
-    units = []
-    for folder in sorted({path for pattern in patterns for path in root.glob(pattern) if path.is_dir()}):
+def collect(root: Path, patterns: list[str], working: Path) -> tuple[list[dict[str, Any]], str]:
+    """Pack every folder that matches; return the list of packs, see `pack`, and what could not be packed, or "".
+
+    patterns: of Path.glob.  Complete results come first, because the outputs may be too small for all.
+    """
+    units, problems = [], []
+    folders = {path for pattern in patterns for path in root.glob(pattern) if path.is_dir()}
+    for folder in sorted(folders, key=lambda path: (not (path / "manifest.json").exists(), path)):
         files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith(".lock")]
         if files:
-            units.append(pack(folder.relative_to(root).as_posix(), folder, files, working))
-    return units
+            unit = folder.relative_to(root).as_posix()
+            try:
+                units.append(pack(unit, folder, files, working))
+            except OSError as error:  # Kaggle limits the size of the outputs; a smaller folder may still fit
+                problems.append(f"{unit} could not be packed: {error.strerror}")
+    return units, "; ".join(problems)
 
 
 def pack(unit: str, folder: Path, files: list[Path], working: Path) -> dict[str, Any]:
@@ -275,12 +344,16 @@ def pack(unit: str, folder: Path, files: list[Path], working: Path) -> dict[str,
     """
     file = (unit.replace("/", "-").strip(".") or "project-root") + ".pack"
     temporary = working / f".{file}.part"
-    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as zipped:
-        for path in files:
-            entry = zipfile.ZipInfo(path.relative_to(folder).as_posix())
-            entry.file_size = path.stat().st_size  # decides whether the entry uses ZIP64
-            with path.open("rb") as source, zipped.open(entry, "w") as packed:
-                shutil.copyfileobj(source, packed)
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as zipped:
+            for path in files:
+                entry = zipfile.ZipInfo(path.relative_to(folder).as_posix())
+                entry.file_size = path.stat().st_size  # decides whether the entry uses ZIP64
+                with path.open("rb") as source, zipped.open(entry, "w") as packed:
+                    shutil.copyfileobj(source, packed)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     about = {"unit": unit, "file": file, "sha256": digest(temporary), "bytes": temporary.stat().st_size}
     temporary.replace(working / file)
     return about
@@ -291,24 +364,35 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def copy_outputs(root: Path, files: dict[str, str], working: Path) -> None:
-    """Copy single files to the outputs. files: name -> pattern that matches one file."""
+def copy_outputs(root: Path, files: dict[str, str], working: Path) -> str:
+    """Copy single files to the outputs; return what went wrong, or "". files: name -> pattern that matches one file."""
     for name, pattern in files.items():
-        (path,) = root.glob(pattern)
-        write_atomically(working / name, path.read_bytes())
+        paths = list(root.glob(pattern))
+        if len(paths) != 1:
+            return f"{name}: expected one file {pattern}, found {len(paths)}"
+        try:
+            write_atomically(working / name, paths[0].read_bytes())
+        except OSError as error:
+            return f"{name} could not be written: {error.strerror}"
+    return ""
 
 
 def restore(inputs: Path, root: Path) -> list[str]:
     """Unpack the results of earlier runs from the inputs; return their units. A damaged pack is skipped."""
     restored = []
     for listing in sorted(inputs.rglob(OUTPUT)):
-        for unit in json.loads(listing.read_text())["units"]:
-            pack, parts = listing.parent / unit["file"], PurePosixPath(unit["unit"]).parts
-            if {"..", "/"} & set(parts) or not pack.is_file() or digest(pack) != unit["sha256"]:
-                print(f"goldfold: {unit['unit']} from {listing} is damaged; it is skipped")
+        try:
+            units = [(unit["unit"], unit["file"], unit["sha256"]) for unit in json.loads(listing.read_text())["units"]]
+        except (ValueError, KeyError, TypeError):
+            print(f"goldfold: {listing} is damaged; it is skipped")
+            continue
+        for unit, file, sha256 in units:
+            pack, parts = listing.parent / file, PurePosixPath(unit).parts
+            if {"..", "/"} & set(parts) or not pack.is_file() or digest(pack) != sha256:
+                print(f"goldfold: {unit} from {listing} is damaged; it is skipped")
                 continue
             unzip(pack, root.joinpath(*parts))
-            restored.append(unit["unit"])
+            restored.append(unit)
     return restored
 
 

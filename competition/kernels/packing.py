@@ -217,13 +217,15 @@ def notebook(text: str) -> str:
     return str(jupytext.writes(cells, fmt="ipynb"))
 
 
-def carry(units: Mapping[str, tuple[Path, Sequence[Path]]], folder: Path) -> list[Path]:
+def carry(result_folders: Mapping[str, tuple[Path, Sequence[Path]]], folder: Path) -> list[Path]:
     """Pack results for the kernel to resume from; return the packs and, last, the file that lists them.
 
-    units: path in the kernel, relative to the project's root -> local folder and its files.
+    result_folders: path in the kernel, relative to the project's root -> local folder and its files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    packs = [kernel_script.pack(name, base, list(files), folder) for name, (base, files) in units.items() if files]
+    packs = [
+        kernel_script.pack(name, base, list(files), folder) for name, (base, files) in result_folders.items() if files
+    ]
     about = {"run": "carried", "status": "done", "problem": "", "devices": "", "seconds": 0, "units": packs}
     write_json(folder / kernel_script.OUTPUT, about)
     return [*(folder / pack["file"] for pack in packs), folder / kernel_script.OUTPUT]

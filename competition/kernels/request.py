@@ -1,6 +1,6 @@
 """Select the fold models that a kernel trains and the local files that it needs.
 
-A unit is one result folder. Paths in the kernel are relative to the project's root.
+Paths in the kernel are relative to the project's root.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from competition.workspace.runs import Run
 
 AnyFold = TypeVar("AnyFold", bound=ExcludedFolds)
 Runs = Mapping[str, Sequence[Run]]  # member -> its runs with the current parameters
-Units = dict[str, tuple[Path, Sequence[Path]]]  # path in the kernel -> (local folder, its files)
+ResultFolders = dict[str, tuple[Path, Sequence[Path]]]  # path in the kernel -> (local folder, its files)
 
 
 def path_in_kernel(work: Path, path: Path) -> str:
@@ -42,7 +42,7 @@ def stale_folds(runs: Iterable[Run], folds: Iterable[AnyFold]) -> list[AnyFold]:
     return [fold for fold in folds if not all(is_trained(run, fold) for run in runs)]
 
 
-def units_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[str, Sequence[int]]) -> Units:
+def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[str, Sequence[int]]) -> ResultFolders:
     """Unfinished fold models with checkpoints, and the teachers of students that the kernel trains.
 
     runs: of every member.  missing: member -> folds that the kernel trains.
@@ -50,26 +50,30 @@ def units_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[str
     parts = [
         fold_model_path(run, fold).parent for name, folds in missing.items() for fold in folds for run in runs[name]
     ]
-    units = [folder for folder in parts if any(folder.glob("checkpoints/*.json"))]
+    result_folders = [folder for folder in parts if any(folder.glob("checkpoints/*.json"))]
     teachers = sorted({teacher for name in missing for teacher in ancestors(params, name)})
-    units += [fold_model_path(run, fold).parent for run, fold in _local_models(params, runs, missing, teachers)]
-    units += [model_path(run, pair).parent for name, pair in nested_teachers(params, missing) for run in runs[name]]
-    return _packed(work, units)
+    result_folders += [
+        fold_model_path(run, fold).parent for run, fold in _local_models(params, runs, missing, teachers)
+    ]
+    result_folders += [
+        model_path(run, pair).parent for name, pair in nested_teachers(params, missing) for run in runs[name]
+    ]
+    return _packed(work, result_folders)
 
 
-def units_to_blend(
-    work: Path, params: Params, runs: Runs, missing: Mapping[str, Sequence[int]], excluded: Units
-) -> Units:
+def results_to_blend(
+    work: Path, params: Params, runs: Runs, missing: Mapping[str, Sequence[int]], excluded: ResultFolders
+) -> ResultFolders:
     """Results that a blend in the kernel needs: predictions of the local fold models, or else the models themselves.
 
     Includes the measured noise between seeds, which the choice of the blend uses.
     """
-    units = _packed(work, [work / "noise"])
+    result_folders = _packed(work, [work / "noise"])
     for run, fold in _local_models(params, runs, missing, params.members):
         folder = fold_model_path(run, fold).parent
         if path_in_kernel(work, folder) not in excluded and folder.is_dir():
-            units[path_in_kernel(work, folder)] = needed_to_blend(run, params, fold)
-    return units
+            result_folders[path_in_kernel(work, folder)] = needed_to_blend(run, params, fold)
+    return result_folders
 
 
 def needed_to_blend(run: Run, params: Params, fold: int) -> tuple[Path, Sequence[Path]]:
@@ -102,7 +106,7 @@ def submission_request_digest(runs: Runs, params: Params) -> str:
     return digest_of({"models": models, "choices": choices})
 
 
-def local_inputs(params: Params, members: Mapping[str, Member]) -> Units:
+def local_inputs(params: Params, members: Mapping[str, Member]) -> ResultFolders:
     """Local images and weights that training reads."""
     return {folder: (Path(folder), files) for folder, files in packing.own_files(params, members).items()}
 
@@ -117,5 +121,5 @@ def _local_models(
     return [(run, fold) for name in folds for fold in folds[name] for run in runs[name]]
 
 
-def _packed(work: Path, folders: Iterable[Path]) -> Units:
+def _packed(work: Path, folders: Iterable[Path]) -> ResultFolders:
     return {path_in_kernel(work, folder): packing.whole_folder(folder) for folder in folders if folder.is_dir()}

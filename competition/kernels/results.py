@@ -19,17 +19,17 @@ from competition.kernels.api import KernelVersion
 
 @dataclass(frozen=True)
 class Output:
-    """Verified output of a kernel. A unit is one result folder, relative to the project's root."""
+    """Verified output of a kernel. Paths of result folders are relative to the project's root."""
 
     folder: Path
     status: str  # "done"; "cut" = stopped at the time limit, another kernel can resume; "failed"
     problem: str
     devices: str
     seconds: float
-    units: tuple[str, ...]
+    result_folders: tuple[str, ...]
 
 
-# What was done with a unit: copied complete or partial (checkpoints), or skipped, because a complete local result exists.
+# What was done with a result folder: copied complete or partial (checkpoints), or skipped, because a complete local result exists.
 Action = Literal["copied", "partial", "skipped"]
 
 
@@ -53,9 +53,9 @@ def read_output(folder: Path, run: str, name: str) -> Output:
     listing = folder / kernel_script.OUTPUT
     try:
         values = json.loads(listing.read_text(encoding="utf-8"))
-        units = {unit["unit"]: (unit["file"], unit["sha256"]) for unit in values["units"]}
+        result_folders = {entry["unit"]: (entry["file"], entry["sha256"]) for entry in values["units"]}
         status, problem, devices = (values[name] for name in ("status", "problem", "devices"))
-        output = Output(folder, status, problem, devices, float(values["seconds"]), tuple(sorted(units)))
+        output = Output(folder, status, problem, devices, float(values["seconds"]), tuple(sorted(result_folders)))
         other_run = values["run"] if run and values["run"] != run else ""
     except FileNotFoundError as error:
         raise UserError(
@@ -69,41 +69,43 @@ def read_output(folder: Path, run: str, name: str) -> Output:
             f"the output of {name} is of run {other_run}, not of {run}: another version; `make kernel` fetches it again, "
             "later if Kaggle still shows the older one"
         )
-    for unit, (file, digest) in units.items():
+    for result_folder, (file, digest) in result_folders.items():
         path = folder / PurePosixPath(file).name
         if not path.is_file() or sha256(path) != digest:
-            raise UserError(f"{unit} in the output of {name} is missing or damaged: `make kernel` fetches it again")
+            raise UserError(
+                f"{result_folder} in the output of {name} is missing or damaged: `make kernel` fetches it again"
+            )
     return output
 
 
 def merge(output: Output, into: Path, allowed: Sequence[str], max_ratio: float) -> dict[Action, list[str]]:
-    """Copy each result folder to its path below `into`; return the units by what was done with them.
+    """Copy each result folder to its path below `into`; return the folders by what was done with them.
 
     A complete local result is never replaced.
 
     allowed: patterns of the accepted folders, relative to `into` (the plan's `collect`).
     """
     values = json.loads((output.folder / kernel_script.OUTPUT).read_text(encoding="utf-8"))
-    units: dict[Action, list[str]] = {"copied": [], "partial": [], "skipped": []}
-    for unit in values["units"]:
-        name = str(unit["unit"])
+    result_folders: dict[Action, list[str]] = {"copied": [], "partial": [], "skipped": []}
+    for entry in values["units"]:
+        name = str(entry["unit"])
         if ".." in PurePosixPath(name).parts or not any(_matches(name, pattern) for pattern in allowed):
             raise UserError(f"unexpected result {name!r} in the output: expected {', '.join(allowed)}.")
-        units[install(output.folder / unit["file"], into / name, max_ratio)].append(name)
-    return units
+        result_folders[install(output.folder / entry["file"], into / name, max_ratio)].append(name)
+    return result_folders
 
 
-def install(pack: Path, target: Path, max_ratio: float) -> Action:
+def install(packed: Path, target: Path, max_ratio: float) -> Action:
     """Unpack a result folder to `target`, at once or not at all. A complete local result is never replaced: "skipped".
 
-    Raises UserError if the pack is unsafe or does not match its manifest.
+    Raises UserError if the archive is unsafe or does not match its manifest.
     """
     local_manifest = read_manifest(target / "manifest.json")
     if local_manifest is not None and files_intact(target / "manifest.json", local_manifest):
         return "skipped"
     unpacked = target.with_name(f".{target.name}.merging")
     shutil.rmtree(unpacked, ignore_errors=True)
-    archive.extract(pack, unpacked, archive.UnpackRules(max_ratio, case_twins=True))
+    archive.extract(packed, unpacked, archive.UnpackRules(max_ratio, case_twins=True))
     manifest = read_manifest(unpacked / "manifest.json")
     if manifest is not None and not files_intact(unpacked / "manifest.json", manifest):
         shutil.rmtree(unpacked)

@@ -55,7 +55,7 @@ def run_preflight(
     """Return a result for each of `steps`, from `cache` or from a child process; new results are cached.
 
     In mode "quick", a step that needs more than SAFE_SHARE of the memory is compiled again in mode "compile".
-    limit_seconds: a child that takes longer is killed and its step counts as crashed.  again: ignore the cache.
+    limit_seconds: a child with a program that takes longer is killed, and its step counts as crashed.  again: ignore the cache.
     """
     results = {} if again else cached_results(request, steps, cache)
     missing = [step for step in steps if step not in results]

@@ -1,16 +1,8 @@
-"""Child process of preflight, which libtpu may kill: reads a request (JSON file) and writes results (JSON file).
-
-    python -m competition.preflight.child request.json result.json
-
-Lines on stdout report the progress. The results are written after every step, so a crash loses only the current one.
-"""
+"""Child process of preflight, which libtpu may kill: sends each step's result to its parent when it has it."""
 
 import json
-import os
-import sys
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,17 +11,15 @@ from pydantic import TypeAdapter
 
 from competition.config.params import Member
 from competition.config.plugins import activate, load_plugins
-from competition.files.manifest import write_json
+from competition.files.child_process import Emit, Event, answer_parent
 from competition.preflight.lowering import Part, Shapes, Unsupported, programs
-from competition.preflight.topology import QUIET, Topology, topology_named
+from competition.preflight.topology import Topology, topology_named
 
 
-def main(request_file: Path, result_file: Path) -> None:
+def answer(request: Event, emit: Emit) -> None:
     """Lower and, unless the mode is "ops", compile all requested steps."""
-    request = json.loads(request_file.read_text(encoding="utf-8"))
     member = TypeAdapter(Member).validate_json(json.dumps(request["member"]))
     shapes = Shapes(**{**request["shapes"], "views": tuple(request["shapes"]["views"])})
-    results: dict[str, Any] = {}
     if request["plugins"]:
         activate(load_plugins(Path(request["plugins"])))
     if request["mode"] == "quick":
@@ -40,21 +30,12 @@ def main(request_file: Path, result_file: Path) -> None:
     topology = None if request["mode"] == "ops" else topology_named(request["topology"])
     steps = programs(request["backend"], member, shapes, request["steps"], topology)
     for step, parts in steps.items():
-        results[step] = step_result(step, parts, topology)
-        write_json(result_file, results)
+        emit("step", step=step, result=step_result(step, parts, topology, lambda text: emit("activity", text=text)))
 
 
-def end_with_parent() -> None:
-    """Exit when the parent dies: standard input is then closed."""
-
-    def wait() -> None:
-        sys.stdin.read()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def step_result(step: str, parts: Sequence[Part], topology: Topology | None) -> dict[str, Any]:
+def step_result(
+    step: str, parts: Sequence[Part], topology: Topology | None, report: Callable[[str], None]
+) -> dict[str, Any]:
     """Lower and compile the programs of a step.
 
     Returns the verdict (lowers | fits | too_big | unsupported), the sums over the programs and their largest memory; on
@@ -67,11 +48,11 @@ def step_result(step: str, parts: Sequence[Part], topology: Topology | None) -> 
         name = f"{step}, view {part.view}" if part.view else step
         started = time.monotonic()
         try:
-            print(f"{name}: lowering", flush=True)
+            report(f"{name}: lowering")
             program = part.lower()
             lowering += time.monotonic() - started
             if topology is not None:
-                print(f"{name}: compiling", flush=True)
+                report(f"{name}: compiling")
                 total = total.and_then(compile_program(program, topology), part.times)
         except (TooBig, Unsupported) as error:
             failure = {"message": str(error), "view": part.view, "lower_seconds": round(lowering, 1)}
@@ -84,8 +65,4 @@ def step_result(step: str, parts: Sequence[Part], topology: Topology | None) -> 
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    end_with_parent()
-    os.environ.update(QUIET)
-    os.environ["KERAS_BACKEND"] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["backend"]
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    answer_parent(answer, lambda error: {"message": f"{type(error).__name__}: {error}"})

@@ -39,10 +39,10 @@ class Topology:
 
 
 def _topology(
-    name: str, bounds: tuple[int, int, int], gib: float, tera: float, giga: float, cores: int = 1, config: str = ""
+    name: str, bounds: tuple[int, int, int], gib: float, tera: float, giga: float, config: str = ""
 ) -> Topology:
-    devices = bounds[0] * bounds[1] * bounds[2] * cores
     kind = name.split("-")[0]
+    devices = bounds[0] * bounds[1] * bounds[2] * (2 if kind in ("v2", "v3") else 1)
     sides = bounds if kind in ("v4", "v5p") else bounds[:2]  # only these two are three-dimensional
     libtpu = f"{kind}:{'x'.join(map(str, sides))}"
     return Topology(name, libtpu, bounds, devices, int(gib * GIB), tera * 1e12, giga * 1e9, config)
@@ -54,8 +54,8 @@ def _topology(
 TOPOLOGIES: dict[str, Topology] = {
     t.name: t
     for t in (
-        _topology("v2-8", (2, 2, 1), 7.48, 22.5, 350, cores=2),
-        _topology("v3-8", (2, 2, 1), 15.48, 61.5, 450, cores=2),
+        _topology("v2-8", (2, 2, 1), 7.48, 22.5, 350),
+        _topology("v3-8", (2, 2, 1), 15.48, 61.5, 450),
         _topology("v4-8", (2, 2, 1), 30.75, 275, 1228, config="megacore"),
         _topology("v5e-1", (1, 1, 1), 15.75, 197, 819),
         _topology("v5e-4", (2, 2, 1), 15.75, 197, 819),

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, first_few
-from competition.config.faults import point
+from competition.config.faults import fault_point
 from competition.prepare import decoding as images
 from competition.prepare.competition import Row
 from competition.prepare.tfrecord import (
@@ -118,7 +118,7 @@ def write(
             remaining[shard] -= 1
             if remaining[shard] == 0:
                 writers.pop(shard).close()
-                point("records.before_rename", names[shard])
+                fault_point("records.before_rename", names[shard])
                 Path(f"{folder}/{names[shard]}.partial").replace(f"{folder}/{names[shard]}")
             progress(position + 1, len(index))
     if remaining.any():

@@ -30,7 +30,10 @@ def diversity_json(values: Diversity) -> dict[str, Any]:
 
 
 def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: EnsembleInputs) -> dict[str, Any]:
-    """The scores of scores.json, all computed on `honest.scored`: rows that chose hyperparameters are excluded."""
+    """The scores of scores.json, all computed on `honest.scored`: rows that chose hyperparameters are excluded.
+
+    Without test images `leaderboard_band` is None. `optimistic`: every row chose hyperparameters.
+    """
     classes = honest.cross_fitted.probs.shape[1]
     evaluation = Evaluation(metric, classes, params.honest.resamples, params.honest.seed)
     rows, test_rows = honest.scored, len(inputs.test_ids)
@@ -41,10 +44,14 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
     members = {
         name: member_score(evaluation, predictions, inputs.labels, rows) for name, predictions in inputs.oof.items()
     }
+
+    def displayed(score: Score) -> dict[str, float]:
+        return {"score": metric.display(score.value), "standard_error": score.error}
+
     return {
         "metric": metric.name,
-        "members": {name: _display(metric, score) for name, score in members.items()},
-        "trivial": {"name": answer, **_display(metric, trivial)},
+        "members": {name: displayed(score) for name, score in members.items()},
+        "trivial": {"name": answer, **displayed(trivial)},
         "over_trivial": paired(labels, trivial_outputs, output, evaluation),
         "no_better_members": [one for one, score in members.items() if not is_clearly_better(score, trivial)],
         "chosen_on": metric.display(honest.chosen_on),
@@ -52,16 +59,16 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
         "standard_error": honest.honest.error,
         "honest_rows": int(rows.sum()),
         "tuned_folds": inputs.tuned_folds,
-        "optimistic": honest.is_optimistic,  # every row chose hyperparameters
+        "optimistic": honest.is_optimistic,
         "blocks": honest.blocks,
-        "equal": _display(metric, honest.equal),
-        "leaderboard_band": interval(expected, test_rows) if test_rows else None,  # None: no test images
+        "equal": displayed(honest.equal),
+        "leaderboard_band": interval(expected, test_rows) if test_rows else None,
         "expected": expected,
         "small_classes": small_class_warning(labels, classes),
         "test_rows": test_rows,
         "over_equal": honest.over_equal,
         "over_best": honest.over_best,
-        "best": _display(metric, honest.best),
+        "best": displayed(honest.best),
         "best_members": honest.best_members,
     }
 
@@ -70,7 +77,3 @@ def member_score(evaluation: Evaluation, predictions: ViewPredictions, labels: n
     """Score of one member's identity view, without any fitting.  scored: (N,) bool."""
     probs = predictions.view(identity_view(predictions), np.flatnonzero(scored))
     return score_with_error(labels[scored], evaluation.metric.output_of(probs), evaluation)
-
-
-def _display(metric: Metric, score: Score) -> dict[str, float]:
-    return {"score": metric.display(score.value), "standard_error": score.error}

@@ -15,7 +15,7 @@ from competition.prepare.series import crossing
 from competition.prepare.shift import Shift
 from competition.report.page import Block, Figure, Image, Section, Table, Text
 from competition.report.pictures import sheet_uri
-from competition.report.terminal import Scores
+from competition.report.terminal import Scores, with_error
 from competition.workspace.ensemble_inputs import EnsembleInputs
 
 # Measured on Oxford Flowers 102, where the planted series are known; see competition.prepare.series.
@@ -72,13 +72,8 @@ def reliance(
     has_mate, series = caveats.crossing(ids, rows.folds)
     alone = honest & ~has_mate
     has_rights = metric.target != "regression"  # the effect of series is measured by the share of right rows
-    if (
-        has_rights
-        and has_mate.any()
-        and has_mate.sum() >= NOTED * len(ids)
-        and (honest & has_mate).any()
-        and alone.any()
-    ):
+    are_many = has_mate.any() and has_mate.sum() >= NOTED * len(ids)
+    if has_rights and are_many and (honest & has_mate).any() and alone.any():
         clusters = np.where(series >= 0, series, -1 - np.arange(len(ids)))
         effects["series"] = {
             name: asdict(accuracy(labels[chosen], output[chosen], clusters[chosen]))
@@ -120,9 +115,10 @@ def series_sentences(scores: Scores) -> list[str]:
     if not accuracies:
         return []
     mate, alone = accuracies["with_mate"], accuracies["without_mate"]
+    of_mate, of_alone = (with_error(one["value"], one["error"]) for one in (mate, alone))
     return [
-        f"series: accuracy {_accuracy(mate)} on {mate['rows']:,} rows with a photo of their series in another fold, "
-        f"{_accuracy(alone)} on the {alone['rows']:,} others: on other objects expect the second "
+        f"series: accuracy {of_mate} on {mate['rows']:,} rows with a photo of their series in another fold, "
+        f"{of_alone} on the {alone['rows']:,} others: on other objects expect the second "
         "(prepare.group_by=embedding keeps series together)"
     ]
 
@@ -134,34 +130,25 @@ def shift_sentences(scores: Scores) -> list[str]:
         return []
     if not shift["differs"]:
         return [f"test rows look like training rows: {_auc(shift)}"]
-    weighted, rows = shift["weighted"], shift["test_rows"]
+    weighted, rows, metric = shift["weighted"], shift["test_rows"], METRICS.get(scores["metric"])
+    unlike = f"{shift['unlike']:,} test rows are unlike any training row: nothing here says how they score"
+    # In other metrics the score of misclassified rows has no known value.
+    if metric is not None and metric.sign > 0 and metric.target == "single" and metric.name != "quadratic_kappa":
+        worst = scores["honest"] * (1 - shift["unlike"] / rows)
+        unlike += f"; were they all wrong, the honest {scores['honest']:.4f} would be {worst:.4f}"
     return [
         f"WARNING the {rows:,} test rows do not look like the training rows, so no interval is expected of them: {_auc(shift)}",
-        f"training rows weighted to resemble them score {weighted['value']:.4f} ± {weighted['error']:.4f} "
+        f"training rows weighted to resemble them score {with_error(weighted['value'], weighted['error'])} "
         f"(worth {weighted['effective_rows']:,.0f} rows of equal weight)",
-        _unlike(scores, shift),
+        f"{unlike}; data/shift.png",
     ]
 
 
-def _unlike(scores: Scores, shift: Scores) -> str:
-    rows, unlike = shift["test_rows"], shift["unlike"]
-    sentence = f"{unlike:,} test rows are unlike any training row: nothing here says how they score"
-    metric = METRICS.get(scores["metric"])
-    if metric is None or metric.sign < 0 or metric.target != "single" or metric.name == "quadratic_kappa":
-        # The score of misclassified rows has no known value.
-        return f"{sentence}; data/shift.png"
-    worst = scores["honest"] * (1 - unlike / rows)
-    return f"{sentence}; were they all wrong, the honest {scores['honest']:.4f} would be {worst:.4f}; data/shift.png"
-
-
 def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores: Scores) -> Section:
-    """Series and adversarial validation, or one sentence if an earlier version has prepared the data.
+    """Series and adversarial validation.
 
     folder: of the prepared data.  train: training rows of the index.  scores: of the blend; empty without a blend.
     """
-    if not (folder / "series.csv").is_file():
-        text = "Not looked for: an earlier version has prepared the data; `make prepare FORCE=1` looks for both."
-        return Section("caveats", TITLE, SOURCES, [Text([text])])
     blocks: list[Block] = [series_text(caveats, train, scores), *shift_blocks(caveats.shift, scores)]
     for name, caption in (
         ("shift.png", "The test rows least like training rows."),
@@ -224,7 +211,3 @@ def _auc(shift: Scores) -> str:
             "share near copies; a random split would not look like this"
         )
     return text
-
-
-def _accuracy(score: Scores) -> str:
-    return f"{score['value']:.4f} ± {score['error']:.4f}"

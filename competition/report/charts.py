@@ -22,7 +22,7 @@ class Point:
 
     name: str
     value: float
-    error: float | None  # standard error; None draws no bar
+    error: float | None  # standard error; without one, no bar is drawn
     honest: bool  # filled; otherwise hollow: scored on the rows it was chosen on
     note: str = ""
     test: bool = False  # a diamond: scored on test rows, not on the rows of the others
@@ -37,13 +37,18 @@ def score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis_
 
 
 def _score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis_name: str, wide: bool) -> Markup:
-    limits = score_range(axis_name)
-    ends = [end for p in points for end in _whisker(p, limits)] + list(band or ())
+    lowest, highest = score_range(axis_name)
+    whiskers, values = [], []  # the ends of each standard error, inside the limits of the metric; each score as text
+    for p in points:
+        error = p.error or 0.0
+        whiskers.append((max(p.value - error, min(lowest, p.value)), min(p.value + error, max(highest, p.value))))
+        values.append(f"{p.value:.4f}{f' {plus_minus(p.error)}' if p.error is not None else ''}")
+    ends = [end for whisker in whiskers for end in whisker] + list(band or ())
     left, right, row_height = (190, 240, 26) if wide else (20, 20, 46)
     height = row_height * len(points)
     with chart(960 if wide else 372, height + 66, (left, right, 22, 44)) as drawing:
         axes = drawing.axes
-        axes.set_xlim(axis_ends(ends, limits))
+        axes.set_xlim(axis_ends(ends, (lowest, highest)))
         axes.set_ylim(len(points) - 0.5, -0.5)
         drawing.ticks("x", 7 if wide else 4)
         axes.set_xlabel(axis_name)
@@ -55,16 +60,10 @@ def _score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis
             place: Any = ((sum(band) / 2, 1), (0, 6), ("data", "axes fraction"), "offset points")
             axes.annotate(text, *place, ha="center", color=PLACEHOLDERS["soft"])
         for row, p in enumerate(points):
-            _score_row(drawing, p, row + (0 if wide else 0.22), _whisker(p, limits))
-            _score_texts(axes, p, row, wide)
-        listed = "; ".join(f"{p.name} {_value_text(p)}{f' ({p.note})' if p.note else ''}" for p in points)
+            _score_row(drawing, p, row + (0 if wide else 0.22), whiskers[row])
+            _score_texts(axes, p, row, values[row], wide)
+        listed = "; ".join(f"{p.name} {value}{f' ({p.note})' if p.note else ''}" for p, value in zip(points, values))
         return drawing.markup(f"{axis_name} with standard errors: {listed}", "wide" if wide else "narrow")
-
-
-def _whisker(p: Point, limits: tuple[float, float]) -> tuple[float, float]:
-    """The ends of a point's standard error, inside the limits of the metric."""
-    error = p.error or 0.0
-    return max(p.value - error, min(limits[0], p.value)), min(p.value + error, max(limits[1], p.value))
 
 
 def _score_row(drawing: Chart, p: Point, y: float, ends: tuple[float, float]) -> None:
@@ -80,9 +79,8 @@ def _score_row(drawing: Chart, p: Point, y: float, ends: tuple[float, float]) ->
     drawing.mark(dot, "dot" if p.honest else "hollow", p.name)
 
 
-def _score_texts(axes: "Axes", p: Point, row: int, wide: bool) -> None:
+def _score_texts(axes: "Axes", p: Point, row: int, value: str, wide: bool) -> None:
     place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "in_layout": False}
-    value = _value_text(p)
     if wide:
         axes.text(1 + 14 / 530, row, value, size=NORMAL, **place)
         axes.text(1 + 148 / 530, row, p.note, color=PLACEHOLDERS["soft"], **place)
@@ -90,10 +88,6 @@ def _score_texts(axes: "Axes", p: Point, row: int, wide: bool) -> None:
         name = f"{p.name}, {p.note}" if p.note else p.name
         axes.text(0, row - 0.22, name if len(name) <= 30 else shortened(p.name, 26), size=NORMAL, **place)
         axes.text(1, row - 0.22, value, size=NORMAL, ha="right", **place)
-
-
-def _value_text(p: Point) -> str:
-    return f"{p.value:.4f}{f' {plus_minus(p.error)}' if p.error is not None else ''}"
 
 
 def legend(names: Iterable[str]) -> Markup:

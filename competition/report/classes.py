@@ -11,7 +11,6 @@ from competition.ensemble.predictions import load_scores, positions
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import reliability_chart
-from competition.report.confused_pairs import pair_blocks
 from competition.report.confusion_chart import ORDERED, confusion_chart
 from competition.report.mistakes import (
     ClassScore,
@@ -21,12 +20,15 @@ from competition.report.mistakes import (
     confusion,
     most_confident_errors,
     reliability,
+    worst_pairs,
 )
-from competition.report.page import Block, Charts, Section, Sheet, Table, Text, Tile
-from competition.report.pictures import data_uri, no_pictures
-from competition.report.stored_blends import label_sets_of
+from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text, Tile
+from competition.report.pictures import SMALL_SIZE, data_uri, no_pictures, row_pictures
+from competition.report.stored_blends import read_table, stored_decisions
 
 WORST, PAIRS, TILES = 15, 12, 32
+PICTURED_PAIRS = 6
+PICTURES_WRONG, PICTURES_RIGHT = 3, 2  # of a pair, in each direction and of each class
 MAX_CHART_CLASSES = 130  # a matrix of more classes is too large for the page; the tables hold the same numbers
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 
@@ -39,20 +41,13 @@ def honest_rows(blend: Path, prepared: Prepared) -> tuple[np.ndarray, np.ndarray
     """
     ids, scores = load_scores(blend / "honest_oof.npz")
     kind = prepared.competition.targets.kind
-    texts = {"id": str, "label": str} if kind == "multi" else {"id": str}
-    table = pd.read_csv(blend / "honest_oof.csv", dtype=texts, keep_default_na=False)
+    train = prepared.part("train")
     try:
-        predicted, labels = (
-            rows["label"].to_numpy()[positions(rows["id"].to_numpy(str), ids)]
-            for rows in (table, prepared.part("train"))
-        )
+        labels = train["label"].to_numpy()[positions(train["id"].to_numpy(str), ids)]
     except UserError as user_error:
         raise UserError(f"the blend has other rows than the prepared data ({user_error}); run `make predict`") from None
-    scored = np.ones(len(ids), bool)
-    if "scored" in table:  # absent in blends of older versions
-        scored = table["scored"].to_numpy()[positions(table["id"].to_numpy(str), ids)] == 1
-    if kind == "multi":
-        predicted = label_sets_of(predicted.tolist(), scores.shape[1])
+    predicted = stored_decisions(blend, ids, kind, scores.shape[1])
+    scored = read_table(blend)["scored"].loc[ids].to_numpy() == 1
     return ids[scored], prepared.targets(labels)[scored], predicted[scored], scores[scored]
 
 
@@ -60,14 +55,13 @@ def classes_section(
     rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], prepared: Prepared, pixels: Pixels | None
 ) -> Section:
     """Scores of the classes and their confusions.  rows: of `honest_rows`.  pixels: as in `errors_section`."""
-    ids, labels, predicted, _ = rows
+    _, labels, predicted, _ = rows
     names, wrong = prepared.competition.classes, int((labels != predicted).sum())
     table = confusion(labels, predicted, len(names))
-    train_rows = positions(prepared.part("train")["id"].to_numpy(str), ids)
     blocks: list[Block] = [
         Text([f"{wrong:,} of {len(labels):,} rows are misclassified by chains fitted without their fold."]),
         *class_tables(table, names),
-        *pair_blocks(table, rows, names, pixels, train_rows),
+        *(pair_blocks(table, rows, prepared, pixels) if pixels is not None else []),
     ]
     return Section("classes", "Classes", f"{SOURCE}; cache", blocks)
 
@@ -89,6 +83,38 @@ def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
     if len(scores) > len(worst):
         cells, folded = [class_cells(score, names) for score in scores], f"all {len(scores)} classes"
         blocks.append(Table(columns, cells, 2, folded=folded))
+    return blocks
+
+
+def pair_blocks(
+    table: np.ndarray,
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    prepared: Prepared,
+    pixels: Pixels,
+) -> list[Block]:
+    """The classes that are confused most: rows of both that are right, and those taken for the other, as pictures.
+
+    table: (C, C), of mistakes.confusion.  rows: of `honest_rows`.  pixels: of the training rows in index order.
+    """
+    ids, labels, predicted, scores = rows
+    names, blocks = prepared.competition.classes, list[Block]()
+    train_rows = positions(prepared.part("train")["id"].to_numpy(str), ids)
+    for a, b in worst_pairs(table, PICTURED_PAIRS):
+        groups = []
+        for actual, decided in ((a, a), (a, b), (b, a), (b, b)):
+            chosen = np.flatnonzero((labels == actual) & (predicted == decided))
+            best_first = chosen[np.argsort(-scores[chosen, decided], kind="stable")]
+            shown = best_first[: PICTURES_RIGHT if actual == decided else PICTURES_WRONG]
+            title = f"{names[actual]}, right"
+            if actual != decided:
+                title = f"{names[actual]} ✕ taken for {names[decided]}: {len(chosen):,} of {table[actual].sum():,}"
+            tiles = [
+                Tile(*data_uri(image, SMALL_SIZE), [f"{scores[n, decided]:.2f}", names[actual], str(ids[n])])
+                for n, image in zip(shown, pixels[train_rows[shown]], strict=True)
+            ]
+            if tiles:
+                groups.append((title, tiles))
+        blocks.append(SideBySide(f"{names[a]} and {names[b]}", groups))
     return blocks
 
 
@@ -141,17 +167,14 @@ def errors_section(
     confident = most_confident_errors(labels, predicted, scores, TILES)
     if not len(confident):
         return None
-    names = prepared.competition.classes
-    train_rows = positions(prepared.part("train")["id"].to_numpy(str), ids[confident])
-    images = [data_uri(image) for image in pixels[train_rows]] if pixels is not None else [("", False)] * len(confident)
-    tiles = []
-    for n, image in zip(confident, images, strict=True):
+    names, tiles = prepared.competition.classes, []
+    for n, image in zip(confident, row_pictures(prepared, ids[confident], pixels), strict=True):
         wrong, right = predicted[n], labels[n]
         lines = [f"✕ {names[wrong]} {scores[n, wrong]:.2f}", f"is {names[right]} {scores[n, right]:.2f}", str(ids[n])]
         tiles.append(Tile(*image, lines))
     note = (
         f"The {len(tiles)} errors with the highest score: the predicted class and its score, the label and its score, the id. "
-        "Some may be wrong labels (`make issues-in-labels` looks for them)."
+        "Some may be wrong labels (`make label-issues` looks for them)."
     )
     if pixels is None:
         note += f" {no_pictures(has_networks)}"
@@ -159,7 +182,7 @@ def errors_section(
 
 
 def label_issues_section(file: Path) -> Section | None:
-    """The result of `make issues-in-labels`; None if it was not run."""
+    """The result of `make label-issues`; None if it was not run."""
     if not file.is_file():
         return None
     issues = pd.read_csv(file, dtype={"id": str, "label": str, "suggested": str}, keep_default_na=False)
@@ -168,6 +191,6 @@ def label_issues_section(file: Path) -> Section | None:
         for r in issues.head(WORST).to_dict("records")
     ]
     columns = ["id", "label", "suggested", "score of the label", "score of the suggestion"]
-    text = f"{len(issues):,} labels are doubtful by the last `make issues-in-labels`; the most doubtful first."
+    text = f"{len(issues):,} labels are doubtful by the last `make label-issues`; the most doubtful first."
     blocks: list[Block] = [Text([text]), *([Table(columns, rows, 3)] if rows else [])]
-    return Section("labels", "Doubtful labels", "label_issues.csv · make issues-in-labels", blocks)
+    return Section("labels", "Doubtful labels", "label_issues.csv · make label-issues", blocks)

@@ -34,7 +34,7 @@ class FoldModel:
     fold: int
     manifest: Manifest
     held_out: float  # score on its held-out rows
-    history: pd.DataFrame  # epoch, loss, learning_rate, held_out, inner, held_out_loss (absent in older ones)
+    history: pd.DataFrame  # epoch, loss, learning_rate, held_out, inner, held_out_loss
     megabytes: float  # of the weights
 
 
@@ -160,17 +160,8 @@ def effort_table(
             ]
         )
     note = "Spread over seeds: standard deviation of the score over training seeds, everything else equal (make noise)."
-    columns = [
-        "member",
-        "model",
-        "epochs",
-        "training",
-        "training per fold model",
-        "predicting",
-        "weights",
-        "spread over seeds",
-    ]
-    return Table(columns, rows, 2, note)
+    columns = ["member", "model", "epochs", "training", "training per fold model", "predicting", "weights"]
+    return Table([*columns, "spread over seeds"], rows, 2, note)
 
 
 def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Block]:
@@ -216,17 +207,12 @@ def is_curve(values: np.ndarray) -> bool:
 
 
 def curves_text(scores: np.ndarray, held_out: np.ndarray, start: Overfitting | None) -> str:
-    """Where overfitting starts, or why there is no held-out curve.  scores, held_out: (E, K)."""
+    """Where the held-out loss starts to rise, or why there is no held-out curve.  scores, held_out: (E, K)."""
     if len(scores) > 1 and not is_curve(scores) and not is_curve(held_out):
         return (
             "No held-out curves, and whether it overfits is unknown: the held-out rows were scored once, after training; "
             "`device.score_epochs: true` scores them after every epoch."
         )
-    return overfitting_text(start)
-
-
-def overfitting_text(start: Overfitting | None) -> str:
-    """One sentence on where the held-out loss starts to rise."""
     if start is None:
         return "Whether it overfits is unknown: that needs the held-out loss of 2 folds over 3 epochs (device.score_epochs: true)."
     rise = f"{start.rise:+.4f} ± {start.error:.4f}"

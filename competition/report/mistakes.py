@@ -1,4 +1,4 @@
-"""Confusion matrix, class scores, calibration bins and the most confident errors."""
+"""Confusion matrix, class scores, confused pairs, calibration bins and the most confident errors."""
 
 from dataclasses import dataclass
 
@@ -69,6 +69,11 @@ def largest_cells(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
     order = np.argsort(-table, axis=None, kind="stable")[:limit]
     cells = zip(*(places.tolist() for places in np.unravel_index(order, table.shape)), strict=True)
     return [(row, column) for row, column in cells if table[row, column]]
+
+
+def worst_pairs(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
+    """Pairs of classes (a, b) with the most confusions in both directions, a before b.  table: (C, C) of `confusion`."""
+    return largest_cells(np.triu(table + table.T, 1), limit)
 
 
 def are_probabilities(scores: np.ndarray) -> bool:

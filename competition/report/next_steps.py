@@ -10,9 +10,8 @@ import pandas as pd
 from competition.config.params import Params
 from competition.ensemble.metrics import Metric
 from competition.prepare.prepared import Prepared
-from competition.report.confused_pairs import worst_pairs
 from competition.report.members import FoldModel
-from competition.report.mistakes import confusion
+from competition.report.mistakes import confusion, worst_pairs
 from competition.report.page import Section, Table
 from competition.report.training_charts import by_epoch, overfitting
 from competition.submission import ledger
@@ -35,18 +34,16 @@ class Step:
     at_most: bool = False
     score: str = "–"
 
-    @property
-    def gain_text(self) -> str:
-        return "unknown" if self.gain is None else f"{'at most ' if self.at_most else 'about '}{self.gain:+.4f}"
-
 
 def next_steps_section(steps: Sequence[Step]) -> Section | None:
     """The steps with the largest gain first; None if there are none."""
     if not steps:
         return None
     ordered = sorted(steps, key=lambda step: -np.inf if step.gain is None else step.gain, reverse=True)[:MOST]
-    rows = [[step.what, step.command, step.basis, step.score, step.gain_text] for step in ordered]
-    sentences = []
+    rows, sentences = [], []
+    for step in ordered:
+        gain = "unknown" if step.gain is None else f"{'at most ' if step.at_most else 'about '}{step.gain:+.4f}"
+        rows.append([step.what, step.command, step.basis, step.score, gain])
     if any(step.gain is not None and step.at_most for step in ordered):
         sentences.append('"At most" is what a perfect step would give: the score if all rows in question were right.')
     if any(step.gain is not None and not step.at_most for step in ordered):
@@ -93,7 +90,7 @@ def label_steps(
             basis = f"{int(doubtful.sum())} of the doubtful labels count as errors now"
             steps.append(Step("correct wrong labels", "look at label_issues.png", perfect, basis, True, scored))
     else:
-        steps.append(Step("look for wrong labels", "make issues-in-labels", None, "not looked for yet"))
+        steps.append(Step("look for wrong labels", "make label-issues", None, "not looked for yet"))
     return steps
 
 

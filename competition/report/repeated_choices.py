@@ -62,7 +62,7 @@ def choices_lines(
 
     prepared: None = no prepared data; the optimism is then an upper bound.
     """
-    rows = of_competition(read(submissions / "ledger.jsonl"), params.competition.name)
+    rows = of_competition(read(submissions / "ledger.jsonl"), params.competition.name, params.competition.slug)
     entries = [row.entry for row in rows if digest in ("", row.entry.digest)]
     if not entries:
         return []

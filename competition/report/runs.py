@@ -43,7 +43,9 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
     used = submissions_by_run(workspace, submissions, runs)
     rows = []
     for run in runs:
-        complete = [fold for fold in range(folds) if is_complete(run, fold)]
+        manifests = {path: read_manifest(path) for path in (fold_model_path(run, fold) for fold in range(folds))}
+        intact = [manifest is not None and files_intact(path, manifest) for path, manifest in manifests.items()]
+        complete = [fold for fold in range(folds) if intact[fold]]
         scores = [held_out_score(workspace.prepared, run, fold) for fold in complete]
         score = honest.get(run.digest)
         files = [f"{row.entry.file[:8]}{'' if row.state == 'made' else f' ({row.state})'}" for row in used[run.digest]]
@@ -90,12 +92,6 @@ def without_folder(text: str) -> str:
 def mark(is_tuned: bool) -> str:
     """The sign behind a score with rows that chose hyperparameters."""
     return TUNED if is_tuned else ""
-
-
-def is_complete(run: Run, fold: int) -> bool:
-    path = fold_model_path(run, fold)
-    manifest = read_manifest(path)
-    return manifest is not None and files_intact(path, manifest)
 
 
 def runs_section(workspace: Workspace, submissions: Path) -> Section | None:

@@ -1,4 +1,4 @@
-"""The report's sections on scores, views, the worth of each member and `make table`."""
+"""The report's sections on scores, views, the worth of each member and `make list-blends`."""
 
 import json
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class ScoreOnTest:
 
 def figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
     """The figures at the top of the page: honest score, score of the choice, expected and actual leaderboard scores."""
-    band = scores["leaderboard_band"]  # None: no test images
+    band = scores["leaderboard_band"]  # None without test images
     kind, rows = "honest", "took no part in the choice"
     if scores.get("optimistic"):
         kind, rows = "optimistic", "also chose hyperparameters (there are no others)"
@@ -47,13 +47,13 @@ def figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
         with_error(scores["honest"], scores["standard_error"]),
         f"on {scores['honest_rows']:,} rows that {rows}",
     )
+    trivial = scores["trivial"]
+    baseline = with_error(trivial["score"], trivial["standard_error"])
     result = [
         Figure(f"{kind} {scores['metric']}", honest, "; ".join([note, *no_better_than_trivial(scores)]), main=True),
         Figure("chosen on", f"{scores['chosen_on']:.4f}", "on the rows it was chosen on: optimistic"),
+        Figure("trivial baseline", baseline, f"{trivial['name']}: looks at no image"),
     ]
-    if trivial := scores.get("trivial"):  # absent in blends of earlier versions
-        error = with_error(trivial["score"], trivial["standard_error"])
-        result.append(Figure("trivial baseline", error, f"{trivial['name']}: looks at no image"))
     if band:
         note = f"95 % interval, for {scores['test_rows']:,} test rows like the training rows"
         result.append(Figure("expected leaderboard", f"{band[0]:.4f} to {band[1]:.4f}", note))
@@ -73,7 +73,7 @@ def scores_on_test(row: ledger.Row | None, grades: Path) -> list[ScoreOnTest]:
         result += [
             ScoreOnTest(name, grade[name], f"make grade, on {grade[f'{name}_rows']:,} test rows")
             for name in ("public", "private")
-            if grade.get(f"{name}_rows")
+            if grade.get(f"{name}_rows") and grade.get(name) is not None
         ]
     return result
 
@@ -84,14 +84,13 @@ def blend_section(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTes
     band = None if has_shift(scores) else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
     ends = [end for one in points for end in (one.value - (one.error or 0), one.value + (one.error or 0))]
     ends += band or ()
-    note = score_note(scores, points)
-    if trivial := scores.get("trivial"):  # absent in blends of earlier versions
-        point = Point("trivial baseline", trivial["score"], trivial["standard_error"], True, "baseline")
-        if min(ends) - (max(ends) - min(ends)) <= point.value <= max(ends) + (max(ends) - min(ends)):
-            points.insert(0, point)
-        else:
-            score = with_error(trivial["score"], trivial["standard_error"])
-            note += f" The trivial baseline ({trivial['name']}) scores {score}, far outside of this chart."
+    note, trivial, width = score_note(scores, points), scores["trivial"], max(ends) - min(ends)
+    if min(ends) - width <= trivial["score"] <= max(ends) + width:
+        is_honest = not scores.get("optimistic")
+        points.insert(0, Point("trivial baseline", trivial["score"], trivial["standard_error"], is_honest, "baseline"))
+    else:
+        score = with_error(trivial["score"], trivial["standard_error"])
+        note += f" The trivial baseline ({trivial['name']}) scores {score}, far outside of this chart."
     charts = Charts(score_chart(points, band, scores["metric"]), note)
     warnings = [Text(list(scores["small_classes"]))] if scores.get("small_classes") else []
     sources = "blend/scores.json, blend/chain.json · make predict"
@@ -105,8 +104,7 @@ def score_points(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
     notes = {name: f"weight {weights.get(name, 0.0):.2f}" for name in scores["members"]}
     singles = {**scores["members"]}
     for key, name in baselines_of(scores)[1:]:
-        if baseline := scores.get(key):  # absent in blends of earlier versions
-            singles[name], notes[name] = baseline, "baseline"
+        singles[name], notes[name] = scores[key], "baseline"
     points = [
         Point(name, single["score"], single["standard_error"], is_honest, notes[name])
         for name, single in singles.items()
@@ -160,17 +158,15 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
     metric = METRICS.get(scores["metric"])
     rule = {"single": ", argmax", "multi": ", labels of 0.5 or more"}.get(metric.target, "") if metric else ", argmax"
     names = {
-        "trivial": f"trivial: {scores['trivial']['name']}" if "trivial" in scores else "",
+        "trivial": f"trivial: {scores['trivial']['name']}",
         "equal": f"equal weights of all members{rule}",
-        "best": f"the best member: {best_member_text(scores) or 'best on the other folds'}",
+        "best": f"the best member: {best_member_text(scores)}",
     }
     counted = ("changed", "corrected", "corrupted") if has_right_rows(scores) else ()
     honest, rows = with_error(scores["honest"], scores["standard_error"]), []
     for key, _ in baselines_of(scores):
-        score, difference = scores.get(key), scores.get(f"over_{key}")
-        if difference is None:  # a blend of an earlier version
-            continue
-        of_baseline = with_error(score["score"], score["standard_error"]) if score else "–"
+        difference = scores[f"over_{key}"]
+        of_baseline = with_error(scores[key]["score"], scores[key]["standard_error"])
         counts = (f"{difference[count]:,}" for count in counted)
         rows.append([names[key], of_baseline, honest, gain(Difference(**difference)), *counts])
     sentences = [f"All on the same {scores['honest_rows']:,} rows. The trivial baseline looks at no image."]
@@ -193,14 +189,13 @@ def views_section(scores: Scores, chain: Chain) -> Section:
     classified = has_right_rows(scores)
     rows = []
     for name, policy in chain.policies.items():
-        choice = scores.get("views", {}).get(name, {})  # empty in blends of earlier versions
-        effect = Difference(**choice["effect"]) if choice.get("effect") else None
+        choice = scores["views"][name]
+        effect = Difference(**choice["effect"])
         views = ", ".join(f"{view} {share:.2f}" for view, share in policy.items())
-        cells = [name, views, "; ".join(views_by_reason(choice.get("left_out", {}))) or "none"]
-        cells.append(gain(effect) if effect else "unknown")
+        cells = [name, views, "; ".join(views_by_reason(choice["left_out"])) or "none"]
+        cells.append(gain(effect))
         if classified:
-            cells += [f"{effect.corrected:,}", f"{effect.corrupted:,}"] if effect else ["?", "?"]
-            cells.append(f"{chain.temperatures[name]:.2f}")
+            cells += [f"{effect.corrected:,}", f"{effect.corrupted:,}", f"{chain.temperatures[name]:.2f}"]
         rows.append(cells)
     columns = ["member", "views and their shares", "excluded views", "honest gain over the identity view"]
     note = (
@@ -234,7 +229,7 @@ def worth_section(diversity: Scores) -> Section | None:
 
 
 def ways_section(file: Path, metric: Metric) -> Section | None:
-    """The result of `make table`; None if it was not run."""
+    """The result of `make list-blends`; None if it was not run."""
     if not file.is_file():
         return None
     result = json.loads(file.read_text(encoding="utf-8"))
@@ -250,8 +245,10 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
         columns = [title, "chosen on", f"honest {metric.name}", *(f"honest gain over {name}" for name in references)]
         note = "Chosen on: optimistic. Honest and its gains: cross-fitted, on the same rows."
         blocks.append(Table(columns, cells, note=note))
-    lines = ["State of the last `make table`; later training is not included, so its rows can differ from those above."]
-    return Section("ways", "All blend methods", "table.json · make table", [*blocks, Text(lines)])
+    lines = [
+        "State of the last `make list-blends`; later training is not included, so its rows can differ from those above."
+    ]
+    return Section("ways", "All blend methods", "list_blends.json · make list-blends", [*blocks, Text(lines)])
 
 
 def _or_dash(value: float | None, form: str) -> str:

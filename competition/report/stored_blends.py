@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,17 +45,14 @@ class SharedRows:
 def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
     """The rows on which the blends in these folders can be compared. Raises UserError if there are none."""
     index = prepared.part("train").set_index("id")
-    tables = [_read_table(folder) for folder in folders]
+    tables = [read_table(folder) for folder in folders]
     ids = tables[0].index
     for table in tables[1:]:
         ids = ids.intersection(table.index)
     indexed = ids.intersection(index.index).sort_values()
     tuned = np.zeros(len(indexed), bool)
-    for folder, table in zip(folders, tables):
-        if "scored" in table:
-            tuned |= table["scored"].loc[indexed].to_numpy() == 0
-        else:  # a blend of an earlier version: use the current folds
-            tuned |= np.isin(index["fold"].loc[indexed].to_numpy(), _scores(folder).get("tuned_folds") or [])
+    for table in tables:
+        tuned |= table["scored"].loc[indexed].to_numpy() == 0
     shared = indexed[~tuned]
     if not len(shared):
         names = ", ".join(folder.name for folder in folders)
@@ -65,7 +61,8 @@ def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
             f"the prepared data and {tuned.sum():,} chose hyperparameters; `make predict` creates a blend of the current data"
         )
     labels = prepared.targets(index["label"].loc[shared].to_numpy(np.int64))
-    optimistic = tuple(folder.name for folder in folders if _scores(folder).get("optimistic"))
+    scores = {folder: json.loads((folder / "scores.json").read_text(encoding="utf-8")) for folder in folders}
+    optimistic = tuple(folder.name for folder in folders if scores[folder].get("optimistic"))
     return SharedRows(shared.to_numpy(str), labels, len(ids) - len(indexed), int(tuned.sum()), optimistic)
 
 
@@ -96,7 +93,7 @@ def stored_labels(decided: np.ndarray, probs: np.ndarray, kind: TargetKind) -> n
 
 def stored_decisions(folder: Path, ids: np.ndarray, kind: TargetKind, classes: int) -> np.ndarray:
     """The decided labels of honest_oof.csv in the order of `ids`: (N,) int, (N, C) bool, or (N,) values of a regression."""
-    decided = _read_table(folder)["label"].loc[ids]
+    decided = read_table(folder)["label"].loc[ids]
     if kind == "multi":
         return label_sets_of(decided.tolist(), classes)
     return decided.to_numpy(np.float64 if kind == "regression" else np.int64)
@@ -112,20 +109,12 @@ def label_sets_of(texts: Sequence[str], classes: int) -> np.ndarray:
     return sets
 
 
-def _scores(folder: Path) -> dict[str, Any]:
-    try:
-        scores: dict[str, Any] = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return scores
-
-
 def has_outputs(folder: Path) -> bool:
     """Return True if the cross-fitted outputs of this blend are stored."""
     return (folder / "honest_oof.csv").is_file() and (folder / "honest_oof.npz").is_file()
 
 
-def _read_table(folder: Path) -> pd.DataFrame:
-    """Columns label and, if stored, scored (0: the row chose hyperparameters); indexed by id."""
+def read_table(folder: Path) -> pd.DataFrame:
+    """Columns label and scored (0: the row chose hyperparameters); indexed by id."""
     table = pd.read_csv(folder / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
     return table.set_index("id")

@@ -15,7 +15,8 @@ from competition.submission import ledger
 ENOUGH = 4  # submissions with both scores from which a rank correlation is given
 RESAMPLES = 2000
 TITLE, SOURCES = "Leaderboard", "submissions/ledger.jsonl · make submit, make submissions"
-Changed = Callable[[str, str], float | None]  # names of two files -> share of rows that differ; None if unknown
+# The names of two files -> the share of rows in which they differ, or None if it is unknown.
+Changed = Callable[[str, str], float | None]
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,12 @@ def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed
 
 
 def choice_table(rows: Sequence[ledger.Row], choices: Sequence[Choice]) -> Table:
-    cells = [
-        [choice.row.entry.file, choice.why, honest_text(choice.row.entry), _score(choice.row.public_score)]
-        for choice in choices
-    ]
+    cells = []
+    for choice in choices:
+        entry = choice.row.entry
+        error = f" {plus_minus(entry.standard_error)}" if entry.standard_error is not None else ""
+        honest = f"{_score(entry.honest_score)}{error} on {entry.oof_rows:,} rows{' (optimistic)' if entry.optimistic else ''}"
+        cells.append([entry.file, choice.why, honest, _score(choice.row.public_score)])
     note = "Kaggle counts the better of two selected submissions. The private score is of rows that neither column has seen."
     if len(choices) < 2:
         note += " A second one needs another submission: other members, or another seed."
@@ -118,12 +121,10 @@ def on_rows_of_newest(rows: Sequence[ledger.Row]) -> list[ledger.Row]:
     Others are not comparable with it.
     """
     newest = ([row for row in rows if not row.entry.optimistic] or list(rows))[-1].entry
-
-    def is_comparable(entry: ledger.Entry) -> bool:
-        same_part = (entry.oof_rows, entry.optimistic) == (newest.oof_rows, newest.optimistic)
-        return same_part and on_same_rows(entry, newest)
-
-    return [row for row in rows if is_comparable(row.entry)]
+    same_part = [
+        row for row in rows if (row.entry.oof_rows, row.entry.optimistic) == (newest.oof_rows, newest.optimistic)
+    ]
+    return [row for row in same_part if on_same_rows(row.entry, newest)]
 
 
 def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
@@ -167,13 +168,6 @@ def second_choice(
         return Choice(row, why)
     row = max(reversed(others), key=lambda row: sign * (row.entry.honest_score or 0.0))
     return Choice(row, "the next best honest score" + ("" if near else ", worse by more than noise"))
-
-
-def honest_text(entry: ledger.Entry) -> str:
-    error = f" {plus_minus(entry.standard_error)}" if entry.standard_error is not None else ""
-    return (
-        f"{_score(entry.honest_score)}{error} on {entry.oof_rows:,} rows{' (optimistic)' if entry.optimistic else ''}"
-    )
 
 
 def _score(value: float | None) -> str:

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from competition.ensemble.predictions import positions
 from competition.ensemble.target_metrics import auc, average_precision
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import truth_chart
 from competition.report.page import Charts, Section, Sheet, Table, Text, Tile
-from competition.report.pictures import data_uri, no_pictures
+from competition.report.pictures import no_pictures, row_pictures
 
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 PARTS = 5  # of the rows of a regression, by value
@@ -90,10 +89,8 @@ def worst_section(
         worst = np.argsort(-np.abs(scores[:, 0] - targets), kind="stable")[:TILES]
     if not len(worst):
         return None
-    train_rows = positions(prepared.part("train")["id"].to_numpy(str), ids[worst])
-    images = [data_uri(image) for image in pixels[train_rows]] if pixels is not None else [("", False)] * len(worst)
     names, tiles = prepared.competition.classes, []
-    for n, image in zip(worst, images, strict=True):
+    for n, image in zip(worst, row_pictures(prepared, ids[worst], pixels), strict=True):
         if is_multi:
             extra, missing = (np.flatnonzero(one) for one in (decided[n] & ~targets[n], targets[n] & ~decided[n]))
             lines = [f"✕ {', '.join(f'{names[c]} {scores[n, c]:.2f}' for c in extra)}"] if len(extra) else []

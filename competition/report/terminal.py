@@ -100,7 +100,7 @@ def blend_lines(metric: Metric, chain: Chain, scores: Scores, gains: Mapping[str
     for name, difference in gains.items():
         lines.append(f"  {'over ' + name:<26} {gain(difference)}")
     lines += [f"  WARNING the blend is {words}" for words in no_better_than_trivial(scores)]
-    if len(scores.get("best_members", {})) > 1:
+    if len(scores["best_members"]) > 1:
         lines.append(
             f"  best member: best on the other folds, {best_member_text(scores)}; this baseline scores {scores['best']['score']:.4f}"
         )
@@ -119,9 +119,7 @@ def no_better_than_trivial(scores: Scores) -> list[str]:
 
     scores: as in scores.json.
     """
-    trivial, over = scores.get("trivial"), scores.get("over_trivial")
-    if trivial is None or over is None:  # a blend of an earlier version
-        return []
+    trivial, over = scores["trivial"], scores["over_trivial"]
     difference = over if isinstance(over, Difference) else Difference(**over)
     if difference.value > 0 and difference.is_significant:
         return []
@@ -130,10 +128,10 @@ def no_better_than_trivial(scores: Scores) -> list[str]:
 
 
 def best_member_text(scores: Scores) -> str:
-    """Which member is the baseline "best member", fold by fold; "" in blends of older versions."""
-    members: Mapping[str, Sequence[int]] = scores.get("best_members", {})
-    if len(members) < 2:
-        return next(iter(members), "")
+    """Which member is the baseline "best member", fold by fold."""
+    members: Mapping[str, Sequence[int]] = scores["best_members"]
+    if len(members) == 1:
+        return next(iter(members))
     return " and ".join(f"{name} in {folds_text(folds)}" for name, folds in members.items())
 
 

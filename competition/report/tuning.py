@@ -18,7 +18,6 @@ from competition.report.tuning_charts import (
     ScoredTrial,
     curves_chart,
     front_chart,
-    has_outlier,
     history_chart,
     importance_chart,
     score_axis,
@@ -57,8 +56,6 @@ def tuning_section(workspace: Workspace) -> Section | None:
 
 
 def _member_blocks(name: str, best: dict[str, Any], result: Path, params: Params, metric: str) -> list[Block]:
-    if "study" not in best:  # a result of an earlier version
-        return [Text([f"Used: {format_values(best['values'])}."], name=name)]
     sign, study = metric_named(metric).sign, _load_study(best["study"], result, params)
     lines = _result_lines(best, sign, metric)
     if study is None:
@@ -172,7 +169,7 @@ def _marks_note(trials: Sequence["FrozenTrial"], scored: Sequence[ScoredTrial], 
     marks = ["Gold: the best trial."]
     if any(trial.is_own for trial in scored):
         marks.append("◆ the member's own values.")
-    if has_outlier(scored, axis):
+    if any(axis.clipped(trial.score) != trial.score for trial in scored):
         marks.append(f"{'▼' if axis.sign > 0 else '▲'} a score too far off for the axis; the table has it.")
     if any(trial.state.name == "PRUNED" and trial.intermediate_values for trial in trials):
         marks.append("✕ a pruned trial ends.")

@@ -235,7 +235,3 @@ def _draw_trials(drawing: Chart, places: Sequence[float], trials: Sequence[Score
         names = [name for name, holds in (("the best", n == best), ("the member's own values", trial.is_own)) if holds]
         notes = f" ({', '.join(names)})" if names else ""
         drawing.mark(dot, "dot", f"trial {trial.number}{notes}: {trial.score:.4f}")
-
-
-def has_outlier(trials: Sequence[ScoredTrial], axis: ScoreAxis) -> bool:
-    return any(axis.clipped(trial.score) != trial.score for trial in trials)

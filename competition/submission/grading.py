@@ -21,27 +21,29 @@ WITHOUT_SOLUTION = (
 
 @dataclass(frozen=True)
 class Grade:
-    public: float
-    private: float
+    public: float | None  # None: no rows, or the metric is undefined on them
+    private: float | None
     public_rows: int
     private_rows: int
-    looks: int  # how often the solution was opened, including this time
+    solution_accesses: int  # how often the solution was opened, including this time
 
 
-def grade(submission: Path, solution: Path, competition: Competition, book: Path, earlier_looks: Path) -> Grade:
+def grade(
+    submission: Path, solution: Path, competition: Competition, ledger_path: Path, earlier_accesses: Path
+) -> Grade:
     """Public and private score, as Kaggle would show them.
 
-    solution: CSV with id, label, and optionally usage (Public or Private; without it, all rows are private). label: as in
-    the training table, or a class number; multi-label: the list of labels, as in a submission of lists, separated by
+    solution: CSV with id, label, and optionally usage (Public, Private or Ignored; without it, all rows are private).
+    label: as in the training table, or a class number; multi-label: the list of labels, as in a submission of lists, separated by
     blanks; regression: the number.
-    book: the ledger. Each opening of the solution is recorded in it beforehand: a score that is read often becomes a
-    training signal and is no longer an estimate.  earlier_looks: see ledger.looks_at_solution.
+    ledger_path: each opening of the solution is recorded in it beforehand: a score that is read often becomes a
+    training signal and is no longer an estimate.  earlier_accesses: see ledger.count_solution_accesses.
     """
     ids, cells = read_predictions(submission, competition)
     predicted = dict(zip(ids, cells))
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    ledger.append(book, ledger.Look(competition.name, submission.name, now))
-    looks = ledger.looks_at_solution(book, competition.name, earlier_looks)
+    ledger.append(ledger_path, ledger.SolutionAccess(competition.name, submission.name, now))
+    accesses = ledger.count_solution_accesses(ledger_path, competition.name, earlier_accesses)
     usages, labels = _solution(solution, competition)
     missing, extra = usages.keys() - predicted.keys(), predicted.keys() - usages.keys()
     if missing or extra or len(predicted) != len(ids):
@@ -51,11 +53,11 @@ def grade(submission: Path, solution: Path, competition: Competition, book: Path
         )
     names, usage = np.array(list(usages)), np.array(list(usages.values()))
     parts = {part: np.flatnonzero(usage == part) for part in ("Public", "Private")}
-    scores = {
-        part: _score(labels[rows], [predicted[name] for name in names[rows]], competition)
-        for part, rows in parts.items()
-    }
-    return Grade(scores["Public"], scores["Private"], len(parts["Public"]), len(parts["Private"]), looks)
+    scores: dict[str, float | None] = {}
+    for part, rows in parts.items():
+        score = _score(labels[rows], [predicted[name] for name in names[rows]], competition)
+        scores[part] = score if np.isfinite(score) else None
+    return Grade(scores["Public"], scores["Private"], len(parts["Public"]), len(parts["Private"]), accesses)
 
 
 def _score(labels: np.ndarray, cells: list[list[str]], competition: Competition) -> float:
@@ -101,7 +103,9 @@ def _solution(path: Path, competition: Competition) -> tuple[dict[str, str], np.
         raise UserError(
             f"{path} holds {list(rows[0]) if rows else 'no rows'}, expected the columns id, label and, optionally, usage"
         )
-    usages = {row["id"]: row.get("usage") or "Private" for row in rows}
+    usages = {row["id"]: (row.get("usage") or "Private").strip().capitalize() for row in rows}
+    if unknown := sorted(set(usages.values()) - {"Public", "Private", "Ignored"}):
+        raise UserError(f"{path} has the usage {unknown[0]!r}, expected Public, Private or Ignored in every row")
     texts = {row["id"]: row["label"] for row in rows}
     return usages, _labels(path, list(texts.values()), competition)
 

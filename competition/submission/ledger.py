@@ -1,7 +1,7 @@
 """submissions/ledger.jsonl: origin and outcome of every submission. Lines are appended, never changed.
 
 One JSON object per line, of three kinds: an entry (a file was written), an event (a step of its submission to Kaggle)
-and a look (the private solution of a local competition was opened).
+and a "look" (the private solution of a local competition was opened).
 A line is appended under a lock and flushed to disk; an incomplete last line of a killed process is moved to another file.
 """
 
@@ -17,8 +17,9 @@ from typing import Any, Literal
 from filelock import FileLock
 
 from competition.config.digests import to_plain
-from competition.config.faults import point
+from competition.config.faults import fault_point
 from competition.ensemble.expected_score import ExpectedScore, from_standard_error, interval
+from competition.kaggle.client import competition_slug
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Look:
+class SolutionAccess:
     """The private solution of a local competition was opened to score a submission."""
 
     competition: str
@@ -80,10 +81,14 @@ class Ledger:
     entries: tuple[Entry, ...]
     events: tuple[Event, ...]
     unreadable: int  # number of lines of unknown kind, which are ignored
-    looks: tuple[Look, ...] = ()
+    solution_accesses: tuple[SolutionAccess, ...] = ()
 
 
-KINDS: dict[str, type[Entry] | type[Event] | type[Look]] = {"entry": Entry, "event": Event, "look": Look}
+KINDS: dict[str, type[Entry] | type[Event] | type[SolutionAccess]] = {
+    "entry": Entry,
+    "event": Event,
+    "look": SolutionAccess,
+}
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ class Row:
     error: str
 
 
-def append(path: Path, line: Entry | Event | Look) -> None:
+def append(path: Path, line: Entry | Event | SolutionAccess) -> None:
     """Append one line and flush it to disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = next(name for name, line_type in KINDS.items() if isinstance(line, line_type))
@@ -106,11 +111,11 @@ def append(path: Path, line: Entry | Event | Look) -> None:
     data = (json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n").encode()
     with FileLock(path.with_name(f".{path.name}.lock"), timeout=60), path.open("ab+") as file:
         _repair_tail(file, path)
-        point("ledger.before_line", path)
+        fault_point("ledger.before_line", path)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    point("ledger.after_line", path)
+    fault_point("ledger.after_line", path)
 
 
 def _finite(value: Any) -> Any:
@@ -135,7 +140,7 @@ def read(path: Path) -> Ledger:
     lines = [_parse(line) for line in text.split("\n") if line.strip()]
     entries = tuple(line for line in lines if isinstance(line, Entry))
     events = tuple(line for line in lines if isinstance(line, Event))
-    return Ledger(entries, events, lines.count(None), tuple(line for line in lines if isinstance(line, Look)))
+    return Ledger(entries, events, lines.count(None), tuple(line for line in lines if isinstance(line, SolutionAccess)))
 
 
 def rows(ledger: Ledger) -> list[Row]:
@@ -144,16 +149,18 @@ def rows(ledger: Ledger) -> list[Row]:
     return [_row(entry, [e for e in ledger.events if e.digest == entry.digest]) for entry in newest.values()]
 
 
-def of_competition(ledger: Ledger, competition: str) -> list[Row]:
-    return [row for row in rows(ledger) if row.entry.competition == competition]
+def of_competition(ledger: Ledger, competition: str, slug: str) -> list[Row]:
+    """Rows of the entries of a competition, with states and scores from `slug` only.  slug: see of_slug."""
+    return [row for row in rows(of_slug(ledger, slug)) if row.entry.competition == competition]
 
 
 def of_slug(ledger: Ledger, slug: str) -> Ledger:
-    """The ledger without submissions to other competitions on Kaggle than `slug`; "" = unchanged."""
+    """The ledger without submissions to other competitions on Kaggle than `slug`, which may be a link; "" = unchanged."""
+    slug = competition_slug(slug) if slug else ""
     return replace(ledger, events=tuple(e for e in ledger.events if not slug or e.slug in ("", slug)))
 
 
-def looks_at_solution(path: Path, competition: str, earlier: Path) -> int:
+def count_solution_accesses(path: Path, competition: str, earlier: Path) -> int:
     """Number of times that the private solution was opened.
 
     earlier: JSON file with the count of earlier versions.
@@ -162,7 +169,7 @@ def looks_at_solution(path: Path, competition: str, earlier: Path) -> int:
         before = len(json.loads(earlier.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         before = 0
-    return before + sum(look.competition == competition for look in read(path).looks)
+    return before + sum(access.competition == competition for access in read(path).solution_accesses)
 
 
 def already_sent(ledger: Ledger, digest: str) -> Event | None:
@@ -236,7 +243,7 @@ def _row(entry: Entry, events: list[Event]) -> Row:
     return row
 
 
-def _parse(raw: str) -> Entry | Event | Look | None:
+def _parse(raw: str) -> Entry | Event | SolutionAccess | None:
     try:
         values = _finite(json.loads(raw))
         kind: Any = KINDS[values.pop("kind")]

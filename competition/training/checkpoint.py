@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from competition.config.faults import point
+from competition.config.faults import fault_point
 from competition.files.manifest import atomic_write, sha256, write_json
 
 KEPT = 2  # checkpoints: the newest may have been damaged by what stopped the run
@@ -84,13 +84,13 @@ class Checkpoints:
     def save(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
         """Save the state after `step` steps. Keep it and the one before; delete older, later and foreign checkpoints."""
         path = self._folder / f"step-{step:08}.npz"
-        point("checkpoint.before_arrays", path)
+        fault_point("checkpoint.before_arrays", path)
         save_arrays(path, arrays)
-        point("checkpoint.before_facts", path)
+        fault_point("checkpoint.before_facts", path)
         write_json(
             path.with_suffix(".json"), {"made_from": self._made_from, "sha256": sha256(path), "step": step, **facts}
         )
-        point("checkpoint.before_cleanup", path)
+        fault_point("checkpoint.before_cleanup", path)
         own = [file for file in self._files() if file.stem <= path.stem and self._is_own(file)]
         for obsolete in set(self._files()) - set(own[:KEPT]):
             obsolete.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from math import inf, isfinite, isnan
 from typing import Any
 
 from competition.config.errors import UserError
-from competition.config.faults import point
+from competition.config.faults import fault_point
 from competition.config.params import Train
 from competition.images.batches import TrainingBatches, TrainingPlan, steps_per_epoch
 from competition.training.checkpoint import Checkpoints
@@ -114,7 +114,7 @@ def _train(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
                 f"the loss is {loss} near step {state.step} of {len(rates)} (learning rate {call_rates[-1]:.2g}); "
                 "lower train.learning_rate or set train.clip_norm"
             )
-        point("train.after_steps")
+        fault_point("train.after_steps")
         callbacks.progress(state.step, len(rates), f"loss {loss:.3f}")
         epoch_ends = state.step % per_epoch == 0
         if epoch_ends:

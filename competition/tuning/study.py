@@ -21,7 +21,7 @@ from optuna.storages import BaseStorage
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from competition.config.faults import point
+from competition.config.faults import fault_point
 from competition.config.search_space import Values, in_order, is_active, is_whole
 from competition.tuning.choice import ORIGIN, finished_trials, limit_reached, origin_of
 from competition.tuning.samplers import SeededByNumber, make_pruner
@@ -152,7 +152,7 @@ def _run_trial(settings: StudySettings, trial: Trial, evaluate: Evaluate) -> flo
 
     Raises TrialPruned also for values that diverge: as failed trials they would teach the sampler nothing.
     """
-    point("tune.before_trial")
+    fault_point("tune.before_trial")
     try:
         result = evaluate(suggest(trial, settings), trial)
         if not isfinite(result.score):
@@ -160,7 +160,7 @@ def _run_trial(settings: StudySettings, trial: Trial, evaluate: Evaluate) -> flo
     except ArithmeticError as error:
         trial.set_user_attr("diverged", str(error))
         raise optuna.TrialPruned from None
-    point("tune.before_score")
+    fault_point("tune.before_score")
     for key, value in {**result.facts, "error": result.error, "seconds": result.seconds}.items():
         trial.set_user_attr(key, value)
     return (result.score, result.seconds) if settings.two_objectives else result.score

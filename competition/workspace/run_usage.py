@@ -31,7 +31,8 @@ def submissions_by_run(workspace: Workspace, submissions: Path, runs: Sequence[R
     Entries of earlier versions do not name their runs; theirs are found by the weights that the stored blend records.
     """
     params = workspace.params
-    rows = ledger.of_competition(ledger.read(submissions / "ledger.jsonl"), params.competition.name)
+    recorded, competition = ledger.read(submissions / "ledger.jsonl"), params.competition
+    rows = ledger.of_competition(recorded, competition.name, competition.slug)
     models = {row.entry.file: _models_of_blend(workspace.folder / "blends" / Path(row.entry.file).stem) for row in rows}
     used: dict[str, list[ledger.Row]] = {}
     for run in runs:

@@ -58,7 +58,7 @@ def closeness(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
 
 def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.images.labelled_images import sample_rows
-    from competition.report.sheets import contact_sheet
+    from competition.report.pictures import contact_sheet
 
     prepared, rows = job.prepared, job.options.debug_rows
     member = tuned_member(job.workspace, name)

@@ -25,37 +25,38 @@ def run(job: Job) -> None:
         raise UserError(f"{job.params.competition.name} has no local private solution; {advice}")
     ledger_file = job.submissions / "ledger.jsonl"
     entry = newest_submission(job)
-    file, looks = job.submissions / entry.file, job.path("looks.json")
-    grade = grading.grade(file, solution, prepared.competition, ledger_file, looks)
+    file, earlier_accesses = job.submissions / entry.file, job.path("looks.json")
+    grade = grading.grade(file, solution, prepared.competition, ledger_file, earlier_accesses)
     record_grade(job.path("grades.json"), entry.file, grade)
-    public = f"public {grade.public:.4f} ({grade.public_rows} rows), " if grade.public_rows else ""
-    job.echo(f"grade: {entry.file}: {public}private {grade.private:.4f} ({grade.private_rows} rows)")
-    if entry.honest_score is not None and entry.standard_error:
+    parts = (("public", grade.public, grade.public_rows), ("private", grade.private, grade.private_rows))
+    scores = [f"{name} {'undefined' if score is None else f'{score:.4f}'} ({n} rows)" for name, score, n in parts if n]
+    job.echo(f"grade: {entry.file}: {', '.join(scores) or 'no row of the solution counts'}")
+    if entry.honest_score is not None and entry.standard_error and grade.private is not None:
         kind = "optimistic" if entry.optimistic else "honest"
         job.echo(
-            f"grade: the {kind} score was {entry.honest_score:.4f} ± {entry.standard_error:.4f}; {comparison(entry, grade)}"
+            f"grade: the {kind} score was {entry.honest_score:.4f} ± {entry.standard_error:.4f}; "
+            f"{comparison(entry, grade.private, grade.private_rows)}"
         )
     job.echo(
-        f"grade: the solution was opened {plural(grade.looks, 'time')}; choosing by it repeatedly makes it optimistic"
+        f"grade: the solution was opened {plural(grade.solution_accesses, 'time')}; choosing by it repeatedly makes it optimistic"
     )
 
 
 def record_grade(file: Path, submission: str, grade: grading.Grade) -> None:
     """Keep the scores of a submission for `make report`."""
     grades = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    scores = {"public": grade.public if grade.public_rows else None, "private": grade.private}
-    rows = {"public_rows": grade.public_rows, "private_rows": grade.private_rows}
-    write_json(file, {**grades, submission: scores | rows})
+    scores = {name: getattr(grade, name) for name in ("public", "private", "public_rows", "private_rows")}
+    write_json(file, {**grades, submission: scores})
 
 
-def comparison(entry: ledger.Entry, grade: grading.Grade) -> str:
+def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
     """The private score against the interval that chance explains on as many rows."""
     score, error = entry.honest_score or 0.0, entry.standard_error or 0.0
     points = entry.expected or (from_standard_error(score, error, entry.oof_rows, entry.metric),)
-    low, high = interval(points, grade.private_rows)
-    if low <= grade.private <= high:
-        return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {grade.private_rows} rows"
+    low, high = interval(points, rows)
+    if low <= private <= high:
+        return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {rows} rows"
     advice = (
         "look at adversarial validation (`make report`), and whether ids of external predictions are joined correctly"
     )
-    return f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {grade.private_rows} rows; {advice}"
+    return f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {rows} rows; {advice}"

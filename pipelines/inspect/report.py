@@ -54,7 +54,7 @@ class Results:
 
     folder: Path | None
     blend: Manifest | None
-    rows: next_steps.HonestRows | None  # of `rows_of_blend`
+    rows: next_steps.HonestRows | None  # scored rows of the blend; only of a blend of the current data
     runs: Mapping[str, Run]  # by title, those of the current parameters
     models_of: Mapping[str, Sequence[members.FoldModel]]  # by title, the finished fold models
     spreads: Mapping[str, float]
@@ -78,14 +78,18 @@ def load_results(job: Job) -> Results:
     prepared, folder = job.prepared, newest_blend(job.work)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     spreads, notes = seed_spreads(job.workspace)
+    if blend is not None and "trivial" not in blend.result:
+        blend, notes = None, [*notes, "The blend is of an earlier version; `make blend` makes it again."]
+    is_current = blend is not None and blend.depends.get("data") == prepared.digest
     runs = {run.title: run for name in job.params.members for run in runs_of(job.workspace, name)}
     sizes = [member.image_size for member in job.params.members.values()]
-    submitted = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name)
+    recorded, competition = ledger.read(job.submissions / "ledger.jsonl"), job.params.competition
+    submitted = ledger.of_competition(recorded, competition.name, competition.slug)
     of_blend = (row for row in submitted if blend is not None and row.entry.digest == blend.result["submission"])
     return Results(
         folder,
         blend,
-        rows_of_blend(prepared, folder, blend),
+        classes.honest_rows(folder, prepared) if folder is not None and is_current else None,
         runs,
         {title: members.trained(run, prepared, job.params.prepare.folds) for title, run in runs.items()},
         spreads,
@@ -101,7 +105,11 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     prepared, blend, submitted, pixels = job.prepared, results.blend, results.submitted, results.pixels
     params, runs, public_share = job.params, results.runs, job.params.kaggle.public_share
     has_test = len(prepared.part("test")) > 0
-    looks = ledger.looks_at_solution(job.submissions / "ledger.jsonl", params.competition.name, job.path("looks.json"))
+    looks = ledger.count_solution_accesses(
+        job.submissions / "ledger.jsonl", params.competition.name, job.path("looks.json")
+    )
+    # The effects of series and shift, if the blend is of the current data.
+    current = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
     sections = [
         *score_sections(results),
         next_steps.next_steps_section(steps_of(job, results)),
@@ -111,7 +119,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         *optional_sections(job, results),
         samples.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
-        caveats_section(prepared, blend),
+        caveats.caveats_section(prepared.folder, load_caveats(prepared.folder), prepared.part("train"), current),
         runs_report.runs_section(job.workspace, job.submissions),
         submissions.leaderboard_section(submitted, public_share, partial(changed_share, job), has_test),
         submissions.ledger_section(submitted, public_share, looks),
@@ -122,11 +130,15 @@ def sections_of(job: Job, results: Results) -> list[Section]:
 
 
 def steps_of(job: Job, results: Results) -> list[next_steps.Step]:
-    prepared, models_of = job.prepared, results.models_of
-    studies = [used_study(job.workspace, name) for name in job.params.members]
+    prepared, models_of, competition = job.prepared, results.models_of, job.prepared.competition
+    studies, steps = [used_study(job.workspace, name) for name in job.params.members], list[next_steps.Step]()
+    metric = metric_named(competition.metric)
+    if results.rows is not None and competition.targets.kind == "single":
+        larger, issues = next_steps.larger_images(job.params, prepared), job.path("label_issues.csv")
+        steps = next_steps.label_steps(results.rows, metric, competition.classes, issues, larger)
     return [
-        *label_steps(job, results.rows),
-        *next_steps.training_steps(models_of, metric_named(prepared.competition.metric)),
+        *steps,
+        *next_steps.training_steps(models_of, metric),
         *next_steps.open_steps(job.params, prepared, models_of, results.submitted, bool(results.spreads), any(studies)),
     ]
 
@@ -138,25 +150,10 @@ def optional_sections(job: Job, results: Results) -> list[Section | None]:
     """
     return [
         grad_cam.grad_cam_section(job.work, job.prepared, results.blend, results.pixels, bool(job.params.members)),
-        scores.ways_section(job.path("table.json"), metric_named(job.prepared.competition.metric)),
+        scores.ways_section(job.path("list_blends.json"), metric_named(job.prepared.competition.metric)),
         classes.label_issues_section(job.path("label_issues.csv")),
         tpu.tpu_section(job.work),
     ]
-
-
-def rows_of_blend(prepared: Prepared, folder: Path | None, blend: Manifest | None) -> next_steps.HonestRows | None:
-    """The scored rows of the blend; None without a blend of the current data."""
-    if blend is None or folder is None or blend.depends.get("data") != prepared.digest:
-        return None
-    return classes.honest_rows(folder, prepared)
-
-
-def label_steps(job: Job, rows: next_steps.HonestRows | None) -> list[next_steps.Step]:
-    competition = job.prepared.competition
-    if rows is None or competition.targets.kind != "single":
-        return []
-    metric, larger = metric_named(competition.metric), next_steps.larger_images(job.params, job.prepared)
-    return next_steps.label_steps(rows, metric, competition.classes, job.path("label_issues.csv"), larger)
 
 
 def changed_share(job: Job, a: str, b: str) -> float | None:
@@ -212,12 +209,6 @@ def error_sections(prepared: Prepared, results: Results) -> list[Section | None]
     ]
 
 
-def caveats_section(prepared: Prepared, blend: Manifest | None) -> Section:
-    """Section on series and shift, with their effect on the blend if it is of the current data."""
-    result = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
-    return caveats.caveats_section(prepared.folder, load_caveats(prepared.folder), prepared.part("train"), result)
-
-
 def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
     """Warnings about data, predictions and parameters that have changed since the blend."""
     prepared = job.prepared
@@ -247,10 +238,8 @@ def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
 def provenance_section(job: Job, blend: Manifest | None) -> Section:
     """Section with command lines, parameters and versions that reproduce the results."""
     prepared = job.prepared
-    params_file, set_text = (
-        display_path(job.options.params),
-        f' SET="{public_sets(job.options.sets)}"' if job.options.sets else "",
-    )
+    params_file = display_path(job.options.params)
+    set_text = f' SET="{public_sets(job.options.sets)}"' if job.options.sets else ""
     params_text = "" if params_file == "params.yaml" else f" PARAMS={params_file}"
     facts = [
         ["this page", f"make report{params_text}{set_text}"],

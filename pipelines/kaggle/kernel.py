@@ -110,9 +110,9 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     plan = replace(plan_for(job, missing, to_tune, submits), jax=pair)
     index = write_index(job)
     inputs = request.local_inputs(job.params, members)
-    inputs |= request.units_to_resume(job.work, job.params, runs, missing)
+    inputs |= request.results_to_resume(job.work, job.params, runs, missing)
     if submits:
-        inputs |= request.units_to_blend(job.work, job.params, runs, missing, inputs)
+        inputs |= request.results_to_blend(job.work, job.params, runs, missing, inputs)
     files = packing.files(ROOT, job.params, members)
     if len(zlib.compress(index.read_bytes())) <= job.options.inline:
         files[request.path_in_kernel(job.work, index)] = index.read_bytes()

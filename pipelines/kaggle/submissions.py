@@ -66,7 +66,7 @@ def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submi
     path = job.submissions / "ledger.jsonl"
     entries = ledger.of_slug(ledger.read(path), slug)
     by_ref = {submission.ref: submission for submission in on_kaggle}
-    for row in ledger.of_competition(entries, job.params.competition.name):
+    for row in ledger.of_competition(entries, job.params.competition.name, slug):
         digest, ref = row.entry.digest, row.ref
         if row.state == "sending" or not ref:  # Kaggle may have it: the response was lost, or another machine sent it
             refs = ledger.refs(entries, digest)
@@ -88,7 +88,7 @@ def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dic
     """One row for each time a ledger entry was submitted, and one for each submission made elsewhere."""
     entries, rows = ledger.of_slug(ledger.read(job.submissions / "ledger.jsonl"), slug), []
     by_ref = {submission.ref: submission for submission in reversed(on_kaggle) if submission.ref}  # the oldest first
-    for row in ledger.of_competition(entries, job.params.competition.name):
+    for row in ledger.of_competition(entries, job.params.competition.name, slug):
         refs = ledger.refs(entries, row.entry.digest) - {row.ref}
         refs_of_digest = [ref for ref, s in by_ref.items() if ref in refs or submit.tag(row.entry.digest) in s.message]
         last = by_ref.pop(row.ref, None)

@@ -77,8 +77,8 @@ def preflight_member(
 ) -> dict[str, PreflightResult]:
     with Bar(None, f"preflight {name}") as bar:
 
-        def show_step(activity: str, seconds: int) -> None:
-            bar.set_text(f"{activity}, {seconds} s")
+        def show_step(activity: str) -> None:
+            bar.set_text(activity)
             bar.refresh()
 
         return run_preflight(

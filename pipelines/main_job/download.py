@@ -7,7 +7,7 @@ from pathlib import Path
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.faults import point
+from competition.config.faults import fault_point
 from competition.kaggle import download, partial
 from competition.kaggle.archive import UnpackRules
 from competition.prepare.adapters import adapter_named
@@ -66,7 +66,7 @@ def download_all(job: Job, settings: Settings) -> Computed:
     try:
         adapter_named(settings.adapter).download(unfinished / "raw", settings, fetch)
         shutil.rmtree(raw, ignore_errors=True)
-        point("download.before_rename", raw)
+        fault_point("download.before_rename", raw)
         (unfinished / "raw").rename(raw)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -20,7 +20,7 @@ from competition.prepare.adapters.folder import external_rows
 from competition.prepare.competition import Competition, Row, Settings, with_metric
 from competition.prepare.targets import check_training
 from competition.report.caveats import series_line, shift_line
-from competition.report.sheets import TILE, contact_sheet
+from competition.report.pictures import TILE, contact_sheet
 from competition.submission.format import check_sample
 from competition.workspace.dependencies import plugins_entry
 from pipelines.terminal.output import display_path

@@ -22,123 +22,17 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pipelines.terminal.options import FIELDS, Options, flag_of, variable_of
-from pipelines.terminal.output import GOALS
+from pipelines.terminal.output import GOALS, print_line
 from pipelines.terminal.stage import run_stage
+from pipelines.terminal.verbs import CHAINS, COMMON, IN_CHAIN, MODULES, RENAMED_VERBS, VERBS, Verb
 
 NEXT_STAGE = "+"
-
-
-COMMON = ("params", "sets", "work", "submissions", "force", "debug")
-
-
-@dataclass(frozen=True)
-class Verb:
-    """help: one line. options: names of fields of Options beside the common ones. defaults: where they differ.
-
-    next: the verb that usually follows.
-    """
-
-    help: str
-    options: Sequence[str] = ()
-    defaults: dict[str, Any] = field(default_factory=dict)
-    next: str = ""
-
-
-SELECTION = ("member", "fold")
-PREFLIGHT = ("topology", "mode", "pair", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
-# Folder of pipelines/ -> its verbs, in the order in which they are used.
-FOLDERS: dict[str, dict[str, Verb]] = {
-    "main_job": {
-        "download": Verb(
-            "Download the competition, verify every file, index it, assign folds.", ("only", "alone"), next="prepare"
-        ),
-        "prepare": Verb("Index the images, assign folds and write records.", ("folds_from",), next="train"),
-        "resolve": Verb("Choose where records are read from on this machine."),
-        "tune": Verb("Search hyperparameters.", (*SELECTION, "workers", "join", "cluster", "as_part"), next="train"),
-        "train": Verb(
-            "Tune, then train every fold model that is not current.",
-            (*SELECTION, "cluster", "debug_rows", "alone"),
-            next="predict",
-        ),
-        "predict": Verb(
-            "Predict out-of-fold and test rows under every view, then blend.",
-            ("allow_partial", "cluster", "alone"),
-            next="blend",
-        ),
-        "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial",), next="report"),
-        "submit": Verb("Submit once and wait for the score.", ("file", "again"), next="submissions"),
-    },
-    "inspect": {
-        "doctor": Verb("Check this machine and its results, or explain an error.", ("explain",)),
-        "runs": Verb("List the runs with their difference from the parameters, scores, time and size.", ("member",)),
-        "adopt": Verb(
-            "Write the parameters of a run or of a trial into the parameter file.", ("run", "trial"), next="train"
-        ),
-        "prune": Verb("List runs that nothing uses; --force removes them."),
-        "report": Verb("Write report.html."),
-        "table": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",), next="report"),
-        "compare": Verb("Compare two blends: difference and changed rows.", ("a", "b")),
-        "diff": Verb("Compare two submissions: ids and classes that differ.", ("a", "b")),
-        "bench": Verb("Measure images per second.", SELECTION),
-        "noise": Verb("Measure the spread of a member's score over seeds.", (*SELECTION, "seeds"), next="blend"),
-        "grad-cam": Verb("Show what the network looks at in wrong and right rows.", ("member",), next="report"),
-        "issues-in-labels": Verb("List labels that are probably wrong.", next="report"),
-        "debug": Verb("Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows"), next="train"),
-        "dashboard": Verb(
-            "Show the studies in the browser, by optuna-dashboard.",
-            ("member", "address"),
-            {"address": "127.0.0.1:8080"},
-        ),
-        "folds": Verb("Export the folds as CSV for models trained elsewhere."),
-        "grade": Verb("Score a submission of a local competition.", ("file",), next="report"),
-    },
-    "kaggle": {
-        "kernel": Verb(
-            "Train and predict missing fold models on Kaggle.", (*SELECTION, "inline", "again"), next="predict"
-        ),
-        "kernel-status": Verb("Show the status or the log of the kernel.", ("log",)),
-        "quota": Verb("Show the hours of TPU and GPU that are left this week."),
-        "submissions": Verb("List submissions with expected and public scores."),
-        "leaderboard": Verb("Show the top of the public leaderboard and the own rank.", ("top",)),
-    },
-    "machines": {
-        "preflight": Verb(
-            "Compile the members for a TPU that need not be attached.",
-            (*SELECTION, *PREFLIGHT),
-            {"topology": "v5e-8"},
-            next="plan",
-        ),
-        "plan": Verb("Estimate hours, sessions and cost.", (*SELECTION, "topology", "machines"), next="train"),
-        "bucket": Verb("Synchronise results with storage.bucket."),
-        "convert": Verb("Convert images to TFRecord shards.", ("source", "target")),
-    },
-    "serving": {
-        "export": Verb(
-            "Export the blend or one member as one model that serves.", (*SELECTION, "format"), next="serve"
-        ),
-        "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "address")),
-    },
-}
-VERBS = {name: verb for verbs in FOLDERS.values() for name, verb in verbs.items()}
-MODULES = {name: f"pipelines.{folder}.{name.replace('-', '_')}" for folder, verbs in FOLDERS.items() for name in verbs}
-# Verb of the main job -> the stages that it runs; --alone runs the last of train, the first of the others.
-CHAINS = {
-    "download": ("download", "prepare"),
-    "train": ("resolve", "preflight", "tune", "train"),
-    "predict": ("predict", "blend"),
-}
-# Options of a stage within a chain, where they differ from those of the verb alone.
-IN_CHAIN: dict[str, dict[str, Any]] = {
-    "preflight": {"mode": "ops", "if_tpu": True},
-    "tune": {"cluster": "", "as_part": True},
-}
 
 app = typer.Typer(
     name="goldfold",
@@ -211,8 +105,22 @@ def is_last_goal(name: str) -> bool:
     return not goals or goals[-1] == name
 
 
+def refusal(former: str, name: str) -> Callable[[], None]:
+    """Return the function behind a verb that was renamed: it says the name of today and exits with 2."""
+
+    def call() -> None:
+        print_line(f"goldfold: {former} is now called {name}: run `make {name}`", sys.stderr)
+        raise typer.Exit(2)
+
+    return call
+
+
 for _name, _verb in VERBS.items():
     app.command(_name, help=_verb.help)(command(_name, _verb))
+for _former, _name in RENAMED_VERBS.items():
+    app.command(_former, hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
+        refusal(_former, _name)
+    )
 
 
 def main() -> None:

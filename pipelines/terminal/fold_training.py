@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.faults import point
+from competition.config.faults import fault_point
 from competition.config.params import ExcludedFolds
 from competition.config.plugins import active
 from competition.files.manifest import Manifest, atomic_write, files_intact, read_manifest
@@ -125,10 +125,10 @@ def train_fold(
     except Diverged as error:
         raise UserError(f"{display_path(folder)}: {error}") from None
     files = [folder / name for name in ("weights.npz", "history.csv", "oof.npz")]
-    point("fold.before_weights", files[0])
+    fault_point("fold.before_weights", files[0])
     save_arrays(files[0], trainer.engine.weights())
     write_history(files[1], trained)
-    point("fold.before_predictions", files[2])
+    fault_point("fold.before_predictions", files[2])
     trainer.out_of_fold(fold, trained).save(files[2])
     selected, last = trained.selected, trained.history[-1]
     inner = {"inner": selected.inner} if train.patience else {}

@@ -1,7 +1,10 @@
-"""Suggest what an unknown make variable was meant to be. Standard library only: it runs before .venv exists.
+"""What is wrong with the variables of a make call. Standard library only: it runs before .venv exists.
 
-python3 pipelines/terminal/make_variables.py EPOCHS params.yaml MEMBER FOLD ... prints SET="train.epochs=VALUE"; for
-MEMBERS it prints MEMBER=VALUE, and for an unlike name nothing. The Makefile puts the value in.
+python3 -m pipelines.terminal.make_variables suggest EPOCHS params.yaml MEMBER FOLD ... prints what an unknown variable was
+meant to be: SET="train.epochs=VALUE"; for MEMBERS it prints MEMBER=VALUE, and for an unlike name nothing. The Makefile
+puts the value in.
+python3 -m pipelines.terminal.make_variables unread "blend report" MEMBER FORCE ... prints the sentence that refuses the
+first variable that none of the targets reads.
 """
 
 import re
@@ -9,6 +12,13 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
+
+from pipelines.terminal.options import variable_of
+from pipelines.terminal.verbs import COMMON, RENAMED_VERBS, VERBS
+
+EVERY_TARGET = {"BIN", "EXTRA", "PYTHON"}  # read by the Makefile itself
+# Targets that are no verbs of the goldfold command -> the variables that they read.
+TARGETS = {"benchmarks": {"ONLY", "SOURCE", "TORCH"}, "fuzz": {"FUZZ_SECONDS"}, "soak": {"KILLS"}}
 
 
 def parameter_keys(params: str) -> dict[str, str]:
@@ -38,8 +48,32 @@ def suggestion(name: str, variables: Sequence[str], keys: dict[str, str]) -> str
     return " or ".join(assignments)
 
 
+def variables_of(target: str) -> set[str]:
+    """The variables that a target of make reads."""
+    verb = VERBS.get("kernel-status" if target == "kernel-log" else target)
+    options = (*COMMON, *verb.options) if verb else ()
+    return {variable_of(name).removeprefix("GOLDFOLD_") for name in options} | TARGETS.get(target, set()) | EVERY_TARGET
+
+
+def refusal_of_unread(targets: Sequence[str], given: Sequence[str]) -> str:
+    """The sentence on the first given variable that no target reads; "" = each is read."""
+    if {*targets} & RENAMED_VERBS.keys():
+        return ""  # such a verb answers with its name of today
+    read = set().union(*map(variables_of, targets))
+    for name in given:
+        if name not in read:
+            makes = [target for target in (*VERBS, *TARGETS) if target != "debug"]  # DEBUG=1 is its target in make
+            readers = [target for target in makes if name in variables_of(target)]
+            verb = "reads" if len(targets) == 1 else "read"
+            return f"{name}: not a variable that {' and '.join(targets)} {verb}; it is read by {', '.join(readers)}"
+    return ""
+
+
 if __name__ == "__main__":
-    unknown, params, *variables = sys.argv[1:]
-    file = Path(params)
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    print(suggestion(unknown, variables, parameter_keys(text)))
+    task, subject, *rest = sys.argv[1:]
+    if task == "unread":
+        print(refusal_of_unread(subject.split() or ["help"], rest))
+    else:
+        file = Path(rest[0])
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
+        print(suggestion(subject, rest[1:], parameter_keys(text)))

@@ -1,10 +1,10 @@
-"""The command line of a stage: every option with its type, default and help text."""
+"""The command line of a stage: every option with its type, default and help text. Standard library only, as verbs.py."""
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pipelines.terminal.versions import ROOT
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def option(default: Any, help: str, **settings: Any) -> Any:
@@ -54,7 +54,7 @@ class Options:
     classes: int = option(
         0, "Number of classes, if nothing is downloaded and the adapter does not know it; 0 = not given."
     )
-    limit: float = option(3600.0, "Seconds that one member may take.")
+    limit: float = option(3600.0, "Seconds that one step may take to be lowered or compiled.")
     if_tpu: bool = option(False, "Do nothing without an attached TPU.")
     log: bool = option(False, "Print the kernel's log and follow it while the kernel runs.")
     # A larger index does not fit into the kernel's one file and is sent as a dataset.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from competition.config.errors import UserError
-from competition.config.faults import point
+from competition.config.faults import fault_point
 from competition.config.params import Params, stated_keys
 from competition.config.params_file import Override, load_params
 from competition.ensemble.settings import validate_params
@@ -126,10 +126,10 @@ class Job:
             remove_leftovers(manifest)
             manifest.unlink(missing_ok=True)
             files, result = compute()
-            point("result.before_manifest", manifest)
+            fault_point("result.before_manifest", manifest)
             measured = {"seconds": round(time.monotonic() - started, 1), "peak_memory": peak_memory()}
             written = write_manifest(manifest, depends, files, {**result, **measured}, versions())
-        point("result.after_manifest", manifest)
+        fault_point("result.after_manifest", manifest)
         hosts.wait_for_all()
         return written
 

@@ -53,7 +53,7 @@ SLOW = {  # not run here
     'make train predict SET="train.learning_rate=0.01"': "trains again: tests/pipelines/test_competitors_day.py",
     'make train predict SET="train.epochs=3 members.cnn.image_size=48"': "trains again: tests/pipelines/test_main_job.py",
     "make train MEMBER=cnn DEBUG=1 DEBUG_ROWS=64": "tests/pipelines/test_debug.py",
-    "make issues-in-labels report": "needs cleanlab: tests/pipelines/test_choices.py",
+    "make label-issues report": "needs cleanlab: tests/pipelines/test_choices.py",
 }
 
 

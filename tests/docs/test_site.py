@@ -12,7 +12,7 @@ from builders import ROOT
 from competition.config.params import Params
 from competition.config.params_file import load_params, parse_overrides
 from competition.ensemble.settings import validate_params
-from pipelines.terminal.cli import VERBS
+from pipelines.terminal.verbs import VERBS
 
 sys.path.insert(0, str(ROOT / "docs"))
 

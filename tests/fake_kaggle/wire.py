@@ -140,7 +140,7 @@ class Handler(Answering):
             middle = len(body) // 2
             body = body[:middle] + bytes([body[middle] ^ 255]) + body[middle + 1 :]
         headers = {"ETag": etag, "Accept-Ranges": "bytes", "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}
-        if md5 and not self.kaggle.etag:
+        if md5 and not self.kaggle.etag and not start:  # some storages send it with the whole object only
             headers["x-goog-hash"] = f"crc32c=AAAAAA==, md5={base64.b64encode(hashlib.md5(data).digest()).decode()}"
         length = str(len(body))
         if start:

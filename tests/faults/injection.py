@@ -42,7 +42,7 @@ def points_in_source() -> dict[str, str]:
     for folder in ("competition", "pipelines"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "point":
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "fault_point":
                     name = ast.literal_eval(node.args[0])  # raises for a name that is computed
                     assert name not in points, f"{name} is in {points[name]} and in {file}"
                     points[name] = file.relative_to(ROOT).as_posix()

@@ -2,7 +2,7 @@
 
 from injection import points_in_source, points_in_tests
 
-from competition.config.faults import point
+from competition.config.faults import fault_point
 
 
 def test_every_point_has_a_test_and_every_tested_point_exists() -> None:
@@ -10,4 +10,4 @@ def test_every_point_has_a_test_and_every_tested_point_exists() -> None:
 
 
 def test_a_point_does_nothing_by_itself() -> None:
-    assert point("file.before_rename", "a") is None
+    assert fault_point("file.before_rename", "a") is None

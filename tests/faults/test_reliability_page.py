@@ -9,11 +9,8 @@ from builders import ROOT
 
 PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
 CASES = {
-    int(cells[0]): cells[1:]
-    for cells in (
-        re.split(r"\s+\|\s+", line.strip("| \n")) for line in PAGE.splitlines() if re.match(r"\| \d+ \|", line)
-    )
-    if len(cells) == 4
+    int(number): cells
+    for number, *cells in re.findall(r"^(\d+)\. \*\*(.+?)\*\*: (.+?)\. (`\w.*::.*)$", PAGE, re.MULTILINE)
 }
 REFERENCE = re.compile(r"`((?:\w+/)*test_\w+\.py)::(test_\w+)`")
 

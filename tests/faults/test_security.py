@@ -56,7 +56,7 @@ FLOORS = {  # package -> the first version without the known vulnerabilities nam
     "jinja2": "3.1.6",
     "pillow": "12.3.0",
     "protobuf": "5.29.6",
-    "python-multipart": "0.0.22",
+    "python-multipart": "0.0.30",
     "starlette": "1.3.1",
 }
 

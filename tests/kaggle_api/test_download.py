@@ -156,6 +156,12 @@ PERMANENT_ERRORS = {
     ),
     "slug": ("GetCompetition", "404", "missing", "Kaggle knows no flowers"),
     "credentials": ("GetCompetition", "401", "credentials", "credential from KAGGLE_USERNAME and KAGGLE_KEY"),
+    "ended": (
+        "DownloadDataFiles",
+        "403:The competition has ended",
+        "access",
+        r"see flowers \(The competition has ended\)",
+    ),
     "login page": ("DownloadDataFiles", "login", "page", "another thing than an archive"),
     "html for json": ("GetCompetition", "html", "answer", "could not be understood"),
     "server": ("GetCompetition", "500", "server", "Kaggle's server failed after 3 tries"),

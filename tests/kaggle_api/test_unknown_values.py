@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import requests
 from fake_kaggle.parts import Contest, Run
 from fake_kaggle.server import FakeKaggle
 from fake_kaggle.small_competition import FILES, RULES
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from competition.config.errors import UserError
 from competition.kaggle import answers, child_competition, child_kernel, download, submit
-from competition.kaggle.child_failure import ReportedFailure
+from competition.kaggle.child_failure import ReportedFailure, message_of
 from competition.kernels import api as kernels
 from competition.submission import delivery, ledger
 
@@ -100,6 +101,17 @@ def test_no_field_of_an_answer_can_stop_an_action(server_and_api, method, data):
     run_action(server, api, method, changed(getattr(server, method)(REQUEST)))
 
 
+@pytest.mark.parametrize(
+    "body", ["", "[]", "{}", '{"message": null}', '{"error": null}', '{"error": {"code": 5}}', "1e"]
+)
+def test_an_error_without_a_message_is_described_by_its_status(body):
+    answer = requests.Response()
+    answer.status_code, answer.reason, answer.url, answer._content = 404, "Not Found", "http://x/y?sig=1", body.encode()
+    with pytest.raises(requests.HTTPError) as error:
+        answer.raise_for_status()
+    assert message_of(error.value, answer) == "404 Client Error: Not Found"
+
+
 @pytest.mark.parametrize("answer", [None, [], "text", 7])
 def test_an_answer_that_is_no_object_is_reported_as_such(server_and_api, answer):
     with pytest.raises(ReportedFailure, match="it is no JSON object but") as failure:
@@ -160,6 +172,16 @@ def test_files_of_unknown_size_are_downloaded(kaggle, client, tmp_path):
     kaggle.contests["flowers"].listed = dict.fromkeys(FILES)  # null
     download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
     assert (tmp_path / "raw" / "train" / "01.tfrec").read_bytes() == FILES["train/01.tfrec"]
+
+
+@pytest.mark.parametrize("row", [None, {"name": None, "totalBytes": 3}])
+def test_files_that_the_listing_does_not_name_are_unpacked_as_well(
+    kaggle, client, messages, tmp_path, monkeypatch, row
+):
+    monkeypatch.setattr(kaggle, "list_data_files", lambda request: {"files": [{"name": "train/01.tfrec"}, row]})
+    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
+    assert (tmp_path / "raw" / "test" / "01.tfrec").read_bytes() == FILES["test/01.tfrec"]
+    assert "Kaggle: its listing is incomplete (1 files); the archive's others are unpacked as well" in messages
 
 
 def test_a_submission_whose_status_is_unknown_is_waited_for_and_then_reported(kaggle, client):

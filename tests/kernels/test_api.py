@@ -166,8 +166,8 @@ def test_a_kernel_without_its_accelerator_says_so_and_trains_nothing(kaggle, cli
     kernel_plan = plan("0", accelerator="tpu", devices=8)
     version, outcome, log = push_and_follow(client, kernel_plan)
     assert outcome.status == "ERROR"
-    assert "expected 8 tpu devices, found: ModuleNotFoundError" in log
-    assert kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled").units == ()
+    assert "expected 8 tpu devices, found: exit code 1, ModuleNotFoundError" in log
+    assert kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled").result_folders == ()
 
 
 def test_a_module_missing_from_the_image_is_installed_from_attached_wheels(kaggle, client, tmp_path):
@@ -223,6 +223,14 @@ def test_an_error_of_kaggle_during_a_push_is_reported(kaggle, client, monkeypatc
 def test_sharing_a_dataset_waits_until_kernels_can_read_it(kaggle, client, tmp_path):
     (tmp_path / "a.whl").write_bytes(b"1")
     kaggle.dataset_polls = 3
+    kaggle.faults["GetDatasetStatus"] = [
+        "404",
+        "",
+        "503",
+        "429",
+        "drop",
+        "html",
+    ]  # the first one: there is no such dataset
     kernels.upload_dataset(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 20)
     assert kaggle.dataset_polls == -1
     assert kaggle.datasets["ada/wheels-of-goldfold"]["a.whl"] == b"1"
@@ -342,7 +350,7 @@ def test_the_output_is_that_of_the_pushed_version_not_of_the_newest(kaggle, clie
     first, second = plan("0", run="one"), plan("1", run="two")
     version, _, _ = push_and_follow(client, first)
     assert push_and_follow(client, second)[0].version == 2
-    assert kernel_results.pull(client, version, "one", tmp_path / "pulled").units == (
+    assert kernel_results.pull(client, version, "one", tmp_path / "pulled").result_folders == (
         "work/flowers/members/cnn/0123456789ab/fold0",
     )
 
@@ -381,7 +389,9 @@ def test_a_notebook_gives_the_same_result_as_the_script(tmp_path):
     assert cells[0]["cell_type"] == "markdown"
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
-    assert kernel_results.read_output(folder, "run-1", "it").units == ("work/flowers/members/cnn/0123456789ab/fold3",)
+    assert kernel_results.read_output(folder, "run-1", "it").result_folders == (
+        "work/flowers/members/cnn/0123456789ab/fold3",
+    )
 
 
 def test_a_project_larger_than_kaggle_accepts_is_an_error():

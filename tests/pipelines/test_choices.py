@@ -133,10 +133,10 @@ def test_a_seed_study_is_used_to_judge_later_gains(workspace: Workspace) -> None
     assert f"spread over seeds (make noise): slim {study['spread']:.4f}; not measured: wide" in output
     assert "(other seeds ± " in output.partition("over equal weights")[2].partition("\n")[0]
     (second,) = {file.stem for file in workspace.submissions.glob("*.csv")} - {first}
-    compared = workspace.do("compare", f"--a={first}", f"--b={second}")
+    compared = workspace.do("compare_blends", f"--a={first}", f"--b={second}")
     # slim has half the weight in one blend and none in the other.
     assert f"(other seeds ± {study['spread'] / 2:.4f})" in compared
-    assert "other seeds ±" in workspace.do("table")
+    assert "other seeds ±" in workspace.do("list_blends")
 
 
 def test_the_effect_of_views_is_reported_for_each_member(workspace: Workspace) -> None:
@@ -170,25 +170,25 @@ def test_blends_are_compared_on_rows_that_the_prepared_data_still_contain(
     assert "repeated choices: 2 different blends" in workspace.do("submissions")
     workspace.do("report")
     assert "2 different blends on these rows" in (workspace.work / "report.html").read_text(encoding="utf-8")
-    compare_error = workspace.refused("compare")
+    compare_error = workspace.refused("compare_blends")
     assert "A= and B= not given" in compare_error and first in compare_error and second in compare_error
-    assert "B= not given" in workspace.refused("compare", f"--a={first}")
-    assert "A=zz matches 0 blends, expected one" in workspace.refused("compare", "--a=zz", f"--b={first}")
-    error = workspace.refused("diff")
+    assert "B= not given" in workspace.refused("compare_blends", f"--a={first}")
+    assert "A=zz matches 0 blends, expected one" in workspace.refused("compare_blends", "--a=zz", f"--b={first}")
+    error = workspace.refused("compare_submissions")
     assert "A= and B= name two submissions" in error and first in error and second in error
 
-    assert "on 1,347 out-of-fold rows" in workspace.do("compare", f"--a={first}", f"--b={second}")
+    assert "on 1,347 out-of-fold rows" in workspace.do("compare_blends", f"--a={first}", f"--b={second}")
     honest_oof_file = workspace.work / "blends" / second / "honest_oof.csv"
     table = pd.read_csv(honest_oof_file, dtype={"id": str}, keep_default_na=False)
     table.assign(scored=(np.arange(len(table)) >= 449).astype(int)).to_csv(honest_oof_file, index=False)
-    comparison = workspace.do("compare", f"--a={first}", f"--b={second}")
+    comparison = workspace.do("compare_blends", f"--a={first}", f"--b={second}")
     assert "on 898 out-of-fold rows" in comparison
     assert "449 rows are excluded: they chose hyperparameters of one of the blends" in comparison
 
     index = pd.read_csv(workspace.work / "data" / "index.csv", dtype={"id": str}, keep_default_na=False)
     removed_rows = index.index[index["id"].isin(table["id"][-7:])]
     index.drop(index=removed_rows).to_csv(workspace.work / "data" / "index.csv", index=False)
-    comparison = workspace.do("compare", f"--a={first}", f"--b={second}")
+    comparison = workspace.do("compare_blends", f"--a={first}", f"--b={second}")
     assert "on 891 out-of-fold rows" in comparison
     assert "7 rows are excluded: they are no longer in the prepared data" in comparison
 
@@ -199,10 +199,10 @@ def test_label_issues_are_listed_for_rows_that_the_prepared_data_still_contain(
     file = workspace.work / "data" / "index.csv"
     index = pd.read_csv(file, dtype={"id": str}, keep_default_na=False)
     index.drop(index=index.index[index["part"] == "train"][:7]).to_csv(file, index=False)
-    output = workspace.do("issues_in_labels")
+    output = workspace.do("label_issues")
     assert "7 of 1,347 rows are left out: the prepared data no longer have them" in output
     assert "of 1,340 labels are doubtful" in output
     index.assign(id=[f"other{n}" for n in range(len(index))]).to_csv(file, index=False)
     assert "the blend is of other data: 0 of its 1,347 rows are in the prepared data" in workspace.refused(
-        "issues_in_labels"
+        "label_issues"
     )

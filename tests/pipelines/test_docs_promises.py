@@ -41,7 +41,7 @@ def test_only_unfinished_fold_models_with_a_checkpoint_are_sent_with_the_kernel(
         file = fold_model_path(run, fold).parent / name
         file.parent.mkdir(parents=True)
         file.write_text("{}")
-    units = kernel_work.units_to_resume(tmp_path, parameters, {"cnn": [run]}, {"cnn": [0, 1]})
+    units = kernel_work.results_to_resume(tmp_path, parameters, {"cnn": [run]}, {"cnn": [0, 1]})
     assert [unit.split("/")[-1] for unit in units] == ["fold0"]
 
 

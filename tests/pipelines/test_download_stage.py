@@ -123,8 +123,8 @@ def doctor_output(workspace, monkeypatch, environment):
 
 def test_the_doctor_reports_that_all_checks_pass(workspace, monkeypatch, environment):
     messages, error_message = doctor_output(workspace, monkeypatch, environment)
-    assert [line[:5] for line in messages] == ["ok   "] * 3 and error_message == ""
-    assert messages[1] == "ok    kaggle: Flowers: rules accepted, 5 submissions a day"
+    assert [line[:5] for line in messages] == ["ok   "] * 4 and error_message == ""
+    assert messages[1] == "ok    kaggle: Flowers: rules accepted; 5 submissions a day"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_the_doctor_checks_the_competition(kaggle, workspace, monkeypatch, envir
     messages, error_message = doctor_output(workspace, monkeypatch, environment)
     assert any(line.startswith("WRONG kaggle: ") for line in messages)
     assert any(fix in line for line in messages)
-    assert "Kaggle answers; this week" in messages[-1]  # the remaining checks still run
+    assert "GPU: 30.0 h left of 30.0" in messages[-1]  # the remaining checks still run
     assert error_message == "1 error, each with its fix above"
 
 

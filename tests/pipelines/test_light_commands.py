@@ -14,8 +14,8 @@ from stages import Workspace
 # None of these is needed to read results; each takes a tenth of a second up to some seconds to import.
 HEAVY = {"tensorflow", "keras", "jax", "ray", "plotly", "matplotlib", "scipy", "sklearn", "optuna", "cv2", "kaggle"}
 NEEDED = {  # by stages that compute something
-    "compare": {"scipy"},  # an exact test
-    "table": {"scipy", "optuna", "sklearn"},  # it fits every blend
+    "compare-blends": {"scipy"},  # an exact test
+    "list-blends": {"scipy", "optuna", "sklearn"},  # it fits every blend
     "report": {"scipy", "matplotlib", "plotly", "optuna"},  # charts, and the importance of tuned parameters
 }
 
@@ -36,7 +36,7 @@ def imported(workspace: Workspace, stages: list[list[str]]) -> set[str]:
 
 
 def both_submissions(workspace: Workspace) -> list[str]:
-    """A= and B= of compare and diff: the only submission twice."""
+    """A= and B= of compare-blends and compare-submissions: the only submission twice."""
     (file,) = workspace.submissions.glob("*.csv")
     return ["--a", file.stem[:6], "--b", file.stem]
 
@@ -44,7 +44,7 @@ def both_submissions(workspace: Workspace) -> list[str]:
 def test_commands_that_read_results_import_no_large_package(workspace: Workspace) -> None:
     both, run = both_submissions(workspace), workspace.fold("slim", 0).parent.name[:8]
     listing = [[stage] for stage in ("download", "prepare", "resolve", "tune", "train", "predict", "blend")]  # current
-    listing += [["runs"], ["folds"], ["diff", *both], ["grade"], ["submissions"], ["leaderboard"]]
+    listing += [["runs"], ["folds"], ["compare-submissions", *both], ["grade"], ["submissions"], ["leaderboard"]]
     listing += [["prune"], ["adopt", "--run", f"slim@{run}"], ["doctor", "--explain", "No TPU platform found"]]
     packages = imported(workspace, listing)
     assert "pandas" in packages and HEAVY & packages == set()
@@ -52,7 +52,7 @@ def test_commands_that_read_results_import_no_large_package(workspace: Workspace
 
 @pytest.mark.parametrize("stage", NEEDED)
 def test_commands_that_compute_import_only_what_they_compute_with(workspace: Workspace, stage: str) -> None:
-    packages = imported(workspace, [[stage, *(both_submissions(workspace) if stage == "compare" else [])]])
+    packages = imported(workspace, [[stage, *(both_submissions(workspace) if stage == "compare-blends" else [])]])
     assert "pandas" in packages and (HEAVY - NEEDED[stage]) & packages == set()
 
 

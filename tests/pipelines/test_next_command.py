@@ -10,10 +10,11 @@ from unittest.mock import patch
 import pytest
 from builders import ROOT, params
 
-from pipelines.terminal.cli import VERBS, is_last_goal
+from pipelines.terminal.cli import is_last_goal
 from pipelines.terminal.next_command import next_line
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import GOALS, as_called
+from pipelines.terminal.verbs import VERBS
 
 PARAMS = ROOT / "params.yaml"
 

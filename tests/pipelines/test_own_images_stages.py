@@ -79,13 +79,13 @@ def test_without_test_images_every_later_command_copes(cross_validated) -> None:
         assert "has no test images, so there is no submission" in workspace.refused(stage)
     assert "cross-validation" in workspace.do("submissions")
     assert "is not on Kaggle (competition.slug is empty); `make submissions`" in workspace.do("leaderboard")
-    assert "45 out-of-fold rows" in workspace.do("table")
+    assert "45 out-of-fold rows" in workspace.do("list_blends")
     assert "0 rows in" in workspace.do("folds")
     workspace.do("report")
     page = (workspace.work / "report.html").read_text(encoding="utf-8")
     assert "no test images: cross-validation only" in page and "expected leaderboard" not in page
     (first,) = (folder.name for folder in (workspace.work / "blends").iterdir())
-    compared = workspace.do("compare", f"--a={first[:6]}", f"--b={first}")
+    compared = workspace.do("compare_blends", f"--a={first[:6]}", f"--b={first}")
     assert "0 rows changed" in compared
 
 

@@ -191,7 +191,7 @@ def test_the_table_of_submissions_reads_late_scores(remote) -> None:
     row = [line for line in output.splitlines() if line.startswith(entry["digest"][:12])][-1]  # one line per submission
     assert f"{public:.5f}" in row and f"{public - entry['honest_score']:+.4f}" in row and row.endswith("scored")
     assert "left today" in output
-    assert "could not read Kaggle's list: Kaggle does not accept" in remote.do("submissions", KAGGLE_KEY="wrong")
+    assert "the local ledger's: Kaggle does not accept" in remote.refused("submissions", KAGGLE_KEY="wrong")
 
 
 def test_two_submissions_are_compared_row_by_row(remote) -> None:
@@ -200,12 +200,12 @@ def test_two_submissions_are_compared_row_by_row(remote) -> None:
     name, label = first.split(",")
     other = str((int(label) + 1) % 104)
     (remote.workspace.submissions / "other.csv").write_text("\n".join([head, f"{name},{other}", *rest]) + "\n")
-    output = remote.do("diff", "--a", file.stem[:6], "--b", "other")
+    output = remote.do("compare_submissions", "--a", file.stem[:6], "--b", "other")
     assert f"differs from {file.stem} in 1 of {len(rest) + 1} rows" in output
     assert f"{name}: {NAMES[int(label)]} -> {NAMES[int(other)]}" in output
-    (table,) = (remote.workspace.work / "diff").glob("*.csv")
+    (table,) = (remote.workspace.work / "compare_submissions").glob("*.csv")
     assert table.read_text() == f"id,a,b\n{name},{NAMES[int(label)]},{NAMES[int(other)]}\n"
-    assert "'zz' names 0 submissions" in remote.refused("diff", "--a", "zz", "--b", "other")
+    assert "'zz' names 0 submissions" in remote.refused("compare_submissions", "--a", "zz", "--b", "other")
 
 
 def test_a_kernel_gives_the_same_weights_and_submission_for_all_folds(downloaded, submitted, tmp_path) -> None:
@@ -215,7 +215,7 @@ def test_a_kernel_gives_the_same_weights_and_submission_for_all_folds(downloaded
         output = remote.do("kernel")
     finally:
         remote.kaggle.forks_kernels = True
-    assert "19.0 h of TPU and 30.0 h of GPU are left" in output and "kernel: done after" in output
+    assert "TPU: 19.0 h left of 20.0; GPU: 30.0 h left of 30.0" in output and "kernel: done after" in output
     # Bit-identical, although trained in an empty folder on "another machine".
     assert remote.workspace.weights() == submitted.workspace.weights()
     import_times = remote.run("predict", PYTHONPROFILEIMPORTTIME="1").err
@@ -354,11 +354,16 @@ def test_files_that_a_kernel_cannot_read_are_an_error_before_the_push(remote) ->
 
 def test_the_doctor_reports_the_installation_and_explains_errors(remote) -> None:
     output = remote.run("doctor").out
-    for line in ("kaggle: key from KAGGLE_USERNAME", "Kaggle answers", "tensorflow sees 1 x CPU", "slim: 2 of 2 fold"):
+    for line in (
+        "kaggle: key from KAGGLE_USERNAME",
+        "TPU: 19.0 h left of 20.0",
+        "tensorflow sees 1 x CPU",
+        "slim: 2 of 2 fold",
+    ):
         assert f"{line}" in output, output
     assert "Kaggle does not accept the credential" in remote.run("doctor", KAGGLE_KEY="wrong").out
     assert "accept them on the Rules page" in remote.do("doctor", "--explain=You must accept this competition's rules")
-    assert "unknown error" in remote.refused("doctor", "--explain=the cat sat on the keyboard")
+    assert "no known error" in remote.refused("doctor", "--explain=the cat sat on the keyboard")
 
 
 def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(remote, tmp_path_factory) -> None:

@@ -308,6 +308,21 @@ def test_scores_from_kaggle_are_shown_with_the_expected_ones(workspace: ReportWo
     assert "public leaderboard" in workspace.page and "scored" in workspace.page
 
 
+def test_scores_of_another_competition_on_kaggle_are_in_no_table(workspace: ReportWorkspace) -> None:
+    ledger_file = workspace.submissions / "ledger.jsonl"
+    (entry,) = ledger.read(ledger_file).entries
+    ledger.append(ledger_file, ledger.Event(entry.digest, "scored", "7", 0.81234, slug="roses"))
+    run = run_of(workspace.work, load_prepared(workspace.work / "data"), load_params(workspace.params), "slim")
+    write_json(run.folder / "run.json", run_content("slim", run.digest, run.depends, 3, ()))
+    for slug, is_shown in (("https://www.kaggle.com/competitions/roses", True), ("tulips", False)):
+        workspace.params.write_text(workspace.params.read_text().replace("adapter:", f'slug: "{slug}", adapter:'))
+        workspace.do("report")
+        assert ("0.81234" in workspace.page) == is_shown
+        (runs,) = re.findall(r'<section id="runs">.*?</section>', workspace.page, re.DOTALL)
+        assert f"{entry.file[:8]}{' (scored)' if is_shown else ''}<" in runs
+        workspace.params.write_text(workspace.params.read_text().replace(f'slug: "{slug}", ', ""))
+
+
 def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspace) -> None:
     result = PreflightResult("train", 64, "too_big", 20 * 2**30, 16 * 2**30, remedy="lower train.batch").__dict__
     changes = ["slim train: needs 1.3 times what is there (params.yaml line 9: train.batch)"]
@@ -325,7 +340,7 @@ def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspac
         study = seed_study_path(workspace.work, name, study_digest)
         study.parent.mkdir(parents=True, exist_ok=True)
         study.write_text(json.dumps({"of": study_digest, "spread": 0.0123, "scores": [0.8, 0.82, 0.81]}))
-    workspace.do("table")
+    workspace.do("list_blends")
     depends = tuning_dependencies(Workspace(Path(), params, loaded=prepared), "slim")
     best = tuning_result_path(workspace.work, "slim", depends)
     best.parent.mkdir(parents=True)

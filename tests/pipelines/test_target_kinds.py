@@ -179,13 +179,13 @@ def test_the_other_stages_compare_label_sets_or_refuse_them(labelled: Workspace,
     (workspace.submissions / f"{b}.csv").write_text(
         "\n".join([*lines[:-1], lines[-1].split(",")[0] + ",blue green red", ""])
     )
-    assert "1 rows changed: 0 corrected, 1 corrupted" in workspace.do("compare", "--a", a, "--b", b)
-    (before,) = pd.read_csv(workspace.work / "compare.csv")["before"]
+    assert "1 rows changed: 0 corrected, 1 corrupted" in workspace.do("compare_blends", "--a", a, "--b", b)
+    (before,) = pd.read_csv(workspace.work / "compare_blends.csv")["before"]
     assert set(before.split()) <= set(COLOURS)
-    assert "-> blue green red" in workspace.do("diff", "--a", a, "--b", b)
-    table = workspace.do("table", sets="honest.blocks=2 blend.trials=5")
+    assert "-> blue green red" in workspace.do("compare_submissions", "--a", a, "--b", b)
+    table = workspace.do("list_blends", sets="honest.blocks=2 blend.trials=5")
     assert "| elsewhere |" in table and "| coordinate |" in table and "stacking" not in table
-    refused = workspace.refused("issues_in_labels")
+    refused = workspace.refused("label_issues")
     assert "needs one class per image; the target of small is multi" in refused
     assert "an export answers with one class and C probabilities; the target of small is multi" in (
         workspace.refused("export")
@@ -237,7 +237,7 @@ def test_numbers_are_averaged_and_their_error_equals_scikit_learns(tmp_path: Pat
     assert "accuracy was found, the target is regression" in workspace.refused(
         "blend", sets="competition.metric=accuracy"
     )
-    assert "the target of small is regression" in workspace.refused("issues_in_labels")
+    assert "the target of small is regression" in workspace.refused("label_issues")
     assert "cutmix: 1.0 was found; it is not defined for a regression" in workspace.refused(
         "train", sets="train.cutmix=1.0"
     )

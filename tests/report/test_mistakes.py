@@ -9,6 +9,7 @@ from competition.report.mistakes import (
     confusion,
     most_confident_errors,
     reliability,
+    worst_pairs,
 )
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 3])
@@ -28,14 +29,10 @@ def test_every_class_has_the_scores_of_scikit_learn_and_the_worst_comes_first() 
         assert [getattr(score, of) for score in scores] == pytest.approx([expected[score.number] for score in scores])
 
 
-def test_of_two_equal_classes_the_larger_one_comes_first() -> None:
-    assert [score.number for score in class_scores(confusion(LABELS, PREDICTED, CLASSES))][:2] == [3, 4]
-
-
-def test_each_class_has_the_class_it_is_most_often_confused_with() -> None:
-    confusions = {
-        s.number: (s.confused_with, s.confused_rows) for s in class_scores(confusion(LABELS, PREDICTED, CLASSES))
-    }
+def test_of_two_equal_classes_the_larger_one_comes_first_and_each_names_its_most_frequent_confusion() -> None:
+    scores = class_scores(confusion(LABELS, PREDICTED, CLASSES))
+    assert [score.number for score in scores][:2] == [3, 4]
+    confusions = {score.number: (score.confused_with, score.confused_rows) for score in scores}
     assert confusions == {0: (1, 2), 1: (2, 1), 2: (-1, 0), 3: (0, 1), 4: (-1, 0)}
 
 
@@ -44,6 +41,7 @@ def test_pairs_are_the_most_frequent_errors_and_no_more_than_there_are() -> None
     assert [(p.actual, p.predicted, p.rows) for p in pairs] == [(0, 1, 2), (1, 2, 1), (3, 0, 1)]
     assert pairs[0].share == 0.5
     assert confused_pairs(np.diag([3, 2]), 10) == []
+    assert worst_pairs(np.array([[9, 2, 3], [2, 9, 0], [0, 0, 9]]), 9) == [(0, 1), (0, 2)]  # both directions together
 
 
 def test_perfectly_calibrated_predictions_have_no_calibration_error() -> None:
@@ -52,6 +50,8 @@ def test_perfectly_calibrated_predictions_have_no_calibration_error() -> None:
     (only,), gap = reliability(labels, probs)
     assert (only.confidence, only.accuracy, only.rows) == (0.75, 0.75, 400)
     assert gap == 0
+    (certain,), gap = reliability(np.array([0, 1]), np.eye(2))
+    assert (certain.rows, gap) == (2, 0)  # a confidence of one belongs to a bin
 
 
 def test_the_calibration_error_is_the_mean_gap_over_rows() -> None:
@@ -60,11 +60,6 @@ def test_the_calibration_error_is_the_mean_gap_over_rows() -> None:
     assert [(part.rows, part.accuracy) for part in bins] == [(1, 1.0), (3, pytest.approx(2 / 3))]
     assert gap == pytest.approx((3 * (0.95 - 2 / 3) + (1 - 0.55)) / 4)
     assert all(part.error > 0 for part in bins)  # also if all rows of a bin are correct
-
-
-def test_confidence_one_belongs_to_a_bin() -> None:
-    (only,), gap = reliability(np.array([0, 1]), np.array([[1.0, 0.0], [0.0, 1.0]]))
-    assert (only.rows, gap) == (2, 0)
 
 
 def test_ranks_are_not_probabilities() -> None:

@@ -115,15 +115,11 @@ def test_a_command_in_a_sentence_is_set_as_code_and_nothing_in_it_is_markup() ->
     assert "<code>make train</code> and <code>&lt;i&gt;</code>" in page
 
 
-def test_words_are_left_aligned_and_numbers_right_aligned() -> None:
+def test_tables_have_captions_and_scopes_and_only_words_are_left_aligned() -> None:
     page = render(head(), [Section("key", "T", "f", [Table(["name", "score"], [["a", "0.5"]])])])
     assert '<th scope="row" class="word">a</th><td>0.5</td>' in page
-
-
-def test_every_table_has_a_caption_and_scopes() -> None:
-    page = render(
-        head(), [Section("key", "Title", "f", [Table(["name"], [["a"]]), Table(["x"], [["b"]], title="Shown")])]
-    )
+    tables = [Table(["name"], [["a"]]), Table(["x"], [["b"]], title="Shown")]
+    page = render(head(), [Section("key", "Title", "f", tables)])
     assert '<caption class="unseen">Title: name</caption>' in page and "<caption>Shown</caption>" in page
     assert page.count('<th scope="col"') == 2 and page.count('<th scope="row"') == 2
 
@@ -140,10 +136,7 @@ def test_a_point_without_an_error_has_no_bar_and_an_optimistic_one_is_hollow() -
     assert chart.count('class="hollow"') == 1 and chart.count('class="dot"') == 1
     assert chart.count('class="whisker"') == 1
     assert "0.8000 ± 0.0100" in chart
-
-
-def test_equal_scores_can_be_drawn() -> None:
-    read(score_chart([Point("a", 1.0, 0.0, True), Point("b", 1.0, None, True)], None, "accuracy")[0])
+    read(score_chart([Point("a", 1.0, 0.0, True), Point("b", 1.0, None, True)], None, "accuracy")[0])  # equal scores
 
 
 def test_a_curve_leaves_out_values_that_are_not_finite() -> None:
@@ -187,7 +180,5 @@ def test_a_matrix_of_few_classes_is_large_enough_to_read(classes: int) -> None:
 
 
 def test_an_id_below_a_picture_is_one_unbroken_line() -> None:
-    page = render(
-        Head("t", "l", [], [], "f"), [Section("s", "S", "f", [Sheet([Tile("", False, ["a class", "an_id"])])])]
-    )
+    page = render(head(), [Section("s", "S", "f", [Sheet([Tile("", False, ["a class", "an_id"])])])])
     assert '<div class="other id">an_id</div>' in page and re.search(r"figure \.id \{ white-space: nowrap;", page)

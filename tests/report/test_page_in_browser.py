@@ -43,10 +43,8 @@ def crowded_charts() -> list[Markup]:
     axis = score_axis(trials, "macro_f1", 1)
     points = [(f"{n}abc", 0.9 + n / 2000, 0.01, 0.9 + n % 2 / 999, 0.88, 0.92) for n in range(9)]
     # A tick at the very end of the axis.
-    ends = [
-        Point("second", 0.76, 0.006, True, "weight 0.12"),
-        Point("first, which has a long name", 0.8182, 0.005, True),
-    ]
+    second = Point("second", 0.76, 0.006, True, "weight 0.12")
+    ends = [second, Point("first, which has a long name", 0.8182, 0.005, True)]
     return [
         *score_chart(ends, (0.7879, 0.8319), "macro_f1"),
         history_chart(trials, axis),
@@ -63,32 +61,19 @@ def report_page() -> str:
     confusion = np.diag(np.full(102, 50))
     confusion[3, 90] = confusion[90, 3] = 20
     points = [Point("cnn", 0.9, 0.01, True, "weight 1.00"), Point("blend, honest", 0.91, 0.01, True)]
-    long = (
-        "more images of both, check their labels",
-        "2 rows of this pair are confused",
-        "the blend's honest score, 539 rows",
-    )
+    long = ("more images of both, check their labels", "2 rows of this pair are confused", "the honest score, 539 rows")
     steps = [["tell a and b apart", *long, "at most +0.0037"]]
     columns = ["member", "score", "time", *(f"a long name of column {n}" for n in range(6))]
     rows = [
         [f"m{n}", f"{n % 5 / 10:.2f}", f"{n + 1} min" if n % 2 else f"{50 + n} s", *["1,234.5"] * 6] for n in range(12)
     ]
+    tables = [Table(columns, rows, title="Members"), Table(["step", "how", "basis", "score", "gain"], steps, 4)]
+    tiles = [Tile(picture(n), True, [f"picture {n}", "an id"]) for n in range(3)]
     sections = [
-        Section(
-            "blend",
-            "Scores",
-            "f",
-            [
-                Charts(score_chart(points, (0.88, 0.95), "m")),
-                Table(columns, rows, title="Members"),
-                Table(["step", "how", "basis", "score", "gain"], steps, 4),
-            ],
-        ),
+        Section("blend", "Scores", "f", [Charts(score_chart(points, (0.88, 0.95), "m")), *tables]),
         Section("charts", "Charts", "f", [Charts(crowded_charts())]),
         Section("classes", "Classes", "f", [Charts([confusion_chart(confusion, names)], zoom=True, name="Confusion")]),
-        Section(
-            "errors", "Errors", "f", [Sheet([Tile(picture(n), True, [f"picture {n}", "an id"]) for n in range(3)])]
-        ),
+        Section("errors", "Errors", "f", [Sheet(tiles)]),
     ]
     return render(Head("t", "l", [Figure("honest", "0.9")], [], "now"), sections)
 
@@ -158,28 +143,18 @@ def test_the_page_opens_without_an_error_or_a_request_and_does_not_overflow(brow
     page = opened(browser, file, width)
     assert page.problems() == []
     assert [url for url in page.requested() if not url.startswith(("data:", "about:"))] == [file.as_uri()]
-    assert page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)") == [
-        "blend",
-        "charts",
-        "classes",
-        "errors",
-    ]
+    sections = page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)")
+    assert sections == ["blend", "charts", "classes", "errors"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    shown = page.evaluate(
-        "[...document.querySelectorAll('#blend svg')].filter(s => s.getBoundingClientRect().width).length"
-    )
-    assert shown == 1  # the chart of this width
-    texts = (
-        "[...document.querySelectorAll('#blend svg text')].map(t => t.getBoundingClientRect().height).filter(h => h)"
-    )
-    assert min(page.evaluate(texts)) > 9  # pixels: readable without zooming
+    shown = "[...document.querySelectorAll('#blend svg')].filter(s => s.getBoundingClientRect().width).length"
+    assert page.evaluate(shown) == 1  # the chart of this width
+    texts = "[...document.querySelectorAll('#blend svg text')].map(t => t.getBoundingClientRect().height)"
+    assert min(filter(None, page.evaluate(texts))) > 9  # pixels: readable without zooming
 
 
 def test_sentences_in_a_table_are_not_squeezed_into_one_word_per_line_on_a_phone(browser, file) -> None:
     page = opened(browser, file, 420)
-    widths = page.evaluate(
-        "[...document.querySelectorAll('#blend td.long')].map(cell => cell.getBoundingClientRect().width)"
-    )
+    widths = page.evaluate("[...document.querySelectorAll('#blend td.long')].map(t => t.getBoundingClientRect().width)")
     assert len(widths) == 3 and min(widths) > 140
 
 
@@ -217,10 +192,8 @@ def test_everything_has_a_name_for_screen_readers_and_text_has_contrast(browser,
       + [...document.querySelectorAll('table')].filter(t => !t.caption.textContent.trim()).length
       + [...document.querySelectorAll('th')].filter(h => !h.scope || !h.textContent.trim()).length"""
     assert page.evaluate(unnamed) == 0
-    assert (
-        page.evaluate("(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(e => e.id))")
-        == 0
-    )
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
     for scheme in ("light", "dark"):
         page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         assert page.evaluate(LEAST_CONTRAST) >= 4.5  # WCAG AA
@@ -286,16 +259,14 @@ def test_a_cell_of_the_matrix_says_what_it_is_where_there_is_no_pointer_to_hover
     x, y = page.evaluate(place)
     for kind in ("mousePressed", "mouseReleased"):
         page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-    page.wait_for(
-        "/^class \\d+ predicted as class \\d+: 20 of 70 wrong$/.test(document.querySelector('#classes [role=status]').textContent)"
-    )
+    status = "document.querySelector('#classes [role=status]').textContent"
+    page.wait_for(f"/^class \\d+ predicted as class \\d+: 20 of 70 wrong$/.test({status})")
 
 
 def test_a_script_in_the_page_is_blocked(browser, file, tmp_path) -> None:
     attacked = tmp_path / "attacked.html"
-    attacked.write_text(
-        file.read_text("utf-8").replace("<main>", "<main><script>window.ran = 1</script><p style='color:red'>")
-    )
+    attack = "<main><script>window.ran = 1</script><p style='color:red'>"
+    attacked.write_text(file.read_text("utf-8").replace("<main>", attack))
     page = opened(browser, attacked, 1280)
     assert page.evaluate("window.ran") is None
     assert sum("Content Security Policy" in problem for problem in page.problems()) >= 2

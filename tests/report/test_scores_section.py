@@ -18,20 +18,15 @@ from competition.report.svg import axis_ends
 from competition.submission.ledger import Entry, Row
 
 DIFFERENCE = {"value": 0.01, "error": 0.02, "low": -0.03, "high": 0.05, "changed": 3, "corrected": 2, "corrupted": 1}
-SINGLE = {"score": 0.9, "standard_error": 0.01}
+SINGLE = {"score": 0.9, "standard_error": 0.01, "name": "a class"}
 SCORES = {
     "metric": "macro_f1", "members": {"cnn": SINGLE, "small": SINGLE}, "equal": SINGLE, "best": SINGLE, "best_members": {"cnn": [0, 1]},
     "chosen_on": 0.92, "honest": 0.91, "standard_error": 0.01, "honest_rows": 539, "tuned_folds": [],
     "leaderboard_band": [0.88, 0.94], "over_equal": DIFFERENCE, "over_best": DIFFERENCE,
+    "trivial": SINGLE, "over_trivial": DIFFERENCE,
 }  # fmt: skip
-CHAIN = Chain(
-    "macro_f1",
-    {"cnn": {"identity": 1.0}},
-    "mean",
-    {"cnn": 1.0},
-    Blend("equal", "mean", {"cnn": 1.0}, ()),
-    Decision("argmax", (), (), 0.0),
-)
+BLEND, ARGMAX = Blend("equal", "mean", {"cnn": 1.0}, ()), Decision("argmax", (), (), 0.0)
+CHAIN = Chain("macro_f1", {"cnn": {"identity": 1.0}}, "mean", {"cnn": 1.0}, BLEND, ARGMAX)
 ENTRY = Entry(
     "abcd" * 16, "a.csv", "c", ("cnn",), (1.0,), ("identity",), "", "", "macro_f1", 0.9, 0.9, 0.01, 539, 9, "", ""
 )
@@ -64,24 +59,20 @@ def test_scores_on_rows_that_chose_hyperparameters_are_hollow_and_left_out_folds
 
 def test_the_text_of_the_chart_for_screen_readers_has_every_score() -> None:
     (label,) = re.findall('aria-label="([^"]+)"', chart_and_caption({})[0])
-    assert (
-        "cnn 0.9000 ± 0.0100 (weight 1.00); small 0.9000" in label
-        and "equal weights 0.9000" in label
-        and "blend, honest 0.9100" in label
-    )
+    assert "cnn 0.9000 ± 0.0100 (weight 1.00); small 0.9000" in label
+    assert "equal weights 0.9000" in label and "blend, honest 0.9100" in label
 
 
 def test_submissions_scored_on_different_rows_are_named_with_their_rows() -> None:
-    rows = [Row(replace(ENTRY, digest=digest, oof_rows=size), "made", "", None, None, "") for digest, size in
-            (("aaaa" * 16, 539), ("bbbb" * 16, 1347))]  # fmt: skip
+    entries = [replace(ENTRY, digest=digest, oof_rows=size) for digest, size in (("aaaa", 539), ("bbbb", 1347))]
+    rows = [Row(entry, "made", "", None, None, "") for entry in entries]
     assert honest_rows_text(rows) == " Honest scores are on different rows: aaaa on 539 rows; bbbb on 1,347 rows."
     assert honest_rows_text(rows[:1]) == ""
 
 
 def test_one_member_has_no_rows_of_baselines_that_are_the_member_itself() -> None:
-    alone = {"members": {"cnn": SINGLE | {"score": 0.91}}, "chosen_on": 0.91, "trivial": SINGLE | {"name": "a class"}}
-    section = blend_section(SCORES | alone | {"over_trivial": DIFFERENCE}, CHAIN, [])
-    charts, table = section.blocks
+    alone = {"members": {"cnn": SINGLE | {"score": 0.91}}, "chosen_on": 0.91}
+    charts, table = blend_section(SCORES | alone, CHAIN, []).blocks
     (label,) = re.findall('aria-label="([^"]+)"', charts.drawings[0])
     assert "trivial baseline 0.9000" in label and "blend, honest 0.9100 ± 0.0100 (cnn alone)" in label
     assert label.count("0.9100") == 1 and "equal weights" not in label and "hollow" not in charts.note
@@ -89,8 +80,7 @@ def test_one_member_has_no_rows_of_baselines_that_are_the_member_itself() -> Non
 
 
 def test_a_trivial_baseline_far_below_is_named_and_does_not_squeeze_the_other_scores() -> None:
-    far = {"trivial": {"name": "a class", "score": 0.1, "standard_error": 0.01}}
-    chart, caption = chart_and_caption(far)
+    chart, caption = chart_and_caption({"trivial": SINGLE | {"score": 0.1}})
     assert "trivial" not in chart and "(a class) scores 0.1000 ± 0.0100, far outside of this chart" in caption
 
 

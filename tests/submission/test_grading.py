@@ -9,6 +9,7 @@ from competition.prepare.competition import Competition
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
 from competition.submission.grading import grade
+from pipelines.inspect.grade import record_grade
 
 CLASSES = ("rose", "iris", "lily")
 
@@ -34,19 +35,15 @@ def submission(path, labels):
     return path
 
 
+def graded_in(folder, submission, competition):
+    """The grade of a submission by the solution in `folder`, where the ledger is as well."""
+    return grade(submission, folder / "solution.csv", competition, folder / "ledger.jsonl", folder / "looks.json")
+
+
 def test_the_scores_of_both_parts_agree_with_scikit_learn_and_every_grading_is_counted(solution_folder):
     guesses = {i: (c + (n % 4 == 0)) % 3 for n, (i, (c, _)) in enumerate(TRUTH.items())}
     path = submission(solution_folder / "a.csv", dict(reversed(guesses.items())))  # joined by id, not by position
-    graded = [
-        grade(
-            path,
-            solution_folder / "solution.csv",
-            competition(),
-            solution_folder / "ledger.jsonl",
-            solution_folder / "looks.json",
-        )
-        for _ in range(3)
-    ][-1]
+    graded = [graded_in(solution_folder, path, competition()) for _ in range(3)][-1]
     for part, score, rows in (("Public", graded.public, 6), ("Private", graded.private, 9)):
         part_ids = [i for i, (_, usage) in TRUTH.items() if usage == part]
         expected_score = f1_score(
@@ -57,50 +54,34 @@ def test_the_scores_of_both_parts_agree_with_scikit_learn_and_every_grading_is_c
             zero_division=0,
         )
         assert (score, len(part_ids)) == (pytest.approx(expected_score, abs=1e-12), rows)
-    assert (graded.public_rows, graded.private_rows, graded.looks) == (6, 9, 3)
-    assert [(look.competition, look.file) for look in ledger.read(solution_folder / "ledger.jsonl").looks] == [
-        ("f", "a.csv")
-    ] * 3
+    assert (graded.public_rows, graded.private_rows, graded.solution_accesses) == (6, 9, 3)
+    assert [
+        (access.competition, access.file) for access in ledger.read(solution_folder / "ledger.jsonl").solution_accesses
+    ] == [("f", "a.csv")] * 3
 
 
 def test_gradings_are_counted_in_the_ledger_with_those_of_earlier_versions(solution_folder):
     (solution_folder / "looks.json").write_text(json.dumps([{"submission": "old.csv", "at": ""}]))
-    ledger.append(solution_folder / "ledger.jsonl", ledger.Look("another", "b.csv", ""))
+    ledger.append(solution_folder / "ledger.jsonl", ledger.SolutionAccess("another", "b.csv", ""))
     guess = submission(solution_folder / "a.csv", {i: c for i, (c, _) in TRUTH.items()})
-    graded = grade(
-        guess,
-        solution_folder / "solution.csv",
-        competition(),
-        solution_folder / "ledger.jsonl",
-        solution_folder / "looks.json",
-    )
-    assert graded.looks == 2
+    graded = graded_in(solution_folder, guess, competition())
+    assert graded.solution_accesses == 2
 
 
 def test_a_failed_grading_is_counted(solution_folder):
     path = submission(solution_folder / "a.csv", {"i0": 0})
     with pytest.raises(UserError, match="14 ids of the solution are missing, 0 are unknown, 0 are doubled"):
-        grade(
-            path,
-            solution_folder / "solution.csv",
-            competition(),
-            solution_folder / "ledger.jsonl",
-            solution_folder / "looks.json",
-        )
-    assert len(ledger.read(solution_folder / "ledger.jsonl").looks) == 1
+        graded_in(solution_folder, path, competition())
+    assert len(ledger.read(solution_folder / "ledger.jsonl").solution_accesses) == 1
 
 
 def test_probabilities_are_scored_by_the_loss_of_the_competition(solution_folder):
     rows = "".join(f"{i}," + ",".join(".8" if c == k else ".1" for k in range(3)) + "\n" for i, (c, _) in TRUTH.items())
     (solution_folder / "p.csv").write_text("id,rose,iris,lily\n" + rows)
     probability_competition = competition("probabilities", "log_loss")
-    assert grade(
-        solution_folder / "p.csv",
-        solution_folder / "solution.csv",
-        probability_competition,
-        solution_folder / "ledger.jsonl",
-        solution_folder / "looks.json",
-    ).private == pytest.approx(-np.log(0.8))
+    assert graded_in(solution_folder, solution_folder / "p.csv", probability_competition).private == pytest.approx(
+        -np.log(0.8)
+    )
 
 
 def test_grading_without_a_solution_is_an_error(solution_folder):
@@ -119,16 +100,27 @@ def test_a_solution_of_ones_own_may_hold_the_labels_of_the_table_and_no_usage(tm
     of = Competition("f", "", ("rose", "iris"), "accuracy", "label", "id", ("label",), ("1", "7"))
     (tmp_path / "solution.csv").write_text("id,label\nx,1\ny,7\nz,0\n")
     path = submission(tmp_path / "a.csv", {"x": "1", "y": "1", "z": "1"})
-    graded = grade(path, tmp_path / "solution.csv", of, tmp_path / "ledger.jsonl", tmp_path / "looks.json")
+    graded = graded_in(tmp_path, path, of)
     assert (graded.public_rows, graded.private_rows) == (0, 3)
     assert graded.private == pytest.approx(2 / 3)  # y is an iris, z (class number 0) a rose
+
+
+def test_a_part_without_rows_has_no_score_and_an_unknown_usage_is_an_error(tmp_path):
+    path = submission(tmp_path / "a.csv", {"w": 0, "x": 0, "y": 0, "z": 0})
+    (tmp_path / "solution.csv").write_text("id,label,usage\nw,0,public\nx,1,Public\ny,1,Ignored\nz,0,ignored\n")
+    graded = graded_in(tmp_path, path, competition(metric="accuracy"))
+    assert (graded.public, graded.private, graded.public_rows, graded.private_rows) == (0.5, None, 2, 0)
+    record_grade(tmp_path / "grades.json", "a.csv", graded)  # JSON has no NaN
+    (tmp_path / "solution.csv").write_text("id,label,usage\nw,0,train\nx,0,\ny,1,\nz,0,\n")
+    with pytest.raises(UserError, match="has the usage 'Train', expected Public, Private or Ignored"):
+        graded_in(tmp_path, path, competition())
 
 
 def test_a_solution_with_an_unknown_label_is_an_error(tmp_path):
     (tmp_path / "solution.csv").write_text("id,label\nx,tulip\n")
     guess = submission(tmp_path / "a.csv", {"x": 0})
     with pytest.raises(UserError, match=r"1 labels are none of the competition's \('0', '1', '2'\): 'tulip'"):
-        grade(guess, tmp_path / "solution.csv", competition(), tmp_path / "ledger.jsonl", tmp_path / "looks.json")
+        graded_in(tmp_path, guess, competition())
 
 
 def test_two_submissions_are_compared_by_id_and_by_class(tmp_path):

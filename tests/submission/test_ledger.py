@@ -99,7 +99,10 @@ def test_a_submission_to_another_competition_does_not_count(tmp_path):
     there = dataclasses.replace(event("scored", ref="1", public=0.5), slug="roses")
     contents = ledger.Ledger((ENTRY,), (there,), 0)
     assert ledger.already_sent(ledger.of_slug(contents, "flowers"), ENTRY.digest) is None
-    assert ledger.already_sent(ledger.of_slug(contents, "roses"), ENTRY.digest) == there
+    assert ledger.already_sent(ledger.of_slug(contents, "kaggle.com/c/roses"), ENTRY.digest) == there
+    (row,) = ledger.of_competition(contents, "digits", "flowers")
+    assert (row.state, row.public_score) == ("made", None)
+    assert ledger.of_competition(contents, "digits", "roses")[0].public_score == 0.5
 
 
 def test_events_are_assigned_to_their_entry_and_earlier_scores_are_kept(tmp_path):

@@ -13,18 +13,19 @@ MAX_LINES = 10  # of each kind
 
 
 def run(job: Job) -> None:
-    """submissions/<A>.csv, submissions/<B>.csv -> diff/<A>-<B>.csv: id, a, b"""
+    """submissions/<A>.csv, submissions/<B>.csv -> compare_submissions/<A>-<B>.csv: id, a, b"""
     job.workspace.require(job.path("data", "manifest.json"), "download")
     competition = Competition.load(job.path("data", "competition.json"))
     a, b = submission_named(job, job.options.a), submission_named(job, job.options.b)
     comparison = compare_submissions(a, b, competition)
     job.echo(
-        f"diff: {b.stem} differs from {a.stem} in {len(comparison.changed):,} of {comparison.rows:,} rows ({comparison.share:.1%})"
+        f"compare-submissions: {b.stem} differs from {a.stem} in {len(comparison.changed):,} of {comparison.rows:,} rows "
+        f"({comparison.share:.1%})"
     )
     if competition.predicts != "label":
         number = "value" if competition.predicts == "value" else "probability"
         job.echo(
-            f"diff: largest difference of a {number} {comparison.largest_gap:.4f}, correlation {comparison.correlation:.5f}"
+            f"compare-submissions: largest difference of a {number} {comparison.largest_gap:.4f}, correlation {comparison.correlation:.5f}"
         )
     job.echo(*(f"  {rows:>6,}  {before} -> {after}" for before, after, rows in comparison.moves[:MAX_LINES]))
     if len(comparison.moves) > MAX_LINES:
@@ -33,8 +34,8 @@ def run(job: Job) -> None:
     if not comparison.changed:
         return
     job.echo(*(f"  {name}: {before} -> {after}" for name, before, after in comparison.changed[:MAX_LINES]))
-    table = job.path("diff", f"{a.stem}-{b.stem}.csv")
+    table = job.path("compare_submissions", f"{a.stem}-{b.stem}.csv")
     with atomic_write(table) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([("id", "a", "b"), *comparison.changed])
-    job.echo(f"diff: every id that differs is in {display_path(table)}")
+    job.echo(f"compare-submissions: every id that differs is in {display_path(table)}")

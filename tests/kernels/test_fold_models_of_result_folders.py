@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 from builders import params, run_of
 
-from competition.kernels.import_results import ImportTarget, fold_model_of_unit
+from competition.kernels.import_results import ImportTarget, fold_model_of_folder
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.workspace import Workspace
@@ -23,7 +23,7 @@ def test_a_unit_is_found_by_member_run_and_fold(tmp_path: Path) -> None:
     run = run_of(tmp_path, PREPARED, params(), "cnn")
 
     def of(unit: str) -> tuple[str, object] | None:
-        found = fold_model_of_unit(target, unit)
+        found = fold_model_of_folder(target, unit)
         return (found[0].digest, found[1]) if found else None
 
     folder = f"work/x/members/cnn/{run.folder.name}"

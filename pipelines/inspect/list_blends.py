@@ -17,7 +17,7 @@ METHODS = ("equal", "best", "rank", "greedy", "bagged", "coordinate", "nelder_me
 
 
 def run(job: Job) -> None:
-    """predictions of the blend's runs -> table.json; prints two Markdown tables"""
+    """predictions of the blend's runs -> list_blends.json; prints two Markdown tables"""
     params, prepared = job.params, job.prepared
     sources = prediction_sources(job.workspace, job.options.allow_partial)
     inputs = load_predictions(job.workspace, sources)
@@ -25,29 +25,29 @@ def run(job: Job) -> None:
     settings, honest = chain_settings(params, competition.metric, needs_a_label(competition)), params.honest
     metric = metric_named(settings.metric)
     job.echo(
-        f"table: {len(inputs.ids):,} out-of-fold rows, {len(inputs.oof)} members; "
+        f"list-blends: {len(inputs.ids):,} out-of-fold rows, {len(inputs.oof)} members; "
         f"all choices are cross-fitted over {len(inputs.predicted_folds)} folds\n"
     )
     spreads, notes = seed_spreads(job.workspace)
-    job.echo(*(f"table: {note}" for note in notes))
+    job.echo(*(f"list-blends: {note}" for note in notes))
     seconds = view_seconds(job.workspace) if params.policy.seconds_limit else None
     tuned = inputs.tuned_folds
     scored, optimistic = scored_rows(inputs.folds, tuned)
     if optimistic:
-        job.echo("table: OPTIMISTIC: every fold chose hyperparameters, so all rows are scored\n")
+        job.echo("list-blends: OPTIMISTIC: every fold chose hyperparameters, so all rows are scored\n")
     elif tuned:
         job.echo(
-            f"table: folds {list(tuned)} chose hyperparameters: scores are computed on the other {scored.sum():,} rows\n"
+            f"list-blends: folds {list(tuned)} chose hyperparameters: scores are computed on the other {scored.sum():,} rows\n"
         )
     rows = OofRows(inputs.oof, inputs.labels, inputs.folds, tuned, seconds)
     answer, output = trivial_output(inputs.labels[scored], metric, len(competition.classes), honest.seed)
     score = metric.display(metric.evaluate(inputs.labels[scored], output, len(competition.classes)))
-    job.echo(f"table: the trivial baseline, {answer}, scores {score:.4f}\n")
+    job.echo(f"list-blends: the trivial baseline, {answer}, scores {score:.4f}\n")
     blends = blend_table(rows, settings, honest, METHODS, spreads)
     job.echo(*markdown(blends, metric, ("equal", "best")))
     job.echo(*seeds_line(spreads, list(inputs.oof)))
     policies = policy_table(rows, settings, honest)
     job.echo("\nTTA policies, with equal weights of the members:\n")
     job.echo(*markdown(policies, metric, ("identity",)))
-    write_json(job.path("table.json"), {"blends": blends, "policies": policies})
-    job.echo(f"\ntable: {display_path(job.path('table.json'))}")
+    write_json(job.path("list_blends.json"), {"blends": blends, "policies": policies})
+    job.echo(f"\nlist-blends: {display_path(job.path('list_blends.json'))}")

@@ -24,7 +24,7 @@ from pipelines.terminal.runner import Job
 
 
 def run(job: Job) -> None:
-    """blends/<A>, blends/<B> -> compare.csv: id, label, before, after"""
+    """blends/<A>, blends/<B> -> compare_blends.csv: id, label, before, after"""
     prepared, (a, b) = job.prepared, two_blends(job)
     classes, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
     rows = shared_rows([a, b], prepared)
@@ -38,7 +38,9 @@ def run(job: Job) -> None:
     retrained = retrained_members(a, b)
     seed_noise = seed_noise_of_difference(old_weights, new_weights, spreads, retrained)
     difference = replace(comparison.difference, seeds=seed_noise)
-    job.echo(f"compare: {b.name} over {a.name}, {metric.name} on {len(rows.ids):,} out-of-fold rows, both cross-fitted")
+    job.echo(
+        f"compare-blends: {b.name} over {a.name}, {metric.name} on {len(rows.ids):,} out-of-fold rows, both cross-fitted"
+    )
     job.echo(
         f"  {gain(difference)}; without other seeds, 95 % interval: {difference.low:+.4f} to {difference.high:+.4f}",
         *seeds_line(spreads, sorted({*old_weights, *new_weights})),
@@ -52,7 +54,7 @@ def run(job: Job) -> None:
         for row_id, labels in ((row_id, (label_of[row_id], old, new)) for row_id, old, new in comparison.changed)
     ]
     table = pd.DataFrame(changes, columns=["id", "label", "before", "after", "was_right", "is_right"])
-    with atomic_write(job.path("compare.csv")) as temporary:
+    with atomic_write(job.path("compare_blends.csv")) as temporary:
         for_spreadsheet(table).to_csv(temporary, index=False, lineterminator="\n")
     if metric.target == "regression":
         job.echo("  a regression has no right and wrong rows: none is listed")
@@ -60,7 +62,7 @@ def run(job: Job) -> None:
     corrected = int((~table["was_right"] & table["is_right"]).sum())
     corrupted = int((table["was_right"] & ~table["is_right"]).sum())
     job.echo(
-        f"  {len(table):,} rows changed: {corrected} corrected, {corrupted} corrupted: {display_path(job.path('compare.csv'))}"
+        f"  {len(table):,} rows changed: {corrected} corrected, {corrupted} corrupted: {display_path(job.path('compare_blends.csv'))}"
     )
 
 
@@ -87,7 +89,7 @@ def two_blends(job: Job) -> tuple[Path, Path]:
     missing = [f"{letter}=" for letter, name in names.items() if not name]
     if missing:
         raise UserError(
-            f"{' and '.join(missing)} not given; expected make compare A=... B=... with the first digits of two blends; "
+            f"{' and '.join(missing)} not given; expected make compare-blends A=... B=... with the first digits of two blends; "
             f"existing blends: {existing}"
         )
     pair = []

@@ -10,7 +10,7 @@ from competition.ensemble.predictions import load_scores
 from competition.files.manifest import atomic_write
 from competition.prepare import label_issues, records
 from competition.prepare.decoding import BadImage, decode
-from competition.report.sheets import TILE, contact_sheet
+from competition.report.pictures import TILE, contact_sheet
 from competition.report.tables import for_spreadsheet
 from competition.workspace.dependencies import newest_blend
 from pipelines.terminal.backend import start_tensorflow
@@ -28,7 +28,7 @@ def run(job: Job) -> None:
     prepared = job.prepared
     if prepared.competition.targets.kind != "single":
         raise UserError(
-            f"issues-in-labels compares classes with each other and needs one class per image; the target of "
+            f"label-issues compares classes with each other and needs one class per image; the target of "
             f"{prepared.competition.name} is {prepared.competition.target}"
         )
     classes = np.array(prepared.competition.classes)
@@ -43,7 +43,7 @@ def run(job: Job) -> None:
         )
     if not is_prepared.all():
         job.echo(
-            f"issues-in-labels: {(~is_prepared).sum():,} of {len(ids):,} rows are left out: the prepared data no longer have "
+            f"label-issues: {(~is_prepared).sum():,} of {len(ids):,} rows are left out: the prepared data no longer have "
             "them; `make train predict` makes a new blend"
         )
     ids, scores = ids[is_prepared], scores[is_prepared]
@@ -53,7 +53,7 @@ def run(job: Job) -> None:
     with atomic_write(job.path("label_issues.csv")) as temporary:
         for_spreadsheet(issues).to_csv(temporary, index=False, lineterminator="\n")
     job.echo(
-        f"issues-in-labels: {len(issues):,} of {len(labels):,} labels are doubtful, the worst first: "
+        f"label-issues: {len(issues):,} of {len(labels):,} labels are doubtful, the worst first: "
         f"{display_path(job.path('label_issues.csv'))}"
     )
     if len(issues):
@@ -75,4 +75,4 @@ def draw_sheet(job: Job, issues: pd.DataFrame) -> None:
     readable = [name for name in issues["id"] if name in images]
     sheet = job.path("label_issues.png")
     contact_sheet([images[name] for name in readable], [captions[name] for name in readable], sheet)
-    job.echo(f"issues-in-labels: {display_path(sheet)}")
+    job.echo(f"label-issues: {display_path(sheet)}")

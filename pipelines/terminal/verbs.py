@@ -1,0 +1,121 @@
+"""The verbs: their help, their options and what follows them. Standard library only: make reads it before .venv exists."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+COMMON = ("params", "sets", "work", "submissions", "debug")
+
+
+@dataclass(frozen=True)
+class Verb:
+    """help: one line. options: names of fields of Options beside the common ones. defaults: where they differ.
+
+    next: the verb that usually follows.
+    """
+
+    help: str
+    options: Sequence[str] = ()
+    defaults: dict[str, Any] = field(default_factory=dict)
+    next: str = ""
+
+
+SELECTION = ("member", "fold")
+PREFLIGHT = ("topology", "mode", "pair", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
+# Folder of pipelines/ -> its verbs, in the order in which they are used.
+FOLDERS: dict[str, dict[str, Verb]] = {
+    "main_job": {
+        "download": Verb(
+            "Download the competition, verify every file, index it, assign folds.",
+            ("only", "force", "alone"),
+            next="prepare",
+        ),
+        "prepare": Verb("Index the images, assign folds and write records.", ("folds_from", "force"), next="train"),
+        "resolve": Verb("Choose where records are read from on this machine.", ("force",)),
+        "tune": Verb(
+            "Search hyperparameters.", ("member", "workers", "join", "cluster", "as_part", "force"), next="train"
+        ),
+        "train": Verb(
+            "Tune, then train every fold model that is not current.",
+            (*SELECTION, "cluster", "debug_rows", "force", "alone"),
+            next="predict",
+        ),
+        "predict": Verb(
+            "Predict out-of-fold and test rows under every view, then blend.",
+            ("allow_partial", "cluster", "force", "alone"),
+            next="blend",
+        ),
+        "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial", "force"), next="report"),
+        "submit": Verb("Submit once and wait for the score.", ("file", "again"), next="submissions"),
+    },
+    "inspect": {
+        "doctor": Verb("Check this machine and its results, or explain an error.", ("explain",)),
+        "runs": Verb("List the runs with their difference from the parameters, scores, time and size.", ("member",)),
+        "adopt": Verb(
+            "Write the parameters of a run or of a trial into the parameter file.", ("run", "trial"), next="train"
+        ),
+        "prune": Verb("List runs that nothing uses; --force removes them.", ("force",)),
+        "report": Verb("Write report.html."),
+        "list-blends": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",), next="report"),
+        "compare-blends": Verb("Compare two blends: difference and changed rows.", ("a", "b")),
+        "compare-submissions": Verb("Compare two submissions: ids and classes that differ.", ("a", "b")),
+        "bench": Verb("Measure images per second.", SELECTION),
+        "noise": Verb("Measure the spread of a member's score over seeds.", ("member", "seeds", "force"), next="blend"),
+        "grad-cam": Verb("Show what the network looks at in wrong and right rows.", ("member", "force"), next="report"),
+        "label-issues": Verb("List labels that are probably wrong.", next="report"),
+        "debug": Verb("Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows"), next="train"),
+        "dashboard": Verb(
+            "Show the studies in the browser, by optuna-dashboard.",
+            ("member", "address"),
+            {"address": "127.0.0.1:8080"},
+        ),
+        "folds": Verb("Export the folds as CSV for models trained elsewhere."),
+        "grade": Verb("Score a submission of a local competition.", ("file",), next="report"),
+    },
+    "kaggle": {
+        "kernel": Verb(
+            "Train and predict missing fold models on Kaggle.", (*SELECTION, "inline", "again", "force"), next="predict"
+        ),
+        "kernel-status": Verb("Show the status or the log of the kernel.", ("log",)),
+        "quota": Verb("Show the hours of TPU and GPU that are left this week."),
+        "submissions": Verb("List submissions with expected and public scores."),
+        "leaderboard": Verb("Show the top of the public leaderboard and the own rank.", ("top",)),
+    },
+    "machines": {
+        "preflight": Verb(
+            "Compile the members for a TPU that need not be attached.",
+            ("member", *PREFLIGHT, "force"),
+            {"topology": "v5e-8"},
+            next="plan",
+        ),
+        "plan": Verb("Estimate hours, sessions and cost.", ("member", "topology", "machines"), next="train"),
+        "bucket": Verb("Synchronise results with storage.bucket.", ("force",)),
+        "convert": Verb("Convert images to TFRecord shards.", ("source", "target", "force")),
+    },
+    "serving": {
+        "export": Verb(
+            "Export the blend or one member as one model that serves.", (*SELECTION, "format", "force"), next="serve"
+        ),
+        "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "address")),
+    },
+}
+# Former names of verbs -> the names of today.
+RENAMED_VERBS = {
+    "issues-in-labels": "label-issues",
+    "compare": "compare-blends",
+    "diff": "compare-submissions",
+    "table": "list-blends",
+}
+VERBS = {name: verb for verbs in FOLDERS.values() for name, verb in verbs.items()}
+MODULES = {name: f"pipelines.{folder}.{name.replace('-', '_')}" for folder, verbs in FOLDERS.items() for name in verbs}
+# Verb of the main job -> the stages that it runs; --alone runs the last of train, the first of the others.
+CHAINS = {
+    "download": ("download", "prepare"),
+    "train": ("resolve", "preflight", "tune", "train"),
+    "predict": ("predict", "blend"),
+}
+# Options of a stage within a chain, where they differ from those of the verb alone.
+IN_CHAIN: dict[str, dict[str, Any]] = {
+    "preflight": {"mode": "ops", "if_tpu": True},
+    "tune": {"cluster": "", "as_part": True},
+}

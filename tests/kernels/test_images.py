@@ -1,0 +1,171 @@
+"""On Kaggle's images a kernel trains with suitable packages, on a TPU with the jax and libtpu that preflight verified, or says why not.
+
+No TPU is needed here: a stand-in jax ends its process where the real one does: with a libtpu of another version than it was made for.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from competition.kernels import packing
+from competition.kernels.packing import Plan
+
+FITS = {"0.7.2": "0.0.17", "0.9.1": "0.0.35", "0.10.2": "0.0.42.1"}  # jax -> the libtpu it runs with
+JAX = f"""
+import os
+from importlib.metadata import version
+__version__ = version("jax")
+if {FITS!r}[__version__] != version("libtpu"):
+    os.abort()
+class numpy:
+    ones = staticmethod(lambda shape: shape[0])
+jit = lambda function: function
+value_and_grad = lambda function: lambda side: (side**3, None)
+default_backend, device_count = lambda: "tpu", lambda: int(os.environ.get("CHIPS", "8"))
+"""
+SAYS_WHAT_TRAINS = ("-c", "import jax; print('trained with jax', jax.__version__)")
+
+
+def package(name: str, version: str, module: str, code: str = "") -> dict[str, str]:
+    """File -> content of an installed package or a wheel."""
+    info = f"{name}-{version}.dist-info"
+    return {
+        f"{module}/__init__.py": code,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/top_level.txt": module,
+        f"{info}/RECORD": "",
+    }
+
+
+def jax_packages(versions: tuple[str, str]) -> list[dict[str, str]]:
+    """versions: of jax and libtpu."""
+    jax, libtpu = versions
+    return [package("jax", jax, "jax", JAX), package("jaxlib", jax, "jaxlib"), package("libtpu", libtpu, "libtpu")]
+
+
+def run_kernel(
+    folder: Path, image: list[dict[str, str]], wheels: list[dict[str, str]], plan: Plan, **environment: str
+) -> str:
+    """Output of a kernel without internet.  image: packages that are installed there.  wheels: of an attached dataset."""
+    for name, content in (item for files in image for item in files.items()):
+        (folder / "image" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "image" / name).write_text(content)
+    (folder / "working").mkdir()
+    (folder / "input" / "wheels").mkdir(parents=True)
+    for files in wheels:
+        (info,) = {Path(name).parts[0] for name in files if ".dist-info" in name}
+        with zipfile.ZipFile(folder / "input" / "wheels" / f"{info[:-10]}-py3-none-any.whl", "w") as wheel:
+            for path, content in files.items():
+                wheel.writestr(path, content)
+    (folder / "script.py").write_text(packing.pack({"a.py": b""}, plan))
+    # The interpreter of the tests must not change: PIP_TARGET stands for the image's site-packages.
+    paths = os.pathsep.join(str(folder / name) for name in ("site", "image"))
+    variables = {"PYTHONPATH": paths, "PIP_TARGET": str(folder / "site"), "PIP_NO_INDEX": "1", **environment}
+    command = [sys.executable, "../script.py"]
+    options = {"cwd": folder / "working", "env": os.environ | variables, "stdout": subprocess.PIPE}
+    return subprocess.run(command, **options, stderr=subprocess.STDOUT, text=True).stdout
+
+
+def run_on_tpu(folder: Path, image: tuple[str, str], wheels: tuple[str, str] | None, **environment: str) -> str:
+    """Output of a kernel for which preflight verified jax 0.10.2.  image, wheels: versions of jax and libtpu."""
+    pair = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
+    plan = Plan("r", (SAYS_WHAT_TRAINS,), (), {}, {}, pair, "tpu", 8, 60, 1)
+    return run_kernel(
+        folder, jax_packages(image), jax_packages(wheels) if wheels else [], plan, **{"ISTPUVM": "1", **environment}
+    )
+
+
+VERIFIED = ("0.10.2", FITS["0.10.2"])
+
+
+@pytest.mark.parametrize(
+    ("image", "wheels", "lines"),
+    [
+        (VERIFIED, None, ["devices: tpu 8", "trained with jax 0.10.2", "goldfold: done"]),
+        # The image as it is built today: jax unpinned, libtpu forced.
+        (("0.10.2", "0.0.17"), VERIFIED, ["libtpu 0.0.17: exit code -6", "installing jax 0.10.2", "trained with jax 0.10.2"]),
+        (("0.9.1", "0.0.17"), VERIFIED, ["jax 0.9.1, jaxlib 0.9.1, libtpu 0.0.17: exit code -6", "trained with jax 0.10.2"]),
+        # The image works, but preflight compiled with another pair.
+        (("0.7.2", "0.0.17"), VERIFIED, ["libtpu 0.0.17: not what preflight compiled with", "trained with jax 0.10.2"]),
+        (("0.7.2", "0.0.17"), None, ["WARNING the image's jax is used, which preflight did not verify", "trained with jax 0.7.2"]),
+        (("0.7.2", "0.0.17"), ("0.10.2", "0.0.17"), ["WARNING the image's jax is used", "trained with jax 0.7.2"]),
+        (("0.9.1", "0.0.17"), None, ["goldfold: failed", "8 tpu devices, found: exit code -6", "attach a dataset with its wheels"]),
+    ],
+    ids=["verified", "newest jax", "newer jax", "another pair", "another offline", "broken wheels", "offline"],
+)  # fmt: skip
+def test_a_kernel_trains_with_the_verified_pair(tmp_path: Path, image, wheels, lines) -> None:
+    output = run_on_tpu(tmp_path, image, wheels)
+    assert [line for line in lines if line not in output] == [], output
+
+
+def test_without_a_tpu_nothing_is_installed(tmp_path: Path) -> None:
+    output = run_on_tpu(tmp_path, ("0.7.2", "0.0.17"), VERIFIED, ISTPUVM="", CHIPS="1")
+    assert "installing" not in output, output
+    assert "expected 8 tpu devices, found: tpu 1" in output
+
+
+def old_pillow(wheels: list[dict[str, str]], folder: Path) -> str:
+    image = [package("pillow", "12.1.1", "PIL", "__version__ = '12.1.1'")]
+    command = ("-c", "import PIL; print('pillow', PIL.__version__)")
+    needs = {"PIL": "pillow>=12.3.0", "numpy": "numpy>=2.0"}
+    return run_kernel(folder, image, wheels, Plan("r", (command,), (), {}, needs, {}, "", 0, 60, 1))
+
+
+def test_a_package_that_is_too_old_is_replaced(tmp_path: Path) -> None:
+    output = old_pillow([package("pillow", "12.4.0", "PIL", "__version__ = '12.4.0'")], tmp_path)
+    assert "pillow 12.4.0" in output and "goldfold: done" in output and "WARNING" not in output, output
+
+
+def test_a_package_that_stays_too_old_is_named_and_used(tmp_path: Path) -> None:
+    output = old_pillow([], tmp_path)
+    assert "WARNING the image's pillow 12.1.1 is used, expected pillow>=12.3.0" in output, output
+    assert "pillow 12.1.1\n" in output and "goldfold: done" in output, output
+
+
+def test_the_tensorflow_of_the_image_stays(tmp_path: Path) -> None:
+    needs = {"tensorflow": "tensorflow-cpu>=99,<100; sys_platform != 'darwin'"}
+    plan = Plan("r", (("-c", ""),), (), {}, needs, {}, "", 0, 60, 1)
+    output = run_kernel(tmp_path, [], [package("tensorflow_cpu", "99.1", "tensorflow")], plan)
+    assert re.search(r"WARNING the image's tensorflow.* is used, expected tensorflow-cpu>=99,<100\n", output), output
+    assert not (tmp_path / "site").exists()
+
+
+WRITES_TWO_RESULTS = """
+import os
+for name, count in (("a", 3), ("b", 1)):
+    os.makedirs(f"out/{name}")
+    for number in range(count):
+        open(f"out/{name}/{number}.npz", "wb").write(bytes(900_000))
+"""
+
+
+def test_a_result_that_does_not_fit_into_the_outputs_costs_no_other(tmp_path: Path) -> None:
+    plan = Plan("r", (("-c", WRITES_TWO_RESULTS),), ("out/*",), {}, {}, {}, "", 0, 60, 1)
+    (tmp_path / "sitecustomize").mkdir()
+    # The largest file that may be written stands for the space that is left.
+    (tmp_path / "sitecustomize" / "sitecustomize.py").write_text(
+        "import resource, sys\n"
+        "if sys.argv[0].endswith('script.py'): resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))"
+    )
+    output = run_kernel(tmp_path, [], [], plan, PYTHONPATH=str(tmp_path / "sitecustomize"))
+    listing = json.loads((tmp_path / "working" / "goldfold-output.json").read_text())
+    assert [pack["unit"] for pack in listing["units"]] == ["out/b"], output
+    assert listing["status"] == "failed" and "out/a could not be packed: File too large" in listing["problem"]
+    assert sorted(path.name for path in (tmp_path / "working").iterdir()) == ["goldfold-output.json", "out-b.pack"]
+
+
+def test_a_damaged_input_is_skipped_and_an_unexpected_error_keeps_the_results(tmp_path: Path) -> None:
+    (tmp_path / "input" / "carried").mkdir(parents=True)
+    (tmp_path / "input" / "carried" / "goldfold-output.json").write_text("{")
+    plan = Plan("r", (("-c", WRITES_TWO_RESULTS), ("-c\0", "")), ("out/*",), {}, {}, {}, "", 0, 60, 1)
+    output = run_kernel(tmp_path, [], [], plan)
+    listing = json.loads((tmp_path / "working" / "goldfold-output.json").read_text())
+    assert "goldfold-output.json is damaged; it is skipped" in output
+    assert (listing["status"], listing["problem"], len(listing["units"])) == ("failed", "embedded null byte", 2), output
