@@ -136,14 +136,14 @@ def test_every_row_is_written_once_in_order_to_the_shards_of_its_fold(prepared, 
         assert [(image_id, label) for image_id, label, _ in read] == list(
             zip(expected_rows["id"], expected_rows["label"])
         )
-    assert sum(int(records.COUNT_IN_NAME.search(name)[1]) for name in names) == len(index_table)
+    assert sum(int(tfrecord.COUNT_IN_NAME.search(name)[1]) for name in names) == len(index_table)
 
 
 def test_shards_are_below_the_size_limit_and_of_similar_size(prepared, tmp_path):
     rows, index_table = prepared
     size = index_table["bytes"].max()
     names = records.write(rows, index_table, str(tmp_path), shard_bytes=int(3.5 * size))
-    counts = [int(records.COUNT_IN_NAME.search(name)[1]) for name in names if name.startswith("fold")]
+    counts = [int(tfrecord.COUNT_IN_NAME.search(name)[1]) for name in names if name.startswith("fold")]
     assert max(counts) <= 4 and min(counts) >= 2
 
 
