@@ -222,7 +222,7 @@ test-oldest: ## the light tests and one training on the oldest packages that pyp
 	@"$$GOLDFOLD_PYTHON" -m venv .venv/oldest
 	@.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e ".[cpu]" pytest pytest-timeout hypothesis
 	@.venv/oldest/bin/python -m pytest tests/ensemble tests/submission tests/prepare tests/images tests/test_floors.py tests/config/test_params.py tests/workspace/test_dependencies.py tests/files/test_manifest.py
-	@for stage in download prepare resolve tune train predict blend; do .venv/oldest/bin/python -m pipelines $$stage --force \
+	@for verb in download train predict; do .venv/oldest/bin/python -m pipelines $$verb --force \
 	  --work .venv/oldest/work --submissions .venv/oldest/submissions --set "train.epochs=2 prepare.folds=3 tune.trials=1"; done
 
 clean: ## remove computed results, keep downloads and submissions

@@ -270,7 +270,7 @@ class Project:
 
             competition, batch = self._prepared.competition, self.params.predict.batch
             rows = FoldRows(_without_download(run).member, images, len(self.classes), competition.targets)
-            self._trainers[run.digest] = Trainer(rows, competition.metric, device, batch, name=run.name)
+            self._trainers[run.digest] = Trainer(rows, competition.metric, device, batch)
         return self._trainers[run.digest]
 
 

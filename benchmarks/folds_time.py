@@ -51,7 +51,7 @@ def main() -> None:
         engine.train = timed = Timed(engine.train)
         steps = 0
         for k in range(setup.folds):
-            trained = trainer.train(k, member.train, None, lambda *_: None, lambda: False, watch=False)
+            trained = trainer.train_to_end(k, member.train, score_epochs=False)
             trainer.out_of_fold(k, trained)
             steps += setup.epochs * steps_per_epoch(len(trainer.rows.plan(k, member.train).rows), engine.batch)
         wall = time.perf_counter() - started

@@ -30,7 +30,7 @@ def peak(setup: Setup, folder: Path, train_folds: int) -> dict[str, float]:
     images, classes = load(setup, folder, ram=0)
     trainer = Trainer(FoldRows(member, images, classes), "accuracy", device, setup.predict_batch)
     for k in range(train_folds):
-        trainer.train(k, member.train, None, lambda *_: None, lambda: False)
+        trainer.train_to_end(k, member.train)
         trainer.held_out(k)
     peak_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"before": memory_before * 1024 / 1e6, "peak": peak_memory * 1024 / 1e6}

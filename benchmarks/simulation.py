@@ -10,7 +10,7 @@ Two verdicts for each setting, and exit code 0 only if all hold:
 - It delivers what it claims: claimed - delivered is 0 within two standard errors over the seeds.
 - It is not worse than equal weights with argmax: delivered is not below 0 by more than two standard errors.
 
-The rule of choice (ensemble/selection.py) was picked on seeds 0 to 20 of each setting; verdicts are of other seeds
+The rule of choice (ensemble/nested.py) was picked on seeds 0 to 20 of each setting; verdicts are of other seeds
 (docs/measured_runs.md has the figures). A claim is slightly low where candidates are close: each of its rows is scored by a
 choice made on fewer rows.
 """

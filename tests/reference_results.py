@@ -69,7 +69,7 @@ def results_of_engine() -> Results:
         cases["regression"] = trainer_of(Targets("regression", np.array([1.0, 2.0, 4.0])), "rmse")
     training = {}
     for name, trainer in cases.items():
-        trained = trainer.train(0, trainer.member.train, None, lambda *_: None, lambda: False)
+        trained = trainer.train_to_end(0, trainer.member.train)
         losses = [epoch.loss for epoch in trained.history]
         training[name] = numbers(losses, trainer.out_of_fold(0, trained).probs[:6])
     trainer, random = cases["augmented"], np.random.default_rng(0)
@@ -82,7 +82,10 @@ def results_of_engine() -> Results:
 
 
 def results_of_blend() -> Results:
-    """Results of a blend of three simulated members with three views each: chosen weights, probabilities and honest score."""
+    """Results of a blend of three simulated members with three views each: chosen weights, probabilities and honest score.
+
+    The members are of unequal quality (the last one misleads), so that equal weights lose and the bags have a say.
+    """
     from builders import params
 
     from competition.ensemble.chain import apply_chain
@@ -94,8 +97,8 @@ def results_of_blend() -> Results:
     labels, folds = random.integers(0, 3, rows), np.arange(rows) % 4
     ids = np.array([f"i{n:03}" for n in range(rows)])
     members = {}
-    for name, noise in {"a": 0.8, "b": 1.0, "c": 1.5}.items():
-        logits = 1.2 * np.eye(3)[labels][:, None] + random.normal(0, noise, (rows, 3, 3))
+    for name, signal in {"a": 1.2, "b": 1.0, "c": -0.5}.items():
+        logits = signal * np.eye(3)[labels][:, None] + random.normal(0, 1.5, (rows, 3, 3))
         probs = np.exp(logits) / np.exp(logits).sum(2, keepdims=True)
         members[name] = ViewPredictions(ids, ("identity", "flip_lr", "shift_up"), probs.astype(np.float16))
     settings = params()

@@ -100,9 +100,14 @@ def trained(
         pixels, CLASSES, engine.batch, Augmentation(**still), SIDE, Loading(2, 2, share_of(engine))
     )
     plan = TrainingPlan(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=0)
-    run = loop.FoldRun(plan, train, lambda _: batches, checkpoints)
-    callbacks = loop.Callbacks(lambda *_: after_step(), stop, lambda _: float(held_out(engine).std()))
-    return loop.train_fold(engine, run, callbacks).history
+    scores_after = lambda _: loop.EpochScores(float(held_out(engine).std()))  # noqa: E731
+    run = loop.FoldRun(plan, train, lambda _: batches, scores_after, checkpoints=checkpoints)
+    for event in loop.train_fold(engine, run):
+        if isinstance(event, loop.StepsDone):
+            after_step()
+            event.stop = stop()
+    assert isinstance(event, loop.Trained)
+    return event.history
 
 
 def held_out(engine: Engine) -> np.ndarray:
@@ -199,11 +204,13 @@ def decisions(number: int) -> State:
     member = replace(PARAMS.members["cnn"], image_size=SIDE, alpha=0.25, train=train)
     trainer = Trainer(FoldRows(member, images, CLASSES), "accuracy", open_device(PARAMS.device), 8)
     input_stall.MEASURED_SECONDS = 0.0 if number == 0 else inf
-    steps, reports = [0], []
-    detector, stop = InputStallDetector(reports.append), lambda: number == 1 and steps[-1] >= 6
+    last_step, detector = 0, InputStallDetector()
     with suppress(loop.Stopped):
-        trainer.train(0, train, None, lambda step, *_: steps.append(step), stop, False, detector)
-    return {"stopped": np.array(steps[-1]), "measured": np.array(detector._is_done)}
+        for event in trainer.train(0, train, None, False, detector):
+            if isinstance(event, loop.StepsDone):
+                last_step = event.step
+                event.stop = number == 1 and last_step >= 6
+    return {"stopped": np.array(last_step), "measured": np.array(detector._is_done)}
 
 
 def all_outcomes(weights_file: Path | None) -> dict[str, State]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from competition.files.manifest import atomic_write, sha256
-from competition.kernels.kernel_script import pack
+from competition.kernels.kernel_script import write_archive
 from competition.kernels.results import install
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def run_process(
 def archive(folder: Path, temporary: Path) -> bytes:
     """The files of a complete result folder and, last, its manifest."""
     names = [*json.loads((folder / "manifest.json").read_text())["files"], "manifest.json"]
-    packed = pack(folder.name, folder, [folder / name for name in names], temporary)
+    packed = write_archive(folder.name, folder, [folder / name for name in names], temporary)
     return (temporary / packed["file"]).read_bytes()
 
 

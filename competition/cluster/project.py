@@ -16,12 +16,14 @@ PARAMS = "cluster-params.json"  # JSON is YAML
 
 
 def write_project(folder: Path, root: Path, params: Params, members: Mapping[str, Member]) -> None:
-    """Write the source and the parameters to a folder, which Ray brings to the machines.
+    """Write the source, the parameters and the plugins to a folder, which Ray brings to the machines.
 
     root: folder of the project.  members: with overrides and tuned values applied, so that no machine needs a study.
     """
     text = json.dumps(file_tree(machine_params(params, members)), indent=1)
-    for name, data in {**project_files(root, SOURCE_PATTERNS), PARAMS: text.encode()}.items():
+    # Beside the parameters, because the path of the plugins begins in their folder.
+    plugins = {PLUGINS: Path(params.plugins).read_bytes()} if params.plugins else {}
+    for name, data in {**project_files(root, SOURCE_PATTERNS), **plugins, PARAMS: text.encode()}.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -44,15 +46,14 @@ def machine_params(params: Params, members: Mapping[str, Member]) -> Params:
 
 
 def local_files(params: Params, members: Mapping[str, Member], is_tuning: bool) -> dict[str, Path]:
-    """Relative path -> local file of the plugins, the initial weights and, if is_tuning, what a study reads.
+    """Relative path -> local file of the initial weights and, if is_tuning, what a study reads.
 
     A process on a machine starts in the folder of these files, because their paths are parameters.
     Raises UserError for files outside the project's folder.
     """
     folders = own_files(replace(params, prepare=replace(params.prepare, external={})), members)
     weights = [file for files in folders.values() for file in files]
-    paths = {file.as_posix(): file for file in [*weights, *(study_files(params) if is_tuning else [])]}
-    return {**paths, **({PLUGINS: Path(params.plugins)} if params.plugins else {})}
+    return {file.as_posix(): file for file in [*weights, *(study_files(params) if is_tuning else [])]}
 
 
 def study_files(params: Params) -> list[Path]:

@@ -3,7 +3,7 @@
 A member is one model configuration; its fold models are averaged with equal weights, because they score different rows
 and weights over them would measure which fold is easy. Default: bagged greedy selection. Macro-F1 is piecewise constant,
 so gradient solvers do not leave their starting point, and plain greedy selection keeps little of its gain on fresh rows
-(benchmarks/simulation.py). `selection.select_candidate` selects among the methods.
+(benchmarks/simulation.py). `nested.select_candidate` selects among the methods.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ class BlendSettings:
     """The block `blend` of params.yaml."""
 
     calibrations: tuple[str, ...]  # candidates, the simplest first: none | temperature
-    methods: tuple[str, ...]  # candidates, the simplest first; see selection.select_candidate
+    methods: tuple[str, ...]  # candidates, the simplest first; see nested.select_candidate
     mixing: str  # mean | geometric | rank: what is averaged
     rounds: int  # greedy picks per bag
     bags: int  # half-samples of the rows, in complementary pairs
@@ -97,7 +97,8 @@ def _fitted(
             return [metric.evaluate(labels, to_probabilities(part, mixing)) for part in parts]
 
         def picks(rows: np.ndarray | None) -> list[int]:
-            return greedy_picks(parts, labels, metric, settings.rounds, rows, mixing=mixing)
+            chosen, truth = (parts, labels) if rows is None else (parts[:, rows], labels[rows])
+            return greedy_picks(chosen, truth, metric, settings.rounds, mixing)
 
         weights = _simple_weights(method, len(parts), scores, picks, labels, settings)
     return weights, np.zeros(0)

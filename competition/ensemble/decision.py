@@ -26,7 +26,7 @@ OFFSETS = np.linspace(-1.5, 1.5, 31)  # tried around a class's current offset; n
 class DecisionSettings:
     """The block `decision` of params.yaml."""
 
-    rules: tuple[str, ...]  # candidates, the simplest first; see selection.select_candidate
+    rules: tuple[str, ...]  # candidates, the simplest first; see nested.select_candidate
     passes: int  # per_class: rounds over all classes
     shrink_rows: float  # per_class: a class of this many rows keeps half of its fitted offset
     at_least_one: bool = False  # multi-label: every row gets a label (the submission has no empty lists)
@@ -116,7 +116,8 @@ def _prior(probs: np.ndarray, labels: np.ndarray, metric: Metric) -> Decision:
     rarities = rarity(labels, classes)
     log_probs = floored_logs(probs)
     scores = [metric.evaluate(labels, (log_probs + tau * rarities).argmax(1), classes) for tau in TAUS]
-    return _prior_decision(float(TAUS[int(np.argmax(scores))]), rarities)
+    tau = float(TAUS[int(np.argmax(scores))])
+    return Decision("prior", tuple((tau * rarities).tolist()), (), tau) if tau else ARGMAX
 
 
 def fit_prior(short: Shortlist, log_probs: np.ndarray, metric: Metric) -> Decision:
@@ -131,16 +132,13 @@ def fit_prior(short: Shortlist, log_probs: np.ndarray, metric: Metric) -> Decisi
     log_probs, slopes = log_probs[entries], slopes[entries]
     predictions = (varying.winners(log_probs + tau * slopes) for tau in TAUS)
     scores = [float(metric.evaluate_counts(varying.counts(labels) + constant_counts)) for labels in predictions]
-    return _prior_decision(float(TAUS[int(np.argmax(scores))]), rarities)
+    tau = float(TAUS[int(np.argmax(scores))])
+    return Decision("prior", tuple((tau * rarities).tolist()), (), tau) if tau else ARGMAX
 
 
 def rarity(labels: np.ndarray, classes: int) -> np.ndarray:
     """(C,) float64: minus the logarithm of each class's share of these rows, a class without rows counting as one."""
     return -np.log(np.maximum(np.bincount(labels, minlength=classes), 1) / len(labels))
-
-
-def _prior_decision(tau: float, rarities: np.ndarray) -> Decision:
-    return Decision("prior", tuple((tau * rarities).tolist()), (), tau) if tau else ARGMAX
 
 
 def _per_class(probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: DecisionSettings) -> Decision:

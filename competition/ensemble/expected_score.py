@@ -23,14 +23,17 @@ SHARES = (1.0, 0.5, 0.25, 0.125)  # of the test rows; a public leaderboard count
 
 @dataclass(frozen=True, slots=True)
 class ExpectedScore:
-    """Expected score of `rows` test rows drawn like the training rows, in the usual sign of the metric (Metric.display)."""
+    """Expected score of `rows` test rows drawn like the training rows, in the usual sign of the metric (Metric.display).
+
+    `best` and `worst` are the limits of the metric's score; None if they are unknown or there are none.
+    """
 
     rows: int
     middle: float
     spread: float  # standard deviation of the draw of the rows
     error: float  # standard error of middle
-    best: float | None  # best possible score: 1, or 0 if smaller is better; None = unknown
-    worst: float | None = None  # worst possible score; None = unknown (earlier versions), or there is none
+    best: float | None
+    worst: float | None = None
 
 
 def expected_scores(

@@ -1,4 +1,7 @@
-"""Leak check of external predictions: were the models trained on the rows that they predict out of fold?
+"""Checks of external predictions: are their rows joined to the right ids, and were the models trained on the rows that
+they predict out of fold?
+
+Files with shuffled ids or classes pass every formal check, so members are compared with guessing and with each other.
 
 Averaging K fold models lowers the confidence, so the out-of-fold confidence of single models must not be compared with
 the confidence of a mean. Two statements hold for every member without a leak if test rows are like training rows:
@@ -13,7 +16,7 @@ react differently to a shift. Within the margin the note is "checked in part" in
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +25,8 @@ from competition.ensemble.predictions import ViewPredictions
 
 ERRORS = 3.0  # a difference of up to this many standard errors counts as sampling error
 TOLERANCE = 0.02  # probability; smaller differences are never reported
+DROP_ERRORS = 6.0  # a drop of the agreement by up to this many standard errors counts as sampling error
+LARGEST_DROP = 0.2  # of the agreement; test rows that are harder than training rows explain smaller ones
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class Confidence:
     """Probability of the most probable class, averaged over views, models and rows."""
 
     oof: Mean  # of single fold models on their held-out training rows
-    single: Mean | None  # of single fold models on test rows; None = unknown
+    single: Mean | None  # of single fold models on test rows, where their predictions are known
     mean: Mean  # of the mean over fold models on test rows
 
 
@@ -61,7 +66,8 @@ def leak_notes(
     oof, labels: the same N training rows.  external: of the external member.  own: of members trained here.
     """
     shift = max([0.0, *(one.oof.value - one.single.value for one in own if one.single)])
-    label = _mean(_label_probability(oof, labels))
+    # (N,) averaged over views
+    label = _mean(oof.probs[np.arange(len(labels)), :, labels].astype(np.float64).mean(1))
     label_text = (
         f"the mean probability of the label is {label.value:.3f} on training rows, and that of the most probable class is "
         f"{external.mean.value:.3f} on test rows, which should not be lower"
@@ -98,6 +104,43 @@ def _row_confidence(predictions: ViewPredictions) -> np.ndarray:
     return predictions.probs.max(-1).astype(np.float64).mean(1)
 
 
-def _label_probability(predictions: ViewPredictions, labels: np.ndarray) -> np.ndarray:
-    """(N,) float64, averaged over views."""
-    return predictions.probs[np.arange(len(labels)), :, labels].astype(np.float64).mean(1)
+def guessing_notes(oof: ViewPredictions, labels: np.ndarray) -> list[str]:
+    """A note if the out-of-fold predictions are no better than always naming the most frequent class.
+
+    labels: (N,) int, of the same rows.
+    """
+    accuracy = float((_classes(oof) == labels).mean())
+    guessing = float(np.bincount(labels).max()) / len(labels)
+    if accuracy > guessing + 2 * math.sqrt(guessing * (1 - guessing) / len(labels)):
+        return []
+    return [
+        f"its out-of-fold predictions are no better than guessing (accuracy {accuracy:.3f}; always the most frequent class: "
+        f"{guessing:.3f}); check that ids, rows and the order of the classes belong together"
+    ]
+
+
+def agreement_notes(name: str, oof: Mapping[str, ViewPredictions], test: Mapping[str, ViewPredictions]) -> list[str]:
+    """A note if a member agrees with another one on training rows, but far less on test rows.
+
+    oof, test: all members; the same rows in the same order. Of the other members the one counts that agrees best.
+    """
+    if not len(test[name].ids):
+        return []
+    training, tests = _classes(oof[name]), _classes(test[name])
+    others = {other: float((_classes(oof[other]) == training).mean()) for other in oof if other != name}
+    if not others:
+        return []
+    other = max(others, key=lambda one: others[one])
+    before, now = others[other], float((_classes(test[other]) == tests).mean())
+    error = math.sqrt(before * (1 - before) * (1 / len(training) + 1 / len(tests)))
+    if before - now <= max(LARGEST_DROP, DROP_ERRORS * error):
+        return []
+    return [
+        f"it agrees with {other} on {before:.0%} of the training rows but on {now:.0%} of the test rows: its test predictions "
+        "probably belong to other ids, or its models were trained on the rows they predict out of fold"
+    ]
+
+
+def _classes(predictions: ViewPredictions) -> np.ndarray:
+    """(N,) int: the most probable class by the mean over views."""
+    return predictions.probs.astype(np.float32).mean(1).argmax(-1)

@@ -94,16 +94,15 @@ def _read(path: Path, classes: Sequence[str], ids: np.ndarray, target: TargetKin
     if path.suffix not in (".csv", ".npz"):
         raise UserError(f"{path}: expected .csv or .npz")
     try:
-        tables = [_read_csv(path, classes, target)] if path.suffix == ".csv" else _read_npz(path, classes, target)
+        if path.suffix == ".csv":
+            csv = Predictions.load_csv(path, classes, target)
+            tables = [ViewPredictions(csv.ids, (SINGLE_VIEW,), csv.probs[:, None].astype(stored_as(target)), target)]
+        else:
+            tables = _read_npz(path, classes, target)
         return [table.at(ids) for table in tables]
     except UserError as user_error:
         text = str(user_error)
         raise UserError(text if text.startswith(str(path)) else f"{path}: {text}") from user_error
-
-
-def _read_csv(path: Path, classes: Sequence[str], target: TargetKind) -> ViewPredictions:
-    table = Predictions.load_csv(path, classes, target)
-    return ViewPredictions(table.ids, (SINGLE_VIEW,), table.probs[:, None].astype(stored_as(target)), target)
 
 
 def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[ViewPredictions]:

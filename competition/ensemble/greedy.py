@@ -12,7 +12,6 @@ from competition.ensemble.metrics import Metric
 from competition.ensemble.mixing import to_probabilities
 from competition.ensemble.shortlist import Shortlist, shortlist
 
-TrialScores = Callable[[np.ndarray, int], np.ndarray]  # sum (n, C) of the picks, number of picks -> (M,) scores
 Allowed = Callable[[list[int]], np.ndarray]  # picks so far -> (M,) bool: members that may be picked next
 ENTRIES_AT_ONCE = 50_000  # members x listed classes of a block of rows, which then stays in the processor's cache
 
@@ -22,29 +21,35 @@ def greedy_picks(
     labels: np.ndarray,
     metric: Metric,
     rounds: int,
-    rows: np.ndarray | None = None,
-    allowed: Allowed | None = None,
     mixing: str = "mean",
+    allowed: Allowed | None = None,
 ) -> list[int]:
     """Add, at most `rounds` times, the member that improves the mean most; return the shortest best prefix.
 
     parts: (M, N, C) float32 in the space of `mixing` (`to_mixing_space`).  labels: (N,) int.
-    rows: (n,) int, the row numbers to fit on; None = all.  allowed: limits the picks, for example by cost.
+    allowed: limits the picks, for example by cost.
     Ties go to the member with the highest likelihood of the true classes (if targets are classes), then to the earliest,
     so the result does not depend on a seed.
     """
-    rows = np.arange(len(labels)) if rows is None else rows
     if metric.from_counts is not None:  # `to_probabilities` keeps each row's argmax, so the sums suffice
-        return shortlist_picks(shortlist_of(parts, labels, mixing).take(rows), metric, rounds, allowed)
-    trial_scores = _trial_scores(parts, labels, metric, rows, mixing)
-    # (M, n)
-    true_values = parts[:, rows, labels[rows]] if metric.target == "single" else np.zeros((len(parts), len(rows)))
-    total = np.zeros((len(rows), parts.shape[2]), np.float32)
+        return shortlist_picks(shortlist_of(parts, labels, mixing), metric, rounds, allowed)
+    rows, total = np.arange(len(labels)), np.zeros(parts.shape[1:], np.float32)
+    # (M, N)
+    true_values = parts[:, rows, labels] if metric.target == "single" else np.zeros(parts.shape[:2])
+
+    def trial_scores(count: int) -> np.ndarray:
+        if metric.name == "log_loss" and mixing == "mean":
+            # Only the probability of the true class counts, so one round reads (M, N) values instead of (M, N, C).
+            mixed = (total[rows, labels] + true_values) / np.float32(count + 1)
+            eps = np.finfo(np.float32).eps
+            return np.asarray(np.log(np.clip(mixed, eps, 1 - eps)).mean(1, dtype=np.float64))
+        mixes = (to_probabilities((total + part) / (count + 1), mixing) for part in parts)
+        return np.array([metric.evaluate(labels, mixed) for mixed in mixes])
 
     def add_member(pick: int) -> None:
-        total[:] += parts[pick, rows]
+        total[:] += parts[pick]
 
-    return _search(lambda count: trial_scores(total, count), add_member, true_values, rounds, allowed)
+    return _search(trial_scores, add_member, true_values, rounds, allowed)
 
 
 def shortlist_of(parts: np.ndarray, labels: np.ndarray, mixing: str) -> Shortlist:
@@ -114,27 +119,3 @@ def _break_tie(tied: np.ndarray, true_values: np.ndarray, picks: list[int]) -> i
         for values in true_values[tied]
     ]
     return int(tied[np.argmax(likelihoods)])
-
-
-def _trial_scores(parts: np.ndarray, labels: np.ndarray, metric: Metric, rows: np.ndarray, mixing: str) -> TrialScores:
-    """The function that scores adding each member to the picks so far, for a metric of probabilities."""
-    labels = labels[rows]
-    if metric.name == "log_loss" and mixing == "mean":
-        # Only the probability of the true class counts, so one round reads (M, n) values instead of (M, n, C).
-        true_probs = parts[:, rows, labels]
-        eps = np.finfo(np.float32).eps
-
-        def log_loss(total: np.ndarray, count: int) -> np.ndarray:
-            picked = total[np.arange(len(labels)), labels]
-            return np.log(np.clip((picked + true_probs) / np.float32(count + 1), eps, 1 - eps)).mean(
-                1, dtype=np.float64
-            )
-
-        return log_loss
-
-    def evaluate_each(total: np.ndarray, count: int) -> np.ndarray:
-        return np.array(
-            [metric.evaluate(labels, to_probabilities((total + part[rows]) / (count + 1), mixing)) for part in parts]
-        )
-
-    return evaluate_each

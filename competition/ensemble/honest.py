@@ -3,7 +3,7 @@
 A chain (chain.Chain) is everything after training: views, calibration, blend weights, decision rule. A candidate is one
 combination of calibration, blend method and rule. Folds are merged into blocks; for each block, chain and candidate
 are chosen again without it and scored on it (nested cross-validation; Varma & Simon 2006). The candidate is selected
-by cross-fitting inside the remaining blocks (`nested`, `selection`). Rows whose labels chose hyperparameters are
+by cross-fitting inside the remaining blocks (`nested`). Rows whose labels chose hyperparameters are
 excluded from every score.
 """
 

@@ -47,6 +47,7 @@ class Metric:
     Exactly one of the three functions is set: `from_counts` for metrics of labels, `from_probs` for metrics of
     probabilities (or of the values of a regression), `from_decisions` for metrics of the (N, C) bool decisions of a
     multi-label competition. `target` says what the labels are: (N,) int, (N, C) bool or (N,) float.
+    `best` and `worst` are the limits of the score in the usual sign; None if they are unknown or there are none.
     """
 
     name: str
@@ -55,8 +56,8 @@ class Metric:
     from_probs: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray] | None
     target: TargetKind = "single"
     from_decisions: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray] | None = None
-    best: float | None = 1.0  # best possible score in the usual sign; None = unknown
-    worst: float | None = 0.0  # worst possible score in the usual sign; None = unknown, or there is none
+    best: float | None = 1.0
+    worst: float | None = 0.0
     by_rows: bool = False  # the user's own: each resample costs a call on a table of rows
 
     @property
@@ -220,15 +221,12 @@ def _log_loss(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None)
     return weighted_mean(np.log(true_class(labels, probs)), weights)
 
 
-def top_k_hits(labels: np.ndarray, probs: np.ndarray, k: int) -> np.ndarray:
-    """(N,) bool: fewer than k classes rank before the true class; equal probabilities rank by class number."""
+def _top_5(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Share of rows with fewer than 5 classes before the true one; equal probabilities rank by class number."""
     own = probs[np.arange(len(labels)), labels][:, None]
     earlier = np.arange(probs.shape[1]) < labels[:, None]
-    return ((probs > own) | ((probs == own) & earlier)).sum(1) < k
-
-
-def _top_5(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    return weighted_mean(top_k_hits(labels, probs, 5).astype(np.float64), weights)
+    hits = ((probs > own) | ((probs == own) & earlier)).sum(1) < 5
+    return weighted_mean(hits.astype(np.float64), weights)
 
 
 def _mean_column_auc(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
@@ -266,21 +264,17 @@ def score_range(name: str) -> tuple[float, float]:
     return METRICS[name].range if name in METRICS else (-np.inf, np.inf)
 
 
-def metric_of_rows(name: str, value: Function | LowerIsBetter) -> Metric:
-    """A metric that is one function of labels (N,) int and probabilities (N, C), without weights.
-
-    value: greater is better, unless it is wrapped in LowerIsBetter.
-    """
-    function, sign = (value.function, -1) if isinstance(value, LowerIsBetter) else (value, 1)
-    score = partial(score_rows, UserMetric(f"METRICS[{name!r}]", function, active(), sign))
-    return Metric(name, sign, None, score, best=None, worst=None, by_rows=True)
-
-
 def metric_named(name: str) -> Metric:
-    """The metric of this name, the project's or the user's. Raises UserError for an unknown name."""
-    value = plugin_named("METRICS", name, METRICS)
+    """The metric of this name, the project's or the user's. Raises UserError for an unknown name.
+
+    The user's is one function of labels (N,) int and probabilities (N, C), without weights; greater is better, unless it
+    is wrapped in LowerIsBetter.
+    """
+    value: Function | LowerIsBetter | None = plugin_named("METRICS", name, METRICS)
     if value is not None:
-        return metric_of_rows(name, value)
+        function, sign = (value.function, -1) if isinstance(value, LowerIsBetter) else (value, 1)
+        score = partial(score_rows, UserMetric(f"METRICS[{name!r}]", function, active(), sign))
+        return Metric(name, sign, None, score, best=None, worst=None, by_rows=True)
     if name not in METRICS:
         raise UserError(f"metric '{name}' is not known; expected one of {', '.join([*METRICS, *active().metrics])}")
     return METRICS[name]

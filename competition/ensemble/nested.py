@@ -2,6 +2,9 @@
 
 The outer loop leaves out one block of folds for the score, the inner loop a second one for selecting the candidate. The
 fit without blocks {j, k} serves the outer rounds of both j and k, so B blocks cost 1 + B + B(B-1)/2 fits.
+
+To change how the candidate (calibration, blend method, decision rule) is selected, change `select_candidate`. To add a
+blend method, add it to `blend.BLENDS` and `blend.fit_blend`; to add a decision rule, to `decision.RULES`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,7 +31,6 @@ from competition.ensemble.decision import rules_for
 from competition.ensemble.fitting import Candidate, Fitter
 from competition.ensemble.metrics import Metric, metric_named
 from competition.ensemble.outputs import chunks
-from competition.ensemble.selection import select_candidate
 from competition.ensemble.significance import Difference
 
 Progress = Callable[[int, int], None]  # (fits done, total number of fits)
@@ -233,3 +235,32 @@ class NestedCrossFit:
         rows = held_out[in_block] if candidate.chain.by_rows else held_out
         probs = apply_chain(candidate.chain, self.members, rows)[0]
         return probs if candidate.chain.by_rows else probs[in_block]
+
+
+def select_candidate(
+    outputs: Mapping[CandidateKey, np.ndarray], labels: np.ndarray, metric: Metric, classes: int, honest: Honest
+) -> CandidateKey:
+    """Select the simplest candidate unless another one has a significant gain over it.
+
+    outputs: candidate -> (N,) labels or (N, C) probabilities, cross-fitted, the simplest candidate first.
+
+    1. Keep the candidates with a significant gain over the first. If there is none, select the first.
+    2. Start with the last of them. Going backwards, replace it by a candidate whose output is identical or whose score
+       is higher by more than one standard error: the best score among near-equals is luck.
+
+    Calibration, method and rule are compared jointly: two gains within noise can be significant together, and a
+    stepwise choice would reject both. In step 1 a gain of one standard error is not enough: among a dozen candidates
+    one has it by luck in a third to half of the simulated competitions where none is better, and it then loses on fresh
+    rows, because parameters fitted on the rows cost accuracy (benchmarks/simulation.py).
+    """
+    evaluation = Evaluation(metric, classes, honest.resamples, honest.seed)
+    simplest, *others = outputs
+    gains = {key: paired(labels, outputs[simplest], outputs[key], evaluation) for key in others}
+    better = [key for key, gain in gains.items() if gain.value > 0 and gain.is_significant]
+    selected = better[-1] if better else simplest
+    for key in reversed(better[:-1]):
+        gain = paired(labels, outputs[selected], outputs[key], evaluation)
+        is_identical = not (gain.changed or gain.value)
+        if gain.is_better or is_identical:
+            selected = key
+    return selected

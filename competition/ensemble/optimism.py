@@ -17,19 +17,12 @@ def expected_optimism(scores: np.ndarray, resampled: np.ndarray) -> float:
     if len(scores) < 2:
         return 0.0
     noise = resampled - resampled.mean(1, keepdims=True)
-    winners = (shrunk_scores(scores, noise)[:, None] + noise).argmax(0)  # (R,)
-    return max(0.0, float(noise[winners, np.arange(len(winners))].mean()))
-
-
-def shrunk_scores(scores: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """(n,) scores shrunk towards their mean by the share of their variance that is noise.
-
-    noise: (n, R) deviations of the resampled scores.
-    """
+    # The scores are shrunk towards their mean by the share of their variance that is noise.
     observed = float(scores.var(ddof=1))
     signal_share = max(0.0, 1.0 - noise_between(noise) ** 2 / observed) if observed > 0 else 0.0
-    shrunk: np.ndarray = scores.mean() + signal_share * (scores - scores.mean())
-    return shrunk
+    shrunk = scores.mean() + signal_share * (scores - scores.mean())
+    winners = (shrunk[:, None] + noise).argmax(0)  # (R,)
+    return max(0.0, float(noise[winners, np.arange(len(winners))].mean()))
 
 
 def noise_between(noise: np.ndarray) -> float:

@@ -6,7 +6,7 @@ each; the probabilities themselves are never all in memory as float32.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -48,9 +48,9 @@ class MemberOutput:
         self, predictions: ViewPredictions, policy: Mapping[str, float], mixing: str, labels: np.ndarray
     ) -> None:
         self.predictions, self.policy, self.mixing, self.labels = predictions, policy, mixing, labels
-        rows = len(labels)
+        self.classes = predictions.probs.shape[2]  # C
         # Sampled without labels or folds, so that held-out labels have no influence.
-        self._sample = np.sort(np.random.default_rng(0).permutation(rows)[:SAMPLE])
+        self._sample = np.sort(np.random.default_rng(0).permutation(len(labels))[:SAMPLE])
         self._losses: dict[int, np.ndarray] = {}  # step -> (sample,)
         self._norms: dict[int, np.ndarray] = {}  # step -> (N,)
 
@@ -69,13 +69,8 @@ class MemberOutput:
             probs = self.predictions.probs[np.arange(len(self.labels)), view, self.labels].astype(np.float32)
             self.predictions.release()
             return probs
-        return np.concatenate([self._of_true_class(self.probs(part), part) for part in self._chunks()])
-
-    def _of_true_class(self, values: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
-        return values[np.arange(len(values)), self.labels[rows]]
-
-    def _chunks(self) -> Iterator[slice]:
-        return chunks(len(self.labels), self.predictions.probs.shape[2])
+        parts = ((self.probs(part), self.labels[part]) for part in chunks(len(self.labels), self.classes))
+        return np.concatenate([probs[np.arange(len(labels)), labels] for probs, labels in parts])
 
     def temperature_step(self, train: np.ndarray) -> int:
         """Grid step of the temperature of least log loss on `train`, or a sample of it.  train: (N,) bool."""
@@ -91,13 +86,13 @@ class MemberOutput:
         if not steps:
             return
         parts = []
-        for part in chunks(len(self._sample), self.predictions.probs.shape[2]):
-            rows = self._sample[part]
-            if self.labels.ndim == 2:
-                parts.append(list(label_losses(self.probs(rows), self.labels[rows], steps)))
+        for part in chunks(len(self._sample), self.classes):
+            rows, labels = self._sample[part], self.labels[self._sample[part]]
+            if labels.ndim == 2:
+                parts.append(list(label_losses(self.probs(rows), labels, steps)))
                 continue
             logs = floored_logs(self.probs(rows))
-            true_logs = self._of_true_class(logs, rows).astype(np.float64)
+            true_logs = logs[np.arange(len(labels)), labels].astype(np.float64)
             parts.append([log_norms(logs, t) - true_logs / t for t in map(temperature_at, steps)])
         self.predictions.release()
         self._losses |= {step: np.concatenate(column) for step, *column in zip(steps, *parts, strict=True)}
@@ -105,7 +100,7 @@ class MemberOutput:
     def log_norm(self, step: int) -> np.ndarray:
         """(N,) float32: log of the sum over classes of p^(1/T)."""
         if step not in self._norms:
-            parts = (floored_logs(self.probs(part)) for part in self._chunks())
+            parts = (floored_logs(self.probs(part)) for part in chunks(len(self.labels), self.classes))
             self._norms[step] = np.concatenate([log_norms(logs, temperature_at(step)) for logs in parts])
             self.predictions.release()
         return self._norms[step]
@@ -123,7 +118,7 @@ class OutputCache:
     def __init__(self, predictions: ViewPredictions, mixing: str, labels: np.ndarray) -> None:
         self.predictions, self.mixing, self.labels = predictions, mixing, labels
         self._outputs: dict[tuple[tuple[str, float], ...], MemberOutput] = {}
-        self._distinct_views: dict[float, list[str]] = {}
+        self.distinct_views = cache(self._distinct_views)  # of the instance, so that it is freed with it
 
     def with_policy(self, policy: Mapping[str, float]) -> MemberOutput:
         """The output under a policy, computed once."""
@@ -136,28 +131,21 @@ class OutputCache:
         """The output of the identity view alone."""
         return self.with_policy({identity_view(self.predictions): 1.0})
 
-    def distinct_views(self, same_below: float) -> list[str]:
-        """`distinct_views` of this member, computed once."""
-        if same_below not in self._distinct_views:
-            self._distinct_views[same_below] = distinct_views(self.predictions, same_below)
-            self.predictions.release()
-        return self._distinct_views[same_below]
+    def _distinct_views(self, same_below: float) -> list[str]:
+        """The identity view, then every view whose probabilities differ from all earlier ones by `same_below` or more."""
+        rows, _, classes = self.predictions.probs.shape
+        sample = slice(0, min(64, rows))  # checked first: nearly always sufficient
 
+        def differ(first: str, second: str) -> bool:
+            views = (
+                [self.predictions.view(name, part) for name in (first, second)]
+                for part in (sample, *chunks(rows, classes))
+            )
+            return any(np.abs(a - b).max() >= same_below for a, b in views)
 
-def distinct_views(predictions: ViewPredictions, same_below: float) -> list[str]:
-    """The identity view, then every view whose probabilities differ from all earlier ones by `same_below` or more."""
-    rows, _, classes = predictions.probs.shape
-
-    def differ(first: str, second: str) -> bool:
-        sample = [slice(0, min(64, rows))]  # checked first: nearly always sufficient
-        return any(
-            np.abs(predictions.view(first, part) - predictions.view(second, part)).max() >= same_below
-            for part in (*sample, *chunks(rows, classes))
-        )
-
-    distinct: list[str] = []
-    identity = identity_view(predictions)
-    for name in sorted(predictions.views, key=lambda view: view != identity):
-        if all(differ(name, other) for other in distinct):
-            distinct.append(name)
-    return distinct
+        distinct: list[str] = []
+        for name in sorted(self.predictions.views, key=lambda view: view != identity_view(self.predictions)):
+            if all(differ(name, other) for other in distinct):
+                distinct.append(name)
+        self.predictions.release()
+        return distinct

@@ -65,9 +65,7 @@ def fit_policy(
 
     search = _search(cache, names, rows, metric, settings)
     allowed = affordable if settings.seconds_limit else None
-    picks = greedy_picks(
-        search.values, search.labels, search.metric, settings.rounds, allowed=allowed, mixing=settings.mixing
-    )
+    picks = greedy_picks(search.values, search.labels, search.metric, settings.rounds, settings.mixing, allowed)
     if not picks:
         raise UserError(
             f"policy.seconds_limit {settings.seconds_limit:g} allows no view; the cheapest takes {cost.min():.3g} s for "

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.npz import mapped_array, named_in_errors, open_npz, read_array
 from competition.files.manifest import atomic_write
@@ -51,7 +51,9 @@ class Predictions:
             raise UserError(f"{path}: its rows have more cells than its header has columns; write it with index=False")
         missing = [c for c in (name, *classes) if c not in table]
         if missing:
-            raise UserError(f"{path}: {len(missing)} columns are missing, first {missing[:3]}; found {list(table)[:5]}")
+            raise UserError(
+                f"{path} lacks {counted(len(missing), 'column')}, first {missing[:3]}; found {list(table)[:5]}"
+            )
         try:
             probs = table[list(classes)].to_numpy(np.float32)
         except (ValueError, TypeError, OverflowError) as error:
@@ -200,7 +202,7 @@ def _check_unique(sorted_ids: np.ndarray) -> None:
     repeated = sorted_ids[1:][sorted_ids[1:] == sorted_ids[:-1]]
     if len(repeated):
         raise UserError(
-            f"{len(repeated)} ids appear more than once, first {', '.join(repeated[:3])}; expected each id once"
+            f"{counted(len(repeated), 'repeated id')}, first {', '.join(repeated[:3])}; expected each id once"
         )
 
 
@@ -224,8 +226,10 @@ def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) ->
     if bad.any():
         names = ", ".join(np.asarray(ids).astype(str)[bad][:3])
         wanted, remedy = WANTED[target]
+        count = int(np.count_nonzero(bad))
         raise UserError(
-            f"{np.count_nonzero(bad)} rows are not {wanted}, first {names}; {remedy}, or predict these rows again"
+            f"{counted(count, 'row')} {'is' if count == 1 else 'are'} not {wanted}, first {names}; {remedy}, or predict "
+            f"{'it' if count == 1 else 'them'} again"
         )
 
 

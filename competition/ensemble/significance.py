@@ -142,17 +142,14 @@ def _swapped_rows(
     swapped = _all_swaps(len(rows)) if few else np.random.default_rng(seed).integers(0, 2, (SWAPS, len(rows)))
 
     def gaps(swapped: np.ndarray) -> np.ndarray:
-        first, second = (_row_weights(len(labels), rows, chosen) for chosen in (swapped, 1 - swapped))
-        return metric.evaluate_weighted(*both, second) - metric.evaluate_weighted(*both, first)
+        scores = []
+        for after_counts in (swapped, 1 - swapped):
+            weights = np.ones((len(swapped), len(both[0])))
+            weights[:, rows], weights[:, len(labels) :] = 1 - after_counts, after_counts
+            scores.append(metric.evaluate_weighted(*both, weights))
+        return np.asarray(scores[1] - scores[0])
 
     return _mid_p(gaps, swapped, len(both[0]), len(rows))
-
-
-def _row_weights(count: int, rows: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """(R, N + n) weights of N rows and of n of them with another result.  after: (R, n), 1 where that one counts."""
-    weights = np.ones((len(after), count + len(rows)))
-    weights[:, rows], weights[:, count:] = 1 - after, after
-    return weights
 
 
 def _gaps(

@@ -26,16 +26,13 @@ CROP = 7 / 8  # side of a crop as a share of the image's side (224 of 256, the c
 SHIFT = 1 / 16  # of the side, if no number of pixels is given
 
 
-def _flip_lr(images: Images) -> Images:
-    from keras import ops
+def _flip(axis: int) -> View:
+    def view(images: Images) -> Images:
+        from keras import ops
 
-    return ops.flip(images, axis=2)
+        return ops.flip(images, axis=axis)
 
-
-def _flip_ud(images: Images) -> Images:
-    from keras import ops
-
-    return ops.flip(images, axis=1)
+    return view
 
 
 def _transpose(images: Images) -> Images:
@@ -109,6 +106,7 @@ def _chain(*views: View) -> View:
     return view
 
 
+_flip_lr, _flip_ud = _flip(2), _flip(1)
 VIEWS: dict[str, View] = {
     "identity": lambda images: images,  # returns its input: bit-identical to prediction without TTA
     "flip_lr": _flip_lr,

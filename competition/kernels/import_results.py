@@ -81,16 +81,16 @@ def remove_replaced_model(target: ImportTarget, result_folder: str, force: bool)
             model_path(run, fold).unlink(missing_ok=True)
 
 
-def report_merged(target: ImportTarget, folders: Mapping[kernel_results.Action, Sequence[str]]) -> None:
+def report_merged(target: ImportTarget, result_folders: Mapping[kernel_results.Action, Sequence[str]]) -> None:
     """Show which results were imported, and warn of fold models that do not match the current parameters."""
     for word, names in (
-        ("imported", folders["copied"]),
-        ("unfinished", folders["partial"]),
-        ("kept", folders["skipped"]),
+        ("imported", result_folders["copied"]),
+        ("unfinished", result_folders["partial"]),
+        ("kept", result_folders["skipped"]),
     ):
         if names:
             target.say(f"kernel: {word}: {', '.join('/'.join(Path(name).parts[-2:]) for name in names)}")
-    for result_folder in folders["copied"]:
+    for result_folder in result_folders["copied"]:
         if fold_model := fold_model_of_folder(target, result_folder):
             run, fold = fold_model
             manifest = read_manifest(target.workspace.folder.parent.resolve().parent / result_folder / "manifest.json")

@@ -65,7 +65,7 @@ def main(working: Path, inputs: Path) -> int:
         if not isinstance(error, RuntimeError):
             traceback.print_exc()
         status, code, problem = "failed", 1, str(error) or repr(error)
-    units, not_packed = collect(root, PLAN["collect"], working)
+    archives, not_packed = collect(root, PLAN["collect"], working)
     if status == "done" and not not_packed:
         not_packed = copy_outputs(root, PLAN["leave"], working)
     if not_packed:
@@ -76,12 +76,12 @@ def main(working: Path, inputs: Path) -> int:
         "code": code,
         "problem": problem,
         "devices": devices,
-        "units": units,
+        "archives": archives,
         "python": platform.python_version(),
         "seconds": round(time.monotonic() - started, 1),
     }
     write_atomically(working / OUTPUT, json.dumps(manifest, indent=1).encode())
-    print(f"goldfold: {status}, {len(units)} results in {manifest['seconds']} s. {problem}", flush=True)
+    print(f"goldfold: {status}, {len(archives)} results in {manifest['seconds']} s. {problem}", flush=True)
     return 1 if status == "failed" else 0
 
 
@@ -320,29 +320,29 @@ def run(command: list[str], root: Path, seconds: float) -> tuple[str, int]:
 
 # %%
 def collect(root: Path, patterns: list[str], working: Path) -> tuple[list[dict[str, Any]], str]:
-    """Pack every folder that matches; return the list of packs, see `pack`, and what could not be packed, or "".
+    """Pack every folder that matches; return the archives, see `write_archive`, and what could not be packed, or "".
 
     patterns: of Path.glob.  Complete results come first, because the outputs may be too small for all.
     """
-    units, problems = [], []
+    archives, problems = [], []
     folders = {path for pattern in patterns for path in root.glob(pattern) if path.is_dir()}
     for folder in sorted(folders, key=lambda path: (not (path / "manifest.json").exists(), path)):
         files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith(".lock")]
         if files:
-            unit = folder.relative_to(root).as_posix()
+            result_folder = folder.relative_to(root).as_posix()
             try:
-                units.append(pack(unit, folder, files, working))
+                archives.append(write_archive(result_folder, folder, files, working))
             except OSError as error:  # Kaggle limits the size of the outputs; a smaller folder may still fit
-                problems.append(f"{unit} could not be packed: {error.strerror}")
-    return units, "; ".join(problems)
+                problems.append(f"{result_folder} could not be packed: {error.strerror}")
+    return archives, "; ".join(problems)
 
 
-def pack(unit: str, folder: Path, files: list[Path], working: Path) -> dict[str, Any]:
-    """Write the files of a result folder to NAME.pack; return its unit, file name, digest and size.
+def write_archive(result_folder: str, folder: Path, files: list[Path], working: Path) -> dict[str, Any]:
+    """Write the files of a result folder to NAME.pack; return the result folder, file name, digest and size.
 
-    unit: path of the folder, relative to the project's root.  A pack is a zip; Kaggle would unpack a file called .zip.
+    result_folder: path of the folder, relative to the project's root.  The archive is a zip; Kaggle would unpack a file called .zip.
     """
-    file = (unit.replace("/", "-").strip(".") or "project-root") + ".pack"
+    file = (result_folder.replace("/", "-").strip(".") or "project-root") + ".pack"
     temporary = working / f".{file}.part"
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as zipped:
@@ -354,7 +354,12 @@ def pack(unit: str, folder: Path, files: list[Path], working: Path) -> dict[str,
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    about = {"unit": unit, "file": file, "sha256": digest(temporary), "bytes": temporary.stat().st_size}
+    about = {
+        "result_folder": result_folder,
+        "file": file,
+        "sha256": digest(temporary),
+        "bytes": temporary.stat().st_size,
+    }
     temporary.replace(working / file)
     return about
 
@@ -378,21 +383,22 @@ def copy_outputs(root: Path, files: dict[str, str], working: Path) -> str:
 
 
 def restore(inputs: Path, root: Path) -> list[str]:
-    """Unpack the results of earlier runs from the inputs; return their units. A damaged pack is skipped."""
+    """Unpack the results of earlier runs from the inputs; return their folders. A damaged archive is skipped."""
     restored = []
     for listing in sorted(inputs.rglob(OUTPUT)):
         try:
-            units = [(unit["unit"], unit["file"], unit["sha256"]) for unit in json.loads(listing.read_text())["units"]]
+            entries = json.loads(listing.read_text())["archives"]
+            archives = [(entry["result_folder"], entry["file"], entry["sha256"]) for entry in entries]
         except (ValueError, KeyError, TypeError):
             print(f"goldfold: {listing} is damaged; it is skipped")
             continue
-        for unit, file, sha256 in units:
-            pack, parts = listing.parent / file, PurePosixPath(unit).parts
-            if {"..", "/"} & set(parts) or not pack.is_file() or digest(pack) != sha256:
-                print(f"goldfold: {unit} from {listing} is damaged; it is skipped")
+        for result_folder, file, sha256 in archives:
+            archive, parts = listing.parent / file, PurePosixPath(result_folder).parts
+            if {"..", "/"} & set(parts) or not archive.is_file() or digest(archive) != sha256:
+                print(f"goldfold: {result_folder} from {listing} is damaged; it is skipped")
                 continue
-            unzip(pack, root.joinpath(*parts))
-            restored.append(unit)
+            unzip(archive, root.joinpath(*parts))
+            restored.append(result_folder)
     return restored
 
 

@@ -218,17 +218,19 @@ def notebook(text: str) -> str:
 
 
 def carry(result_folders: Mapping[str, tuple[Path, Sequence[Path]]], folder: Path) -> list[Path]:
-    """Pack results for the kernel to resume from; return the packs and, last, the file that lists them.
+    """Pack results for the kernel to resume from; return the archives and, last, the file that lists them.
 
     result_folders: path in the kernel, relative to the project's root -> local folder and its files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    packs = [
-        kernel_script.pack(name, base, list(files), folder) for name, (base, files) in result_folders.items() if files
+    archives = [
+        kernel_script.write_archive(name, base, list(files), folder)
+        for name, (base, files) in result_folders.items()
+        if files
     ]
-    about = {"run": "carried", "status": "done", "problem": "", "devices": "", "seconds": 0, "units": packs}
+    about = {"run": "carried", "status": "done", "problem": "", "devices": "", "seconds": 0, "archives": archives}
     write_json(folder / kernel_script.OUTPUT, about)
-    return [*(folder / pack["file"] for pack in packs), folder / kernel_script.OUTPUT]
+    return [*(folder / archive["file"] for archive in archives), folder / kernel_script.OUTPUT]
 
 
 def whole_folder(folder: Path) -> tuple[Path, list[Path]]:

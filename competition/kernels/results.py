@@ -53,7 +53,7 @@ def read_output(folder: Path, run: str, name: str) -> Output:
     listing = folder / kernel_script.OUTPUT
     try:
         values = json.loads(listing.read_text(encoding="utf-8"))
-        result_folders = {entry["unit"]: (entry["file"], entry["sha256"]) for entry in values["units"]}
+        result_folders = {entry["result_folder"]: (entry["file"], entry["sha256"]) for entry in values["archives"]}
         status, problem, devices = (values[name] for name in ("status", "problem", "devices"))
         output = Output(folder, status, problem, devices, float(values["seconds"]), tuple(sorted(result_folders)))
         other_run = values["run"] if run and values["run"] != run else ""
@@ -87,8 +87,8 @@ def merge(output: Output, into: Path, allowed: Sequence[str], max_ratio: float) 
     """
     values = json.loads((output.folder / kernel_script.OUTPUT).read_text(encoding="utf-8"))
     result_folders: dict[Action, list[str]] = {"copied": [], "partial": [], "skipped": []}
-    for entry in values["units"]:
-        name = str(entry["unit"])
+    for entry in values["archives"]:
+        name = str(entry["result_folder"])
         if ".." in PurePosixPath(name).parts or not any(_matches(name, pattern) for pattern in allowed):
             raise UserError(f"unexpected result {name!r} in the output: expected {', '.join(allowed)}.")
         result_folders[install(output.folder / entry["file"], into / name, max_ratio)].append(name)

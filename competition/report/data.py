@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from competition.config.errors import counted
 from competition.prepare.folds import share_errors, thin_classes
 from competition.prepare.leaks import inflation
 from competition.prepare.prepared import Prepared
@@ -22,7 +23,7 @@ def data_section(prepared: Prepared) -> Section:
     counts = prepared.index["part"].value_counts(sort=False)
     parts = ", ".join(f"{count:,} {part}" for part, count in counts.items())
     is_regression = prepared.competition.target == "regression"
-    classes = "numbers to predict" if is_regression else f"{len(names)} classes"
+    classes = "numbers to predict" if is_regression else counted(len(names), "class", "classes")
     blocks: list[Block] = [Text([f"{parts}; {classes}.", *prepared.competition.notes])]
     support = read(folder / "support.csv")
     if len(support) and not is_regression:
@@ -66,7 +67,12 @@ def folds_blocks(support: pd.DataFrame, names: Sequence[str], fold_sizes: Sequen
     if thin := thin_classes(support):
         listed = ", ".join(names[n] for n in thin[:MAX_ROWS]) + (" ..." if len(thin) > MAX_ROWS else "")
         blocks.append(
-            Text([f"{len(thin)} classes are missing from some fold: {listed}. Their scores are unreliable."], True)
+            Text(
+                [
+                    f"{counted(len(thin), 'class', 'classes')} without a row in some fold: {listed}. Such a score is unreliable."
+                ],
+                True,
+            )
         )
     rows = [[names[n], f"{sizes[n]:,}", *(f"{count:,}" for count in counts[n])] for n in order]
     folded = f"all {len(names)} classes, fold by fold" if is_long else ""
@@ -122,7 +128,7 @@ def duplicate_blocks(pairs: pd.DataFrame) -> list[Block]:
 
 
 def unreadable_blocks(unreadable: pd.DataFrame) -> list[Block]:
-    text = f"{len(unreadable):,} images cannot be decoded; test images among them get the mean prediction."
+    text = f"{counted(len(unreadable), 'image')} cannot be decoded; test images among them get the mean prediction."
     rows = [[r["id"], r["part"], r["shard"], r["problem"]] for r in unreadable.head(MAX_ROWS).to_dict("records")]
     table = Table(["id", "part", "file", "problem"], rows, 4, _truncation(unreadable), title="Unreadable images")
     return [Text([text], True), table]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.files.manifest import atomic_write
 from competition.prepare.competition import Competition
 
@@ -78,7 +78,7 @@ def check(path: Path, sample_path: Path, index_ids: Iterable[str], competition: 
     corrections += column_corrections + value_corrections
     moved = sum(a != b for a, b in zip(ids, sample))
     if moved:
-        corrections.append(f"{moved} rows stood in another order than in {sample_path.name}; sorted like it")
+        corrections.append(f"{counted(moved, 'row')} in another order than in {sample_path.name}; sorted like it")
     by_id = dict(zip(ids, values))
     content = _csv(header, ([name, *by_id[name]] for name in sample))
     formulas = [name for name in sample if name.startswith(FORMULA)]
@@ -108,14 +108,16 @@ def _cells(predictions: np.ndarray, competition: Competition) -> list[list[str]]
             raise UserError(f"Expected (N,) class numbers. Received: {predictions.dtype} of shape {predictions.shape}.")
         wrong = int(((predictions < 0) | (predictions >= classes)).sum())
         if wrong:
-            raise UserError(f"{wrong} predicted class numbers are outside 0..{classes - 1}.")
+            raise UserError(f"{counted(wrong, 'predicted class number')} outside 0..{classes - 1}.")
         return [[competition.label_values[number]] for number in predictions]
     columns = len(competition.prediction_columns)
     if predictions.ndim != 2 or predictions.shape[1] != columns:
         raise UserError(f"Expected (N, {columns}) {competition.predicts}. Received: shape {predictions.shape}.")
     wrong = int((~np.isfinite(predictions)).any(axis=1).sum())
     if wrong:
-        raise UserError(f"{wrong} rows of {competition.predicts} are not finite: a submission cannot hold them.")
+        raise UserError(
+            f"{counted(wrong, 'row')} of {competition.predicts} not finite: a submission cannot hold NaN or infinity."
+        )
     # The shortest decimals that convert back to the same float32, so that rounding creates no ties.
     return predictions.astype(np.float32).astype(str).tolist()
 
@@ -128,7 +130,9 @@ def _label_sets(predictions: np.ndarray, competition: Competition) -> list[list[
         return predictions.astype(int).astype(str).tolist()
     empty = int((~predictions.any(axis=1)).sum())
     if empty and not competition.allows_empty_lists:
-        raise UserError(f"{empty} rows have no label: {competition.name} expects one or more in every row.")
+        raise UserError(
+            f"{counted(empty, 'row')} without a label: {competition.name} expects one or more in every row."
+        )
     values = np.array(competition.label_values)
     return [[competition.list_separator.join(values[row])] for row in predictions]
 
@@ -224,7 +228,7 @@ def _read(path: Path) -> tuple[list[str], Rows, list[str]]:
     if "\0" in text:
         raise UserError(f"{path} holds {text.count(chr(0))} NUL bytes: expected CSV text, as UTF-8.")
     if returns := text.count("\r\n"):
-        mended.append(f"{returns} lines ended in CR LF; they end in LF")
+        mended.append(f"{counted(returns, 'line end')} CR LF; now LF")
         text = text.replace("\r\n", "\n")
     lines = list(csv.reader(io.StringIO(text, newline="")))
     if not lines or not lines[0]:
@@ -232,7 +236,9 @@ def _read(path: Path) -> tuple[list[str], Rows, list[str]]:
     header, body = lines[0], [line for line in lines[1:] if line]
     ragged = [str(n) for n, line in enumerate(lines[1:], 2) if line and len(line) != len(header)]
     if ragged:
-        raise UserError(f"{path}: {len(ragged)} lines lack the {len(header)} cells of the header: {_first(ragged)}.")
+        raise UserError(
+            f"{path}: {counted(len(ragged), 'line')} without the {len(header)} cells of the header: {_first(ragged)}."
+        )
     return header, body, mended
 
 
@@ -305,7 +311,7 @@ def _labels(path: Path, rows: Rows, competition: Competition) -> tuple[list[list
             label = whole
         values.append([label])
     _require_no_unknown(path, unknown, competition)
-    return values, [f"{floats} labels were written like '3.0'; now like '3'"] if floats else []
+    return values, [f"{counted(floats, 'label')} written like '3.0'; now like '3'"] if floats else []
 
 
 def _require_no_unknown(path: Path, unknown: list[str], competition: Competition) -> None:
@@ -316,7 +322,7 @@ def _require_no_unknown(path: Path, unknown: list[str], competition: Competition
         hint = f"; did you mean {near[0]!r}" if near else ""
         labels = [repr(label) for label in dict.fromkeys(unknown)]
         raise UserError(
-            f"{path}: {len(unknown)} labels are none of the {len(values)} of the competition "
+            f"{path}: {counted(len(unknown), 'label')} outside the {len(values)} of the competition "
             f"({_first(values, 3)}): {_first(labels)}{hint}."
         )
 

@@ -1,10 +1,17 @@
 """Recover from a device that hangs or is lost; recognise one whose memory is exhausted."""
 
 import faulthandler
+import os
+import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
+from competition.config.errors import UserError
+
+HUNG_EXIT = 5
+FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times as long before each later attempt
 LOST_MESSAGES = ("UNAVAILABLE", "Socket closed", "failed to connect to all addresses", "Connection reset by peer")
 
 
@@ -78,6 +85,44 @@ def retry_on_device_loss(
                 raise
             before_retry(number, error)
     return None
+
+
+def train_with_retries(
+    train: Callable[[Callable[[], None]], None], hang_seconds: float, retries: int, show: Callable[[str], None]
+) -> None:
+    """Call train(alive) under a watchdog; call it again, from its checkpoints, each time the device was lost.
+
+    hang_seconds: without a call of alive() after which the process ends; 0 = never.  show: gets a line before each retry.
+    Raises UserError if the device was lost more often than `retries`.
+    """
+
+    def reopen(attempt: int, error: Exception) -> None:
+        show(f"the device was lost ({_one_line(error)}); opening it again, try {attempt} of {retries}")
+        reset_devices()
+        time.sleep(FIRST_PAUSE * 3 ** (attempt - 1))
+
+    def exit_hung() -> None:
+        seconds = f"{hang_seconds:g} s (device.hang_seconds)"
+        print(f"goldfold: no step for {seconds}; the stacks of all threads:", file=sys.stderr)
+        faulthandler.dump_traceback()
+        print("goldfold: stopped; the same command resumes from the last checkpoint", file=sys.stderr, flush=True)
+        os._exit(HUNG_EXIT)
+
+    try:
+        with Watchdog(hang_seconds, exit_hung) as alive:
+            retry_on_device_loss(lambda: train(alive), retries, reopen)
+    except Exception as error:
+        if not is_device_loss(error):
+            raise
+        raise UserError(
+            f"the device was lost {retries + 1} times, most recently with: {_one_line(error)}; the same command "
+            "resumes from the last checkpoint (device.retries is the number of times it is opened again; never with several "
+            "hosts: start all of them again)"
+        ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def reset_devices() -> None:

@@ -1,7 +1,6 @@
 """Detect a device that waits for data, by comparing steps in training with the same step on a batch in memory."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,36 +51,34 @@ class StepTimes:
 
 
 class InputStallDetector:
-    """Measures some seconds of training once, and reports if the device waits for data too long.
+    """Measures some seconds of training once: does the device wait for data too long?
 
     The input pipeline itself is not timed: tf.data reorders and overlaps its stages, so clocks in it measure nothing real.
     """
 
-    def __init__(self, report: Callable[[StepTimes], None]) -> None:
-        self._report = report
+    def __init__(self) -> None:
         self._has_compiled = self._is_done = False
         self._steps, self._seconds = 0, 0.0
 
     def record(
         self, engine: Engine, source: TrainingBatches, rates: np.ndarray, values: StepValues, seconds: float
-    ) -> None:
-        """Record a call of engine.train with `rates` that took `seconds`.
+    ) -> StepTimes | None:
+        """Record a call of engine.train with `rates` that took `seconds`. Return the times once if the device waits.
 
         The engine's state is unchanged afterwards, except for its random layers.
         """
         if self._is_done:
-            return
+            return None
         if not self._has_compiled:
             self._has_compiled = True
-            return
+            return None
         self._steps, self._seconds = self._steps + len(rates), self._seconds + seconds
         # Measuring takes steps, which all hosts must take together, but their clocks differ: one that is ready decides for all.
         if not any(engine.all_gather(self._seconds >= MEASURED_SECONDS)):
-            return
+            return None
         self._is_done = True
         waiting = StepTimes(self._seconds / self._steps, seconds_in_memory(engine, source, rates, values))
-        if waiting.share > STALL_SHARE:
-            self._report(waiting)
+        return waiting if waiting.share > STALL_SHARE else None
 
 
 def seconds_in_memory(engine: Engine, source: TrainingBatches, rates: np.ndarray, values: StepValues) -> float:

@@ -5,7 +5,8 @@ schedule is `schedule.warmup_cosine`.
 """
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field, fields
 from math import inf, isfinite, isnan
 from typing import Any
@@ -16,8 +17,17 @@ from competition.config.params import Train
 from competition.images.batches import TrainingBatches, TrainingPlan, steps_per_epoch
 from competition.training.checkpoint import Checkpoints
 from competition.training.engine import Engine, State, StepValues
-from competition.training.input_stall import InputStallDetector
+from competition.training.input_stall import InputStallDetector, StepTimes
 from competition.training.schedule import warmup_cosine
+
+
+@dataclass(frozen=True)
+class EpochScores:
+    held_out: float | None  # the competition's metric on the held-out fold under the identity view; None: not computed
+    held_out_loss: float | None = None  # on the held-out fold, plain targets; None: not computed
+    inner: float | None = (
+        None  # the metric on the inner validation part, which chooses the epoch; None without patience
+    )
 
 
 @dataclass(frozen=True)
@@ -25,19 +35,9 @@ class Epoch:
     epoch: int  # from 1
     loss: float  # mean over the epoch, on smoothed and augmented targets
     learning_rate: float  # of its last step
-    held_out: float | None  # the competition's metric on the held-out fold under the identity view; None: not computed
-    inner: float | None = None  # the same on the inner validation part, which chooses the epoch; None without patience
-    held_out_loss: float | None = None  # on the held-out fold, plain targets; None: not computed
-
-
-@dataclass(frozen=True)
-class Trained:
-    history: list[Epoch]
-    selected_epoch: int  # from 1; of the weights in the engine: the last epoch, or with patience the best inner score
-
-    @property
-    def selected(self) -> Epoch:
-        return self.history[self.selected_epoch - 1]
+    held_out: float | None  # see EpochScores
+    inner: float | None = None
+    held_out_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,43 @@ class FoldRun:
     plan: TrainingPlan
     train: Train
     batches_at: Callable[[int], TrainingBatches]  # epoch, from 0 -> its batches; the same object while they stay equal
+    scores_after: Callable[[int], EpochScores]  # epoch, from 1 -> scores of the weights that are now in the engine
+    score_sign: int = 1  # -1 if a lower score is better
     checkpoints: Checkpoints | None = None  # None: none are read or written
     initial_weights: Callable[[], State] | None = None  # called after the engine is reset; None: the engine's own
 
 
-@dataclass(frozen=True)
-class Callbacks:
-    """What the training loop calls."""
+@dataclass
+class StepsDone:
+    """A call of the training step is over. Whoever sets `stop` gets a checkpoint of this step, and then Stopped."""
 
-    progress: Callable[[int, int, str], None]  # (steps done, steps in total, text)
-    should_stop: Callable[[], bool]  # True: save a checkpoint and raise Stopped
-    held_out_score: Callable[[int], float | None]  # epoch, from 1 -> score for the history; it chooses nothing
-    held_out_loss: Callable[[int], float | None] = lambda epoch: None  # epoch -> loss, called after held_out_score
-    inner_score: Callable[[], float] | None = None  # on the inner validation part; required with train.patience
-    score_sign: int = 1  # -1 if a lower score is better
-    stall_detector: InputStallDetector | None = None
-    on_epoch: Callable[[Epoch], None] | None = None  # after an epoch
+    step: int  # steps done
+    total: int
+    loss: float
+    stop: bool = False
+
+
+@dataclass(frozen=True)
+class EpochDone:
+    """An epoch is over and scored. Closing the iterator at this event saves a checkpoint first."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The fold model is trained, and its weights are in the engine: the last event."""
+
+    history: list[Epoch]
+    selected_epoch: int  # from 1; of the weights in the engine: the last epoch, or with patience the best inner score
+
+    @property
+    def selected(self) -> Epoch:
+        return self.history[self.selected_epoch - 1]
+
+
+Event = StepsDone | EpochDone | StepTimes | Trained  # StepTimes: the device waits for data too long
+Events = Generator[Event, None, None]
 
 
 class Diverged(Exception):
@@ -73,28 +94,35 @@ class Stopped(Exception):
     """Training was stopped on request; its state is in the checkpoint, if checkpoints are written."""
 
 
-def train_fold(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
-    """Train one fold model, from its newest complete checkpoint if there is one. The weights are then in `engine`.
+def train_fold(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | None = None) -> Events:
+    """Train one fold model, from its newest complete checkpoint if there is one; yield what happens, at last Trained.
 
-    Raises Diverged, Stopped.
+    Raises Diverged, and Stopped after an event with `stop` set.
     """
     try:
-        return _train(engine, run, callbacks)
+        yield from _train(engine, run, stall_detector)
     finally:
         if run.checkpoints is not None:
             run.checkpoints.wait()
 
 
-def _train(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
-    _check(engine, run.train, callbacks)
-    plan, train = run.plan, run.train
+def last_event(events: Events) -> Trained:
+    """Train to the end without looking at the events before it."""
+    (trained,) = deque(events, maxlen=1)
+    assert isinstance(trained, Trained)
+    return trained
+
+
+def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | None) -> Events:
+    _check_average(engine, run.train)
+    plan, train, checkpoints = run.plan, run.train, run.checkpoints
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     rates = warmup_cosine(train.learning_rate, per_epoch * train.epochs, train.warmup)
     values = step_values(train, per_epoch)
     engine.reset(plan.seed)
     if run.initial_weights is not None:
         engine.load_weights(run.initial_weights())
-    state = _resume(engine, run.checkpoints, plan.fold)
+    state = _resume(engine, checkpoints, plan.fold)
     source: TrainingBatches | None = None
     while state.step < len(rates) and not state.is_out_of_patience(train.patience):
         if engine.uses_fit or source is not run.batches_at(state.step // per_epoch):
@@ -106,8 +134,8 @@ def _train(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
         call_rates = rates[state.step : state.step + steps]
         started = time.monotonic()
         loss = engine.train(batches, call_rates, state.step, values)
-        if callbacks.stall_detector is not None:
-            callbacks.stall_detector.record(engine, source, call_rates, values, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        stall = stall_detector.record(engine, source, call_rates, values, seconds) if stall_detector else None
         state.step, state.loss_sum = state.step + steps, state.loss_sum + loss * steps
         if not isfinite(loss):
             raise Diverged(
@@ -115,25 +143,28 @@ def _train(engine: Engine, run: FoldRun, callbacks: Callbacks) -> Trained:
                 "lower train.learning_rate or set train.clip_norm"
             )
         fault_point("train.after_steps")
-        callbacks.progress(state.step, len(rates), f"loss {loss:.3f}")
+        if stall is not None:
+            yield stall
         epoch_ends = state.step % per_epoch == 0
         if epoch_ends:
-            _end_epoch(engine, state, per_epoch, float(call_rates[-1]), callbacks, bool(train.patience))
-        is_due, should_stop = _agreed(
-            engine, run.checkpoints is not None and run.checkpoints.is_due(epoch_ends), callbacks.should_stop()
-        )
-        if run.checkpoints and (is_due or should_stop):
-            run.checkpoints.start_saving(state.step, state.arrays(engine), state.facts())
-        if epoch_ends and callbacks.on_epoch is not None:
+            _end_epoch(run, engine, state, per_epoch, float(call_rates[-1]))
+        yield (
+            done := StepsDone(state.step, len(rates), loss)
+        )  # after the scores, so that no request to stop is missed
+        is_due = checkpoints is not None and checkpoints.is_due(epoch_ends)
+        is_due, should_stop = _agreed(engine, is_due, done.stop)
+        if checkpoints and (is_due or should_stop):
+            checkpoints.start_saving(state.step, state.arrays(engine), state.facts())
+        if epoch_ends:
             try:
-                callbacks.on_epoch(state.history[-1])
-            except BaseException:  # a mistake in a user's callback does not cost this epoch
-                if run.checkpoints:
-                    run.checkpoints.start_saving(state.step, state.arrays(engine), state.facts())
+                yield EpochDone(state.history[-1])
+            except GeneratorExit:  # a mistake in a user's callback does not cost this epoch
+                if checkpoints:
+                    checkpoints.start_saving(state.step, state.arrays(engine), state.facts())
                 raise
         if should_stop:
             raise Stopped(f"stopped after step {state.step} of {len(rates)}")
-    return state.finish(engine, bool(train.patience))
+    yield state.load_best(engine, bool(train.patience))
 
 
 def _agreed(engine: Engine, is_due: bool, should_stop: bool) -> tuple[bool, bool]:
@@ -175,7 +206,7 @@ class _TrainingState:
         history = [asdict(epoch) for epoch in self.history]
         return {"total": self.loss_sum, "history": history, "best_at": self.best_epoch}
 
-    def finish(self, engine: Engine, has_patience: bool) -> Trained:
+    def load_best(self, engine: Engine, has_patience: bool) -> Trained:
         """Load the weights of the best epoch, if one was chosen, into the engine."""
         last = len(self.history)
         if not has_patience or self.best_epoch == last:
@@ -184,28 +215,27 @@ class _TrainingState:
         return Trained(self.history, self.best_epoch)
 
 
-def _check(engine: Engine, train: Train, callbacks: Callbacks) -> None:
+def _check_average(engine: Engine, train: Train) -> None:
     if engine.keeps_average != (train.ema > 0):  # the moving average of the weights
         built_with = "above 0" if engine.keeps_average else "0"
         raise UserError(
             f"train.ema is {train.ema}, but the member was built with train.ema {built_with}, which is compiled in; "
             "train.ema must be 0 for both or above 0 for both"
         )
-    if train.patience and callbacks.inner_score is None:
+
+
+def _end_epoch(run: FoldRun, engine: Engine, state: _TrainingState, per_epoch: int, rate: float) -> None:
+    """Score the epoch that ends at `state.step`, add it to the history, and keep its weights if it is the best.
+
+    per_epoch: steps of an epoch.  rate: learning rate of its last step.
+    """
+    epoch, scores = state.step // per_epoch, run.scores_after(state.step // per_epoch)
+    if run.train.patience and scores.inner is None:
         raise ValueError("patience needs an inner validation part: the held-out fold must not choose the epoch")
-
-
-def _end_epoch(
-    engine: Engine, state: _TrainingState, per_epoch: int, rate: float, callbacks: Callbacks, has_patience: bool
-) -> None:
-    """Score the epoch that ends at `state.step`, add it to the history, and keep its weights if it is the best."""
-    epoch = state.step // per_epoch
-    inner = callbacks.inner_score() if has_patience and callbacks.inner_score is not None else None
     mean_loss = state.loss_sum / per_epoch
-    held_out = callbacks.held_out_score(epoch)
-    state.history.append(Epoch(epoch, mean_loss, rate, held_out, inner, callbacks.held_out_loss(epoch)))
+    state.history.append(Epoch(epoch, mean_loss, rate, scores.held_out, scores.inner, scores.held_out_loss))
     state.loss_sum = 0.0
-    if has_patience and state.last_is_best(callbacks.score_sign):
+    if run.train.patience and state.last_is_best(run.score_sign):
         state.best_weights, state.best_epoch = engine.weights(), epoch
 
 

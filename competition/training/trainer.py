@@ -38,15 +38,14 @@ class Trainer:
         device: Device,
         predict_batch: int,
         alive: Callable[[], None] = lambda: None,
-        name: str = "",
         engine: Engine | None = None,
     ) -> None:
         """metric: name of the competition's metric.  predict_batch: images in a prediction batch.
 
-        alive: heartbeat, called before every prediction batch.  name: of the member, for callbacks.
+        alive: heartbeat, called before every prediction batch.
         engine: one of this member that was compiled earlier; None compiles it.
         """
-        self.name, self.member, self.rows, self.metric = name, rows.member, rows, metric_named(metric)
+        self.member, self.rows, self.metric = rows.member, rows, metric_named(metric)
         self._classes, self._targets, self._device, self._alive = rows.classes, rows.targets, device, alive
         self.engine = engine or engine_of(rows.member, rows.classes, predict_batch, device, rows.targets)
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
@@ -61,54 +60,49 @@ class Trainer:
         self,
         fold: ExcludedFolds,
         train: Train,
-        checkpoints: Checkpoints | None,
-        progress: Callable[[int, int, str], None],
-        stop: Callable[[], bool],
-        watch: bool | Collection[int] = True,
+        checkpoints: Checkpoints | None = None,
+        score_epochs: bool | Collection[int] = True,
         stall_detector: InputStallDetector | None = None,
-        on_epoch: Callable[[loop.Epoch], None] | None = None,
-    ) -> loop.Trained:
-        """Train on all folds but the excluded ones. The weights are then in the engine.
+    ) -> loop.Events:
+        """Train on all folds but the excluded ones; yield what happens, at last Trained. The weights are then in the engine.
 
         fold: one excluded fold, or two for a nested teacher.
         train: the member's parameters, or a trial's with the same batch, dropout and precision, which are compiled in.
-        progress: called with (steps done, steps in total, text).  stop: return True to save a checkpoint and stop.
-        watch: score the held-out rows after every epoch, or after those in the collection; otherwise only after the last.
-        on_epoch: called after every epoch.
+        score_epochs: score the held-out rows after every epoch, or after those in the collection; otherwise only after the
+        last.  Nothing is trained until the events are taken: see train_to_end().
         """
         size = self.member.training_size
         small = min(size, max(32, round(size * train.low_resolution_size) // 8 * 8))  # backbones need 32 pixels
+        plan, inner_rows = self.rows.plan(fold, train), self.rows.inner_validation(fold, train)
 
         def batches_at(epoch: int) -> TrainingBatches:
             return self.training_batches(
                 train, small if epoch < round(train.epochs * train.low_resolution_epochs) else size
             )
 
-        def held_out_score(epoch: int) -> float | None:
-            watched = watch if isinstance(watch, bool) else epoch in watch
-            if not (watched or epoch == train.epochs):
-                return None
-            self._scored = {epoch: self.held_out(fold)}
-            return self._score_of(self._scored[epoch], fold)
-
-        def held_out_loss(epoch: int) -> float | None:
-            return self._loss_of(self._scored[epoch], fold) if epoch in self._scored else None
-
-        def inner_score() -> float:
-            probs = self._probabilities(self.images, inner_rows, ["identity"])[:, 0]
-            return self.metric.display(self.metric.evaluate(self.rows.targets_of(inner_rows), probs))
+        def scores_after(epoch: int) -> loop.EpochScores:
+            inner = None
+            if train.patience:
+                probs = self._probabilities(self.images, inner_rows, ["identity"])[:, 0]
+                inner = self.metric.display(self.metric.evaluate(self.rows.targets_of(inner_rows), probs))
+            is_scored = score_epochs if isinstance(score_epochs, bool) else epoch in score_epochs
+            if not (is_scored or epoch == train.epochs):
+                return loop.EpochScores(None, None, inner)
+            self._scored = {epoch: (predictions := self.held_out(fold))}
+            return loop.EpochScores(self._score_of(predictions, fold), self._loss_of(predictions, fold), inner)
 
         self._scored = {}
-        plan, inner_rows = self.rows.plan(fold, train), self.rows.inner_validation(fold, train)
         initial_weights = partial(self._probed, plan) if train.probe else None
         if self._targets.kind == "regression":
             initial_weights = partial(self._in_unit_of, plan)
-        run = loop.FoldRun(plan, train, batches_at, checkpoints, initial_weights)
-        sign = self.metric.sign
-        callbacks = loop.Callbacks(
-            progress, stop, held_out_score, held_out_loss, inner_score, sign, stall_detector, on_epoch
-        )
-        return loop.train_fold(self.engine, run, callbacks)
+        run = loop.FoldRun(plan, train, batches_at, scores_after, self.metric.sign, checkpoints, initial_weights)
+        yield from loop.train_fold(self.engine, run, stall_detector)
+
+    def train_to_end(
+        self, fold: ExcludedFolds, train: Train, score_epochs: bool | Collection[int] = True
+    ) -> loop.Trained:
+        """train() without checkpoints, for callers that show nothing meanwhile."""
+        return loop.last_event(self.train(fold, train, None, score_epochs))
 
     def _probed(self, plan: TrainingPlan) -> State:
         """The initial weights, with a last layer fitted to the features of this fold's training rows."""

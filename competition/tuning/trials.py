@@ -50,7 +50,7 @@ class _Progress:
     share: float = 0.0  # part of the trial that is trained
     scores: list[float] = field(default_factory=list)  # of finished folds, greater is better
 
-    def end_step(self, step: int, *_: object) -> None:
+    def end_step(self, step: int) -> None:
         self.fold_steps = step
         if not self.first:
             self.first, self.first_steps = time.monotonic(), step
@@ -109,7 +109,7 @@ class TrialRunner:
 
         Raises TrialPruned, and ArithmeticError if the loss is not finite.
         """
-        from competition.training.loop import Diverged
+        from competition.training.loop import Diverged, EpochDone, StepsDone, Trained
 
         member, folds, tune = with_values(self.member, values), scored_folds(self._params), self._params.tune
         trainer, is_compiled, building = self._trainer(member)
@@ -117,11 +117,15 @@ class TrialRunner:
         sign, epochs, predictions = trainer.metric.sign, member.train.epochs, list[np.ndarray]()
         progress = _Progress(trial, sign, len(folds), epochs, by_fold, is_compiled)
         for position, fold in enumerate(folds):
-            scored, on_epoch = _scored_epochs(member.train, position), progress.end_epoch
             try:
-                trained = trainer.train(
-                    fold, member.train, None, progress.end_step, lambda: False, watch=scored, on_epoch=on_epoch
-                )
+                for event in trainer.train(fold, member.train, None, _scored_epochs(member.train, position)):
+                    match event:
+                        case StepsDone():
+                            progress.end_step(event.step)
+                        case EpochDone():
+                            progress.end_epoch(event.epoch)
+                        case Trained():
+                            trained = event
                 predictions.append(trainer.out_of_fold(fold, trained).view("identity"))
                 # The score that the fold model itself would get: with patience, that of its best epoch.
                 score = sign * trainer.selected_score(fold, trained)
@@ -159,7 +163,7 @@ class TrialRunner:
         trainer, _, _ = self._trainer(member)
         train, predictions = replace(member.train, seed=member.train.seed + seed), []
         for fold in folds:
-            trained = trainer.train(fold, train, None, lambda *_: None, lambda: False, watch=False)
+            trained = trainer.train_to_end(fold, train, score_epochs=False)
             predictions.append(trainer.out_of_fold(fold, trained).view("identity"))
         return np.concatenate(predictions)
 

@@ -30,6 +30,16 @@ def model_path(run: Run, fold: ExcludedFolds) -> Path:
     return run.folder / "without" / f"{fold[0]}-{fold[1]}" / "manifest.json"
 
 
+def describe_fold(fold: ExcludedFolds) -> str:
+    """fold 2; without folds 1 and 2"""
+    return f"fold {fold}" if isinstance(fold, int) else f"without folds {fold[0]} and {fold[1]}"
+
+
+def fold_names(folds: Sequence[ExcludedFolds]) -> str:
+    """fold 2; folds 0, 1, 2"""
+    return f"{'folds' if len(folds) > 1 else 'fold'} {', '.join(map(str, folds))}"
+
+
 def soft_labels_path(run: Run, fold: ExcludedFolds) -> Path:
     """Path of the manifest of a teacher's predictions for the rows it was trained on, beside soft.npz."""
     return model_path(run, fold).parent / "soft" / "manifest.json"

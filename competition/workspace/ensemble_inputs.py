@@ -12,9 +12,8 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.ensemble.chain import align
-from competition.ensemble.external_check import Confidence, confidence
+from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes
 from competition.ensemble.external_predictions import OurRows, load_external
-from competition.ensemble.join_check import agreement_notes, guessing_notes
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
 from competition.files.manifest import sha256
 from competition.prepare.prepared import Prepared

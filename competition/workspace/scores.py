@@ -1,12 +1,17 @@
-"""Held-out scores of stored fold models, under the metric of the parameters."""
+"""Held-out scores of stored fold models, under the metric of the parameters, and the lines that tell them."""
+
+from collections.abc import Sequence
+
+import numpy as np
 
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.trivial import trivial_output
-from competition.files.manifest import read_manifest
+from competition.files.manifest import Manifest, display_path, read_manifest
 from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import fold_model_path
-from competition.workspace.runs import Run
+from competition.workspace.dependencies import fold_model_path, fold_names
+from competition.workspace.runs import Run, runs_of
+from competition.workspace.workspace import Workspace
 
 
 def trivial_score(prepared: Prepared, fold: int) -> tuple[str, float]:
@@ -38,3 +43,52 @@ def held_out_score(prepared: Prepared, run: Run, fold: int) -> float:
         return float("nan")
     labels, probs = prepared.targets(train.loc[predictions.ids].to_numpy()), predictions.view("identity")
     return metric.display(metric.evaluate(labels, probs))
+
+
+def result_line(metric: str, manifest: Manifest) -> str:
+    """The result of one fold model for the terminal."""
+    result = manifest.result
+    line = f"{metric} {result['held_out']:.4f} on its held-out rows, {result['seconds']:.0f} s"
+    if "inner" in result:
+        line += (
+            f"; epoch {result['epoch']} of {result['epochs']} has the best score on its inner validation part "
+            f"({result['inner']:.4f}): its weights predict these rows and the test rows"
+        )
+    return line
+
+
+def summary_lines(workspace: Workspace, names: Sequence[str]) -> list[str]:
+    """Mean and range of the held-out scores of each run of these members with at least two trained folds."""
+    params, prepared, lines = workspace.params, workspace.prepared, list[str]()
+    for run in [run for name in names for run in runs_of(workspace, name)]:
+        folds = [fold for fold in range(params.prepare.folds) if read_manifest(fold_model_path(run, fold))]
+        scores = np.array([held_out_score(prepared, run, fold) for fold in folds])
+        if len(scores) > 1:
+            tuned = sorted({*run.depends["tuned_folds"]} & set(folds))
+            sign = metric_named(prepared.competition.metric).sign
+            trivial = np.array([trivial_score(prepared, fold)[1] for fold in folds])
+            unbeaten = int((sign * scores <= sign * trivial).sum())
+            beside = f"; the trivial baseline scores {trivial.mean():.4f}"
+            beside += f", NOT BEATEN in {unbeaten} of {len(folds)} folds" if unbeaten else ""
+            # The spread over folds, not a standard error: folds share their training rows.
+            lines.append(
+                f"train {run.title}: {len(scores)} folds, mean held-out score {scores.mean():.4f} (from {scores.min():.4f} to "
+                f"{scores.max():.4f}{f', optimistic in {fold_names(tuned)}' if tuned else ''}){beside}; in {display_path(run.folder)}"
+            )
+    if lines and (note := tuned_folds_note(workspace)):
+        lines.append(f"train: {note}")
+    return lines
+
+
+def tuned_folds_note(workspace: Workspace) -> str:
+    """Why means over folds are not honest scores; "" if no member of the blend was tuned."""
+    names = [
+        name for name in workspace.params.blend.members or workspace.params.members if name in workspace.params.members
+    ]
+    tuned = sorted({fold for name in names for run in runs_of(workspace, name) for fold in run.depends["tuned_folds"]})
+    if not tuned:
+        return ""
+    chose = f"rows of {fold_names(tuned)} took part in choosing hyperparameters, so these means are not honest scores"
+    if len(tuned) == workspace.params.prepare.folds:
+        return f"{chose}, and no rows are left for one"
+    return f"{chose}; `make predict` computes the honest score, without those rows"

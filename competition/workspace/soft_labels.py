@@ -6,15 +6,20 @@ No teacher model was trained on the student's held-out rows (dependencies.teache
     nested      a row of fold j is predicted by the teacher's model trained without fold j and the student's fold
 """
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.ensemble.predictions import Predictions, ViewPredictions, concatenate_folds
 from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import is_nested, model_path, soft_labels_path, teacher_models
+from competition.workspace.dependencies import describe_fold, is_nested, model_path, soft_labels_path, teacher_models
 from competition.workspace.runs import Run
+
+if TYPE_CHECKING:
+    from competition.training.trainer import Trainer
 
 VIEW = "identity"
 
@@ -46,7 +51,7 @@ def _teacher_predictions(prepared: Prepared, student: Run, teacher: Run, fold: E
     return concatenate_folds(parts)
 
 
-def predict_soft_labels(trainer: Any, weights: dict[str, np.ndarray], fold: ExcludedFolds) -> ViewPredictions:
+def predict_soft_labels(trainer: "Trainer", weights: dict[str, np.ndarray], fold: ExcludedFolds) -> ViewPredictions:
     """Predictions of a teacher model for the rows it was trained on.
 
     trainer: Trainer of the teacher.  weights: of its model without `fold`.
@@ -54,3 +59,24 @@ def predict_soft_labels(trainer: Any, weights: dict[str, np.ndarray], fold: Excl
     images = trainer.images
     rows = np.flatnonzero((images.folds >= 0) & ~np.isin(images.folds, fold) & images.readable)
     return trainer.predict(weights, images, rows, [VIEW])
+
+
+def missing_teacher(student: Run, teacher: Run, fold: ExcludedFolds) -> UserError:
+    """The error for a teacher model that is not current."""
+    return UserError(
+        f"member {student.title} learns from {teacher.title}, whose model {describe_fold(fold)} is missing or was "
+        f"trained with other parameters; train it with `make train MEMBER={teacher.name}`"
+    )
+
+
+def save_soft_labels(trainer: "Trainer", folder: Path, fold: ExcludedFolds) -> tuple[list[Path], dict[str, int]]:
+    """Predict the soft labels of a teacher model and write them to soft/soft.npz in its folder.
+
+    Returns the file, and the number of rows for the manifest.
+    """
+    from competition.training.checkpoint import load_arrays
+
+    labels = predict_soft_labels(trainer, load_arrays(folder / "weights.npz"), fold)
+    path = folder / "soft" / "soft.npz"
+    labels.save(path)
+    return [path], {"rows": len(labels.ids)}

@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from competition.config.digests import to_plain
 from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.config.params_file import Override
@@ -34,8 +35,11 @@ class Workspace:
         from competition.prepare.prepared import load_prepared
 
         manifest = self.require(self.folder / "data" / "manifest.json", "download")
-        recorded = manifest.depends.get("prepare", self.params.prepare)
-        if changes := changed_keys({"prepare": recorded}, {"prepare": self.params.prepare}):
+        now = to_plain(self.params.prepare)
+        recorded = manifest.depends.get("prepare", now)
+        # A parameter that did not exist when the data were prepared had no effect on them.
+        now = {key: value for key, value in now.items() if key in recorded}
+        if changes := changed_keys({"prepare": recorded}, {"prepare": now}):
             raise UserError(
                 f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
             )

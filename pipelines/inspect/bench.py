@@ -51,7 +51,7 @@ def bench_member(job: Job, name: str, member: Member) -> dict[str, Any]:
         rows = np.arange(min(MAX_DECODED, uncached.shape[0]))
         seconds = timed(lambda: uncached[rows])
     record("decoded", len(rows), seconds, "read from the record files and decoded, as when the cache is filled")
-    trainer = open_trainer(job, member, name, device=device)
+    trainer = open_trainer(job, member, name, device)
     pixels, count = trainer.images.pixels, len(trainer.images.ids)
     shuffled = np.random.default_rng(0).permutation(count)[: 4 * MAX_DECODED]
     streamed = is_streamed(pixels)

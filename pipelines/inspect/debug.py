@@ -11,7 +11,7 @@ from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import selected_folds, selected_members
-from pipelines.terminal.trainer import open_trainer, start_device, target_caption
+from pipelines.terminal.trainer import TrainerInputs, open_trainer, start_device, target_caption
 
 if TYPE_CHECKING:
     from competition.training.device import Device
@@ -59,6 +59,7 @@ def closeness(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
 def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.images.labelled_images import sample_rows
     from competition.report.pictures import contact_sheet
+    from competition.training.loop import EpochDone, StepsDone
 
     prepared, rows = job.prepared, job.options.debug_rows
     member = tuned_member(job.workspace, name)
@@ -66,7 +67,8 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     batch_size = min(member.train.batch, rows, int(prepared.index["part"].isin(training_parts(member)).sum()))
     train = replace(member.train, epochs=min(member.train.epochs, MAX_EPOCHS), batch=batch_size)
     member = replace(member, train=train)
-    trainer = open_trainer(job, member, name, device=device, select=lambda images: sample_rows(images, rows, 0))
+    inputs = TrainerInputs(select=lambda images: sample_rows(images, rows, 0))
+    trainer = open_trainer(job, member, name, device, inputs)
     images = trainer.images
     job.echo(f"debug {name} fold {fold}: eager, {len(images.ids)} rows, {train.epochs} epochs; its scores mean nothing")
     pixels, targets, _ = trainer.first_batch(fold, train)
@@ -75,9 +77,13 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     contact_sheet(pixels[:SHEET_IMAGES], captions[:SHEET_IMAGES], batch_sheet)
     job.echo(f"debug: the first training batch, augmented, with its targets: {display_path(batch_sheet)}")
     with Bar(None, name) as bar:
-        trained = trainer.train(fold, train, None, lambda step, steps, text: bar.update_to(step, steps), lambda: False)
-    for epoch in trained.history:
-        job.echo(f"debug: epoch {epoch.epoch}: loss {epoch.loss:.4f}, held-out {metric} {epoch.held_out:.4f}")
+        for event in trainer.train(fold, train):
+            match event:
+                case StepsDone():
+                    bar.update_to(event.step, event.total)
+                case EpochDone(epoch):
+                    scores = f"loss {epoch.loss:.4f}, held-out {metric} {epoch.held_out:.4f}"
+                    job.echo(f"debug: epoch {epoch.epoch}: {scores}")
     held_out_rows = np.flatnonzero((images.folds == fold) & images.readable)
     probs = trainer.predict(trainer.engine.weights(), images, held_out_rows, ["identity"]).view("identity")
     labels = images.labels[held_out_rows]

@@ -1,5 +1,6 @@
 """Convert images to TFRecord shards named as in Kaggle's competitions, in several sizes at once."""
 
+import json
 import os
 import subprocess
 import time
@@ -159,7 +160,7 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
 
 def run_beam(shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> None:
     beam.save_work(shards, recipe)
-    ran = in_beam(params, recipe.target, *params.beam_options)
+    ran = in_beam(params, recipe.target, params.beam_options)
     if ran.returncode != 0:
         lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()] or ["no message"]
         causes = [line.partition("UserError: ")[2] for line in lines if "UserError: " in line]
@@ -167,13 +168,13 @@ def run_beam(shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> 
         raise UserError(f"Apache Beam failed: {cause} (with convert.beam_options)")
 
 
-def in_beam(params: ConvertParams, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run convert_beam.py in the environment of Apache Beam."""
+def in_beam(params: ConvertParams, task: str, options: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
+    """Run convert_beam.py in the environment of Apache Beam.  options: may hold secrets, so no list of processes shows them."""
     python = ROOT / os.path.expanduser(params.beam_python)
     if not python.exists():
         raise UserError(f"convert.beam_python: {python} does not exist; `make beam` installs Apache Beam there")
-    command = [str(python), "-m", "pipelines.terminal.convert_beam", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    command = [str(python), "-m", "pipelines.terminal.convert_beam", task]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, input=json.dumps(list(options)))
 
 
 def beam_codecs(params: ConvertParams) -> str:

@@ -98,7 +98,7 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
 
     def train(epochs: int) -> float:
         schedule = replace(member.train, epochs=epochs, patience=0, low_resolution_epochs=0.0, freeze_epochs=0)
-        return timed(lambda: trainer.train(0, schedule, None, lambda *_: None, lambda: False, watch=False))
+        return timed(lambda: trainer.train_to_end(0, schedule, score_epochs=False))
 
     def predict(names: tuple[str, ...], selected_rows: np.ndarray) -> float:
         return timed(lambda: trainer.predict(trainer.engine.weights(), images, selected_rows, names))

@@ -174,7 +174,11 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
 def write_files(folder: Path, prepared: Prepared, result: BlendResult) -> tuple[list[Path], str]:
     """Write FILES.  Returns their paths and the digest of the submission; without test images that of the blend."""
     inputs, crossed = result.inputs, result.honest.cross_fitted
-    probs, decided = apply_chain(saved_chain(result.chain, folder / "chain.json"), inputs.test)
+    result.chain.save(folder / "chain.json")
+    loaded = Chain.load(folder / "chain.json")  # test rows go through the chain of the file
+    if loaded.digest() != result.chain.digest():
+        raise AssertionError(f"{folder / 'chain.json'} differs from the chain that was scored")
+    probs, decided = apply_chain(loaded, inputs.test)
     write_json(folder / "scores.json", result.scores)
     save_scores(folder / "test.npz", inputs.test_ids, probs)
     save_scores(folder / "honest_oof.npz", inputs.ids, crossed.probs)
@@ -239,15 +243,6 @@ def report_lines(result: BlendResult, spreads: Mapping[str, float]) -> list[str]
         *diversity_lines(result.diversity),
         *row_notes(honest, result.inputs),
     ]
-
-
-def saved_chain(chain: Chain, path: Path) -> Chain:
-    """Save the chain and load it again, so that test rows go through the file's chain; check that it is the same."""
-    chain.save(path)
-    loaded = Chain.load(path)
-    if loaded.digest() != chain.digest():
-        raise AssertionError(f"{path} differs from the chain that was scored")
-    return loaded
 
 
 def ledger_entry(job: Job, result: BlendResult, digest: str, file: str, runs: tuple[str, ...]) -> ledger.Entry:

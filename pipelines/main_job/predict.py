@@ -1,10 +1,14 @@
 """Predict out-of-fold and test rows under every view by every fold model, once; the stages after it only use NumPy."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
-from competition.config.errors import UserError
+import numpy as np
+
+from competition.config.errors import UserError, counted
 from competition.files.manifest import changed_keys, is_current, read_manifest
 from competition.training.versions import TRAINING
 from competition.workspace.dependencies import (
@@ -18,10 +22,13 @@ from competition.workspace.earlier_version import training_of
 from competition.workspace.runs import Run, blended_runs, stored_runs
 from pipelines.terminal import hosts
 from pipelines.terminal.cluster import predict_on_cluster
-from pipelines.terminal.fold_prediction import measure_views, predict_fold
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job
-from pipelines.terminal.trainer import kept_engine, open_trainer, read_images, start_device
+from pipelines.terminal.runner import Computed, Job
+from pipelines.terminal.trainer import TrainerInputs, kept_engine, open_trainer, read_images, start_device
+
+if TYPE_CHECKING:
+    from competition.images.labelled_images import Images
+    from competition.training.trainer import Trainer
 
 
 def run(job: Job) -> None:
@@ -99,8 +106,10 @@ def earlier_run(job: Job, run: Run) -> str:
 def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> None:
     """Predict by the fold models in `stale`: fold -> what its predictions depend on."""
     device, views, name = start_device(job), job.params.predict.views, run.title
-    job.echo(f"predict {name}: on {device.replicas} x {device.kind}; {len(views)} views of {len(stale)} fold models")
-    trainer = open_trainer(job, run.member, name, device=device, parts=("train",), engine=kept_engine(job, run))
+    job.echo(
+        f"predict {name}: on {device.replicas} x {device.kind}; {counted(len(views), 'view')} of {counted(len(stale), 'fold model')}"
+    )
+    trainer = open_trainer(job, run.member, name, device, TrainerInputs(parts=("train",), engine=kept_engine(job, run)))
     test = read_images(job, run.member, ("test",), name)
     transforms = measure_views(trainer, views)
     costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
@@ -112,6 +121,39 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> No
             bar.update()
     slowest = max(costs, key=costs.__getitem__)
     job.echo(
-        f"predict {name}: a fold model takes {sum(costs.values()):.3g} s for 1,000 images under all {len(costs)} views, "
+        f"predict {name}: a fold model takes {sum(costs.values()):.3g} s for 1,000 images under {counted(len(costs), 'view')}, "
         f"{costs[slowest]:.3g} s under {slowest}, the slowest"
     )
+
+
+def measure_views(trainer: "Trainer", views: Sequence[str]) -> dict[str, float]:
+    """View -> seconds of its transform of one batch. Compiles the programs of prediction, whose time is then in no cost."""
+    from competition.training.view_cost import transform_seconds
+
+    some_rows = np.arange(min(trainer.engine.predict_batch, len(trainer.images.ids)))
+    trainer.predict(None, trainer.images, some_rows, views)
+    return transform_seconds(trainer.engine, views, trainer.member.image_size)
+
+
+def predict_fold(
+    trainer: "Trainer", test: "Images", model: Path, folder: Path, fold: int, transforms: Mapping[str, float]
+) -> Computed:
+    """Predict the held-out rows and the test rows under every view in `transforms`, and write them to `folder`.
+
+    model: folder of the fold model.  transforms: result of measure_views().
+    """
+    from competition.training.checkpoint import load_arrays
+    from competition.training.view_cost import seconds_per_1000
+
+    weights, views, train = load_arrays(model / "weights.npz"), tuple(transforms), trainer.images
+    held_out_rows, test_rows = np.flatnonzero(train.folds == fold), np.arange(len(test.ids))
+    files = [folder / "oof.npz", folder / "test.npz"]
+    started = perf_counter()
+    predictions = [trainer.predict(weights, train, held_out_rows, views), trainer.predict(None, test, test_rows, views)]
+    seconds = perf_counter() - started
+    for file, content in zip(files, predictions, strict=True):
+        content.save(file)
+    batch = trainer.engine.predict_batch
+    padded = sum(-(-len(rows) // batch) * batch for rows in (held_out_rows, test_rows))
+    costs = seconds_per_1000(seconds, padded, transforms, batch)
+    return files, {"oof_rows": len(held_out_rows), "test_rows": len(test_rows), "seconds_per_1000": costs}

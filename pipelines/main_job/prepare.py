@@ -206,7 +206,7 @@ def build_index(
 def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competition: Competition) -> None:
     counts = ", ".join(f"{count:,} {part}" for part, count in table["part"].value_counts(sort=False).items())
     kind = competition.targets.kind
-    classes = "numbers to predict" if kind == "regression" else f"{len(competition.classes)} classes"
+    classes = "numbers to predict" if kind == "regression" else counted(len(competition.classes), "class", "classes")
     metric = with_metric(competition, job.params.competition.metric).metric
     job.echo(f"prepare: {counts}, {classes}; metric {metric}")
     labels = competition.targets.of(table.loc[table["fold"] >= 0, "label"].to_numpy())
@@ -243,18 +243,18 @@ def report_findings(
     if len(pairs):
         exact = int(pairs["exact"].sum())
         job.echo(
-            f"prepare: {len(pairs):,} pairs of the same photo ({exact:,} byte for byte); none crosses a fold: data/duplicates.csv"
+            f"prepare: {counted(len(pairs), 'pair')} of the same photo ({exact:,} byte for byte); none crosses a fold: data/duplicates.csv"
         )
     if len(conflicts):
         policy = job.params.prepare.label_conflicts
         job.echo(
-            f"prepare: {conflicts['group'].nunique():,} photos have two labels (label_conflicts: {policy}): data/conflicts.csv"
+            f"prepare: {counted(conflicts['group'].nunique(), 'photo')} with two labels (label_conflicts: {policy}): data/conflicts.csv"
         )
     if inflation.touched:
         job.echo(f"prepare: LEAK {inflation.sentence(kind)}: data/leaks.csv")
     if removed := len(tables["external_removed.csv"]):
         job.echo(
-            f"prepare: {removed:,} external images are photos of the competition and were removed: data/external_removed.csv"
+            f"prepare: removed {counted(removed, 'external image')} that the competition has, too: data/external_removed.csv"
         )
     test = unreadable["part"] == "test"
     if test.any():

@@ -1,52 +1,59 @@
 """Train every fold model that is not current, in one process: a member is compiled once, its weights are reset between folds."""
 
 import gc
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
+from competition.config.plugins import active
 from competition.config.teachers import ancestors, in_training_order
-from competition.ensemble.metrics import metric_named
 from competition.files.locks import last_holder
-from competition.files.manifest import read_manifest
-from competition.files.replacement import again_path
+from competition.files.manifest import Manifest, files_intact, is_current, read_manifest
+from competition.files.replacement import again_path, replace_model
 from competition.images.pixels import is_streamed
 from competition.prepare.prepared import Prepared
+from competition.training.stop_signals import stop_signals
 from competition.workspace.dependencies import (
-    fold_model_path,
+    describe_fold,
+    fold_model_dependencies,
+    fold_names,
     is_nested,
     is_trained,
     model_path,
+    soft_labels_dependencies,
+    soft_labels_path,
     teacher_models,
 )
 from competition.workspace.earlier_version import is_of_then
 from competition.workspace.runs import Run, runs_of
-from competition.workspace.scores import held_out_score, trivial_score
-from competition.workspace.soft_labels import load_soft_labels
+from competition.workspace.scores import result_line, summary_lines
+from competition.workspace.soft_labels import load_soft_labels, missing_teacher, save_soft_labels
 from competition.workspace.studies import member_with_tuned_values, study_differences
 from pipelines.terminal import hosts
+from pipelines.terminal.backend import start_backend
 from pipelines.terminal.cluster import train_on_cluster
-from pipelines.terminal.device_retries import train_with_retries
-from pipelines.terminal.fold_training import describe_fold, remove_checkpoints, result_line, train_model
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import InUse, Job
+from pipelines.terminal.runner import Computed, InUse, Job
 from pipelines.terminal.selection import selected_folds, selected_members
-from pipelines.terminal.teachers import WAIT_SECONDS, update_soft_labels
-from pipelines.terminal.trainer import keep_engine, open_trainer, start_device, target_caption
+from pipelines.terminal.trainer import TrainerInputs, keep_engine, open_trainer, start_device, target_caption
 
 if TYPE_CHECKING:
     from competition.training.device import Device
-    from competition.training.input_stall import StepTimes
+    from competition.training.input_stall import InputStallDetector
+    from competition.training.loop import Events, Trained
     from competition.training.trainer import Trainer
 
+WAIT_SECONDS = 1.0  # between two looks at what another process computes
 AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
 
 
@@ -65,7 +72,7 @@ def run(job: Job) -> None:
             train_run(job, run)
     if job.options.cluster:
         train_on_cluster(job, names)
-    print_summary(job, names)
+    job.echo(*summary_lines(job.workspace, names))
 
 
 def train_run(job: Job, run: Run) -> None:
@@ -76,12 +83,22 @@ def train_run(job: Job, run: Run) -> None:
     current = [fold for fold in folds if fold not in stale]
     if current:
         again = "; FORCE=1 trains it again" if job.options.fold and current else ""
-        then = " (trained at 2739021, by the same training: accepted)" if is_of_then(run.depends) else ""
-        job.echo(f"train {run.title}: {fold_names(current)} current{then}{again}")
+        job.echo(f"train {run.title}: {fold_names(current)} current{again}")
+        announce_earlier_version(job, run)
     for fold in current if hosts.writes() else ():
         remove_checkpoints(model_path(run, fold).parent)
     if stale:
-        train_with_retries(job, run.title, partial(train_models, job, run, stale))
+        train_models(job, run, stale)
+
+
+def announce_earlier_version(job: Job, run: Run) -> None:
+    """Say once per work folder that fold models of an earlier commit are used."""
+    path = job.path("accepted_2739021.txt")
+    if is_of_then(run.depends) and not path.is_file():
+        line = "train: fold models of commit 2739021 are accepted, because today's training would give the same"
+        job.echo(line)
+        if hosts.writes():
+            path.write_text(f"{line}\n", encoding="utf-8")
 
 
 def interrupted_last(run: Run, folds: list[ExcludedFolds]) -> list[ExcludedFolds]:
@@ -120,15 +137,27 @@ def train_nested_teachers(job: Job, name: str) -> None:
         ]
         if missing:
             job.echo(f"train {name}: {len(missing)} of {len(pairs)} nested teacher models of {run.title} are missing")
-            train_with_retries(job, run.title, partial(train_models, job, run, missing))
+            train_models(job, run, missing)
 
 
-def train_models(job: Job, run: Run, pending: list[ExcludedFolds], alive: Callable[[], None]) -> None:
-    """Train the models in `pending` and remove each from it when it is complete.
+def train_models(job: Job, run: Run, pending: list[ExcludedFolds]) -> None:
+    """Train the models in `pending` under a watchdog, and again after a loss of the device.
 
-    pending: the excluded fold of each model, or two for a nested teacher.  alive: to be called at every step.
-    Raises UserError with the largest batch that fits if the memory of the device is exhausted.
+    pending: the excluded fold of each model, or two for a nested teacher; each is removed when it is complete.
+    Raises UserError if the device is lost too often, or with the largest batch that fits if its memory is exhausted.
     """
+    start_backend(job)
+    from competition.training.fault_tolerance import train_with_retries
+
+    limits = job.params.device
+    # A lost host takes the others' device with it, and they cannot open it without that host.
+    retries = 0 if hosts.are_joined() else limits.retries
+    show = lambda line: job.echo(f"train {run.title}: {line}")  # noqa: E731
+    train_with_retries(partial(train_once, job, run, pending), limits.hang_seconds, retries, show)
+
+
+def train_once(job: Job, run: Run, pending: list[ExcludedFolds], alive: Callable[[], None]) -> None:
+    """Open the device and train the models in `pending`.  alive: to be called at every step."""
     device = start_device(job)
     from competition.training.fault_tolerance import is_out_of_memory
 
@@ -162,6 +191,19 @@ def out_of_memory(device: "Device", job: Job, run: Run, alive: Callable[[], None
     return too_large(run.title, run.member, device.replicas, fits)
 
 
+@dataclass(frozen=True)
+class Session:
+    """What is open while models of one run are trained in this process."""
+
+    job: Job
+    run: Run
+    trainer: "Trainer"
+    stall_detector: "InputStallDetector"
+    bar: Bar
+    alive: Callable[[], None]  # to be called at every step
+    models: int  # that are trained, for the bar
+
+
 def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds], alive: Callable[[], None]) -> None:
     """Train the models in `pending` on a device; see train_models."""
     prepared = job.prepared
@@ -177,50 +219,25 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds],
         same_fold = [fold for fold in pending if not is_nested(member, fold)]
         update_soft_labels(job, run, teacher, same_fold, device, alive)
     soft = partial(load_soft_labels, prepared, run) if member.teacher else None
-    trainer = open_trainer(job, member, name, device=device, soft_labels=soft, alive=alive)
+    trainer = open_trainer(job, member, name, device, TrainerInputs(soft_labels=soft, alive=alive))
     draw_augmented_batch(prepared, trainer, run, pending)
-    streamed = is_streamed(trainer.images.pixels)
-    if streamed:
+    if is_streamed(trainer.images.pixels):
         job.echo(
             f"train {name}: {prod(trainer.images.pixels.shape) / 1e9:.1f} GB of decoded images fit neither "
             "cache.ram_gigabytes nor cache.disk_gigabytes (nor the free disk): every epoch decodes them again"
         )
     with Bar(None, name) as bar:
-
-        def report_stall(times: "StepTimes") -> None:
-            bar.clear()
-            job.echo(f"train {name}: {times.describe(member.train, streamed)}")
-
-        stall_detector, total = InputStallDetector(report_stall), len(pending)
-
-        def train_one(fold: ExcludedFolds) -> None:
-            position = total - len(pending)
-
-            def progress(step: int, steps: int, text: str) -> None:
-                alive()
-                bar.set_text(f"{describe_fold(fold)}, {text}")
-                bar.update_to(position * steps + step, total * steps)
-
-            manifest = train_model(job, trainer, run, fold, progress, stall_detector)
-            bar.clear()
-            job.echo(f"train {name} {describe_fold(fold)}: {result_line(prepared.competition.metric, manifest)}")
-
-        share_models(job, run, pending, train_one, alive)
+        share_models(Session(job, run, trainer, InputStallDetector(), bar, alive, len(pending)), pending)
     keep_engine(job, run, trainer.engine)
 
 
-def share_models(
-    job: Job,
-    run: Run,
-    pending: list[ExcludedFolds],
-    train_one: Callable[[ExcludedFolds], None],
-    alive: Callable[[], None],
-) -> None:
+def share_models(session: Session, pending: list[ExcludedFolds]) -> None:
     """Train the models in `pending`, and remove each from it when it is complete, here or by another process.
 
     Several `make train` in one work folder share the models: each takes a free one, and waits at the end for those that
     the others train. If one of these ends without its model, that is trained here.
     """
+    job, run = session.job, session.run
     waited, used = False, InUse("")
     while pending:
         for fold in tuple(pending):
@@ -230,19 +247,143 @@ def share_models(
                 pending.remove(fold)
                 continue
             try:
-                train_one(fold)
+                manifest = train_model(session, fold, session.models - len(pending))
             except InUse as error:
                 if hosts.are_joined() or job.options.force:
                     raise
                 used = error
             else:
                 pending.remove(fold)
+                session.bar.clear()
+                result = result_line(job.prepared.competition.metric, manifest)
+                job.echo(f"train {run.title} {describe_fold(fold)}: {result}")
         if pending:
             if not waited:
                 job.echo(f"train {run.title}: waiting for {fold_names(pending)} ({used})")
             waited = True
-            alive()
+            session.alive()
             time.sleep(WAIT_SECONDS)
+
+
+def train_model(session: Session, fold: ExcludedFolds, done: int) -> Manifest:
+    """Train one model of a run. A complete earlier model stays in its place until the new one is complete.
+
+    done: models of the session that are complete, for its bar.
+    """
+    job, run = session.job, session.run
+    target, depends, title = model_path(run, fold), fold_model_dependencies(run, fold), f"train {run.title}"
+    previous = read_manifest(target)
+    trained_before = previous is not None and files_intact(target, previous)
+    path = again_path(run.folder, target) if trained_before else target
+    if trained_before and job.options.force:
+        job.echo(f"{title} {describe_fold(fold)}: made again (FORCE=1)")
+    make = partial(train_fold, session, fold, path.parent, done)
+    manifest = job.cached(f"{title} {describe_fold(fold)}", path, depends, make)
+    if hosts.writes():
+        remove_checkpoints(path.parent)  # after the manifest: a kill before it costs no steps
+        if trained_before:
+            replace_model(run.folder, target)
+    hosts.wait_for_all()
+    return manifest
+
+
+def train_fold(session: Session, fold: ExcludedFolds, folder: Path, done: int) -> Computed:
+    """Train one model and write weights.npz, history.csv and oof.npz to `folder`; its checkpoints stay there.
+
+    Only checkpoints of a model that depends on the same are continued.
+    """
+    from competition.training.checkpoint import Checkpoints
+    from competition.training.fold_model import save_fold_model
+    from competition.training.loop import Diverged, Stopped
+
+    job, run, trainer = session.job, session.run, session.trainer
+
+    def report_damage(name: str) -> None:
+        job.echo(
+            f"train: checkpoint {name} in {display_path(folder)} is damaged and not used; an earlier one is, if it is intact"
+        )
+
+    seconds = 60 * job.params.device.checkpoint_minutes
+    made_from = digest_of(fold_model_dependencies(run, fold))
+    checkpoints = Checkpoints(folder / "checkpoints", made_from, seconds, report_damage, hosts.writes())
+    # The score of a nested teacher is not shown.
+    score_epochs = job.params.device.score_epochs and isinstance(fold, int)
+    events = trainer.train(fold, run.member.train, checkpoints, score_epochs, session.stall_detector)
+    received: list[int] = []
+    try:
+        with stop_signals(received), closing(events):
+            trained = show_events(session, events, fold, done, received)
+    except Stopped as stopped:
+        job.echo(f"train: {stopped}, its checkpoint is on disk; the same command resumes from it")
+        # 130 after Ctrl-C, 143 after SIGTERM. With several hosts, those stop as well that did not receive the signal.
+        raise SystemExit(128 + (received or [signal.SIGTERM])[0]) from None
+    except Diverged as error:
+        raise UserError(f"{display_path(folder)}: {error}") from None
+    return save_fold_model(trainer, fold, trained, folder)
+
+
+def show_events(
+    session: Session, events: "Events", fold: ExcludedFolds, done: int, received: Sequence[int]
+) -> "Trained":
+    """Train by taking the events: the bar, the user's callbacks, and a stop once a signal is received."""
+    from competition.training.input_stall import StepTimes
+    from competition.training.loop import EpochDone, StepsDone
+
+    job, trainer, train = session.job, session.trainer, session.run.member.train
+    for event in events:
+        if isinstance(event, StepsDone):
+            session.alive()
+            session.bar.set_text(f"{describe_fold(fold)}, loss {event.loss:.3f}")
+            session.bar.update_to(done * event.total + event.step, session.models * event.total)
+            event.stop = bool(received)
+        elif isinstance(event, EpochDone):
+            plugins, values = active(), {"member": session.run.title, "fold": fold, "epochs": train.epochs}
+            for name, callback in plugins.callbacks.items() if hosts.number() == 0 else ():
+                plugins.call(f"CALLBACKS[{name!r}]", callback, values | asdict(event.epoch))
+        elif isinstance(event, StepTimes):
+            session.bar.clear()
+            job.echo(f"train {session.run.title}: {event.describe(train, is_streamed(trainer.images.pixels))}")
+        else:
+            trained = event
+    return trained
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints of a finished model; a process killed after it wrote the manifest left them."""
+    from competition.training.checkpoint import Checkpoints
+
+    Checkpoints(folder / "checkpoints", "").clear()
+
+
+def update_soft_labels(
+    job: Job, student: Run, teacher: Run, folds: Iterable[ExcludedFolds], device: "Device", alive: Callable[[], None]
+) -> None:
+    """Predict the soft labels of the teacher's models of these folds, unless they are current.
+
+    Each model predicts the rows that it was trained on. The result is stored beside the model.
+    Raises UserError if one of the models is missing or out of date.
+    """
+    trainer: Trainer | None = None  # built for the first fold that needs it
+    for fold in folds:
+        if not is_trained(teacher, fold):
+            raise missing_teacher(student, teacher, fold)
+        manifest, depends = soft_labels_path(teacher, fold), soft_labels_dependencies(teacher, fold)
+        if hosts.decided(is_current(manifest, depends)):
+            continue
+        if trainer is None:
+            inputs = TrainerInputs(parts=("train",), alive=alive)
+            trainer = open_trainer(job, teacher.member, teacher.title, device, inputs)
+        make = partial(save_soft_labels, trainer, model_path(teacher, fold).parent, fold)
+        title = f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}"
+        while True:  # another `make train` in this folder may predict them now
+            try:
+                job.cached(title, manifest, depends, make)
+                break
+            except InUse:
+                if hosts.are_joined():
+                    raise
+                alive()
+                time.sleep(WAIT_SECONDS)
 
 
 def draw_augmented_batch(prepared: Prepared, trainer: "Trainer", run: Run, pending: Sequence[ExcludedFolds]) -> None:
@@ -256,45 +397,3 @@ def draw_augmented_batch(prepared: Prepared, trainer: "Trainer", run: Run, pendi
     pixels, targets, _ = trainer.first_batch(folds[0], run.member.train)
     captions = [target_caption(row, prepared.competition.classes) for row in targets[:AUGMENTED_IMAGES]]
     contact_sheet(pixels[:AUGMENTED_IMAGES], captions, run.folder / AUGMENTED)
-
-
-def print_summary(job: Job, names: Sequence[str]) -> None:
-    """Print mean and range of the held-out scores of each run with at least two trained folds."""
-    means = 0
-    for run in [run for name in names for run in runs_of(job.workspace, name)]:
-        folds = [fold for fold in range(job.params.prepare.folds) if read_manifest(fold_model_path(run, fold))]
-        scores = np.array([held_out_score(job.prepared, run, fold) for fold in folds])
-        if len(scores) > 1:
-            means += 1
-            tuned = sorted({*run.depends["tuned_folds"]} & set(folds))
-            sign = metric_named(job.prepared.competition.metric).sign
-            trivial = np.array([trivial_score(job.prepared, fold)[1] for fold in folds])
-            unbeaten = int((sign * scores <= sign * trivial).sum())
-            beside = f"; the trivial baseline scores {trivial.mean():.4f}"
-            beside += f", NOT BEATEN in {unbeaten} of {len(folds)} folds" if unbeaten else ""
-            # The spread over folds, not a standard error: folds share their training rows.
-            job.echo(
-                f"train {run.title}: {len(scores)} folds, mean held-out score {scores.mean():.4f} (from {scores.min():.4f} to "
-                f"{scores.max():.4f}{f', optimistic in {fold_names(tuned)}' if tuned else ''}){beside}; in {display_path(run.folder)}"
-            )
-    if means and (note := tuned_folds_note(job)):
-        job.echo(f"train: {note}")
-
-
-def tuned_folds_note(job: Job) -> str:
-    """Why means over folds are not honest scores; "" if no member of the blend was tuned."""
-    names = [name for name in job.params.blend.members or job.params.members if name in job.params.members]
-    tuned = sorted(
-        {fold for name in names for run in runs_of(job.workspace, name) for fold in run.depends["tuned_folds"]}
-    )
-    if not tuned:
-        return ""
-    chose = f"rows of {fold_names(tuned)} took part in choosing hyperparameters, so these means are not honest scores"
-    if len(tuned) == job.params.prepare.folds:
-        return f"{chose}, and no rows are left for one"
-    return f"{chose}; `make predict` computes the honest score, without those rows"
-
-
-def fold_names(folds: Sequence[ExcludedFolds]) -> str:
-    """fold 2; folds 0, 1, 2"""
-    return f"{'folds' if len(folds) > 1 else 'fold'} {', '.join(map(str, folds))}"

@@ -19,6 +19,7 @@ from competition.files.manifest import changed_keys, copy_file, files_intact, is
 from competition.files.replacement import again_path, replace_model
 from competition.kernels.results import install
 from competition.workspace.dependencies import (
+    describe_fold,
     fold_model_dependencies,
     fold_model_path,
     fold_views_path,
@@ -29,13 +30,13 @@ from competition.workspace.dependencies import (
     views_dependencies,
 )
 from competition.workspace.runs import Run, runs_of
+from competition.workspace.scores import result_line
+from competition.workspace.soft_labels import missing_teacher
 from competition.workspace.studies import tuned_member
-from pipelines.terminal.fold_training import describe_fold, result_line
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, lock
 from pipelines.terminal.selection import selected_folds
-from pipelines.terminal.teachers import missing_teacher
 from pipelines.terminal.versions import RECORDED_PACKAGES, ROOT, versions
 
 COMMAND = ("-u", "-m", "pipelines.terminal.cluster_child")

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from competition.workspace.study_settings import study_settings
 from competition.workspace.study_worker import storage_of, work_on_study
 from competition.workspace.workspace import Workspace
 from pipelines.terminal.cluster_tuning import with_storage
-from pipelines.terminal.device_retries import train_with_retries
 from pipelines.terminal.failures import describe
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
@@ -95,7 +93,7 @@ def work(job: Job, task: Mapping[str, Any]) -> None:
     stage = importlib.import_module(f"pipelines.main_job.{task['verb']}")
     if task["verb"] == "train":
         models: list[ExcludedFolds] = [fold if isinstance(fold, int) else (fold[0], fold[1])]
-        train_with_retries(job, run.title, partial(stage.train_models, job, run, models))
+        stage.train_models(job, run, models)
     else:
         stage.predict_folds(job, run, {fold: views_dependencies(run, job.params, fold)})
 

@@ -1,9 +1,12 @@
 """Runs in the environment of Apache Beam, started by `make convert`.
 
-python -m pipelines.terminal.convert_beam codecs                 prints the versions of the image codecs
-python -m pipelines.terminal.convert_beam TARGET BEAM_OPTIONS    converts the work list in the target
+python -m pipelines.terminal.convert_beam codecs    prints the versions of the image codecs
+python -m pipelines.terminal.convert_beam TARGET    converts the work list in the target; stdin: the options of Beam, a JSON list
+
+Every user of the machine can read a command line, so the options, which may hold a password, are not in it.
 """
 
+import json
 import sys
 
 from competition.config.errors import UserError
@@ -12,14 +15,14 @@ from competition.convert.shard import codecs
 from competition.storage import files
 
 
-def main(target: str, *arguments: str) -> None:
+def main(target: str) -> None:
     if target == "codecs":
         print(codecs())
         return
     paths = [f"{target}/{FOLDER}/{name}" for name in files.names(f"{target}/{FOLDER}")]
     if not paths:
         raise UserError(f"{target}/{FOLDER} holds no work list: run make convert, which writes it")
-    run_pipeline(paths, arguments)
+    run_pipeline(paths, json.load(sys.stdin))
 
 
 if __name__ == "__main__":

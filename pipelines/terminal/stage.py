@@ -57,8 +57,8 @@ def run_stage(module: str, verb: str, options: Options, following: str) -> None:
         if (line := next_line(verb, following, params, options, work)) and not options.debug:
             job.echo(line)
     except KeyboardInterrupt:
-        again = "" if verb in SERVERS else "; run the same command again to continue"
-        print_line(f"goldfold: stopped{again}", sys.stderr)
+        stopped = "the server was stopped" if verb in SERVERS else "stopped; run the same command again to continue"
+        print_line(f"goldfold: {stopped}", sys.stderr)
         sys.exit(130)
     except Exception as error:
         if options.debug:

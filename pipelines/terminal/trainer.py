@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -60,35 +61,34 @@ def read_images(
         return load_images(job.prepared, parts, size, fit, budget, bar.update_to)
 
 
-def open_trainer(
-    job: Job,
-    member: Member,
-    title: str,
-    *,
-    device: "Device | None" = None,
-    parts: Sequence[str] | None = None,
-    images: "Images | None" = None,
-    select: Callable[["Images"], "Images"] = lambda images: images,
-    soft_labels: Callable[[ExcludedFolds], Predictions] | None = None,
-    alive: Callable[[], None] = lambda: None,
-    engine: "Engine | None" = None,
-) -> "Trainer":
-    """Trainer of `member` on its device, with its images decoded and its engine built.
+@dataclass(frozen=True)
+class TrainerInputs:
+    """What a trainer works with besides its member and its device."""
 
-    device: None opens it first.  images: decoded already; None reads them.  parts: of the index; None = all that the member is trained on.
-    select: reduces the images before the engine is built.  soft_labels, alive, engine: see FoldRows and Trainer.
-    """
+    parts: Sequence[str] | None = None  # of the index; None = all that the member is trained on
+    images: "Images | None" = None  # that are decoded already; None reads them
+    select: "Callable[[Images], Images]" = lambda images: images  # reduces the images before the engine is built
+    soft_labels: Callable[[ExcludedFolds], Predictions] | None = None  # see FoldRows
+    alive: Callable[[], None] = lambda: None  # heartbeat, see Trainer
+    engine: "Engine | None" = None  # of this member, compiled earlier
+
+
+def open_trainer(
+    job: Job, member: Member, title: str, device: "Device", inputs: TrainerInputs = TrainerInputs()
+) -> "Trainer":
+    """Trainer of `member` on its device, with its images decoded and its engine built.  title: in messages."""
     prepared = job.prepared
     targets = prepared.competition.targets
     check_training(targets.kind, title, member.train)
-    device = device or start_device(job)
     from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer
 
-    images = images or select(read_images(job, member, parts or training_parts(member), title))
+    parts = inputs.parts or training_parts(member)
+    images = inputs.images or inputs.select(read_images(job, member, parts, title))
     try:
-        rows = FoldRows(member, images, len(prepared.competition.classes), targets, soft_labels)
-        return Trainer(rows, prepared.competition.metric, device, job.params.predict.batch, alive, title, engine)
+        rows = FoldRows(member, images, len(prepared.competition.classes), targets, inputs.soft_labels)
+        batch = job.params.predict.batch
+        return Trainer(rows, prepared.competition.metric, device, batch, inputs.alive, inputs.engine)
     except UserError as error:  # about the member's architecture or weights
         raise UserError(f"{member_place(job, title)}: {error}") from error
 
@@ -104,7 +104,7 @@ def open_trial_runner(job: Job, name: str) -> "TrialRunner":
 
     def open_with(member: Member, images: "Images | None") -> "Trainer":
         device[:] = device or [start_device(job)]
-        return open_trainer(job, member, f"tune {name}", device=device[0], images=images, select=select)
+        return open_trainer(job, member, f"tune {name}", device[0], TrainerInputs(images=images, select=select))
 
     return TrialRunner(job.params.members[name], job.params, open_with, lambda line: job.echo(f"tune {name}: {line}"))
 

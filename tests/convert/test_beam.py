@@ -107,9 +107,9 @@ def dask():
         yield [DASK_RUNNER, f"--dask_client_address=tcp://127.0.0.1:{port}"]
 
 
-def driver(recipe, *arguments: str) -> list[str]:
-    """The command that `make convert` starts."""
-    return [sys.executable, "-m", "pipelines.terminal.convert_beam", recipe.target, *arguments]
+def driver(recipe) -> list[str]:
+    """The command that `make convert` starts; its stdin has the options of Beam."""
+    return [sys.executable, "-m", "pipelines.terminal.convert_beam", recipe.target]
 
 
 ENGINES = {
@@ -126,7 +126,8 @@ def test_every_engine_writes_the_bytes_of_one_process_and_leaves_finished_shards
     convert_shard(shards[0], recipe)
     finished = stamps(recipe.target)
     with ENGINES[name]() as arguments:
-        subprocess.run(driver(recipe, *arguments), cwd=ROOT, env=ENVIRONMENT, check=True)
+        options = json.dumps(arguments)
+        subprocess.run(driver(recipe), cwd=ROOT, env=ENVIRONMENT, input=options, text=True, check=True)
     assert digests(recipe.target) == expected and len(expected) == 6
     assert len(finished) == 2 and finished.items() <= stamps(recipe.target).items()
     assert all(finished_shard(shard, recipe) for shard in shards)
@@ -162,8 +163,9 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_shard_loses_nothing(work):
         address = f"tcp://127.0.0.1:{port}"
         worker = ("distributed.cli.dask_worker", address, "--nthreads=1", "--no-dashboard", "--no-nanny")
         victim, _ = (stack.enter_context(service(*worker, port=0)) for _ in range(2))
-        command = driver(recipe, DASK_RUNNER, f"--dask_client_address={address}")
-        running = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT)
+        running = subprocess.Popen(driver(recipe), cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.PIPE, text=True)
+        with running.stdin as options:
+            json.dump([DASK_RUNNER, f"--dask_client_address={address}"], options)
         end = time.monotonic() + 120
         while len(digests(recipe.target)) < 2 and time.monotonic() < end:
             time.sleep(0.02)

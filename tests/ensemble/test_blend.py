@@ -51,22 +51,17 @@ def test_the_order_of_members_has_no_influence(method):
 
 def test_another_seed_of_the_bags_moves_the_score_by_less_than_its_standard_error():
     labels, probs = draw([1.0, 1.5, 2.0], rows=1000)
-    scores = [
-        F1.evaluate(labels, fit_blend("bagged", named(probs), labels, F1, replace(BLEND, seed=s)).mix(named(probs)))
-        for s in range(4)
-    ]
+    blends = [fit_blend("bagged", named(probs), labels, F1, replace(BLEND, seed=seed)) for seed in range(4)]
+    scores = [F1.evaluate(labels, blend.mix(named(probs))) for blend in blends]
     assert np.ptp(scores) < np.sqrt(0.1 * 0.9 / 1000)
 
 
-def test_zero_weight_members_may_be_missing_but_others_may_not():
+def test_zero_weight_members_may_be_missing_but_others_and_unknown_methods_are_errors():
     _, probs = draw([1.0, 1.0])
     blend = Blend("greedy", "mean", {"m0": 1.0, "m1": 0.0}, ())
     assert np.allclose(blend.mix({"m0": probs[0]}), probs[0], atol=1e-6)
     with pytest.raises(UserError, match="1 blended members have no predictions, first \\['m0'\\]"):
         blend.mix({"m1": probs[1]})
-
-
-def test_an_unknown_method_is_an_error_with_the_known_ones():
     labels, probs = draw([1.0])
     with pytest.raises(UserError, match="'slsqp' is not known; expected one of equal"):
         fit_blend("slsqp", named(probs), labels, F1, BLEND)
@@ -99,9 +94,8 @@ def test_a_rank_mean_does_not_depend_on_a_members_scale():
     labels, probs = draw([1.0, 1.5], rows=200)
     rescaled = 0.2 + 0.001 * probs[1]  # the same order, all but equal
     auc, equal_weights = METRICS["mean_column_auc"], np.array([0.5, 0.5])
-    score, rescaled_score = (
-        auc.evaluate(labels, mix(np.stack([probs[0], p]), equal_weights, "rank")) for p in (probs[1], rescaled)
-    )
+    pairs = np.stack([probs[0], probs[1]]), np.stack([probs[0], rescaled])
+    score, rescaled_score = (auc.evaluate(labels, mix(pair, equal_weights, "rank")) for pair in pairs)
     assert score == pytest.approx(rescaled_score, abs=2e-3)
     with pytest.raises(UserError, match="mixing 'median' is not known"):
         mix(probs, equal_weights, "median")

@@ -18,15 +18,11 @@ def test_the_standard_error_is_that_of_resampling_row_by_row(name):
     rng, scores = np.random.default_rng(1), []
     for _ in range(600):
         rows = np.concatenate([rng.choice(np.flatnonzero(labels == c), (labels == c).sum()) for c in range(6)])
-        if metric.needs_labels:
-            scores.append(metric.evaluate(labels[rows], output[rows], 6))
-        else:
-            scores.append(metric.evaluate(labels[rows], output[rows]))
-    got = resampled(labels, [output], Evaluation(metric, 6, 600, seed=0))[
-        0
-    ]  # classes of 10 rows or more: rescaling hardly shows
-    assert got.std() == pytest.approx(np.std(scores), rel=0.2)
-    assert got.mean() == pytest.approx(np.mean(scores), abs=4 * np.std(scores) / np.sqrt(300))
+        scores.append(metric.evaluate(labels[rows], output[rows], 6))
+    # Classes of 10 rows or more: the rescaling hardly shows.
+    bootstrapped = resampled(labels, [output], Evaluation(metric, 6, 600, seed=0))[0]
+    assert bootstrapped.std() == pytest.approx(np.std(scores), rel=0.2)
+    assert bootstrapped.mean() == pytest.approx(np.mean(scores), abs=4 * np.std(scores) / np.sqrt(300))
 
 
 @pytest.mark.parametrize("name", SINGLE_LABEL)
@@ -49,9 +45,8 @@ def test_every_resample_keeps_the_class_counts():
     always = np.full(400, 4)
     share = (labels == 4).mean()
     assert np.allclose(resampled(labels, [always], Evaluation(ACCURACY, 5, 50, seed=0))[0], share, atol=1e-12)
-    assert (
-        resampled(labels, [always], Evaluation(ACCURACY, 5, 50, seed=0), rows=400)[0].std() > 0.01
-    )  # a leaderboard does not
+    leaderboard = resampled(labels, [always], Evaluation(ACCURACY, 5, 50, seed=0), rows=400)[0]
+    assert leaderboard.std() > 0.01  # it does not keep them
 
 
 def test_common_mistakes_cancel_in_a_paired_difference():

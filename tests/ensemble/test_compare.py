@@ -27,12 +27,10 @@ def test_a_comparison_names_the_rows_that_changed():
 
 def test_probabilities_compare_by_their_own_metric():
     labels, (before_probs, after_probs) = draw([1.0, 2.0])
-    result = compare(
-        np.arange(400).astype(str), labels, after_probs, before_probs, Evaluation(METRICS["log_loss"], 5, 200, seed=0)
-    )
-    assert (
-        result.difference.is_better and len(result.changed) == (before_probs.argmax(1) != after_probs.argmax(1)).sum()
-    )
+    evaluation = Evaluation(METRICS["log_loss"], 5, 200, seed=0)
+    result = compare(np.arange(400).astype(str), labels, after_probs, before_probs, evaluation)
+    assert result.difference.is_better
+    assert len(result.changed) == (before_probs.argmax(1) != after_probs.argmax(1)).sum()
 
 
 def test_seed_noise_is_the_spread_of_scores_beyond_sampling_error():
@@ -40,9 +38,8 @@ def test_seed_noise_is_the_spread_of_scores_beyond_sampling_error():
     noise = seed_noise(labels, [p.argmax(1) for p in probs], F1, 5)
     assert noise.scores == tuple(F1.evaluate(labels, p) for p in probs)
     assert noise.spread == pytest.approx(np.std(noise.scores, ddof=1))
-    assert noise.changed == pytest.approx(
-        np.mean([(probs[a].argmax(1) != probs[b].argmax(1)).mean() for a, b in ((0, 1), (0, 2), (1, 2))])
-    )
+    changed = [(probs[a].argmax(1) != probs[b].argmax(1)).mean() for a, b in ((0, 1), (0, 2), (1, 2))]
+    assert noise.changed == pytest.approx(np.mean(changed))
     with pytest.raises(UserError, match="two seeds or more, found 1"):
         seed_noise(labels, [labels], F1, 5)
 
@@ -106,6 +103,4 @@ def test_the_weight_of_a_removed_member_is_distributed_over_the_others():
     loss, pool = METRICS["log_loss"], Blend("x", "geometric", {"a": 0.4, "b": 0.6}, ())
     table = diversity({"a": a, "b": b}, labels, pool, loss)
     full_score = loss.evaluate(labels, pool.mix({"a": a, "b": b}))
-    assert np.allclose(
-        table.worth, [full_score - loss.evaluate(labels, b), full_score - loss.evaluate(labels, a)], atol=1e-5
-    )
+    assert np.allclose(table.worth, [full_score - loss.evaluate(labels, other) for other in (b, a)], atol=1e-5)

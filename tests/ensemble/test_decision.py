@@ -73,19 +73,14 @@ def test_thresholds_raise_kappa_of_ordered_classes():
     rule = fit_decision("thresholds", probs, grade, KAPPA, replace(DECISION, passes=2))
     assert list(rule.thresholds) == sorted(rule.thresholds) and len(rule.thresholds) == 4
     assert KAPPA.evaluate(grade, rule.labels(probs), 5) > KAPPA.evaluate(grade, probs) + 0.005
-
-
-def test_a_threshold_up_to_the_expected_class_number_counts():
+    # A threshold up to the expected class number counts.
     rule = Decision("thresholds", (), (0.5, 1.5), 0.0)
     assert rule.labels(np.array([[1.0, 0, 0], [0.5, 0.5, 0], [0, 0.2, 0.8]])).tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("rule", ["prior", "per_class", "thresholds"])
-def test_a_metric_of_probabilities_needs_no_decision_rule(rule):
+def test_a_metric_of_probabilities_needs_no_decision_rule_and_an_unknown_rule_is_an_error():
     labels, probs = pulled(1.5, rows=100)
-    assert fit_decision(rule, probs, labels, METRICS["log_loss"], DECISION) == ARGMAX
-
-
-def test_an_unknown_rule_is_an_error_with_the_known_ones():
+    for rule in ("prior", "per_class", "thresholds"):
+        assert fit_decision(rule, probs, labels, METRICS["log_loss"], DECISION) == ARGMAX
     with pytest.raises(UserError, match="'vote' is not known; expected one of argmax, prior"):
         fit_decision("vote", np.eye(2), np.arange(2), F1, DECISION)

@@ -28,12 +28,8 @@ def test_csv_and_npz_give_equal_predictions_for_any_order_of_rows_and_columns(tm
     oof_probs, test_probs = probs(40, 1), probs(30, 1, 1)
     order = np.random.default_rng(0).permutation(40)
     by_csv = load(csv(tmp_path / "o.csv", TRAIN[order], oof_probs[order]), csv(tmp_path / "t.csv", TEST, test_probs))
-    np.savez(
-        tmp_path / "o.npz",
-        ids=TRAIN[order],
-        probs=oof_probs[order][:, [2, 0, 1]],
-        classes=np.array(["eel", "cat", "dog"]),
-    )
+    turned = oof_probs[order][:, [2, 0, 1]]
+    np.savez(tmp_path / "o.npz", ids=TRAIN[order], probs=turned, classes=np.array(["eel", "cat", "dog"]))
     np.savez(tmp_path / "t.npz", ids=TEST, probs=test_probs)
     by_npz = load(tmp_path / "o.npz", tmp_path / "t.npz")
     for result in (by_csv, by_npz):
@@ -86,9 +82,7 @@ def test_errors_in_the_files_name_the_file(tmp_path):
     with pytest.raises(UserError, match=r"wide\.npz has 4 classes; the competition has 3"):
         load(tmp_path / "wide.npz", test)
     np.savez(tmp_path / "names.npz", ids=TRAIN, probs=probs(40, 1), classes=["0", "1", "2"])
-    with pytest.raises(
-        UserError, match="3 classes are missing, 'cat', 'dog', 'eel'; its columns are called '0', '1', '2'"
-    ):
+    with pytest.raises(UserError, match="3 classes are missing, 'cat', 'dog', 'eel'; its columns are called '0', '1'"):
         load(tmp_path / "names.npz", test)
     np.savez(tmp_path / "two.npz", ids=TRAIN, probs=probs(40, 1)[:, :2], classes=CLASSES)
     with pytest.raises(UserError, match="probs has 2 columns and 'classes' 3 names"):

@@ -9,17 +9,17 @@ from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain, align, apply_chain
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.nested import NestedCrossFit, OofRows, blocks_of
+from competition.ensemble.nested import NestedCrossFit, OofRows, blocks_of, select_candidate
 from competition.ensemble.outputs import OutputCache, mix_views
 from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
-from competition.ensemble.selection import select_candidate
 
 from .simulated import BLEND, DECISION, SETTINGS, as_members, cross_fit, draw, fit_chain
 
 F1 = METRICS["macro_f1"]
 HONEST = Honest(resamples=300, seed=0, blocks=10)
 BAGGED = replace(SETTINGS, blend=replace(BLEND, methods=("bagged",)), decision=replace(DECISION, rules=("argmax",)))
+NAMES = [("none", method, rule) for rule in ("argmax", "prior") for method in ("equal", "greedy")]
 
 
 def folds_of(rows, k=5):
@@ -116,18 +116,19 @@ def test_weights_whose_gain_exceeds_their_error_are_chosen():
     assert result.chain.used_views().keys() <= {f"m{n}" for n in range(5)} and "m0" in result.chain.used_views()
 
 
-def test_the_simplest_candidate_is_replaced_only_by_a_significant_gain():
+def a_quarter_wrong():
+    """Labels of four classes, and predictions of which the first 100 of 400 are wrong."""
     labels = np.arange(400) % 4
-    wrong = labels.copy()
-    wrong[:100] = (wrong[:100] + 1) % 4
+    return labels, np.where(np.arange(400) < 100, (labels + 1) % 4, labels)
+
+
+def test_the_simplest_candidate_is_replaced_only_by_a_significant_gain():
+    labels, wrong = a_quarter_wrong()
     hair = wrong.copy()
     hair[:4], hair[100:103] = labels[:4], (labels[100:103] + 1) % 4  # one row more: noise
     better = wrong.copy()
     better[:60] = labels[:60]
-    names = [
-        ("none", *name) for name in (("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior"))
-    ]
-    pick = lambda *outputs: select_candidate(dict(zip(names, outputs, strict=True)), labels, F1, 4, HONEST)  # noqa: E731
+    pick = lambda *outputs: select_candidate(dict(zip(NAMES, outputs, strict=True)), labels, F1, 4, HONEST)  # noqa: E731
     assert pick(wrong, wrong, wrong, wrong) == ("none", "equal", "argmax")
     assert pick(wrong, better, wrong, better) == ("none", "greedy", "argmax")
     assert pick(wrong, wrong, better, wrong) == ("none", "equal", "prior")
@@ -146,9 +147,7 @@ def test_the_simplest_candidate_is_replaced_only_by_a_significant_gain():
 
 
 def test_a_gain_of_one_standard_error_does_not_replace_the_simplest_candidate():
-    labels = np.arange(400) % 4
-    wrong = labels.copy()
-    wrong[:100] = (wrong[:100] + 1) % 4
+    labels, wrong = a_quarter_wrong()
     lucky = wrong.copy()
     lucky[:22] = labels[:22]
     lucky[200:212] = (labels[200:212] + 1) % 4  # 22 rows right, 12 spoilt
@@ -159,19 +158,14 @@ def test_a_gain_of_one_standard_error_does_not_replace_the_simplest_candidate():
 
 
 def test_two_gains_within_noise_are_selected_if_significant_together():
-    labels = np.arange(400) % 4
-    wrong = labels.copy()
-    wrong[:100] = (wrong[:100] + 1) % 4
+    labels, wrong = a_quarter_wrong()
     by_method, by_rule, by_both = wrong.copy(), wrong.copy(), wrong.copy()
     by_method[:12], by_method[200:210] = labels[:12], (labels[200:210] + 1) % 4  # twelve rows right, ten spoilt
     by_rule[12:24], by_rule[210:220] = labels[12:24], (labels[210:220] + 1) % 4
     by_both[:50] = labels[:50]
     by_both[200:220] = (labels[200:220] + 1) % 4
-    names = [
-        ("none", *name) for name in (("equal", "argmax"), ("greedy", "argmax"), ("equal", "prior"), ("greedy", "prior"))
-    ]
-    outputs = dict(zip(names, (wrong, by_method, by_rule, by_both), strict=True))
-    gains = [paired(labels, wrong, outputs[name], Evaluation(F1, 4, 300, seed=0)) for name in names[1:]]
+    outputs = dict(zip(NAMES, (wrong, by_method, by_rule, by_both), strict=True))
+    gains = [paired(labels, wrong, outputs[name], Evaluation(F1, 4, 300, seed=0)) for name in NAMES[1:]]
     assert [gain.is_significant for gain in gains] == [False, False, True]
     assert select_candidate(outputs, labels, F1, 4, HONEST) == ("none", "greedy", "prior")
 
@@ -244,29 +238,18 @@ def test_two_folds_are_enough_and_one_is_not():
 @pytest.mark.parametrize("name", ["log_loss", "mean_column_auc", "top_5"])
 def test_metrics_of_probabilities_are_cross_fitted_too(name):
     labels, probs = draw([1.0, 1.5], rows=200, classes=6)
-    result = fit_and_score_chain(
-        OofRows(as_members(probs), labels, folds_of(200)), replace(SETTINGS, metric=name), HONEST
-    )
+    rows = OofRows(as_members(probs), labels, folds_of(200))
+    result = fit_and_score_chain(rows, replace(SETTINGS, metric=name), HONEST)
     assert result.chain.decision.rule == "argmax"
     assert result.honest.error > 0
-
-
-def test_progress_reaches_its_end():
-    labels, probs = draw([1.0, 1.5], rows=200)
-    progress = []
-    fit_and_score_chain(
-        OofRows(as_members(probs), labels, folds_of(200)), SETTINGS, HONEST, progress=lambda *at: progress.append(at)
-    )
-    assert progress[0] == (1, 16) and progress[-1] == (16, 16)
 
 
 def with_views(rows=400, **options):
     """A member whose second view helps, whose third harms."""
     labels, probs = draw([1.5, 1.5, 8.0], rows=rows, **options)
     ids = np.array([f"i{n:05}" for n in range(rows)])
-    return labels, {
-        "m0": ViewPredictions(ids, ("identity", "flip_lr", "broken"), np.stack(list(probs), 1).astype(np.float16))
-    }
+    table = np.stack(list(probs), 1).astype(np.float16)
+    return labels, {"m0": ViewPredictions(ids, ("identity", "flip_lr", "broken"), table)}
 
 
 def test_view_effects_are_counted_on_rows_that_the_policy_was_not_fitted_on():
@@ -276,9 +259,7 @@ def test_view_effects_are_counted_on_rows_that_the_policy_was_not_fitted_on():
     plain, after = views["m0"].view("identity").argmax(1), np.zeros(400, int)
     for k in range(5):
         training_rows = np.flatnonzero(folds != k)
-        policy = fit_policy(
-            OutputCache(views["m0"], SETTINGS.policy.mixing, labels), training_rows, F1, SETTINGS.policy
-        )
+        policy = fit_policy(OutputCache(views["m0"], "mean", labels), training_rows, F1, SETTINGS.policy)
         after[folds == k] = mix_views(views["m0"], policy, "mean").argmax(1)[folds == k]
     assert effect.corrected == ((plain != labels) & (after == labels)).sum() > 0
     assert effect.corrupted == ((plain == labels) & (after != labels)).sum() > 0
@@ -305,9 +286,8 @@ def test_other_means_of_views_are_cross_fitted_like_the_arithmetic_one(mixing):
     )
     crossed = cross_fit(views, labels, folds, settings, HONEST)
     held_out_rows, ids = folds == 2, views["m0"].ids
-    chain = fit_chain(
-        align(views, ids[~held_out_rows]), labels[~held_out_rows], folds[~held_out_rows], settings, HONEST
-    )
+    others = ~held_out_rows
+    chain = fit_chain(align(views, ids[others]), labels[others], folds[others], settings, HONEST)
     assert chain.view_mixing == mixing and (chain.temperatures["m0"] == 1) == (mixing == "rank")
     assert np.allclose(crossed.probs[held_out_rows], apply_chain(chain, align(views, ids[held_out_rows]))[0], atol=1e-6)
 
@@ -329,29 +309,19 @@ def test_thresholds_are_a_candidate_only_for_ordered_classes():
         settings = replace(SETTINGS, metric=name, decision=rules)
         nested = NestedCrossFit(OofRows(as_members(probs), labels, folds_of(200)), settings, HONEST)
         tried[name] = {rule for _, _, rule in nested.candidate_keys}
-    assert tried == {
-        "quadratic_kappa": {"argmax", "prior", "thresholds"},
-        "macro_f1": {"argmax", "prior"},
-        "log_loss": {"argmax"},
-    }
+    assert tried["quadratic_kappa"] == {"argmax", "prior", "thresholds"}
+    assert tried["macro_f1"] == {"argmax", "prior"} and tried["log_loss"] == {"argmax"}
+    only_thresholds = replace(SETTINGS, decision=replace(rules, rules=("thresholds",)))
     with pytest.raises(UserError, match="expected argmax for macro_f1"):
-        fit_chain(
-            as_members(probs),
-            labels,
-            folds_of(200),
-            replace(SETTINGS, decision=replace(rules, rules=("thresholds",))),
-            HONEST,
-        )
+        fit_chain(as_members(probs), labels, folds_of(200), only_thresholds, HONEST)
 
 
 @pytest.mark.parametrize("noise", [[1.5] * 4, [0.5, 6.0, 6.0, 6.0, 6.0]])
 def test_another_seed_selects_the_same_candidate(noise):
     labels, probs = draw(noise, rows=600)
     views, folds = as_members(probs), folds_of(600)
-    result = [
-        fit_chain(views, labels, folds, replace(SETTINGS, blend=replace(BLEND, seed=s, bags=8)), HONEST)
-        for s in range(3)
-    ]
+    of_seeds = [replace(SETTINGS, blend=replace(BLEND, seed=seed, bags=8)) for seed in range(3)]
+    result = [fit_chain(views, labels, folds, settings, HONEST) for settings in of_seeds]
     assert len({(chain.blend.method, chain.decision.rule) for chain in result}) == 1
     output = [apply_chain(chain, views)[1] for chain in result]
     assert all((output[0] != other).mean() < 0.01 for other in output[1:])
@@ -397,10 +367,9 @@ def test_many_folds_are_merged_into_blocks_and_no_row_is_scored_by_a_chain_that_
     labels, probs = draw([1.0, 1.5, 2.0], rows=300)
     views, folds, progress = as_members(probs), folds_of(300, 30), []
     settings = replace(HONEST, blocks=3)
-    result = fit_and_score_chain(
-        OofRows(views, labels, folds), SETTINGS, settings, progress=lambda *at: progress.append(at)
-    )
-    assert result.blocks == 3 and progress[-1] == (7, 7)  # not 1 + 30 + 435
+    rows = OofRows(views, labels, folds)
+    result = fit_and_score_chain(rows, SETTINGS, settings, progress=lambda *at: progress.append(at))
+    assert result.blocks == 3 and progress[0] == (1, 7) and progress[-1] == (7, 7)  # not 1 + 30 + 435
     changed_labels = np.where(folds == 4, (labels + 1) % 5, labels)
     again = cross_fit(views, changed_labels, folds, SETTINGS, settings)
     assert np.array_equal(again.decided[folds == 4], result.cross_fitted.decided[folds == 4])

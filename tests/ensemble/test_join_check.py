@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from competition.ensemble.join_check import agreement_notes, guessing_notes
+from competition.ensemble.external_check import agreement_notes, guessing_notes
 from competition.ensemble.predictions import ViewPredictions
 
 CLASSES, ROWS, TEST_ROWS = 5, 400, 200

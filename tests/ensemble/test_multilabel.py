@@ -250,9 +250,9 @@ def test_what_does_not_apply_is_refused_with_the_key():
         (
             "multi",
             [[1.2, 0.0]],
-            "1 rows are not probabilities of independent labels .finite, 0 to 1., first a; apply a sigmoid",
+            "1 row is not probabilities of independent labels .finite, 0 to 1., first a; apply a sigmoid",
         ),
-        ("regression", [[np.nan]], "1 rows are not finite numbers, first a"),
+        ("regression", [[np.nan]], "1 row is not finite numbers, first a"),
     ],
 )
 def test_predictions_of_the_wrong_kind_are_refused(target, probs, match):

@@ -22,15 +22,15 @@ def test_missing_ids_are_counted_and_named():
 
 
 def test_a_duplicate_id_is_an_error_with_its_name():
-    with pytest.raises(UserError, match="1 ids appear more than once, first a"):
+    with pytest.raises(UserError, match="1 repeated id, first a"):
         Predictions(np.array(["a", "b", "a"]), PROBS)
 
 
 @pytest.mark.parametrize("bad", [[0.5, 0.6], [np.nan, 1], [np.inf, 0], [-0.5, 1.5], [0, 0]])
 def test_rows_that_are_not_probabilities_are_an_error(bad):
-    with pytest.raises(UserError, match=r"1 rows are not probabilities .* first a"):
+    with pytest.raises(UserError, match=r"1 row is not probabilities .* first a"):
         Predictions(IDS, np.array([PROBS[0], bad, PROBS[2]], np.float32))
-    with pytest.raises(UserError, match=r"1 rows are not probabilities .* first a"):
+    with pytest.raises(UserError, match=r"1 row is not probabilities .* first a"):
         views(IDS, [[PROBS[0], PROBS[0]], [PROBS[0], bad], [PROBS[0], PROBS[0]]], ("identity", "flip_lr"))
 
 
@@ -54,7 +54,7 @@ def test_csv_columns_are_found_by_name(tmp_path):
     table = Predictions.load_csv(tmp_path / "t.csv", ["cat", "dog"])
     assert table.ids.tolist() == ["NA", "007"]  # strings, neither missing nor a number
     assert table.probs.tolist() == [[0.75, 0.25], [0.5, 0.5]]
-    with pytest.raises(UserError, match="1 columns are missing, first \\['bird'\\]"):
+    with pytest.raises(UserError, match="lacks 1 column, first \\['bird'\\]"):
         Predictions.load_csv(tmp_path / "t.csv", ["cat", "bird"])
 
 
@@ -78,7 +78,7 @@ def test_fold_models_are_averaged_by_id_not_by_position():
 def test_overlapping_out_of_fold_parts_are_an_error():
     joined = concatenate_folds([views(["a"], [[1, 0]]), views(["b"], [[0, 1]])])
     assert joined.rows(np.array(["b"])).tolist() == [[[0, 1]]]
-    with pytest.raises(UserError, match="appear more than once, first a"):
+    with pytest.raises(UserError, match="1 repeated id, first a"):
         concatenate_folds([views(["a"], [[1, 0]]), views(["a"], [[0, 1]])])
     with pytest.raises(UserError, match="different views"):
         concatenate_folds([views(["a"], [[1, 0]]), views(["b"], [[0, 1]], ("flip_lr",))])
@@ -115,7 +115,7 @@ def test_an_invalid_row_is_named_in_any_chunk_of_the_check(monkeypatch):
     monkeypatch.setattr("competition.ensemble.predictions.ENTRIES_AT_ONCE", 4)
     probs = np.full((9, 1, 2), 0.5, np.float16)
     probs[7, 0, 1] = np.nan
-    with pytest.raises(UserError, match=r"1 rows are not probabilities .* first i7"):
+    with pytest.raises(UserError, match=r"1 row is not probabilities .* first i7"):
         ViewPredictions(np.array([f"i{n}" for n in range(9)]), ("identity",), probs)
 
 

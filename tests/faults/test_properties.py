@@ -50,7 +50,7 @@ def test_a_join_returns_the_row_of_each_id_in_any_order(ids: list[str], seed: in
     np.testing.assert_array_equal(shuffled.rows(np.array(ids)[wanted]), probs[wanted])
     with pytest.raises(UserError, match="1 of 1 ids have no prediction"):
         shuffled.rows(np.array(["".join(ids) + "x"]))
-    with pytest.raises(UserError, match="1 ids appear more than once"):
+    with pytest.raises(UserError, match="1 repeated id, first"):
         Predictions(np.array([*ids, ids[0]]), np.concatenate([probs, probs[:1]]))
 
 

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 from injection import KILLED, environment, run_code
+from stages import new_workspace
 
 from competition.workspace.dependencies import model_path
 from pipelines.main_job.train import interrupted_last
 
 WAIT = """
 import sys, time
-from pipelines.terminal.fold_training import stop_signals
+from competition.training.stop_signals import stop_signals
 received = []
 try:
     with stop_signals(received):
@@ -73,3 +74,18 @@ def test_a_fold_whose_process_died_is_trained_last(tmp_path: Path) -> None:
     assert run_code(DIE, model_path(run, 1).with_suffix(".lock")).code == KILLED
     assert interrupted_last(run, [0, 1, 2]) == [0, 2, 1]
     assert interrupted_last(run, [(0, 1), 0]) == [(0, 1), 0]
+
+
+@pytest.mark.parametrize(
+    ("verb", "module", "sentence"),
+    [
+        ("serve", "pipelines.serving.serve", "the server was stopped"),
+        ("dashboard", "pipelines.inspect.dashboard", "the server was stopped"),
+        ("train", "pipelines.main_job.train", "stopped; run the same command again to continue"),
+    ],
+)
+def test_ctrl_c_ends_a_server_and_interrupts_other_verbs(tmp_path, verb: str, module: str, sentence: str) -> None:
+    press = f"import os, signal, {module} as stage\nstage.run = lambda job: os.kill(os.getpid(), signal.SIGINT)"
+    handle = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    result = new_workspace(tmp_path).run(verb, code=f"{handle}\n{press}")
+    assert (result.code, result.err) == (130, f"goldfold: {sentence}\n")

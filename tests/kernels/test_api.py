@@ -85,9 +85,10 @@ def import_results(client, kernel_plan, version, work, folder):
 
 
 def pack_results(root, folder):
-    unit_folders = sorted(root.glob(COLLECT[0]))
+    folders = sorted(root.glob(COLLECT[0]))
     return packing.carry(
-        {unit.relative_to(root).as_posix(): packing.whole_folder(unit) for unit in unit_folders}, folder
+        {result_folder.relative_to(root).as_posix(): packing.whole_folder(result_folder) for result_folder in folders},
+        folder,
     )
 
 
@@ -306,10 +307,10 @@ def damage_output(folder, damage):
     elif damage == "absent":
         pack.unlink()
     elif damage == "path outside the folder":
-        content["units"][0]["unit"] = "../../evil/members/cnn/0123456789ab/fold0"
+        content["archives"][0]["result_folder"] = "../../evil/members/cnn/0123456789ab/fold0"
         listing.write_text(json.dumps(content))
-    elif damage == "unexpected unit":
-        content["units"][0]["unit"] = "competition"
+    elif damage == "unexpected result_folder":
+        content["archives"][0]["result_folder"] = "competition"
         listing.write_text(json.dumps(content))
     elif damage == "no listing":
         listing.unlink()
@@ -323,7 +324,7 @@ def damage_output(folder, damage):
         ("flipped", "is missing or damaged"),
         ("absent", "is missing or damaged"),
         ("path outside the folder", "unexpected result"),
-        ("unexpected unit", "unexpected result"),
+        ("unexpected result_folder", "unexpected result"),
         ("no listing", "left no goldfold-output.json"),
         ("truncated listing", "is damaged: `make kernel` fetches it again"),
     ],

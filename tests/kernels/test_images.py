@@ -156,7 +156,7 @@ def test_a_result_that_does_not_fit_into_the_outputs_costs_no_other(tmp_path: Pa
     )
     output = run_kernel(tmp_path, [], [], plan, PYTHONPATH=str(tmp_path / "sitecustomize"))
     listing = json.loads((tmp_path / "working" / "goldfold-output.json").read_text())
-    assert [pack["unit"] for pack in listing["units"]] == ["out/b"], output
+    assert [archive["result_folder"] for archive in listing["archives"]] == ["out/b"], output
     assert listing["status"] == "failed" and "out/a could not be packed: File too large" in listing["problem"]
     assert sorted(path.name for path in (tmp_path / "working").iterdir()) == ["goldfold-output.json", "out-b.pack"]
 
@@ -168,4 +168,6 @@ def test_a_damaged_input_is_skipped_and_an_unexpected_error_keeps_the_results(tm
     output = run_kernel(tmp_path, [], [], plan)
     listing = json.loads((tmp_path / "working" / "goldfold-output.json").read_text())
     assert "goldfold-output.json is damaged; it is skipped" in output
-    assert (listing["status"], listing["problem"], len(listing["units"])) == ("failed", "embedded null byte", 2), output
+    assert (listing["status"], listing["problem"], len(listing["archives"])) == ("failed", "embedded null byte", 2), (
+        output
+    )

@@ -142,10 +142,10 @@ def test_packed_files_are_restored_at_their_paths(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(name.encode())
     local_params = params("'prepare.external={more: pictures}' members.cnn.weights=top.weights.h5")
-    units = {
+    result_folders = {
         folder: (Path(folder), files) for folder, files in packing.own_files(local_params, local_params.members).items()
     }
-    packing.carry(units, tmp_path / "inputs" / "carried")
+    packing.carry(result_folders, tmp_path / "inputs" / "carried")
     assert restore(tmp_path / "inputs", tmp_path / "root") == ["pictures", "."]
     for name in ("pictures/rose/1.jpg", "top.weights.h5"):
         assert (tmp_path / "root" / name).read_bytes() == name.encode()

@@ -155,6 +155,19 @@ def test_apache_beam_writes_the_same_records_as_the_local_engine(workspace):
     assert "current, 6 shards" in converted(workspace, "--target", str(beam), sets="convert.engine=beam")
 
 
+def test_the_options_of_beam_are_in_no_command_line(workspace, tmp_path):
+    """A stand-in for the Python of Apache Beam notes what it is called with."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\ntest "$3" = codecs || cat > {tmp_path}/stdin\n')
+    python.chmod(0o755)
+    options = "convert.beam_options=[--db_password=planted]"
+    sets = f"convert.engine=beam convert.beam_python={python} {options}"
+    folders = ["--source", str(workspace.folder / "source"), "--target", str(workspace.folder / "beam")]
+    assert "Apache Beam ended without" in workspace.refused("convert", *folders, sets=sets)
+    assert "planted" not in (tmp_path / "called").read_text()
+    assert json.loads((tmp_path / "stdin").read_text()) == ["--db_password=planted"]
+
+
 def test_the_error_of_an_image_names_it_with_every_engine(workspace):
     (workspace.folder / "source" / "train" / "oak" / "000.jpg").write_bytes(b"")
     for sets in ("", *(["convert.engine=beam"] if BEAM.exists() else [])):

@@ -41,8 +41,8 @@ def test_only_unfinished_fold_models_with_a_checkpoint_are_sent_with_the_kernel(
         file = fold_model_path(run, fold).parent / name
         file.parent.mkdir(parents=True)
         file.write_text("{}")
-    units = kernel_work.results_to_resume(tmp_path, parameters, {"cnn": [run]}, {"cnn": [0, 1]})
-    assert [unit.split("/")[-1] for unit in units] == ["fold0"]
+    result_folders = kernel_work.results_to_resume(tmp_path, parameters, {"cnn": [run]}, {"cnn": [0, 1]})
+    assert [result_folder.split("/")[-1] for result_folder in result_folders] == ["fold0"]
 
 
 def test_results_that_differ_from_the_bucket_are_overwritten_only_with_force(tmp_path) -> None:

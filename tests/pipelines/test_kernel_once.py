@@ -41,7 +41,15 @@ def test_a_killed_push_is_resumed_and_a_damaged_output_is_downloaded_again(kaggl
     error = kaggle_setup.refused("kernel")
     assert "is damaged: `make kernel` fetches it again" in error and "FORCE" not in error
     name = json.loads((kaggle_setup.workspace.work / "kernel" / "run.json").read_text())["run"]
-    output_listing = {"run": name, "status": "done", "code": 0, "problem": "", "devices": "", "units": [], "seconds": 1}
+    output_listing = {
+        "run": name,
+        "status": "done",
+        "code": 0,
+        "problem": "",
+        "devices": "",
+        "archives": [],
+        "seconds": 1,
+    }
     output.write_text(json.dumps(output_listing))
     assert f"resuming run {name}, version 1" in kaggle_setup.do("kernel")
     assert kaggle_setup.kaggle.count("SaveKernel") == 1

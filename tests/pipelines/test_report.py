@@ -29,6 +29,7 @@ from competition.workspace.dependencies import (
 from competition.workspace.runs import Run, run_content
 from competition.workspace.seed_studies import seed_study_digest, seed_study_path
 from competition.workspace.studies import tuning_dependencies, tuning_result_path
+from competition.workspace.workspace import Workspace as LibraryWorkspace
 
 NAMES = ("<b>rose", 'tulip & "co"', "aster")
 PHOTOS_PER_CLASS, FOLDS, VIEWS = 15, 3, ("identity", "shift_up")
@@ -336,15 +337,17 @@ def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspac
     (workspace.work / "preflight" / "v5e-8.json").write_text(json.dumps(preflight_results))
     params, prepared = load_params(workspace.params), load_prepared(workspace.work / "data")
     for name, trained_as in (("wide", "wide"), ("slim", "wide")):
-        study_digest = seed_study_digest(Workspace(Path(), params, loaded=prepared), params.members[trained_as])
+        study_digest = seed_study_digest(LibraryWorkspace(Path(), params, loaded=prepared), params.members[trained_as])
         study = seed_study_path(workspace.work, name, study_digest)
         study.parent.mkdir(parents=True, exist_ok=True)
         study.write_text(json.dumps({"of": study_digest, "spread": 0.0123, "scores": [0.8, 0.82, 0.81]}))
     workspace.do("list_blends")
-    depends = tuning_dependencies(Workspace(Path(), params, loaded=prepared), "slim")
+    depends = tuning_dependencies(LibraryWorkspace(Path(), params, loaded=prepared), "slim")
     best = tuning_result_path(workspace.work, "slim", depends)
     best.parent.mkdir(parents=True)
-    best.write_text(json.dumps({"values": {"learning_rate": 0.00123456}, "folds": []}))
+    values = {"learning_rate": 0.00123456}
+    study_result = {"study": "slim", "trials": 3, "pruned": 1, "mean_share": 0.5, "values": values, "own_values": {}}
+    best.write_text(json.dumps({**study_result, "comparison": None, "folds": [0]}))
     write_manifest(best.with_name("manifest.json"), depends, [best], {"seconds": 75.0, "peak_memory": 2e9}, {})
     workspace.do("report")
     assert '<th scope="row" class="word">tune slim</th><td>1</td><td>75 s</td><td>2.00 GB</td>' in workspace.page

@@ -5,13 +5,16 @@ from pathlib import Path
 import pandas as pd
 from builders import params
 
+from competition.config.digests import digest_of
 from competition.files.manifest import write_manifest
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_model_path
+from competition.workspace.earlier_version import recorded_then
 from competition.workspace.runs import runs_of
+from competition.workspace.scores import summary_lines
 from competition.workspace.workspace import Workspace
-from pipelines.main_job.train import print_summary
+from pipelines.main_job.train import train_run
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
 
@@ -22,15 +25,14 @@ PREPARED = Prepared(Path("data"), DIGITS, INDEX, "d" * 64)
 
 def summary(work: Path, sets: str) -> list[str]:
     """The summary of cnn and small, each with five fold models that score 0.90 to 0.94."""
-    job = Job(Workspace(work, params(f"tune.trials=0 {sets}"), loaded=PREPARED), Options(), work)
+    workspace = Workspace(work, params(f"tune.trials=0 {sets}"), loaded=PREPARED)
     for name in ("cnn", "small"):
-        (run,) = runs_of(job.workspace, name)
+        (run,) = runs_of(workspace, name)
         for fold in range(5):
             path = fold_model_path(run, fold)
             path.parent.mkdir(parents=True)
             write_manifest(path, {}, [], {"metric": "macro_f1", "held_out": 0.9 + fold / 100}, {})
-    print_summary(job, ["cnn", "small"])
-    return job.echoed
+    return summary_lines(workspace, ["cnn", "small"])
 
 
 def test_without_tuning_each_run_is_one_line(tmp_path: Path) -> None:
@@ -54,3 +56,21 @@ def test_the_mean_of_a_tuned_member_is_called_optimistic_and_no_mean_an_honest_s
 def test_if_every_fold_was_tuned_no_honest_score_is_promised(tmp_path: Path) -> None:
     *_, note = summary(tmp_path, "members.small.tuned_folds=[0,1,2,3,4]")
     assert note.endswith("so these means are not honest scores, and no rows are left for one")
+
+
+def test_fold_models_of_an_earlier_commit_are_announced_once_per_work_folder(tmp_path: Path) -> None:
+    """cnn has a fold model as commit 2739021 recorded it."""
+    workspace = Workspace(tmp_path, params("tune.trials=0"), loaded=PREPARED)
+    then = recorded_then(runs_of(workspace, "cnn")[0].depends)
+    assert then is not None
+    folder = tmp_path / "members" / "cnn" / digest_of(then)[:12] / "fold0"
+    folder.mkdir(parents=True)
+    write_manifest(folder / "manifest.json", {**then, "fold": 0, "teacher_weights": {}}, [], {}, {})
+    lines = []
+    for _ in range(2):
+        job = Job(workspace, Options(fold="0"), tmp_path)
+        train_run(job, runs_of(workspace, "cnn")[0])
+        lines.append(job.echoed)
+    current = "train cnn: fold 0 current; FORCE=1 trains it again"
+    accepted = "train: fold models of commit 2739021 are accepted, because today's training would give the same"
+    assert lines == [[current, accepted], [current]]

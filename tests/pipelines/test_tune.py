@@ -3,9 +3,11 @@
 import json
 import re
 import shutil
+import signal
 import subprocess
 import time
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -123,7 +125,14 @@ def test_the_dashboard_listens_on_this_machine_only(prepared_workspace, output) 
         "dashboard", "--address", "0.0.0.0:8080", sets=SETS
     )
     command = prepared_workspace.command("dashboard", "--address", "127.0.0.1:0", sets=SETS)
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=-1,
+        stderr=-1,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
     try:
         line = process.stdout.readline()
         (url,) = re.findall(r"http://127\.0\.0\.1:\d+", line)
@@ -131,8 +140,9 @@ def test_the_dashboard_listens_on_this_machine_only(prepared_workspace, output) 
             (study,) = json.load(response)["study_summaries"]
         assert study["study_name"] == best_of(prepared_workspace)["study"]
     finally:
-        process.terminate()
-        process.communicate(timeout=30)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, "goldfold: the server was stopped\n")
 
 
 def journal_has_a_running_trial(workspace: Workspace) -> bool:

@@ -86,11 +86,11 @@ REJECTED = {
     "0 rows": ("id,label\n", "holds 0 rows: expected 5"),
     "an empty file": ("", "has no header"),
     "NaN": (text(labels=["3", "nan", "1", "inf", "3"]), r"NaN or infinity in the rows of 2 ids \(NA, =cmd\)"),
-    "unknown label": (text(labels=["3", "9", "9", "2", "1.5"]), r"3 labels are none of the 4 .*: '9', '1.5'"),
-    "a class name for a number": (text(labels=["3", "rose", "1", "2", "3"]), "1 labels are none of the 4"),
+    "unknown label": (text(labels=["3", "9", "9", "2", "1.5"]), r"3 labels outside the 4 .*: '9', '1.5'"),
+    "a class name for a number": (text(labels=["3", "rose", "1", "2", "3"]), "1 label outside the 4"),
     "UTF-16": (text().encode("utf-16"), r"is UTF-16 \(\d+ bytes\): expected UTF-8"),
     "Latin-1": (text(["é", *IDS[1:]]).encode("latin-1"), "is not UTF-8 .1 bytes, the first at byte 9"),
-    "a line with too many cells": (text() + "x,1,2\n", "1 lines lack the 2 cells of the header: 7"),
+    "a line with too many cells": (text() + "x,1,2\n", "1 line without the 2 cells of the header: 7"),
     "ids changed by a spreadsheet": (text(["1", "NA", "100000", "=cmd", "i4"]), r"2 ids \(001, 1e5\) missing"),
 }
 
@@ -103,10 +103,10 @@ def test_errors_that_kaggle_would_reject_are_reported_with_their_count(tmp_path,
 
 
 CORRECTED = {
-    "other order": (text(IDS[::-1], LABELS[::-1]), "4 rows stood in another order"),
+    "other order": (text(IDS[::-1], LABELS[::-1]), "4 rows in another order"),
     "byte order mark": (b"\xef\xbb\xbf" + text().encode(), "1 byte order mark"),
-    "CRLF": (text(end="\r\n"), "6 lines ended in CR LF"),
-    "float labels": (text(labels=["3.0", "0.0", "1", "2", "3"]), "2 labels were written like '3.0'"),
+    "CRLF": (text(end="\r\n"), "6 line ends CR LF"),
+    "float labels": (text(labels=["3.0", "0.0", "1", "2", "3"]), "2 labels written like '3.0'"),
     "columns in another order": (
         "label,id\n" + "".join(f"{label},{i}\n" for i, label in zip(IDS, LABELS)),
         "2 columns stood as label,id",
@@ -137,7 +137,7 @@ def test_a_sample_of_another_competition_is_an_error(tmp_path, sample):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([[0.1] * 4, [0.2] * 4, [np.nan] * 4, [0.1] * 4, [0.1] * 4], "1 rows of probabilities are not finite"),
+        ([[0.1] * 4, [0.2] * 4, [np.nan] * 4, [0.1] * 4, [0.1] * 4], "1 row of probabilities not finite"),
         ([[0.1] * 3] * 5, r"Expected \(N, 4\)"),
     ],
 )

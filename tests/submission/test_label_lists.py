@@ -50,7 +50,7 @@ def test_columns_hold_0_and_1_and_values_the_shortest_decimals(tmp_path):
 def test_an_empty_list_is_written_only_where_it_is_allowed(tmp_path):
     path, sets = sample(tmp_path, "id,labels"), np.array([[0, 0, 0], [0, 1, 0]], bool)
     assert render(IDS, sets, lists(empty=True), path) == b"id,labels\na,r\nb,\n"
-    with pytest.raises(UserError, match="1 rows have no label: f expects one or more in every row"):
+    with pytest.raises(UserError, match="1 row without a label: f expects one or more in every row"):
         render(IDS, sets, lists(), path)
 
 
@@ -62,7 +62,7 @@ def test_class_numbers_are_no_label_sets(tmp_path):
 @pytest.mark.parametrize(
     ("competition", "header", "cells", "match"),
     [
-        (lists(), "id,labels", "s y", "2 labels are none of the 3 of the competition .s, r, x.: 'y'"),
+        (lists(), "id,labels", "s y", "2 labels outside the 3 of the competition .s, r, x.: 'y'"),
         (lists(), "id,labels", "", "no label in the rows of 2 ids .a, b.: expected one or more"),
         (ZERO_ONE, "id,scab,rust,rot", "0,0.5,1", "numbers other than 0 and 1 in the rows of 2 ids"),
         (VALUES, "id,age", "old", "no number in the rows of 2 ids .a, b.: expected value"),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.fault_tolerance import Watchdog, is_device_loss, reset_devices, retry_on_device_loss
 from competition.training.fold_rows import FoldRows
+from competition.training.loop import StepsDone
 from competition.training.trainer import Trainer
 
 LOST = tf.errors.UnavailableError(None, None, "Socket closed")
@@ -120,12 +122,10 @@ def test_a_member_rebuilt_on_a_new_device_ends_with_the_same_weights(tmp_path: P
 
     def train(steps_until_lost: int) -> dict[str, np.ndarray]:
         trainer = Trainer(FoldRows(recipe, images, CLASSES), "macro_f1", open_device(params().device), 7)
-
-        def progress(step: int, *_: object) -> None:
-            if step == steps_until_lost:
-                raise LOST
-
-        trainer.train(0, recipe.train, Checkpoints(tmp_path, "x"), progress, lambda: False)
+        with closing(trainer.train(0, recipe.train, Checkpoints(tmp_path, "x"))) as events:
+            for event in events:
+                if isinstance(event, StepsDone) and event.step == steps_until_lost:
+                    raise LOST
         Checkpoints(tmp_path, "x").clear()
         return trainer.engine.state()
 
@@ -144,8 +144,8 @@ def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: W
     import time
     import tensorflow as tf
     from competition.training.engine_tensorflow import TensorFlowEngine
-    from pipelines.terminal import device_retries
-    device_retries.FIRST_PAUSE = 0.1
+    from competition.training import fault_tolerance
+    fault_tolerance.FIRST_PAUSE = 0.1
     calls, real = [], TensorFlowEngine.train
     def unsteady(engine, *arguments):
         calls.append(id(engine))

@@ -61,7 +61,7 @@ def test_multi_label_targets_are_smoothed_each_by_itself_and_scored_as_sets() ->
     row = plan.rows[np.flatnonzero(trainer.images.labels[plan.rows] == 3)[0]]
     np.testing.assert_allclose(plan.targets[row], [0.95, 0.95, 0.05])
     assert set(plan.weights[plan.rows]) == {1.0} and not plan.targets[trainer.images.folds == 0].any()
-    trained = trainer.train(0, trainer.member.train, None, lambda *_: None, lambda: False)
+    trained = trainer.train_to_end(0, trainer.member.train)
     oof = trainer.out_of_fold(0, trained)
     assert oof.target == "multi" and oof.probs.dtype == np.float32
     assert oof.probs.min() > 0 and oof.probs.max() < 1 and np.ptp(oof.probs.sum(-1)) > 0.01
@@ -82,7 +82,7 @@ def test_a_regression_is_standardised_by_the_training_rows_of_its_fold_and_predi
     plan, values = trainer.rows.plan(2, trainer.member.train), VALUES.of(trainer.images.labels)
     own = values[trainer.images.folds != 2]
     np.testing.assert_allclose(plan.weights[plan.rows], 1 / own.var(), rtol=1e-5)
-    trained = trainer.train(2, trainer.member.train, None, lambda *_: None, lambda: False)
+    trained = trainer.train_to_end(2, trainer.member.train)
     weights = trainer.engine.weights()
     unit = {name.rsplit("unit/", 1)[1]: value for name, value in weights.items() if "unit/" in name}
     np.testing.assert_allclose([unit["mean"], unit["deviation"]], [own.mean(), own.std()], rtol=1e-5)

@@ -64,9 +64,9 @@ def test_a_training_that_waits_for_data_is_reported_once_and_ends_with_the_same_
     monkeypatch.setattr(input_stall, "MEASURED_SECONDS", 0.5)
     options = {"epochs": 5, "steps_per_call": 1, "dropout": 0.3}
     slow, fast = trainer_on(SlowPixels(pixels_of(LABELS), 0.03), **options), trainer_on(pixels_of(LABELS), **options)
-    reports: list[StepTimes] = []
-    for trainer, detector in ((slow, InputStallDetector(reports.append)), (fast, None)):
-        trainer.train(0, trainer.member.train, None, lambda *_: None, lambda: False, False, detector)
+    events = list(slow.train(0, slow.member.train, None, False, InputStallDetector()))
+    reports = [event for event in events if isinstance(event, StepTimes)]
+    fast.train_to_end(0, fast.member.train, False)
     assert len(reports) == 1 and reports[0].share > 0.2
     for name, value in fast.engine.state().items():
         np.testing.assert_array_equal(slow.engine.state()[name], value, err_msg=name)

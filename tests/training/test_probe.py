@@ -63,5 +63,5 @@ def test_a_probed_member_starts_better_than_chance_on_held_out_rows(devices) -> 
     recipe = member(probe=True, epochs=1, learning_rate=1e-9, warmup=0.0)
     device = open_device(params(f"device.logical_devices={devices}").device)
     trainer = Trainer(FoldRows(recipe, images, CLASSES), "accuracy", device, 8)
-    trainer.train(0, recipe.train, None, lambda *_: None, lambda: False)
+    trainer.train_to_end(0, recipe.train)
     assert trainer.score(0) > 0.6

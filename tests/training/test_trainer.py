@@ -1,7 +1,7 @@
 """A member on its device: the same model after any earlier training and on any number of devices; no row is lost."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import State
 from competition.training.fold_rows import FoldRows
-from competition.training.loop import Diverged, Stopped, Trained
+from competition.training.loop import Diverged, EpochDone, StepsDone, Stopped, Trained
 from competition.training.trainer import Trainer
 
 N, FOLDS = 59, 3  # divides badly by everything
@@ -45,7 +45,11 @@ def trained(
     **changes: object,
 ) -> tuple[Trained, State]:
     train: Train = replace(trainer.member.train, **changes)  # type: ignore[arg-type]
-    return trainer.train(fold, train, checkpoints, lambda *_: None, stop), trainer.engine.state()
+    for event in trainer.train(fold, train, checkpoints):
+        if isinstance(event, StepsDone):
+            event.stop = stop()
+    assert isinstance(event, Trained)
+    return event, trainer.engine.state()
 
 
 def assert_identical(first: State, second: State) -> None:
@@ -197,6 +201,17 @@ def test_a_stop_leaves_a_checkpoint(tmp_path: Path) -> None:
     assert checkpoint is not None and checkpoint.step == 1
 
 
+def test_closing_at_the_end_of_an_epoch_leaves_a_checkpoint_of_it(tmp_path: Path) -> None:
+    """A mistake in a user's callback, called at this event, does not cost the epoch."""
+    trainer, checkpoints = shared_trainer(), Checkpoints(tmp_path, "x", seconds=3600)
+    events = trainer.train(0, trainer.member.train, checkpoints)
+    epoch = next(event.epoch for event in events if isinstance(event, EpochDone))
+    assert checkpoints.latest() is None
+    events.close()
+    checkpoint = checkpoints.latest()
+    assert checkpoint is not None and checkpoint.facts["history"] == [asdict(epoch)]
+
+
 def test_a_loss_that_is_not_finite_is_an_error_and_leaves_no_checkpoint(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, "x")
     with pytest.raises(Diverged, match=r"lower train\.learning_rate or set train\.clip_norm"):
@@ -221,7 +236,7 @@ def test_a_member_may_be_trained_on_smaller_images_than_it_predicts() -> None:
     recipe = replace(member(batch=12, epochs=4, crop=0.6), train_size=8)
     trainer = Trainer(FoldRows(recipe, IMAGES, CLASSES), "accuracy", open_device(params().device), 7)
     assert trainer.first_batch(0, recipe.train)[0].shape == (12, 8, 8, 3)
-    result = trainer.train(0, recipe.train, None, lambda *_: None, lambda: False)
+    result = trainer.train_to_end(0, recipe.train)
     assert result.history[-1].loss < result.history[0].loss and {size for _, size in trainer._batches} == {8}
     # Rows are scored at their full size.
     rows = np.arange(7)
@@ -261,7 +276,7 @@ def test_labels_of_the_held_out_rows_do_not_change_the_model(changes: dict, fold
     trainer = Trainer(FoldRows(recipe, IMAGES, CLASSES), "log_loss", open_device(params().device), 7)
     for labels in (LABELS, np.where(held_out, 0, LABELS)):  # other labels, other class counts
         trainer.rows = replace(trainer.rows, images=replace(IMAGES, labels=labels))
-        trainer.train(fold, recipe.train, None, lambda *_: None, lambda: False)
+        trainer.train_to_end(fold, recipe.train)
         states.append(trainer.engine.weights())
     assert_identical(*states)
 
@@ -273,7 +288,7 @@ def test_labels_outside_the_tuning_folds_change_neither_model_nor_score_of_a_tri
     for labels in (LABELS, np.where(outside, 0, LABELS)):
         images = restricted_to_folds(replace(IMAGES, labels=labels), (0, 1))
         trainer.rows = replace(trainer.rows, images=images)
-        outcomes.append(trainer.train(0, recipe.train, None, lambda *_: None, lambda: False).history[-1])
+        outcomes.append(trainer.train_to_end(0, recipe.train).history[-1])
     assert outcomes[0] == outcomes[1]
     assert set(IMAGES.folds[trainer.rows.plan(0, recipe.train).rows]) == {1}
 
