@@ -19,7 +19,7 @@ from PIL import Image
 
 from competition.config.params import Member
 from competition.config.params_file import load_params
-from competition.images.cache import CacheBudget, decode_images
+from competition.images.cache import CacheBudget, RecordedImages, decode_images
 from competition.images.labelled_images import Images
 from competition.prepare import records
 from competition.prepare.records import Record
@@ -82,7 +82,8 @@ def load(setup: Setup, folder: Path, ram: int) -> tuple[Images, int]:
     labels, files = np.array(label_texts, int), shards(folder)
     budget = CacheBudget(folder / "cache", ram, 10**12)
     readable = np.ones(len(ids), bool)
-    pixels = decode_images(files, np.array(ids), ~readable, setup.size, "squash", budget, "benchmark", lambda *_: None)
+    recorded = RecordedImages(files, np.array(ids), ~readable, "benchmark")
+    pixels = decode_images(recorded, setup.size, "squash", budget, lambda *_: None)
     return Images(np.array(ids), pixels, labels, fold_of(labels, setup.folds), readable), int(labels.max()) + 1
 
 

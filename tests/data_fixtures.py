@@ -5,25 +5,16 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tensorflow  # noqa: F401  (imported early: records load it on first use, after tests/conftest.py has configured the devices)
+import tensorflow  # noqa: F401  (imported early: a test may load it on first use, after tests/conftest.py has configured the devices)
 from PIL import Image
 
 from competition.prepare.adapters import folder
 from competition.prepare.competition import Row, Settings
 
-IMAGE_FORMATS = {
-    ".jpg": "JPEG",
-    ".jpeg": "JPEG",
-    ".png": "PNG",
-    ".webp": "WEBP",
-    ".bmp": "BMP",
-    ".gif": "GIF",
-    ".tif": "TIFF",
-    ".avif": "AVIF",
-}
 PLAIN = Settings(
     name="small", adapter="digits", slug="", source="", image_size=0, validation="pool", id_column="", label_column="",
     metric="", predicts="", miniature=0, seed=42,
@@ -70,19 +61,9 @@ def row(
 
 
 @pytest.fixture
-def helpers() -> "type[DataHelpers]":
-    return DataHelpers
-
-
-class DataHelpers:
+def helpers() -> SimpleNamespace:
     """The functions above, for all test files of this folder."""
-
-    synthetic_image, encode_image, row, no_network = (
-        staticmethod(synthetic_image),
-        staticmethod(encode_image),
-        staticmethod(row),
-        staticmethod(no_network),
-    )
+    return SimpleNamespace(synthetic_image=synthetic_image, encode_image=encode_image, row=row, no_network=no_network)
 
 
 @pytest.fixture(scope="session")
@@ -103,7 +84,9 @@ def make_source(tmp_path, helpers):
         source = tmp_path / name
         for number, path in enumerate(images):
             (source / path).parent.mkdir(parents=True, exist_ok=True)
-            data = helpers.encode_image(helpers.synthetic_image(number), IMAGE_FORMATS[Path(path).suffix.lower()])
+            data = helpers.encode_image(
+                helpers.synthetic_image(number), Image.registered_extensions()[Path(path).suffix.lower()]
+            )
             (source / path).write_bytes(data)
         for table, text in tables.items():
             (source / table).write_text(text, encoding="utf-8")

@@ -4,6 +4,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from typing import Any
 
 from competition.config.errors import UserError
@@ -12,7 +13,7 @@ from competition.convert.shard import Outcome, Recipe, Shard, convert_shard
 POLL = 0.3  # seconds between two reports of progress
 LOST_WORKERS = 3  # times in a row that workers may die without finishing a shard
 
-_images_done: Any = None  # in a worker: the counter shared with the parent
+_images_done: Any = None  # in a worker: the array shared with the parent
 
 
 def convert_shards(
@@ -45,28 +46,28 @@ def _in_processes(
 ) -> Iterator[Outcome]:
     """finished: images of the shards that were finished before."""
     context = multiprocessing.get_context("spawn")  # a fork of a process with TensorFlow's threads may hang
-    counter = context.Value("q", 0)
+    # Converted images of each shard. Without a lock, which a killed worker might hold: only one worker writes a shard's number.
+    counts = context.RawArray("q", len(shards))
     with ProcessPoolExecutor(
-        min(processes, len(shards)), mp_context=context, initializer=_share_counter, initargs=(counter,)
+        min(processes, len(shards)), mp_context=context, initializer=_share_counts, initargs=(counts,)
     ) as pool:
         # The largest first, so that no process works alone at the end.
-        order = sorted(shards, key=lambda shard: -len(shard.rows))
-        futures = {pool.submit(convert_shard, shard, recipe, _count_image) for shard in order}
+        order = enumerate(sorted(shards, key=lambda shard: -len(shard.rows)))
+        futures = {pool.submit(convert_shard, shard, recipe, partial(_count_image, number)) for number, shard in order}
         try:
             while futures:
                 done, futures = wait(futures, timeout=POLL, return_when=FIRST_COMPLETED)
-                on_progress(finished + counter.value)
+                on_progress(finished + sum(counts))
                 for future in done:
                     yield future.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _share_counter(counter: Any) -> None:
+def _share_counts(counts: Any) -> None:
     global _images_done
-    _images_done = counter
+    _images_done = counts
 
 
-def _count_image() -> None:
-    with _images_done.get_lock():
-        _images_done.value += 1
+def _count_image(shard: int) -> None:
+    _images_done[shard] += 1

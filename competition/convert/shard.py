@@ -15,10 +15,10 @@ from typing import Any, Literal
 from PIL import Image, features
 
 from competition.config.errors import UserError
-from competition.convert import files
-from competition.convert.schema import image_of
-from competition.convert.tfrecord import image_example, parse_example, read_records, write_record
+from competition.convert.schema import image_of, labelled
 from competition.prepare import decoding as images
+from competition.prepare.tfrecord import image_example, parse_example, read_records, write_record
+from competition.storage import files
 
 FORMAT = 1  # increase it when equal input would give other bytes
 MANIFESTS = "manifests"  # folder of the shard manifests in the target
@@ -154,7 +154,7 @@ def convert_shard(shard: Shard, recipe: Recipe, on_image: Callable[[], None] = l
     outcome = Outcome(shard.part, shard.name, written, len(records), tuple(dropped), tuple(replaced), reused=False)
     manifest = {"digest": shard_digest(shard, recipe), **asdict(outcome), "depends": recipe.digest_fields()}
     manifest["ids"] = sha256("\n".join(row_id for row_id, _, _ in records).encode()).hexdigest()
-    files.write_json(recipe.target, f"{recipe.target}/{shard.manifest}", manifest)
+    files.write_json(f"{recipe.target}/{shard.manifest}", manifest)
     return outcome
 
 
@@ -163,11 +163,12 @@ def verify_file(path: Path, name: str, expected: Sequence[tuple[str, int, str]])
     number = 0
     with path.open("rb") as file:
         for number, (_, serialized) in enumerate(read_records(file, name), 1):
-            values = parse_example(serialized, f"{name}, record {number - 1}")
-            label = values.get("class", [-1])[0]
-            actual = (values["id"][0].decode(), label, sha256(values["image"][0]).hexdigest())
+            where = f"{name}, record {number - 1}"
+            values = parse_example(serialized, where)
+            record = labelled(values, where)
+            actual = (record.id, record.label, sha256(image_of(values, where)).hexdigest())
             if number > len(expected) or actual != expected[number - 1]:
-                raise UserError(f"{name}, record {number - 1}: it differs from what was written; check the disk")
+                raise UserError(f"{where}: it differs from what was written; check the disk")
     if number != len(expected):
         raise UserError(f"{name}: {number:,} records were read back, {len(expected):,} were written; check the disk")
 

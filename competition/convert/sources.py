@@ -9,16 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
-from competition.convert import files
 from competition.convert.schema import Labelled, labelled
 from competition.convert.shard import SourceImage
-from competition.convert.tfrecord import parse_example, read_records
 from competition.prepare.adapters import ADAPTERS, folder
 from competition.prepare.adapters.files import SUFFIXES, ImageFiles
 from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER, label_competition, of_converted
 from competition.prepare.adapters.tables import csv_text
 from competition.prepare.competition import Competition, Settings
-from competition.prepare.records import COUNT_IN_NAME
+from competition.prepare.tfrecord import parse_example, read_records
+from competition.storage import files
 
 RECORDS = re.compile(r"\.tfrec(ord)?s?$|-\d{5}-of-\d{5}$")
 SAMPLE, SOLUTION = "sample_submission.csv", "private/solution.csv"
@@ -90,7 +89,6 @@ def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tupl
     name_of: dict[int, str] = {}  # class number -> name stated in the records
     for path in _one_size(paths, settings.image_size):
         part, stamp = _part_of(path), _stamp(source, path)
-        before = len(rows[part])
         with files.reading(f"{source}/{path}") as file:
             for number, (offset, serialized) in enumerate(read_records(file, path)):
                 where = f"{path}, record {number}"
@@ -101,11 +99,6 @@ def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tupl
                     raise UserError(f"{where}: it has no label; only files of the part test may lack labels")
                 _add_name(name_of, record, where)
                 rows[part].append(SourceImage(row_id, label, path, stamp, offset, len(serialized)))
-        stated, read = COUNT_IN_NAME.search(path), len(rows[part]) - before
-        if stated and int(stated[1]) != read:  # a file that ends between two records has no other sign of damage
-            raise UserError(
-                f"{path}: {read:,} records were read where the name says {int(stated[1]):,}; it is truncated"
-            )
     if not rows["train"]:
         raise UserError(
             f"convert.source: {len(paths)} TFRecord files were found in {source}, none belongs to part train"

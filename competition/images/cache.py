@@ -40,38 +40,40 @@ class CacheBudget:
     disk: int  # bytes; limit for all files in `folder`
 
 
-def decode_images(
-    files: Sequence[str],
-    ids: np.ndarray,
-    unreadable: np.ndarray,
-    size: int,
-    fit: Fit,
-    budget: CacheBudget,
-    source: str,
-    progress: Progress,
-) -> Pixels:
-    """Images (N, size, size, 3) uint8 in the order of `ids`, decoded now unless they are on disk.
+@dataclass(frozen=True)
+class RecordedImages:
+    """The images of N rows in record files.
 
-    files: record files, local or gs://.  ids: (N,) str.  unreadable: (N,) bool, rows whose image cannot be decoded; they
-    stay black and are never predicted.
-    source: digest of the files' content. With ids, size, fit and the decoder's version it names the file in budget.folder,
-    so stale pixels are never used.
+    files: local or gs://.  ids: (N,) str.  unreadable: (N,) bool, rows whose image cannot be decoded; they stay black and
+    are never predicted.  source: digest of the files' content.
+    """
+
+    files: Sequence[str]
+    ids: np.ndarray
+    unreadable: np.ndarray
+    source: str
+
+
+def decode_images(images: RecordedImages, size: int, fit: Fit, budget: CacheBudget, progress: Progress) -> Pixels:
+    """Images (N, size, size, 3) uint8 in the order of the ids, decoded now unless they are on disk.
+
+    The source, ids, size, fit and the decoder's version name the file in budget.folder, so stale pixels are never used.
     progress: called with (images decoded, N).
     Raises UserError for images that are missing or cannot be decoded.
     """
-    shape = (len(ids), size, size, 3)
-    path = cache_file(budget.folder, source, ids, size, fit)
+    shape = (len(images.ids), size, size, 3)
+    path = cache_file(budget.folder, images.source, images.ids, size, fit)
     in_ram = prod(shape) <= budget.ram
-    fill = partial(_fill, files, ids, unreadable, size, fit, progress)
+    fill = partial(_fill, images, size, fit, progress)
     cached = _open_cached(path, shape) or _write_cached(path, shape, budget, fill)
     if cached is not None:
-        return cached[np.arange(len(ids))] if in_ram else cached
+        return cached[np.arange(len(images.ids))] if in_ram else cached
     if in_ram:
         pixels = np.zeros(shape, np.uint8)
         fill(pixels.__setitem__)
         return pixels
-    local_files = [_local_copy(file, budget) for file in files]
-    return stream.Stream(local_files, ids, unreadable, size, fit)
+    local_files = [_local_copy(file, budget) for file in images.files]
+    return stream.Stream(local_files, images.ids, images.unreadable, size, fit)
 
 
 def cached_images(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Pixels | None:
@@ -174,26 +176,24 @@ def _local_copy(file: str, budget: CacheBudget) -> str:
     return str(copy)
 
 
-def _fill(
-    files: Sequence[str], ids: np.ndarray, unreadable: np.ndarray, size: int, fit: Fit, progress: Progress, put: Put
-) -> None:
+def _fill(images: RecordedImages, size: int, fit: Fit, progress: Progress, put: Put) -> None:
     """Decode the images and call put(row, image) for every readable row, from several threads."""
-    row_of = {str(name): n for n, name in enumerate(ids)}
-    is_done = unreadable.copy()
+    row_of = {str(name): n for n, name in enumerate(images.ids)}
+    is_done = images.unreadable.copy()
 
     def decode_example(example: tuple[str, int, bytes]) -> int:
         row = row_of[example[0]]
-        if not unreadable[row]:
+        if not images.unreadable[row]:
             put(row, stream.decode_record(example[0], example[2], size, fit))
         return row
 
     done = 0
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter's lock
-        remaining = (example for example in records.read(files) if example[0] in row_of)
+        remaining = (example for example in records.read(images.files) if example[0] in row_of)
         while chunk := list(islice(remaining, 512)):
             for row in pool.map(decode_example, chunk):
                 is_done[row] = True
             done += len(chunk)
-            progress(done, len(ids))
+            progress(done, len(images.ids))
     if not is_done.all():
-        raise UserError(stream.missing_images_message(ids[~is_done], len(ids)))
+        raise UserError(stream.missing_images_message(images.ids[~is_done], len(images.ids)))

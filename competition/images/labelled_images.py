@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from competition.images.cache import CacheBudget, decode_images
+from competition.images.cache import CacheBudget, RecordedImages, decode_images
 from competition.images.pixels import ConcatenatedPixels, Pixels
 from competition.prepare.decoding import Fit
 from competition.prepare.prepared import Prepared
@@ -38,8 +38,8 @@ def load_images(
     for part in parts:
         rows = prepared.part(part)
         ids, unreadable = rows["id"].to_numpy(str), (rows["problem"] != "").to_numpy()
-        files = prepared.records(part)
-        pixels.append(decode_images(files, ids, unreadable, size, fit, budget, prepared.digest, progress))
+        recorded = RecordedImages(prepared.records(part), ids, unreadable, prepared.digest)
+        pixels.append(decode_images(recorded, size, fit, budget, progress))
     rows = pd.concat([prepared.part(part) for part in parts], ignore_index=True)
     return Images(
         rows["id"].to_numpy(str),

@@ -91,15 +91,6 @@ def encode_png(pixels: np.ndarray) -> bytes:
     return encode(Image.fromarray(pixels), "png", compress_level=1)
 
 
-def record_damage(head: bytes, number: int) -> str:
-    """What is wrong with a TFRecord file that cannot be read.  head: its first bytes.  number: of the first record that cannot be read."""
-    if number == 0 and head[:2] == b"\x1f\x8b":
-        return "the file is compressed with gzip, plain TFRecord was expected"
-    if number == 0 and head.isascii() and b"\0" not in head:
-        return "the file is text, TFRecord was expected"
-    return "it is truncated or damaged"
-
-
 def _open(data: bytes, largest: int) -> Image.Image:
     if not data:
         raise BadImage("the file is empty")

@@ -11,7 +11,7 @@ from competition.config.digests import digest_of
 from competition.files.manifest import read_record, sha256
 from competition.prepare.competition import Competition, with_metric
 from competition.prepare.index import load
-from competition.storage import bucket
+from competition.storage import files
 
 # What says how predictions are scored and submitted; no fold model depends on it.
 OF_THE_SUBMISSION = (
@@ -46,7 +46,7 @@ class Prepared:
         """Return the paths of the record files of one part, local or gs://, in order."""
         prefix = "fold" if part == "train" else f"{part}-"
         if self.remote_records:
-            names = bucket.names(self.remote_records)
+            names = files.names(self.remote_records)
             return [f"{self.remote_records}/{n}" for n in names if n.startswith(prefix) and n.endswith(".tfrec")]
         return sorted(map(str, (self.folder / "records").glob(f"{prefix}*.tfrec")))
 

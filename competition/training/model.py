@@ -16,7 +16,7 @@ from competition.config.plugins import active, plugin_named
 from competition.config.suggestions import did_you_mean
 from competition.ensemble.metrics import TargetKind
 from competition.images.augmentations import is_on_device
-from competition.storage import bucket
+from competition.storage import files
 from competition.training.device_augmentation import DeviceAugmentation
 from competition.training.initializers import draw_initial_weights
 from competition.training.pretrained_file import backbone_from_file
@@ -155,7 +155,7 @@ def _load_weights(model: keras.Model, member: Member) -> None:
     if member.weights == "none":
         return
     try:
-        with bucket.local_copy(member.weights) as weights:
+        with files.local_copy(member.weights) as weights:
             model.load_weights(weights)
     except (ValueError, OSError) as error:
         raise UserError(_weights_problem(member, error)) from None
@@ -195,7 +195,7 @@ def _application(images: Any, member: Member) -> Any:
     if member.architecture in ("MobileNet", "MobileNetV2"):
         options["alpha"] = member.alpha
     try:
-        with bucket.local_copy(source) as weights:
+        with files.local_copy(source) as weights:
             backbone = constructor(weights=None if source == "none" else weights, **options)
     except Exception as error:
         if url := re.search(r"URL fetch failure on (\S+?):? ", str(error)):  # Keras raises a plain Exception

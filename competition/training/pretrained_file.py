@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from competition.config.errors import UserError
-from competition.storage import bucket
+from competition.storage import files
 
 NORMALISATIONS: dict[str, tuple[Any, Any]] = {  # name -> scale and offset of pixels 0..255
     "none": (1.0, 0.0),
@@ -79,7 +79,7 @@ def _version(text: str) -> tuple[int, ...]:
 def _keras_file(path: str, normalise: str) -> tuple[keras.Model, tuple[Any, Any]]:
     """The model without its last layer if that gives classes, and its normalisation."""
     try:
-        with bucket.local_copy(path) as file:
+        with files.local_copy(path) as file:
             _import_keras_hub(file, path)
             model = keras.models.load_model(file, compile=False, safe_mode=True)
     except (ValueError, TypeError, OSError, KeyError, ImportError) as error:
@@ -128,7 +128,7 @@ def _preset(path: str, normalise: str) -> tuple[keras.Model, tuple[Any, Any]]:
     """The backbone of a KerasHub preset and the normalisation of its image converter."""
     keras_hub = _keras_hub(path)
     try:
-        options = {"drop_path": 0.0} if b"SwinTransformerBackbone" in bucket.read_bytes(f"{path}/config.json") else {}
+        options = {"drop_path": 0.0} if b"SwinTransformerBackbone" in files.read_bytes(f"{path}/config.json") else {}
         model = keras_hub.models.Backbone.from_preset(path, **options)  # the drop path of its Swin fails in training
     except (ValueError, TypeError, OSError, KeyError) as error:
         raise UserError(f"weights {path!r}: {' '.join(str(error).split())[:300]}; expected a KerasHub preset") from None
@@ -143,7 +143,7 @@ def _converter_normalisation(path: str) -> tuple[Any, Any]:
     try:
         if "://" not in file and not Path(file).is_file():
             raise ValueError("there is no image_converter.json")
-        config = json.loads(bucket.read_bytes(file))["config"]
+        config = json.loads(files.read_bytes(file))["config"]
     except (UserError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"weights {path!r}: the preset states no normalisation ({str(error)[:200]}); state `normalise: ...` of the "

@@ -6,7 +6,7 @@ from collections import defaultdict
 from competition.config.errors import UserError
 from competition.files.manifest import files_intact, read_manifest
 from competition.files.replacement import AGAIN, REPLACED
-from competition.storage import bucket
+from competition.storage import files
 from pipelines.terminal.backend import start_tensorflow
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, bucket_of
@@ -20,7 +20,7 @@ def run(job: Job) -> None:
     if not job.params.storage.bucket:
         raise UserError('storage.bucket is empty: name one, e.g. SET="storage.bucket=gs://NAME/FOLDER"')
     start_tensorflow()
-    remote, local = results_of(bucket.names(bucket_of(job))), results_of(local_names(job))
+    remote, local = results_of(files.names(bucket_of(job))), results_of(local_names(job))
     sent, received, differing = [], [], []
     units = sorted({**local, **remote}, key=lambda name: (name.count("/"), name))
     with Bar(len(units), "bucket") as bar:
@@ -31,11 +31,9 @@ def run(job: Job) -> None:
                     receive(job, unit, remote[unit])
                     received.append(unit)
             elif unit not in remote or job.options.force:
-                bucket.copy_files(job.path(unit).as_posix(), f"{bucket_of(job)}/{unit}", local[unit])
+                files.copy_files(job.path(unit).as_posix(), f"{bucket_of(job)}/{unit}", local[unit])
                 sent.append(unit)
-            elif (
-                bucket.read_bytes(f"{bucket_of(job)}/{unit}/{bucket.LAST}") != job.path(unit, bucket.LAST).read_bytes()
-            ):
+            elif files.read_bytes(f"{bucket_of(job)}/{unit}/{files.LAST}") != job.path(unit, files.LAST).read_bytes():
                 differing.append(unit)
     job.echo(f"bucket: {len(sent)} results uploaded to {bucket_of(job)}, {len(received)} downloaded")
     if differing:
@@ -46,20 +44,17 @@ def run(job: Job) -> None:
 
 
 def local_names(job: Job) -> list[str]:
-    files = (path for top in SYNCHRONISED for path in job.path(top).rglob("[!.]*") if path.is_file())
-    names = [path.relative_to(job.work).as_posix() for path in files if path.suffix != ".lock"]
-    return sorted(filter(is_sent, names))
-
-
-def is_sent(name: str) -> bool:
-    """Return False for a fold model that is being trained again or replaced: members/<member>/<run>/again/..."""
-    parts = name.split("/")
-    return not (parts[0] == "members" and len(parts) > 3 and parts[3] in (AGAIN, REPLACED))
+    """Files of results, without those of fold models that are being trained again or replaced: members/<member>/<run>/again/..."""
+    paths = (path for top in SYNCHRONISED for path in job.path(top).rglob("[!.]*") if path.is_file())
+    names = (path.relative_to(job.work).as_posix() for path in paths if path.suffix != ".lock")
+    return sorted(
+        name for name in names if not (name.startswith("members/") and name.split("/")[3:4] in ([AGAIN], [REPLACED]))
+    )
 
 
 def results_of(names: list[str]) -> dict[str, list[str]]:
     """Group files by result: folder with a manifest -> its files. A file belongs to the deepest such folder above it."""
-    result_folders = {posixpath.dirname(name) for name in names if posixpath.basename(name) == bucket.LAST}
+    result_folders = {posixpath.dirname(name) for name in names if posixpath.basename(name) == files.LAST}
     files_by_folder: dict[str, list[str]] = defaultdict(list)
     for name in names:
         folder = posixpath.dirname(name)
@@ -72,7 +67,7 @@ def results_of(names: list[str]) -> dict[str, list[str]]:
 
 def is_complete(job: Job, unit: str) -> bool:
     """Return True if the local result matches its manifest; records may be in the bucket only."""
-    manifest = job.path(unit, bucket.LAST)
+    manifest = job.path(unit, files.LAST)
     result = read_manifest(manifest)
     if result is None:
         return False
@@ -84,9 +79,9 @@ def is_complete(job: Job, unit: str) -> bool:
 
 def receive(job: Job, unit: str, names: list[str]) -> None:
     wanted_names = [name for name in names if not f"{unit}/{name}".startswith(REMOTE_ONLY)]
-    bucket.copy_files(f"{bucket_of(job)}/{unit}", job.path(unit).as_posix(), wanted_names)
+    files.copy_files(f"{bucket_of(job)}/{unit}", job.path(unit).as_posix(), wanted_names)
     if not is_complete(job, unit):
-        job.path(unit, bucket.LAST).unlink(missing_ok=True)
+        job.path(unit, files.LAST).unlink(missing_ok=True)
         raise UserError(
             f"{bucket_of(job)}/{unit} is not what its manifest says; compute it here and run `make bucket FORCE=1`"
         )

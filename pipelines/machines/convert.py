@@ -13,7 +13,7 @@ from pathlib import Path
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, first_few
 from competition.config.params import ConvertParams
-from competition.convert import files, plan, work_list
+from competition.convert import beam, plan
 from competition.convert.local import convert_shards
 from competition.convert.shard import (
     MANIFESTS,
@@ -30,6 +30,7 @@ from competition.files.manifest import Manifest
 from competition.images.loader import cores
 from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER
 from competition.prepare.competition import Competition
+from competition.storage import files
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, lock
@@ -37,7 +38,7 @@ from pipelines.terminal.versions import ROOT, versions
 
 SAMPLE_ROWS = 32  # images that are encoded to estimate the size of a shard
 MANIFEST = "manifest.json"
-OWN_FOLDERS = (f"{MANIFESTS}/", f"{work_list.FOLDER}/", f"{files.PARTIAL}/")
+OWN_FOLDERS = (f"{MANIFESTS}/", f"{beam.FOLDER}/")
 OWN = (MANIFEST, DESCRIPTION, *OWN_FOLDERS, ".convert.lock", ".convert.holder.lock")
 
 
@@ -127,7 +128,7 @@ def exclusive(target: str) -> Iterator[None]:
 def check_target(target: str) -> None:
     """Raise UserError if the target holds files of anything but an earlier conversion."""
     present = files.names(target)
-    is_own = any(name == MANIFEST or name.startswith((f"{MANIFESTS}/", f"{work_list.FOLDER}/")) for name in present)
+    is_own = any(name == MANIFEST or name.startswith((f"{MANIFESTS}/", f"{beam.FOLDER}/")) for name in present)
     others = [name for name in present if not name.startswith(OWN)]
     if others and not is_own:
         raise UserError(f"convert.target: {target} already holds {first_few(others, 3)}; name an empty folder")
@@ -158,7 +159,7 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
 
 
 def run_beam(shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> None:
-    work_list.save_work(shards, recipe)
+    beam.save_work(shards, recipe)
     ran = in_beam(params, recipe.target, params.beam_options)
     if ran.returncode != 0:
         lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()] or ["no message"]
@@ -194,7 +195,7 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
     written = {name: digest for outcome in outcomes for name, digest in outcome.files.items()}
     tables = {**source.tables, DESCRIPTION: source.competition.json_bytes()}
     for name, content in tables.items():
-        files.write_bytes(target, f"{target}/{name}", content)
+        files.write_bytes(f"{target}/{name}", content)
         written[name] = str(files.digest(f"{target}/{name}"))
     current_files = {*written, *(shard.manifest for shard in shards)}
     for name in files.names(target):
@@ -208,8 +209,8 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
         "replaced": [row_id for outcome in outcomes for row_id in outcome.replaced],
     }
     manifest = Manifest(digest_of(needed), needed, written, result, versions())
-    files.write_json(target, f"{target}/{MANIFEST}", asdict(manifest))
-    work_list.remove_work(target)
+    files.write_json(f"{target}/{MANIFEST}", asdict(manifest))
+    beam.remove_work(target)
 
 
 def report_plan(job: Job, source: Source, shards: Sequence[Shard], recipe: Recipe) -> None:

@@ -14,7 +14,6 @@ from competition.prepare.adapters import adapter_named
 from competition.prepare.competition import Settings
 from competition.storage import locations as storage
 from competition.workspace.dependencies import plugins_entry
-from pipelines.terminal.backend import start_tensorflow
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import ByteSteps
 from pipelines.terminal.runner import Computed, Job, kaggle_client
@@ -57,8 +56,6 @@ def download_all(job: Job, settings: Settings) -> Computed:
         with ByteSteps() as steps:
             download.fetch(client, slug, folder, archive, unpack_rules(job), steps.update)
 
-    if settings.miniature or not (settings.slug or settings.source):
-        start_tensorflow()  # the digits and miniatures are generated from record files
     if attached := attached_input(job, settings):
         settings = replace(settings, source=attached)
     # All unfinished work is in this folder. The caller holds a lock, so existing content is from a killed run.

@@ -23,7 +23,6 @@ from competition.report.caveats import series_line, shift_line
 from competition.report.pictures import TILE, contact_sheet
 from competition.submission.format import check_sample
 from competition.workspace.dependencies import plugins_entry
-from pipelines.terminal.backend import start_tensorflow
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
@@ -60,7 +59,6 @@ def require_intact(path: Path, raw: Manifest) -> None:
 
 
 def prepare(job: Job, settings: Settings) -> Computed:
-    start_tensorflow()
     data, params = job.path("data"), job.params.prepare
     competition = adapter_named(settings.adapter).describe(job.path("raw"), settings)
     job.echo(*(f"prepare: {note}" for note in competition.notes))

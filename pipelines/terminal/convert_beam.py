@@ -10,10 +10,9 @@ import json
 import sys
 
 from competition.config.errors import UserError
-from competition.convert import files
-from competition.convert.beam import run_pipeline
+from competition.convert.beam import FOLDER, run_pipeline
 from competition.convert.shard import codecs
-from competition.convert.work_list import FOLDER
+from competition.storage import files
 
 
 def main(target: str) -> None:

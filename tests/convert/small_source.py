@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from competition.convert import files
 from competition.convert.shard import Recipe, Shard, SourceImage, codecs
+from competition.storage import files
 
 
 def write_photo(path: Path, seed: int, size: tuple[int, int] = (40, 30)) -> None:

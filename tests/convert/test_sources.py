@@ -7,10 +7,9 @@ import pytest
 from small_source import write_photo
 
 from competition.config.errors import UserError
-from competition.convert import tfrecord
 from competition.convert.shard import Recipe, Shard, codecs, convert_shard
 from competition.convert.sources import read_source
-from competition.prepare import records
+from competition.prepare import records, tfrecord
 from competition.prepare.adapters import flowers, folder
 from competition.prepare.records import Record
 
@@ -139,7 +138,7 @@ def test_kaggles_tfrecords_of_the_largest_size_are_read_and_truncated_ones_are_r
     smaller = read_source(str(tmp_path), replace(options, image_size=16))
     assert {row.path.split("/")[0] for row in smaller.rows["train"]} == {"tfrecords-jpeg-16x16"}
     path.rename(path.with_name("00-24x24-3.tfrec"))
-    with pytest.raises(UserError, match="2 records were read where the name says 3; it is truncated"):
+    with pytest.raises(UserError, match="2 records were read where the name says 3; the file was truncated"):
         read_source(str(tmp_path), options)
 
 

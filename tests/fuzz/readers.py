@@ -11,12 +11,12 @@ from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.config.params_file import load_params
 from competition.config.yaml_text import parse_yaml
-from competition.convert.tfrecord import parse_example, read_records
 from competition.ensemble.external_predictions import OurRows, load_external
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.kaggle import archive
 from competition.prepare.adapters.tables import read_csv
 from competition.prepare.decoding import BadImage, decode
+from competition.prepare.tfrecord import parse_example, read_records
 
 MEMORY = Path("/dev/shm")  # a folder in memory, where there is one
 FOLDER = Path(tempfile.mkdtemp(prefix="goldfold-fuzz-", dir=MEMORY if MEMORY.is_dir() else None))

@@ -14,7 +14,7 @@ from builders import ROOT
 
 from competition.config.errors import UserError
 from competition.images import cache
-from competition.images.cache import CacheBudget, decode_images
+from competition.images.cache import CacheBudget, RecordedImages, decode_images
 from competition.images.pixels import ConcatenatedPixels, PixelFile, is_streamed
 from competition.images.stream import Stream
 from competition.prepare import records
@@ -47,8 +47,9 @@ def budget(tmp_path):
     return CacheBudget(tmp_path / "cache", 0, ALL)
 
 
-def decoded(shards, budget, ids=IDS, unreadable=NONE, size=SIZE, fit="squash", source="x"):
-    return decode_images(shards, ids, unreadable, size, fit, budget, source, lambda *_: None)
+def decoded(shards, budget, size=SIZE, fit="squash", progress=lambda *_: None, **changes):
+    images = replace(RecordedImages(shards, IDS, NONE, "x"), **changes)
+    return decode_images(images, size, fit, budget, progress)
 
 
 def cached_files(budget):
@@ -131,11 +132,11 @@ DECODE = """
     import numpy as np
     from competition.images import cache
     from competition.prepare import decoding as images, records
-    records.read = lambda files: ((f"i{n}", n, images.blank()) for n in range(9))  # does not import TensorFlow, which is slow
+    records.read = lambda files: ((f"i{n}", n, images.blank()) for n in range(9))
     ids = np.array([f"i{n}" for n in range(9)])
     budget = cache.CacheBudget(Path(sys.argv[1]), int(sys.argv[2]), 10**9)
     def decode(progress=lambda *_: None):
-        return cache.decode_images([], ids, np.zeros(9, bool), 16, "squash", budget, "x", progress)
+        return cache.decode_images(cache.RecordedImages([], ids, np.zeros(9, bool), "x"), 16, "squash", budget, progress)
 """
 
 
@@ -173,7 +174,7 @@ def test_a_second_process_waits_and_uses_the_file_of_the_first(shards, budget) -
     writer = run(DECODE + code, budget.folder, 0)
     assert writer.stdout is not None and writer.stdout.readline() == "writing\n"
     progress = []
-    decode_images(shards, IDS, NONE, SIZE, "squash", budget, "x", lambda *_: progress.append(0))
+    decoded(shards, budget, progress=lambda *_: progress.append(0))
     assert progress == [] and len(cached_files(budget)) == 1
     writer.communicate(timeout=60)
 
@@ -193,10 +194,10 @@ def test_an_incomplete_file_is_written_again(shards, budget, expected, damage) -
 def test_unreadable_rows_stay_black_and_missing_rows_are_an_error(shards, budget, helpers) -> None:
     ids, unreadable = np.array([*IDS, "gone"]), np.array([*NONE, True])
     for selected in (budget, replace(budget, disk=0), replace(budget, ram=ALL, disk=0)):
-        pixels = decoded(shards, selected, ids, unreadable)
+        pixels = decoded(shards, selected, ids=ids, unreadable=unreadable)
         assert pixels[np.array([N])].max() == 0 and pixels[np.array([0])].max() > 0
         with pytest.raises(UserError, match=r"1 of 10 images are not in the record files, among 'gone'; run `make"):
-            decoded(shards, selected, ids, np.zeros(N + 1, bool), source="y")
+            decoded(shards, selected, ids=ids, unreadable=np.zeros(N + 1, bool), source="y")
     assert len(cached_files(budget)) == 1  # no partial file
 
 
@@ -204,12 +205,14 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path, budget) -> None:
     records.write_shard(str(tmp_path / "c-1.tfrec"), [Record("odd", 0, b"not an image")])
     for selected in (budget, replace(budget, disk=0)):
         with pytest.raises(UserError, match="image odd: it is no JPEG"):
-            decoded([str(tmp_path / "c-1.tfrec")], selected, np.array(["odd"]), np.array([False]))[np.array([0])]
+            decoded([str(tmp_path / "c-1.tfrec")], selected, ids=np.array(["odd"]), unreadable=NONE[:1])[np.array([0])]
 
 
 def test_parts_are_concatenated_in_order(shards, budget, expected) -> None:
     for selected in (budget, replace(budget, disk=0, folder=budget.folder / "other")):
-        first, second, third = (decoded(shards, selected, IDS[a:b], NONE[a:b]) for a, b in ((0, 4), (4, 5), (5, N)))
+        first, second, third = (
+            decoded(shards, selected, ids=IDS[a:b], unreadable=NONE[a:b]) for a, b in ((0, 4), (4, 5), (5, N))
+        )
         joined = ConcatenatedPixels([first[np.arange(4)], second, third])  # an array among them
         rows = np.array([8, 0, 4, 3, 5, 0])
         assert joined.shape == expected.shape and is_streamed(joined) == (selected.disk == 0)

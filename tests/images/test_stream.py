@@ -1,11 +1,13 @@
 """Images read from their position in the record files, one at a time and by several threads at once."""
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from competition.config.errors import UserError
+from competition.images.batches import prediction_batches
 from competition.images.stream import Stream
 from competition.prepare import records
 from competition.prepare.decoding import decode
@@ -31,8 +33,7 @@ NONE = np.zeros(N, bool)
 
 
 def test_the_position_of_an_image_is_exact(shard, encoded_images) -> None:
-    with open(shard, "rb") as file:  # noqa: PTH123
-        data = file.read()
+    data = Path(shard).read_bytes()
     locations = list(records.image_offsets(shard))
     assert [name for name, _, _ in locations] == IDS.tolist()
     assert [data[start : start + length] for _, start, length in locations] == encoded_images
@@ -48,7 +49,7 @@ def test_concurrent_threads_get_the_rows_they_request(shard, encoded_images) -> 
 
 
 def test_a_damaged_shard_is_an_error_before_the_first_image(shard) -> None:
-    with open(shard, "r+b") as file:  # noqa: PTH123
+    with Path(shard).open("r+b") as file:
         file.seek(500)
         file.write(b"\xff\x00\xff")
     with pytest.raises(UserError, match=r"00-12\.tfrec, record 0: it is truncated or damaged"):
@@ -56,8 +57,6 @@ def test_a_damaged_shard_is_an_error_before_the_first_image(shard) -> None:
 
 
 def test_batches_of_a_stream_equal_batches_of_an_array(shard, encoded_images) -> None:
-    from competition.images.batches import prediction_batches
-
     stream = Stream([shard], IDS, NONE, 24, "squash")
     array = stream[np.arange(N)]
     rows = np.array([5, 1, 11, 0, 3])

@@ -18,9 +18,9 @@ from PIL import Image
 from stages import Workspace
 
 from competition.config.errors import UserError
-from competition.convert import files
 from competition.prepare.adapters import flowers
 from competition.prepare.competition import Settings
+from competition.storage import files
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -112,14 +112,14 @@ def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(work
     assert 3 <= len(present) < 18 and not (target / "manifest.json").exists()
     with pytest.raises(UserError, match="is not finished; run make convert again"):
         flowers.describe(target, SETTINGS)
-    (target / "partial" / "shard-x.partial").write_bytes(b"left over")
+    (target / ".partial-x").write_bytes(b"left over")
     output = converted(workspace, sets=sets)
     (written, reused) = map(
         int, re.findall(r"(\d+) shards written and read back, (\d+) were finished before", output)[0]
     )
     assert written + reused == 18 and 1 <= reused <= len(present)
     assert sum((target / name).stat().st_ino == inode for name, inode in present.items()) >= reused
-    assert shards(target) == shards(whole) and not (target / "partial").exists()
+    assert shards(target) == shards(whole) and not (target / ".partial-x").exists()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from competition.config.errors import UserError
 from competition.prepare import records
 from competition.prepare.adapters import ADAPTERS, flowers, plants
 from competition.prepare.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
-from competition.prepare.competition import Competition
 from competition.prepare.records import Record
 
 SCALE = 0.01
@@ -61,13 +60,6 @@ def test_the_same_seed_makes_the_same_files(adapter_case, tmp_path):
     names = sorted(path.relative_to(raw) for path in raw.rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
     assert all((raw / name).read_bytes() == (tmp_path / name).read_bytes() for name in names)
-
-
-def test_a_saved_competition_is_loaded_unchanged(adapter_case, tmp_path):
-    adapter, raw, settings = adapter_case
-    described = adapter.describe(raw, settings)
-    described.save(tmp_path / "competition.json")
-    assert Competition.load(tmp_path / "competition.json") == described
 
 
 def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(digits, make_settings):

@@ -1,12 +1,9 @@
-import itertools
-
-import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image, ImageEnhance
 
 from competition.config.errors import UserError
-from competition.prepare import duplicates, index, near_hashes
+from competition.prepare import duplicates, index
 
 BITS, PIXELS = 10, 18.0
 
@@ -63,27 +60,6 @@ def test_the_groups_are_exactly_the_planted_ones(helpers):
     }
     assert {frozenset(ids) for _, ids in index_table.groupby("group")["id"]} == planted
     assert pairs["exact"].sum() == 10
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-def test_the_search_finds_the_same_pairs_as_comparison_of_all_pairs(helpers, monkeypatch, parts):
-    monkeypatch.setattr(near_hashes, "BLOCK", 7)
-    monkeypatch.setattr(near_hashes, "PARTS", (parts,))
-    index_table, thumbs = index.build([helpers.row(f"i{n}", n % 12, data=_jittered(helpers, n)) for n in range(40)], 1)
-    pairs = duplicates.duplicate_pairs(index_table, thumbs, bits=20, pixels=255)
-    hashes = [int(text, 16) for text in index_table["phash"]]
-    digests = index_table["sha256"].tolist()
-    expected_pairs = {
-        (a, b) for a, b in itertools.combinations(range(40), 2) if (hashes[a] ^ hashes[b]).bit_count() <= 20
-    }
-    assert len(set(digests)) == 40 and len(expected_pairs) > 40
-    assert set(zip(pairs["a"], pairs["b"])) == expected_pairs
-
-
-def _jittered(helpers, n):
-    pixels = np.asarray(helpers.synthetic_image(n % 12)).astype(int)
-    noisy = pixels + np.random.default_rng(n).normal(0, 40, pixels.shape)
-    return helpers.encode_image(Image.fromarray(noisy.clip(0, 255).astype(np.uint8)))
 
 
 def test_a_chain_of_pairs_is_one_group():

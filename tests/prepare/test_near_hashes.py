@@ -37,6 +37,7 @@ def test_any_number_of_parts_finds_the_same_pairs(monkeypatch: pytest.MonkeyPatc
     hashes = with_neighbours(150, 6)
     expected = near_hashes(hashes, 6)
     monkeypatch.setattr(module, "PARTS", (parts,))
+    monkeypatch.setattr(module, "BLOCK", 7)
     for first, second in zip(expected, near_hashes(hashes, 6), strict=True):
         np.testing.assert_array_equal(first, second)
 

@@ -119,15 +119,10 @@ def test_a_bucket_is_listed_and_read_by_the_real_file_system(gcs):
     assert "GET /mine/data%2Ffold0-00-2.tfrec" in gcs.calls
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("gs://denied/data", "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING has no read access: grant it the role"),
-    ],
-)
-def test_the_error_of_an_unreadable_bucket_names_cause_and_account(gcs, path, message):
+def test_the_error_of_an_unreadable_bucket_names_cause_and_account(gcs):
+    message = "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING has no read access: grant it the role"
     with pytest.raises(UserError, match=message):
-        storage.try_place(path, {**os.environ, **gcs.environment()}, 15)
+        storage.try_place("gs://denied/data", {**os.environ, **gcs.environment()}, 15)
 
 
 def test_a_network_that_does_not_respond_is_an_error_within_the_time_limit():
@@ -144,26 +139,26 @@ def test_a_network_that_does_not_respond_is_an_error_within_the_time_limit():
 COPY = """
 import json, sys
 import numpy as np, tensorflow as tf
-from competition.storage import bucket
+from competition.storage import files
 folder = sys.argv[1]
 def copy(source, target):
-    bucket.copy_files(source, target, bucket.names(source))
-    return len(bucket.names(target))
+    files.copy_files(source, target, files.names(source))
+    return len(files.names(target))
 with tf.io.TFRecordWriter("gs://mine/records/fold0-00-300.tfrec") as writer:
     for number in range(300):
         writer.write(b"record %d" % number)
 dataset = tf.data.TFRecordDataset(tf.io.gfile.glob("gs://mine/records/*.tfrec"), num_parallel_reads=2)
 print("records", sum(1 for _ in dataset))
-print("out", copy(folder + "/source", "gs://mine/member"), bucket.names("gs://mine/member"))
+print("out", copy(folder + "/source", "gs://mine/member"), files.names("gs://mine/member"))
 print("back", copy("gs://mine/member", folder + "/back"))
 print("weights", float(np.load(folder + "/back/fold0/weights.npz")["w"].sum()))
-bucket.write_bytes("gs://mine/probs.npy", b"123")
-print("bytes", bucket.read_bytes("gs://mine/probs.npy"))
-with bucket.local_copy("gs://mine/probs.npy") as copy:
+files.write_bytes("gs://mine/probs.npy", b"123")
+print("bytes", files.read_bytes("gs://mine/probs.npy"))
+with files.local_copy("gs://mine/probs.npy") as copy:
     print("copy", copy.endswith("/probs.npy"), open(copy, "rb").read())
 for wrong in ("gs://mine/absent", "s4://mine/x"):
     try:
-        bucket.read_bytes(wrong)
+        files.read_bytes(wrong)
     except ValueError as error:
         print("refused", str(error)[:60])
 """
@@ -201,12 +196,12 @@ from dataclasses import replace
 from pathlib import Path
 import keras, numpy as np
 from competition.config.params_file import load_params
-from competition.storage import bucket
+from competition.storage import files
 from competition.training.model import build
 own, root = Path(sys.argv[1]) / "own.weights.h5", Path(sys.argv[2])
 source = keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=(32, 32, 3), alpha=0.35)
 source.save_weights(own)
-bucket.write_bytes("gs://mine/own.weights.h5", own.read_bytes())
+files.write_bytes("gs://mine/own.weights.h5", own.read_bytes())
 member = replace(load_params(root / "params.yaml").members["small"], architecture="MobileNetV2", alpha=0.35, image_size=32)
 for weights in ("gs://mine/own.weights.h5", "none"):
     built = build(replace(member, weights=weights), 4).get_weights()

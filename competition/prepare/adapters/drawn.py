@@ -49,7 +49,9 @@ def flowers(raw: Path, names: Sequence[str], scale: float, sizes: Sequence[int],
         counts = [max(LEAST[part], round(count * share * scale)) for count in FLOWER_COUNTS]
         labels = np.random.default_rng([seed, number]).permutation(np.repeat(np.arange(len(names)), counts))
         flowers = [
-            Flower(_hex_id(f"{seed} {part} {n}"), label, (seed, number, n)) for n, label in enumerate(labels.tolist())
+            # Ids of 9 hexadecimal digits, as the real competition's.
+            Flower(blake2b(f"{seed} {part} {n}".encode(), digest_size=5).hexdigest()[:9], label, (seed, number, n))
+            for n, label in enumerate(labels.tolist())
         ]
         for shard, rows in enumerate(np.array_split(np.arange(len(flowers)), FLOWER_FILES)):
             _write_flowers(raw, part, shard, [flowers[n] for n in rows], sizes)
@@ -112,7 +114,7 @@ def _flower(label: int, size: int, rng: np.random.Generator) -> Image.Image:
     draw = ImageDraw.Draw(image)
     for _ in range(int(rng.integers(3, 9))):  # leaves, and blossoms out of focus
         far = _colour(rng.uniform(0.2, 0.4) if rng.uniform() < 0.7 else rng.uniform(), 0.6, rng.uniform(0.2, 0.7))
-        _petal(draw, rng.uniform(0, size, 2), rng.uniform(0.1, 0.4) * size, 0.5, 1.0, rng.uniform(0, 7), far)
+        _petal(draw, rng.uniform(0, size, 2), rng.uniform(0.1, 0.4) * size, (0.5, 1.0), rng.uniform(0, 7), (far, None))
     image = image.filter(ImageFilter.GaussianBlur(size * rng.uniform(0.004, 0.03)))
     draw = ImageDraw.Draw(image)
 
@@ -125,11 +127,13 @@ def _flower(label: int, size: int, rng: np.random.Generator) -> Image.Image:
         edge = _colour(tint, saturation, 0.6 * light)
         for n in range(petals):
             angle = turn + (n + 0.5 * layer) * 2 * math.pi / petals + rng.normal(0, 0.05)
-            _petal(draw, middle, length * rng.uniform(0.92, 1.05), slim, pointed, angle, shade, edge)
+            _petal(draw, middle, length * rng.uniform(0.92, 1.05), (slim, pointed), angle, (shade, edge))
     disc = reach * heart
     draw.ellipse([*(middle - disc), *(middle + disc)], fill=_colour(heart_hue, 0.8, 0.8 * light))
     if rng.uniform() < 0.3:  # a leaf in front
-        _petal(draw, rng.uniform(0, size, 2), 0.35 * size, 0.35, 1.0, rng.uniform(0, 7), _colour(0.3, 0.7, 0.4))
+        _petal(
+            draw, rng.uniform(0, size, 2), 0.35 * size, (0.35, 1.0), rng.uniform(0, 7), (_colour(0.3, 0.7, 0.4), None)
+        )
     return _grained(image.filter(ImageFilter.GaussianBlur(size * rng.uniform(0, 0.006))), rng)
 
 
@@ -140,14 +144,16 @@ def _leaf(kind: str, width: int, rng: np.random.Generator) -> Image.Image:
     draw = ImageDraw.Draw(image)
     for _ in range(6):
         far = _colour(rng.uniform(0.2, 0.4), 0.5, rng.uniform(0.2, 0.6))
-        _petal(draw, rng.uniform(0, 1, 2) * size, rng.uniform(0.2, 0.5) * width, 0.5, 1.0, rng.uniform(0, 7), far)
+        _petal(
+            draw, rng.uniform(0, 1, 2) * size, rng.uniform(0.2, 0.5) * width, (0.5, 1.0), rng.uniform(0, 7), (far, None)
+        )
     image = image.filter(ImageFilter.GaussianBlur(width * 0.02))
     draw = ImageDraw.Draw(image)
     angle, length = rng.uniform(0, 2 * math.pi), width * rng.uniform(0.55, 0.75)
     along = np.array([math.cos(angle), math.sin(angle)])
     stalk = size * rng.uniform(0.42, 0.58, 2) - along * length / 2
     green = _colour(rng.uniform(0.24, 0.36), rng.uniform(0.45, 0.8), rng.uniform(0.35, 0.7))
-    _petal(draw, stalk, length, 0.55, 0.9, angle, green, _colour(0.3, 0.6, 0.3))
+    _petal(draw, stalk, length, (0.55, 0.9), angle, (green, _colour(0.3, 0.6, 0.3)))
     draw.line([*stalk, *(stalk + along * length)], fill=_colour(0.25, 0.4, 0.8), width=max(1, width // 150))
 
     across = np.array([-along[1], along[0]])
@@ -181,13 +187,15 @@ def _petal(
     draw: ImageDraw.ImageDraw,
     foot: np.ndarray,
     length: float,
-    slim: float,
-    pointed: float,
+    shape: tuple[float, float],
     angle: float,
-    fill: Colour,
-    edge: Colour | None = None,
+    colours: tuple[Colour, Colour | None],
 ) -> None:
-    """A drop shape from `foot` in direction `angle`; slim: width to length; pointed: below 1 blunt, above 1 sharp."""
+    """A drop shape from `foot` in direction `angle`.
+
+    shape: width to length; sharpness of the tip, below 1 blunt, above 1 sharp.  colours: of the area, of its edge.
+    """
+    (slim, pointed), (fill, edge) = shape, colours
     t = np.linspace(0, 1, 16)
     half = 0.5 * slim * length * np.sin(math.pi * t**0.8) ** pointed
     x, y = np.concatenate([t * length, t[::-1] * length]), np.concatenate([half, -half[::-1]])
@@ -207,11 +215,6 @@ def _grained(image: Image.Image, rng: np.random.Generator) -> Image.Image:
 def _colour(hue: float, saturation: float, value: float) -> Colour:
     red, green, blue = colorsys.hsv_to_rgb(hue % 1, min(saturation, 1), min(value, 1))
     return round(255 * red), round(255 * green), round(255 * blue)
-
-
-def _hex_id(text: str) -> str:
-    """9 hexadecimal digits, as the real competition's ids."""
-    return blake2b(text.encode(), digest_size=5).hexdigest()[:9]
 
 
 def _write_solution(raw: Path, answers: Iterable[tuple[str, int]], seed: int) -> None:

@@ -1,25 +1,25 @@
 import pytest
 
 from competition.config.errors import UserError
-from competition.convert import files
+from competition.storage import files
 
 
 def test_a_finished_file_is_moved_to_its_name_and_never_written_there(tmp_path):
-    target, path = str(tmp_path), tmp_path / "train" / "00.tfrec"
-    with files.temporary_file(target) as temporary:
+    path = tmp_path / "train" / "00.tfrec"
+    with files.temporary_file(str(tmp_path)) as temporary:
         temporary.write_bytes(b"whole")
         inode = temporary.stat().st_ino
-        assert files.names(target) == [f"{files.PARTIAL}/{temporary.name}"] and temporary.suffix == ".partial"
+        assert list(tmp_path.iterdir()) == [temporary] and files.names(str(tmp_path)) == []
         files.publish(temporary, str(path))
     assert path.read_bytes() == b"whole" and path.stat().st_ino == inode
-    assert files.names(target) == ["train/00.tfrec"]
+    assert files.names(str(tmp_path)) == ["train/00.tfrec"]
 
 
 def test_an_error_while_writing_leaves_nothing(tmp_path):
     with pytest.raises(ZeroDivisionError), files.temporary_file(str(tmp_path)) as temporary:
         temporary.write_bytes(b"half")
         raise ZeroDivisionError
-    assert files.names(str(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_missing_and_damaged_files(tmp_path):

@@ -1,0 +1,208 @@
+"""TFRecord files and tf.train.Example messages without TensorFlow: reading and writing with the checks of the format.
+
+A record is: length (8 bytes, little endian), masked CRC32C of the length (4), the serialized Example, its masked CRC32C (4).
+Needs neither TensorFlow nor pandas, which the environment of Apache Beam lacks.
+"""
+
+import math
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+
+from competition.config.errors import UserError
+
+try:
+    from google_crc32c import value as crc32c
+except ImportError:  # some images of Kaggle; see numpy_crc32c
+
+    def crc32c(data: bytes) -> int:
+        return numpy_crc32c(data)
+
+
+Values = Mapping[str, Sequence[bytes | int | float]]  # feature -> its values
+T = TypeVar("T", bytes, int)
+COUNT_IN_NAME = re.compile(r"-(\d+)\.tfrec(?:ord)?s?$")
+HEAD, TAIL = 12, 4  # bytes around the Example
+LARGEST = 2**31 - 1  # bytes of one Example, protobuf's own limit
+START_BYTES = bytes.fromhex("54641f64")  # they turn an empty CRC register into the start value, 32 ones
+AGAIN = "fetch or write the file again (make download FORCE=1 fetches the files of a competition)"
+
+
+def serialize_example(features: Mapping[str, bytes | int]) -> bytes:
+    """Return the serialized tf.train.Example with one value per feature.
+
+    Features are ordered by name, so that equal features give equal bytes.
+    """
+    example = _example_class()()
+    for name, value in features.items():
+        feature = example.features.feature[name]
+        (feature.bytes_list if isinstance(value, bytes) else feature.int64_list).value.append(value)
+    return bytes(example.SerializeToString(deterministic=True))
+
+
+def image_example(row_id: str, image: bytes, label: int | None) -> bytes:
+    """Return the Example of Kaggle's flower competition, with the features id, image and (unless None) class."""
+    return serialize_example({"id": row_id.encode(), "image": image, **({} if label is None else {"class": label})})
+
+
+def parse_example(serialized: bytes, where: str) -> Values:
+    """Return the values of all features. where: name of the record in error messages. Raises UserError."""
+    try:
+        example = _example_class().FromString(serialized)
+    except message.DecodeError:
+        raise UserError(f"{where}: not a tf.train.Example; a record with an encoded image was expected") from None
+    values = {}
+    for name, feature in example.features.feature.items():
+        kind = feature.WhichOneof("kind")
+        values[name] = list(getattr(feature, kind).value) if kind else []
+    return values
+
+
+def single_value(values: Values, key: str, kind: type[T], where: str) -> T | None:
+    """Return the only value of a feature; None if it is absent. Raises UserError if it has several or one of another type."""
+    content = values.get(key, [])
+    if not content:
+        return None
+    if len(content) != 1 or not isinstance(content[0], kind):
+        raise UserError(
+            f"{where}: feature {key!r} has {len(content)} values of type {type(content[0]).__name__}, one {kind.__name__} was expected"
+        )
+    return content[0]
+
+
+def required_value(values: Values, key: str, kind: type[T], where: str) -> T:
+    """Return the only value of a feature. Raises UserError if it is absent, has several values or one of another type."""
+    value = single_value(values, key, kind, where)
+    if value is None:
+        listed = ", ".join(sorted(values)) or "none"
+        raise UserError(f"{where}: feature {key!r} is missing; features {listed} were found")
+    return value
+
+
+def text_value(values: Values, key: str, where: str) -> str:
+    """Return the only value of a feature as text; "" if it is absent. Raises UserError."""
+    data = single_value(values, key, bytes, where) or b""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{where}: feature {key!r} is not UTF-8 text: {data[:20]!r}") from None
+
+
+def write_record(file: BinaryIO, serialized: bytes) -> None:
+    length = struct.pack("<Q", len(serialized))
+    file.write(length + _masked_checksum(length) + serialized + _masked_checksum(serialized))
+
+
+def read_records(file: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset of the Example in the file, serialized Example) of all records, with both checksums verified.
+
+    name: of the file, for error messages. A file that ends between two records has no other sign of damage than the count
+    in its name (NN-COUNT.tfrec), which is compared at the end. Raises UserError if the file is truncated or damaged.
+    """
+    offset = number = 0
+    while head := file.read(HEAD):
+        if len(head) < HEAD or head[8:] != _masked_checksum(head[:8]):
+            damage = "it is truncated or damaged"
+            if number == 0 and head[:2] == b"\x1f\x8b":
+                damage = "the file is compressed with gzip, plain TFRecord was expected"
+            elif number == 0 and head.isascii() and b"\0" not in head:
+                damage = "the file is text, TFRecord was expected"
+            raise UserError(f"{name}, record {number}: {damage}; {AGAIN}")
+        (length,) = struct.unpack("<Q", head[:8])
+        serialized = file.read(min(length, LARGEST))
+        if len(serialized) != length or file.read(TAIL) != _masked_checksum(serialized):
+            raise UserError(f"{name}, record {number}: it is truncated or damaged; {AGAIN}")
+        yield offset + HEAD, serialized
+        offset += HEAD + length + TAIL
+        number += 1
+    count = COUNT_IN_NAME.search(name)
+    if count and int(count[1]) != number:
+        raise UserError(
+            f"{name}: {number:,} records were read where the name says {int(count[1]):,}; the file was truncated or "
+            f"replaced; {AGAIN}"
+        )
+
+
+def _masked_checksum(data: bytes) -> bytes:
+    value = crc32c(data)
+    return struct.pack("<I", (((value >> 15) | (value << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def numpy_crc32c(data: bytes) -> int:
+    """Return the CRC32C of `data`, at about 30 MB/s: the substitute for google-crc32c where it is not installed.
+
+    The register is linear: pieces of the data advance side by side, each from an empty register, and are then combined by
+    what `width` zero bytes do to each bit of a register.
+    """
+    data = START_BYTES + data
+    width = math.isqrt(len(data)) + 1
+    pieces = -(-len(data) // width)
+    steps = np.zeros((pieces + 32, width), np.uint8)  # the last 32 rows: one for each bit
+    # Zeros in front leave an empty register empty.
+    steps.reshape(-1)[pieces * width - len(data) : pieces * width] = np.frombuffer(data, np.uint8)
+    registers = np.concatenate([np.zeros(pieces, np.uint32), np.uint32(1) << np.arange(32, dtype=np.uint32)])
+    table = _crc32c_table()
+    for column in steps.T:
+        registers = table[(registers ^ column) & 0xFF] ^ (registers >> 8)
+    of_bit = registers[pieces:].tolist()
+    total = 0
+    for register in registers[:pieces].tolist():
+        for bit in range(32):
+            if total >> bit & 1:
+                register ^= of_bit[bit]
+        total = register
+    return total ^ 0xFFFFFFFF
+
+
+@cache
+def _crc32c_table() -> np.ndarray:
+    """What the last byte of a register contributes, of shape (256,), uint32."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> 1) ^ 0x82F63B78, table >> 1)
+    return table
+
+
+@cache
+def _example_class() -> Any:
+    """The class of tf.train.Example, built at run time from its public definition (tensorflow/core/example).
+
+    In a descriptor pool of its own, so that it does not collide with TensorFlow's in one process.
+    """
+    field, file = descriptor_pb2.FieldDescriptorProto, descriptor_pb2.FileDescriptorProto()
+    file.name, file.package, file.syntax = "goldfold/example.proto", "tensorflow", "proto3"
+
+    def add(parent: descriptor_pb2.DescriptorProto, name: str, number: int, kind: int | str, **options: int) -> None:
+        """Add a field.  kind: a number of FieldDescriptorProto.Type, or the name of a message."""
+        options = {"label": field.LABEL_OPTIONAL, **options}
+        typed = (
+            {"type": kind}
+            if isinstance(kind, int)
+            else {"type": field.TYPE_MESSAGE, "type_name": f".tensorflow.{kind}"}
+        )
+        parent.field.add(name=name, number=number, **typed, **options)
+
+    lists = {"BytesList": field.TYPE_BYTES, "FloatList": field.TYPE_FLOAT, "Int64List": field.TYPE_INT64}
+    for name, kind in lists.items():
+        add(file.message_type.add(name=name), "value", 1, kind, label=field.LABEL_REPEATED)
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, name in enumerate(lists, 1):
+        add(feature, name.replace("List", "_list").lower(), number, name, oneof_index=0)
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry", options={"map_entry": True})
+    add(entry, "key", 1, field.TYPE_STRING)
+    add(entry, "value", 2, "Feature")
+    add(features, "feature", 1, "Features.FeatureEntry", label=field.LABEL_REPEATED)
+    add(file.message_type.add(name="Example"), "features", 1, "Features")
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    descriptor = pool.FindMessageTypeByName("tensorflow.Example")
+    if hasattr(message_factory, "GetMessageClass"):
+        return message_factory.GetMessageClass(descriptor)
+    return message_factory.MessageFactory(pool).GetPrototype(descriptor)  # protobuf 3, which TensorFlow 2.19 permits

@@ -1,0 +1,203 @@
+"""Files on the local disk or on gs://: reading, listing, atomic writing and verified copying.
+
+gs:// is read by TensorFlow's gfile, and by Apache Beam's file systems where Beam is installed, in an environment without
+TensorFlow. Neither is imported for local paths. fsspec with gcsfs does not replace them: it adds 40 packages, and Kaggle's
+TPU image, where kernels run without internet access, lacks it.
+"""
+
+import importlib.util
+import json
+import os
+import posixpath
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from competition.config.errors import UserError
+
+LAST = "manifest.json"  # copied last: its existence means that the other files are complete
+PARTIAL = ".partial-"  # start of the names of unfinished local files, which are never read
+CHUNK = 1 << 20  # bytes
+
+
+def is_remote(path: str) -> bool:
+    return "://" in path
+
+
+@contextmanager
+def reading(path: str) -> Iterator[BinaryIO]:
+    """Open a file for reading; it can seek. Raises UserError if it cannot be read."""
+    with _opened(path, "rb") as file:
+        yield file
+
+
+def read_bytes(path: str) -> bytes:
+    with _opened(path, "rb") as file:
+        return file.read()
+
+
+def read_json(path: str) -> Any:
+    """Return the content of a JSON file, or None if it is missing or damaged."""
+    try:
+        return json.loads(read_bytes(path)) if exists(path) else None
+    except ValueError:
+        return None
+
+
+def digest(path: str) -> str | None:
+    """Return the sha256 of a file, or None if it does not exist."""
+    if not exists(path):
+        return None
+    with reading(path) as file:
+        state = sha256()
+        while chunk := file.read(CHUNK):
+            state.update(chunk)
+    return state.hexdigest()
+
+
+def exists(path: str) -> bool:
+    if not is_remote(path):
+        return Path(path).is_file()
+    return bool(_beam().exists(path) if _has_beam() else _gfile(path).exists(path))
+
+
+def names(folder: str) -> list[str]:
+    """Return the sorted paths of all finished files below a folder, relative to it."""
+    root = folder.rstrip("/")
+    if not is_remote(folder):
+        paths = [path.as_posix() for path in Path(root).rglob("*") if path.is_file()]
+    elif _has_beam():
+        paths = [match.path for result in _beam().match([f"{root}/**"]) for match in result.metadata_list]
+    else:
+        paths = [posixpath.join(parent, name) for parent, _, files in _gfile(root).walk(root) for name in files]
+    # On gs:// a folder may be an empty object called "folder/".
+    paths = [path for path in paths if posixpath.basename(path) and not posixpath.basename(path).startswith(PARTIAL)]
+    return sorted(posixpath.relpath(path, root) for path in paths)
+
+
+def remove(path: str) -> None:
+    if not is_remote(path):
+        Path(path).unlink(missing_ok=True)
+    elif _has_beam():
+        _beam().delete([path])
+    else:
+        _gfile(path).remove(path)
+
+
+@contextmanager
+def temporary_file(folder: str) -> Iterator[Path]:
+    """Yield the path of an empty file that `publish` can move below `folder`; it is removed at the end if it still exists."""
+    if not is_remote(folder):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=PARTIAL, dir=None if is_remote(folder) else folder)
+    os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def publish(temporary: Path, path: str) -> None:
+    """Move a finished local file to `path` atomically: it appears there complete or not at all."""
+    if is_remote(path):
+        # An object appears when its upload is complete.
+        with temporary.open("rb") as source, _opened(path, "wb") as file:
+            shutil.copyfileobj(source, file, CHUNK)
+        return
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with temporary.open("rb") as source:
+        os.fsync(source.fileno())
+    temporary.chmod(0o644)
+    temporary.replace(path)
+
+
+def clear_partial(folder: str) -> None:
+    """Remove what killed processes left below a local folder. Must not run beside a process that writes into it."""
+    for leftover in Path(folder).rglob(f"{PARTIAL}*"):
+        leftover.unlink()
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Write a file atomically."""
+    with temporary_file(posixpath.dirname(path)) as temporary:
+        temporary.write_bytes(data)
+        publish(temporary, path)
+
+
+def write_json(path: str, value: Any) -> None:
+    """Write a value as JSON, atomically."""
+    write_bytes(path, (json.dumps(value, ensure_ascii=False) + "\n").encode("utf-8"))
+
+
+@contextmanager
+def local_copy(path: str) -> Iterator[str]:
+    """Path of a local copy of a gs:// file, removed at the end of the block; a local path is returned as it is."""
+    if not is_remote(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / posixpath.basename(path)
+        copy.write_bytes(read_bytes(path))
+        yield str(copy)
+
+
+def copy_files(source: str, target: str, paths: Sequence[str]) -> None:
+    """Copy files between folders on the disk or in a bucket. paths: relative to `source`.
+
+    Every file is read back and compared. Manifests are copied last, so that an interrupted copy never looks complete.
+    """
+    for path in sorted(paths, key=lambda path: (posixpath.basename(path) == LAST, path)):
+        data = read_bytes(f"{source.rstrip('/')}/{path}")
+        copy = f"{target.rstrip('/')}/{path}"
+        write_bytes(copy, data)
+        if read_bytes(copy) != data:
+            raise UserError(f"{copy} differs from its source after the copy: copy the folder again.")
+
+
+@contextmanager
+def _opened(path: str, mode: str) -> Iterator[BinaryIO]:
+    """Open a file for reading or writing; errors of the file system become one sentence."""
+    action = "read" if mode == "rb" else "written"
+    if not is_remote(path) or _has_beam():
+        try:
+            if not is_remote(path):
+                file = cast(BinaryIO, Path(path).open(mode))  # noqa: SIM115
+            else:
+                file = (_beam().open if mode == "rb" else _beam().create)(path, mime_type="application/octet-stream")
+        except OSError as error:
+            raise UserError(f"{path} cannot be {action}: {error.strerror or error}; check the path") from None
+        with file:
+            yield file
+        return
+    gfile = _gfile(path)
+    import tensorflow as tf
+
+    try:
+        with gfile.GFile(path, mode) as file:
+            yield file
+    except tf.errors.OpError as error:
+        message = " ".join(str(error.message).split())[:300]
+        raise UserError(f"{path} cannot be {action}: {message}; check the path and the access to the bucket.") from None
+
+
+def _has_beam() -> bool:
+    return importlib.util.find_spec("apache_beam") is not None
+
+
+def _beam() -> Any:
+    from apache_beam.io.filesystems import FileSystems
+
+    return FileSystems
+
+
+def _gfile(path: str) -> Any:
+    import tensorflow as tf
+
+    scheme = path.partition("://")[0]
+    if scheme not in tf.io.gfile.get_registered_schemes():
+        raise UserError(f"{path}: expected a local path or gs://, this TensorFlow does not read {scheme}://.")
+    return tf.io.gfile
