@@ -130,15 +130,19 @@ def default_labels(probs: np.ndarray, target: TargetKind) -> np.ndarray:
 
 
 def count_labels(labels: np.ndarray, predicted: np.ndarray, classes: int) -> LabelCounts:
-    """labels, predicted: (N,) int in 0..classes-1."""
-    if len(labels) != len(predicted):
-        raise UserError(f"expected one prediction per label, found {len(predicted)} for {len(labels)}")
-    error = (labels - predicted).astype(np.float64)
+    """Label counts of one or several sets of predictions.  labels: (N,) int.  predicted: (..., N) int in 0..classes-1."""
+    if predicted.shape[-1] != len(labels):
+        raise UserError(f"expected one prediction per label, found {predicted.shape[-1]} for {len(labels)}")
+    leading = predicted.shape[:-1]
+    sets = int(np.prod(leading, dtype=np.int64))
+    flat = predicted.reshape(sets, len(labels))
+    code = flat + classes * np.arange(sets)[:, None]
+    error = (labels - flat).astype(np.float64)
     return LabelCounts(
-        hits=np.bincount(labels[labels == predicted], minlength=classes),
-        predicted=np.bincount(predicted, minlength=classes),
+        hits=np.bincount(code[flat == labels], minlength=sets * classes).reshape(*leading, classes),
+        predicted=np.bincount(code.ravel(), minlength=sets * classes).reshape(*leading, classes),
         actual=np.bincount(labels, minlength=classes),
-        squares=np.asarray(error @ error),
+        squares=np.square(error).sum(1).reshape(leading),
     )
 
 
@@ -185,10 +189,6 @@ def _macro_f1_present(t: LabelCounts) -> np.ndarray:
     """
     present = np.count_nonzero(t.actual + t.predicted, axis=-1)
     return _f1_per_class(t).sum(-1) / np.maximum(present, 1)
-
-
-def _accuracy(t: LabelCounts) -> np.ndarray:
-    return t.hits.sum(-1) / t.actual.sum(-1)
 
 
 def _quadratic_kappa(t: LabelCounts) -> np.ndarray:
@@ -243,7 +243,7 @@ METRICS: dict[str, Metric] = {
     for metric in (
         Metric("macro_f1", 1, _macro_f1, None),
         Metric("macro_f1_present", 1, _macro_f1_present, None),
-        Metric("accuracy", 1, _accuracy, None),
+        Metric("accuracy", 1, lambda t: t.hits.sum(-1) / t.actual.sum(-1), None),
         Metric("quadratic_kappa", 1, _quadratic_kappa, None, worst=-1.0),
         Metric("log_loss", -1, None, _log_loss, best=0.0, worst=None),
         Metric("mean_column_auc", 1, None, _mean_column_auc),

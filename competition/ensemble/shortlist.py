@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.metrics import LabelCounts
+from competition.ensemble.metrics import LabelCounts, count_labels
 from competition.ensemble.mixing import FLOOR
 
 LOWEST = {"mean": FLOOR, "geometric": float(np.log(FLOOR)) + 1e-5, "rank": -np.inf}  # a lower value cannot win
@@ -70,23 +70,7 @@ class Shortlist:
 
     def counts(self, predicted: np.ndarray) -> LabelCounts:
         """Label counts of predictions.  predicted: (..., n) int."""
-        return label_counts(self.labels, predicted, self.classes)
-
-
-def label_counts(labels: np.ndarray, predicted: np.ndarray, classes: int) -> LabelCounts:
-    """Label counts of several sets of predictions at once.  labels: (n,) int.  predicted: (..., n) int."""
-    sets = int(np.prod(predicted.shape[:-1], dtype=np.int64))
-    flat = predicted.reshape(sets, len(labels))
-    code = flat + classes * np.arange(sets)[:, None]
-    hit = flat == labels
-    shape = (*predicted.shape[:-1], classes)
-    errors = (flat - labels).astype(np.float64)
-    return LabelCounts(
-        hits=np.bincount(code[hit], minlength=sets * classes).reshape(shape),
-        predicted=np.bincount(code.ravel(), minlength=sets * classes).reshape(shape),
-        actual=np.bincount(labels, minlength=classes),
-        squares=np.square(errors).sum(1).reshape(predicted.shape[:-1]),
-    )
+        return count_labels(self.labels, predicted, self.classes)
 
 
 def shortlist(

@@ -34,7 +34,7 @@ NONE = np.zeros(N, bool)
 
 def test_the_position_of_an_image_is_exact(shard, encoded_images) -> None:
     data = Path(shard).read_bytes()
-    locations = list(records.image_offsets(shard))
+    locations = [(one.id, one.offset, len(one.image)) for one in records.read_shard(shard, labelled=True)]
     assert [name for name, _, _ in locations] == IDS.tolist()
     assert [data[start : start + length] for _, start, length in locations] == encoded_images
 

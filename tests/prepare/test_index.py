@@ -104,7 +104,7 @@ def test_an_index_made_like_a_saved_one_has_its_rows_groups_and_folds(helpers, t
     saved_index = index_table.drop(index=1).assign(
         group=[0, 0, 3, 4, 5], fold=[1, 1, 0, 1, 0], phash="00000000000000ff"
     )
-    index.save(index.choices(saved_index), tmp_path / "there.csv")
+    index.save(saved_index.drop(columns="sha256"), tmp_path / "there.csv")
     assert "sha256" not in (tmp_path / "there.csv").read_text()
     index.save(saved_index, tmp_path / "expected.csv")
     index.save(index.folds_from(index_table, tmp_path / "there.csv"), tmp_path / "got.csv")
