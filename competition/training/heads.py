@@ -30,6 +30,7 @@ ITERATIONS = 200
 MLP_EPOCHS = 60
 INNER_PARTS = 4
 FEW_ROWS = 2_000
+LARGEST_SERIAL = 2e9  # numbers in the features times classes
 FACTOR_RANGE = 3.0  # of the logarithm of 1 / temperature
 NEIGHBOUR_TEMPERATURE = 0.05  # of the cosine similarities that weight the neighbours
 CLASS_FLOOR = 1e-3  # probability shared by the classes that no neighbour has
@@ -130,6 +131,15 @@ def fit_best_head(head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray],
     strong penalty makes probabilities too even, which says nothing about their order.
     inner_parts: (n,) bool each, rows that are held out together; [] = nothing is chosen, the middle strength is used.
     """
+    from threadpoolctl import threadpool_limits
+
+    # Threads that wait for each other take 30 times as long on small matrices while other processes compute.
+    is_small = rows.features.size * rows.classes <= LARGEST_SERIAL
+    with threadpool_limits(1 if is_small else None):
+        return _fit_best(head, rows, inner_parts, seed)
+
+
+def _fit_best(head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], seed: int) -> FittedHead:
     strengths = sorted(head.strengths or STRENGTHS[head.kind])
     if len(strengths) == 1 or not len(inner_parts):
         strength = strengths[len(strengths) // 2]
