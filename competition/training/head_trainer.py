@@ -14,7 +14,14 @@ from competition.training.checkpoint import Checkpoints
 from competition.training.engine import State
 from competition.training.features import FeatureSource, feature_network
 from competition.training.fold_rows import STRATUM_ROWS, FoldRows, model_number
-from competition.training.heads import HeadRows, fit_best_head, head_outputs, inner_parts_of, probabilities_of
+from competition.training.heads import (
+    HeadRows,
+    fit_best_head,
+    head_outputs,
+    inner_parts_of,
+    output_loss,
+    probabilities_of,
+)
 from competition.training.input_stall import InputStallDetector
 from competition.training.scorer import FoldScorer
 
@@ -44,7 +51,8 @@ class HeadTrainer(FoldScorer):
         images, rows = self.images, plan.rows
         features = np.stack([self._features(images, rows, view) for view in head.views])
         targets = self.rows.targets_of(rows)
-        fitted_rows = HeadRows(features, targets, plan.weights[rows], self.rows.classes, self.rows.targets.kind)
+        weights = plan.weights[rows] / plan.weights[rows].mean()
+        fitted_rows = HeadRows(features, targets, weights, self.rows.classes, self.rows.targets.kind)
         groups = np.arange(len(rows)) if images.groups is None else images.groups[rows]
         strata = self.rows.targets.strata(images.labels[rows], STRATUM_ROWS)
         seed = train.seed * 1_000 + model_number(fold)
@@ -52,7 +60,10 @@ class HeadTrainer(FoldScorer):
         self._arrays = fitted.arrays
         self._scored = {1: (predictions := self.held_out(fold))}
         score = self._score_of(predictions, fold)
-        loss = float("nan") if fitted.inner_loss is None else fitted.inner_loss
+        loss = fitted.inner_loss
+        if loss is None:
+            outputs = head_outputs(fitted.arrays, features[0], fitted_rows.kind)
+            loss = output_loss(probabilities_of(outputs, fitted_rows.kind), fitted_rows)
         epoch = loop.Epoch(1, loss, fitted.strength, score, None, self._loss_of(predictions, fold))
         yield loop.Trained([epoch], 1)
 

@@ -135,7 +135,7 @@ class TrialRunner:
         if not np.isfinite(progress.scores).all():
             raise ArithmeticError(f"the scores are {progress.scores}")
         seconds, facts = progress.seconds(), dict[str, object]()
-        if not is_compiled:
+        if not is_compiled and member.head is None:
             compiling = round(max(building + time.monotonic() - progress.started - seconds, 0.0), 2)
             facts["compiled"] = compiling
             searched = format_values(compiled_values(member, tune.search))
