@@ -35,7 +35,10 @@ def run(job: Job) -> None:
     )
     spreads, notes = seed_spreads(job.workspace)
     old_weights, new_weights = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
-    retrained = retrained_members(a, b)
+    # Members of both blends with different fold models, so that the effect of their seeds does not cancel.
+    score_texts = ((folder / "scores.json").read_text(encoding="utf-8") for folder in (a, b))
+    models_a, models_b = (json.loads(scores).get("models", {}) for scores in score_texts)
+    retrained = sorted(name for name in models_a.keys() & models_b.keys() if models_a[name] != models_b[name])
     seed_noise = seed_noise_of_difference(old_weights, new_weights, spreads, retrained)
     difference = replace(comparison.difference, seeds=seed_noise)
     job.echo(
@@ -71,13 +74,6 @@ def text(label: Any, classes: Sequence[str]) -> str:
     if np.ndim(label):
         return " ".join(name for name, chosen in zip(classes, label) if chosen)
     return classes[label]
-
-
-def retrained_members(a: Path, b: Path) -> list[str]:
-    """Members of both blends with different fold models, so that the effect of their seeds does not cancel."""
-    texts = ((folder / "scores.json").read_text(encoding="utf-8") for folder in (a, b))
-    models_a, models_b = (json.loads(text).get("models", {}) for text in texts)
-    return sorted(name for name in models_a.keys() & models_b.keys() if models_a[name] != models_b[name])
 
 
 def two_blends(job: Job) -> tuple[Path, Path]:
