@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from PIL import Image, features
 
@@ -51,7 +51,7 @@ class Recipe:
     largest: int  # pixels of one source image, at most
     codecs: str  # of the environment that converts, see `codecs`
 
-    def digest_fields(self) -> dict[str, Any]:
+    def digest_fields(self) -> dict[str, object]:
         """Return whatever the bytes of a shard depend on besides its rows: all but the target."""
         return {key: value for key, value in asdict(self).items() if key != "target"} | {"format": FORMAT}
 

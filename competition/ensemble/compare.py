@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,14 +10,15 @@ from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Difference, Evaluation, paired, predicted_labels
 from competition.ensemble.metrics import Metric
 
+Label = int | np.ndarray  # a class number, or the (C,) bool labels of a multi-label row
+
 
 @dataclass(frozen=True)
 class Comparison:
     """Difference of two results, and the rows whose label changed."""
 
     difference: Difference
-    # id, label before, label after: numbers, or (C,) bool; none of a regression
-    changed: tuple[tuple[str, Any, Any], ...]
+    changed: tuple[tuple[str, Label, Label], ...]  # id, label before, label after; none of a regression
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -58,7 +57,7 @@ def load_prepared(folder: Path, metric: str = "", predicts: str = "") -> Prepare
     of_models = {key: value for key, value in competition.stated().items() if key not in OF_THE_SUBMISSION}
     if competition.targets.kind == "single":  # grades are trained as classes
         of_models.pop("target", None)
-    resolved = str((read_record(folder.parent / "resolve.json", dict[str, Any]) or {}).get("path", ""))
+    resolved = str((read_record(folder.parent / "resolve.json", dict[str, object]) or {}).get("path", ""))
     return Prepared(
         folder,
         with_metric(competition, metric, predicts),

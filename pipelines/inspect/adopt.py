@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from competition.config.digests import to_plain
 from competition.config.edit_yaml import rendered, set_value
@@ -113,10 +113,10 @@ def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
     return Adopted(name, member, params.prepare.fit, f"trial {label}")
 
 
-def changes_for(adopted: Adopted, params: Params) -> dict[tuple[str, ...], Any]:
+def changes_for(adopted: Adopted, params: Params) -> dict[tuple[str, ...], object]:
     """Keys of the parameter file -> value of the run, where the two differ."""
     name, fit = adopted.name, adopted.fit
-    changes: dict[tuple[str, ...], Any] = {("prepare", "fit"): fit} if fit != params.prepare.fit else {}
+    changes: dict[tuple[str, ...], object] = {("prepare", "fit"): fit} if fit != params.prepare.fit else {}
     if name not in params.members:
         stated = to_plain(stated_keys(adopted.member))
         common = to_plain(params.train)

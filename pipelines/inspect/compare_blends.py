@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,7 @@ import pandas as pd
 from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Evaluation
 from competition.ensemble.chain import Chain
-from competition.ensemble.compare import compare, seed_noise_of_difference
+from competition.ensemble.compare import Label, compare, seed_noise_of_difference
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
@@ -69,9 +68,9 @@ def run(job: Job) -> None:
     )
 
 
-def text(label: Any, classes: Sequence[str]) -> str:
+def text(label: Label, classes: Sequence[str]) -> str:
     """A class number, or the (C,) bool labels of a multi-label row, as text."""
-    if np.ndim(label):
+    if isinstance(label, np.ndarray):
         return " ".join(name for name, chosen in zip(classes, label) if chosen)
     return classes[label]
 
