@@ -77,8 +77,12 @@ def fit_decision(
         raise UserError(f"decision rule '{rule}' is not known; expected one of {', '.join(RULES)}")
     if not metric.needs_labels or rule == "argmax":
         return ARGMAX
-    if rule == "prior":
-        return _prior(probs, labels, metric)
+    if rule == "prior":  # with the smallest of the best taus
+        classes, log_probs = probs.shape[1], floored_logs(probs)
+        rarities = rarity(labels, classes)
+        scores = [metric.evaluate(labels, (log_probs + tau * rarities).argmax(1), classes) for tau in TAUS]
+        tau = float(TAUS[int(np.argmax(scores))])
+        return Decision("prior", tuple((tau * rarities).tolist()), (), tau) if tau else ARGMAX
     if rule == "per_class":
         return _per_class(probs, labels, metric, settings)
     return _thresholds(probs, labels, metric, settings.passes)
@@ -102,16 +106,6 @@ def rules_for(metric: Metric, rules: tuple[str, ...]) -> tuple[str, ...]:
             f"decision.rules: thresholds need ordered classes (quadratic_kappa); expected argmax for {metric.name}"
         )
     return applicable
-
-
-def _prior(probs: np.ndarray, labels: np.ndarray, metric: Metric) -> Decision:
-    """Prior correction with the smallest of the best taus. The prior is each class's share of these rows."""
-    classes = probs.shape[1]
-    rarities = rarity(labels, classes)
-    log_probs = floored_logs(probs)
-    scores = [metric.evaluate(labels, (log_probs + tau * rarities).argmax(1), classes) for tau in TAUS]
-    tau = float(TAUS[int(np.argmax(scores))])
-    return Decision("prior", tuple((tau * rarities).tolist()), (), tau) if tau else ARGMAX
 
 
 def fit_prior(short: Shortlist, log_probs: np.ndarray, metric: Metric) -> Decision:

@@ -229,15 +229,6 @@ def _top_5(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) ->
     return weighted_mean(hits.astype(np.float64), weights)
 
 
-def _mean_column_auc(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Mean over columns of ROC AUC of "is it this class" (Plant Pathology 2020); ties count one half.
-
-    A column whose class has no row, or every row, has no AUC and is left out of the mean.
-    """
-    one_hot = labels[:, None] == np.arange(probs.shape[1])
-    return target_metrics.multilabel_mean_column_auc(one_hot, probs, weights)
-
-
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -246,7 +237,15 @@ METRICS: dict[str, Metric] = {
         Metric("accuracy", 1, lambda t: t.hits.sum(-1) / t.actual.sum(-1), None),
         Metric("quadratic_kappa", 1, _quadratic_kappa, None, worst=-1.0),
         Metric("log_loss", -1, None, _log_loss, best=0.0, worst=None),
-        Metric("mean_column_auc", 1, None, _mean_column_auc),
+        # The mean over columns of the ROC AUC of "is it this class" (Plant Pathology 2020).
+        Metric(
+            "mean_column_auc",
+            1,
+            None,
+            lambda labels, probs, weights: target_metrics.multilabel_mean_column_auc(
+                labels[:, None] == np.arange(probs.shape[1]), probs, weights
+            ),
+        ),
         Metric("top_5", 1, None, _top_5),
         Metric("multilabel_macro_f1", 1, None, None, "multi", target_metrics.multilabel_macro_f1),
         Metric("samples_f1", 1, None, None, "multi", target_metrics.samples_f1),

@@ -5,7 +5,7 @@ so a search over weights reads S entries instead of N x C, and the predictions a
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -108,17 +108,12 @@ def _listed(values: np.ndarray, labels: np.ndarray, mixing: str, factors: np.nda
     start = np.concatenate([[0], np.bincount(row, minlength=len(labels)).cumsum()])
     true_values = values[:, rows, labels]
     short = Shortlist(values.shape[2], labels, start, listed.astype(np.int32), values[:, row, listed], true_values)
-    for m in range(len(values)):
-        short = _remove_dominated(m, short, lowest, factors)
+    for m in range(len(values)):  # remove the classes that lose to the most probable class of member m in every member
+        row = short.row_of
+        rival = short.winning_entries(short.values[m])[row]
+        scaled = short.values if factors is None else short.values * factors[short.listed[rival], short.listed]
+        keep = (scaled >= np.maximum(short.values[:, rival], lowest)).any(0)
+        keep[rival] = True
+        start = np.concatenate([[0], np.bincount(row[keep], minlength=len(labels)).cumsum()])
+        short = replace(short, start=start, listed=short.listed[keep], values=short.values[:, keep])
     return short
-
-
-def _remove_dominated(m: int, short: Shortlist, lowest: np.float32, factors: np.ndarray | None) -> Shortlist:
-    """Remove the classes that lose to the most probable class of member m in every member."""
-    row = short.row_of
-    rival = short.winning_entries(short.values[m])[row]
-    values = short.values if factors is None else short.values * factors[short.listed[rival], short.listed]
-    keep = (values >= np.maximum(short.values[:, rival], lowest)).any(0)
-    keep[rival] = True
-    start = np.concatenate([[0], np.bincount(row[keep], minlength=len(short.labels)).cumsum()])
-    return Shortlist(short.classes, short.labels, start, short.listed[keep], short.values[:, keep], short.true_values)

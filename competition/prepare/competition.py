@@ -36,7 +36,7 @@ class Settings:
     target: Literal["", "single", "multi", "ordinal", "regression"] = ""
     class_level: int = 0  # folder adapter: which of the folders above an image is its class, from 1; 0 = by structure
 
-    def of_raw_files(self) -> dict[str, Any]:
+    def of_raw_files(self) -> dict[str, object]:
         """Return the settings that the raw files depend on."""
         unused = {"group_column", *(key for key in ("target", "class_level") if not getattr(self, key))}
         return {key: value for key, value in asdict(replace(self, metric="")).items() if key not in unused}
@@ -128,7 +128,7 @@ class Competition:
             return [self.list_separator.join(np.array(self.classes)[chosen]) for chosen in targets]
         return [self.classes[number] for number in targets]
 
-    def stated(self) -> dict[str, Any]:
+    def stated(self) -> dict[str, object]:
         """Its fields; those of other targets than single labels are left out where they have their defaults."""
         defaults = {field.name: field.default for field in fields(self) if field.name in TARGET_FIELDS}
         return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}

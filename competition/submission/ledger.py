@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from filelock import FileLock
 
@@ -245,7 +245,7 @@ def _parse(raw: str) -> Entry | Event | SolutionAccess | None:
         return None
 
 
-def _repair_tail(file: Any, path: Path) -> None:
+def _repair_tail(file: BinaryIO, path: Path) -> None:
     """Terminate the last line if it is complete, else move it to `<ledger>.torn`."""
     data = path.read_bytes()
     if not data or data.endswith(b"\n"):
