@@ -31,6 +31,7 @@ from competition.workspace.runs import stored_runs
 GUIDES = {
     "tutorial.md": "tests/docs/test_guides.py",
     "own_images.md": "tests/docs/test_guides.py, with a small network; tests/pipelines/test_own_images_stages.py",
+    "frozen_features.md": "tests/pipelines/test_frozen_members.py; tests/training/test_frozen_features.py",
     "external_predictions.md": "tests/docs/test_guides.py; tests/pipelines/test_own_images_stages.py: the examples",
     "report.md": "tests/docs/test_guides.py",
     "single_fold.md": "tests/docs/test_guides.py",
@@ -136,8 +137,9 @@ def test_the_commands_of_a_guide_run_as_they_are_written(workspace: Workspace, p
 
 CLASSES, EACH = ("daisy", "rose", "tulip"), 12
 # Instead of a MobileNet with weights that are downloaded; one epoch.
-SMALL = "train.epochs=1 train.probe=false train.layer_decay=1.0 train.freeze_norm=false prepare.folds=3 members.mobilenet.architecture=cnn"
-SMALL += " members.mobilenet.image_size=16 members.mobilenet.alpha=0.25 members.mobilenet.weights=none"
+SMALL = "train.epochs=1 train.probe=false train.layer_decay=1.0 train.freeze_norm=false prepare.folds=3"
+for name in ("mobilenet", "linear", "rbf"):
+    SMALL += f" members.{name}.architecture=cnn members.{name}.image_size=16 members.{name}.alpha=0.25 members.{name}.weights=none"
 
 
 @pytest.fixture(scope="module")
