@@ -1,12 +1,14 @@
 """The report's sections on scores, views, the worth of each member and `make list-blends`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from competition.config.errors import counted
 from competition.ensemble.bootstrap import Difference
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import METRICS, Metric
@@ -71,11 +73,18 @@ def scores_on_test(row: ledger.Row | None, grades: Path) -> list[ScoreOnTest]:
     if grades.is_file():
         grade = json.loads(grades.read_text(encoding="utf-8")).get(row.entry.file, {})
         result += [
-            ScoreOnTest(name, grade[name], f"make grade, on {grade[f'{name}_rows']:,} test rows")
+            ScoreOnTest(name, grade[name], _graded(grade, name))
             for name in ("public", "private")
             if grade.get(f"{name}_rows") and grade.get(name) is not None
         ]
     return result
+
+
+def _graded(grade: Mapping[str, Any], part: str) -> str:
+    """Where a score of grades.json comes from, and the trivial baseline on the same rows, where it is known."""
+    trivial = grade.get(f"{part}_trivial")
+    beside = "" if trivial is None else f"; trivial baseline {trivial:.4f}"
+    return f"make grade, on {counted(grade[f'{part}_rows'], 'test row')}{beside}"
 
 
 def blend_section(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest]) -> Section:

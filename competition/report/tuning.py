@@ -102,7 +102,10 @@ def _result_lines(best: Mapping[str, Any], sign: int, metric: str) -> list[str]:
             f"{comparison['seeds']})."
         )
     rows = f"Scores of trials are {metric} on rows of {folds_text(best['folds'])}"
-    return [line, f"{rows}, so they compare trials and nothing else on this page."]
+    baseline = (
+        f" On these rows {best['trivial']}." if best.get("trivial") else ""
+    )  # a study of an earlier version has none
+    return [line, f"{rows}, so they compare trials and nothing else on this page.{baseline}"]
 
 
 def _importances(study: Any) -> dict[str, float]:

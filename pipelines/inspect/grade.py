@@ -5,6 +5,7 @@ from pathlib import Path
 
 from competition.config.errors import UserError
 from competition.ensemble.expected_score import from_standard_error, interval
+from competition.ensemble.metrics import metric_named
 from competition.files.manifest import write_json
 from competition.prepare.adapters import adapter_named
 from competition.submission import grading, ledger
@@ -29,8 +30,13 @@ def run(job: Job) -> None:
     grade = grading.grade(file, solution, prepared.competition, ledger_file, earlier_accesses)
     record_grade(job.path("grades.json"), entry.file, grade)
     parts = (("public", grade.public, grade.public_rows), ("private", grade.private, grade.private_rows))
-    scores = [f"{name} {'undefined' if score is None else f'{score:.4f}'} ({n} rows)" for name, score, n in parts if n]
+    scores = [
+        f"{name} {'undefined' if score is None else f'{score:.4f}'} ({plural(n, 'row')})"
+        for name, score, n in parts
+        if n
+    ]
     job.echo(f"grade: {entry.file}: {', '.join(scores) or 'no row of the solution counts'}")
+    job.echo(*(f"grade: {line}" for line in beside_trivial(grade, prepared.competition.metric)))
     if entry.honest_score is not None and entry.standard_error and grade.private is not None:
         kind = "optimistic" if entry.optimistic else "honest"
         job.echo(
@@ -42,10 +48,22 @@ def run(job: Job) -> None:
     )
 
 
+def beside_trivial(grade: grading.Grade, metric: str) -> list[str]:
+    """The scores of the trivial baseline on the same rows, and where the submission is not better; [] without a score."""
+    sign, parts = metric_named(metric).sign, []
+    for name in ("public", "private"):
+        score, trivial = getattr(grade, name), getattr(grade, f"{name}_trivial")
+        if trivial is not None:
+            beaten = "" if score is not None and sign * score > sign * trivial else ", NOT BEATEN"
+            parts.append(f"{name} {trivial:.4f}{beaten}")
+    return [f"the trivial baseline ({grade.trivial}) scores {', '.join(parts)}"] if parts else []
+
+
 def record_grade(file: Path, submission: str, grade: grading.Grade) -> None:
     """Keep the scores of a submission for `make report`."""
     grades = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    scores = {name: getattr(grade, name) for name in ("public", "private", "public_rows", "private_rows")}
+    names = ("public", "private", "public_rows", "private_rows", "public_trivial", "private_trivial")
+    scores = {name: getattr(grade, name) for name in names}
     write_json(file, {**grades, submission: scores})
 
 
@@ -55,8 +73,10 @@ def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
     points = entry.expected or (from_standard_error(score, error, entry.oof_rows, entry.metric),)
     low, high = interval(points, rows)
     if low <= private <= high:
-        return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {rows} rows"
+        return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {plural(rows, 'row')}"
     advice = (
         "look at adversarial validation (`make report`), and whether ids of external predictions are joined correctly"
     )
-    return f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {rows} rows; {advice}"
+    return (
+        f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {plural(rows, 'row')}; {advice}"
+    )

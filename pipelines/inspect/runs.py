@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from competition.report.runs import COLUMNS, NOTE, run_rows
 from competition.report.tables import table_lines
 from competition.workspace.runs import stored_runs
+from competition.workspace.scores import trivial_text
 from pipelines.terminal.runner import Job
 
 FOLDS, INCOMPLETE = COLUMNS.index("folds"), "incomplete"
@@ -20,7 +21,8 @@ def run(job: Job) -> None:
     rows = [marked(row) for row in run_rows(job.workspace, job.submissions, runs)]
     job.echo(*table_lines(COLUMNS, rows, indent=0))
     job.echo(
-        f"runs: * = used with the current parameters. held-out: mean {prepared.competition.metric} of the fold models. {NOTE} "
+        f"runs: * = used with the current parameters. held-out: mean {prepared.competition.metric} of the fold models; "
+        f"{trivial_text(prepared)}. {NOTE} "
         "`make adopt RUN=...` writes a run's parameters into the file."
     )
     if any(INCOMPLETE in row[FOLDS] for row in rows):

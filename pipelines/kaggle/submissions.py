@@ -11,6 +11,7 @@ from competition.prepare.competition import Competition
 from competition.report.repeated_choices import choices_lines
 from competition.report.tables import table_lines
 from competition.submission import delivery, ledger
+from competition.workspace.scores import trivial_text
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, kaggle_client
 
@@ -46,6 +47,8 @@ def run(job: Job) -> None:
             "count (kaggle.public_share)"
         )
         prepared = job.prepared if job.path("data", "manifest.json").exists() else None
+        if prepared is not None:
+            job.echo(f"{trivial_text(prepared)} on the training rows")
         job.echo(*choices_lines(job.work, job.submissions, job.params, prepared))
     else:
         job.echo(

@@ -10,6 +10,7 @@ from competition.kaggle.client import Client, competition_slug
 from competition.prepare.adapters import adapter_named
 from competition.submission import delivery, format, ledger
 from competition.submission.grading import WITHOUT_SOLUTION
+from competition.workspace.scores import trivial_text
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, kaggle_client
@@ -31,7 +32,8 @@ def run(job: Job) -> None:
             f"{display_path(file)} does not hold the predictions it was written with; remove it, `make predict` writes it again"
         )
     job.echo(f"submit: {display_path(file)} has {checked.rows:,} rows in the order and with the columns of the sample")
-    job.echo(f"submit: {expected_score(entry)}")
+    baseline = trivial_text(prepared, score=entry.honest_score)
+    job.echo(f"submit: {expected_score(entry)}; {baseline} on the training rows")
     if not prepared.competition.slug:
         solution = adapter_named(job.params.competition.adapter).solution(job.path("raw"))
         has_solution = solution is not None and solution.exists()

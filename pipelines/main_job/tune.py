@@ -35,6 +35,7 @@ from competition.tuning.choice import (
     score_of,
 )
 from competition.tuning.settings import StudySettings
+from competition.workspace.scores import trivial_text
 from competition.workspace.studies import (
     adopted_study,
     is_tuned,
@@ -238,6 +239,7 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
         "mean_share": round(mean_share(trials), 4),
         "limit": limit_reached(all_trials, settings) if len(trials) < settings.total else "",
         "folds": list(study.user_attrs["folds"]),
+        "trivial": trivial_text(prepared, study.user_attrs["folds"], None if best is None else sign * score_of(best)),
         "data": prepared.digest,
         "study": settings.name,
         "metric": prepared.competition.metric,
@@ -254,7 +256,11 @@ def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Seq
     metric, sign = result["metric"], metric_named(result["metric"]).sign
     lines = [
         f"best of {result['trials']} trials"
-        + (f": {metric} {result['score']:.4f} within folds {result['folds']}" if result["score"] is not None else "")
+        + (
+            f": {metric} {result['score']:.4f} within folds {result['folds']}, where {result['trivial']}"
+            if result["score"] is not None
+            else ""
+        )
         + f", {result['pruned']} pruned, a trial cost {result['mean_share']:.0%} of a full one on average, "
         f"{duration(result['saved_seconds'])} saved"
     ]

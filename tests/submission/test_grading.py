@@ -105,6 +105,21 @@ def test_a_solution_of_ones_own_may_hold_the_labels_of_the_table_and_no_usage(tm
     assert graded.private == pytest.approx(2 / 3)  # y is an iris, z (class number 0) a rose
 
 
+def test_each_part_stands_beside_the_trivial_baseline_of_its_rows(solution_folder):
+    guess = submission(solution_folder / "a.csv", {i: c for i, (c, _) in TRUTH.items()})
+    graded = graded_in(solution_folder, guess, competition(metric="accuracy"))
+    assert graded.trivial == "the most frequent class for every row"
+    assert (graded.public_trivial, graded.private_trivial) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+
+
+def test_an_auc_over_rows_of_one_class_is_undefined_and_the_other_part_has_its_score(tmp_path):
+    (tmp_path / "solution.csv").write_text("id,label,usage\nw,0,Public\nx,0,Public\ny,1,Private\nz,0,Private\n")
+    (tmp_path / "p.csv").write_text("id,rose,iris,lily\n" + "".join(f"{i},.8,.1,.1\n" for i in "wxyz"))
+    graded = graded_in(tmp_path, tmp_path / "p.csv", competition("probabilities", "mean_column_auc"))
+    assert (graded.public, graded.public_trivial) == (None, None)
+    assert (graded.private, graded.private_trivial) == (0.5, 0.5)
+
+
 def test_a_part_without_rows_has_no_score_and_an_unknown_usage_is_an_error(tmp_path):
     path = submission(tmp_path / "a.csv", {"w": 0, "x": 0, "y": 0, "z": 0})
     (tmp_path / "solution.csv").write_text("id,label,usage\nw,0,public\nx,1,Public\ny,1,Ignored\nz,0,ignored\n")
