@@ -73,6 +73,10 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
 
     def call(context: typer.Context, **values: Any) -> None:
         options, is_last = Options(**values), context.obj != NEXT_STAGE and is_last_goal(name)
+        if name == "train" and options.debug_rows != FIELDS["debug_rows"].default and not options.debug:
+            rows = options.debug_rows
+            print_line(f"goldfold: DEBUG_ROWS={rows} without DEBUG=1 has no effect: `make train DEBUG=1`", sys.stderr)
+            raise typer.Exit(2)
         stages = stages_of(name, options)
         for stage in stages:
             following = VERBS[stage].next if is_last and stage == stages[-1] else ""
