@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from competition.config.errors import InvalidParameter
+from competition.config.errors import InvalidParameter, counted
 from competition.config.params import FROM_FILE, Member, Params
 from competition.config.plugins import active
 from competition.config.search_space import endless_dimensions, search_problems, variants
@@ -90,7 +90,7 @@ def _check_tune_folds(params: Params) -> None:
     if tune.pruner == "wilcoxon" and tune.folds and len(tune.folds) < 5:
         raise InvalidParameter(
             ("tune", "pruner"),
-            f"wilcoxon was found, and tune.folds has {len(tune.folds)} folds; its test can reject a trial after four scored "
+            f"wilcoxon was found, and tune.folds has {counted(len(tune.folds), 'fold')}; its test can reject a trial after four scored "
             "folds at the earliest, so it needs at least 5 folds; asha prunes within a fold",
         )
 

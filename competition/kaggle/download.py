@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.files.locks import Held, exclusive
 from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import archive
@@ -37,7 +37,7 @@ class State:
     @property
     def summary(self) -> str:
         rules = "rules accepted" if self.entered else "Kaggle does not say whether the rules are accepted"
-        return f"{self.title}: {rules}" + ("" if self.daily is None else f"; {self.daily} submissions a day")
+        return f"{self.title}: {rules}" + ("" if self.daily is None else f"; {counted(self.daily, 'submission')} a day")
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def download(
         listed = listing(client, slug)
         if not listed.complete:
             client.print_line(
-                f"Kaggle: its listing is incomplete ({len(listed.files)} files); the archive's others are unpacked as well"
+                f"Kaggle: its listing is incomplete ({counted(len(listed.files), 'file')}); the archive's others are unpacked as well"
             )
         require_disk_space(slug, 2 * listed.total, folder)  # for the archive and the unpacked files
         rules = replace(rules, unlisted=rules.unlisted or not listed.complete)

@@ -118,7 +118,7 @@ def conflict_blocks(conflicts: pd.DataFrame, prepared: Prepared) -> list[Block]:
 
 def duplicate_blocks(pairs: pd.DataFrame) -> list[Block]:
     exact = int(pairs["exact"].sum())
-    text = f"{len(pairs):,} pairs of the same photo, {exact:,} of them byte for byte; none crosses a fold."
+    text = f"{counted(len(pairs), 'pair')} of the same photo, {exact:,} of them byte for byte; none crosses a fold."
     rows = [
         [r["a"], r["b"], _match(r["exact"]), f"{r['bits']:.0f}", f"{r['pixels']:.2f}"]
         for r in pairs.head(MAX_ROWS).to_dict("records")

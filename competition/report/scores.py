@@ -47,7 +47,7 @@ def figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
         rows += f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
     honest, note = (
         with_error(scores["honest"], scores["standard_error"]),
-        f"on {scores['honest_rows']:,} rows that {rows}",
+        f"on {counted(scores['honest_rows'], 'row')} that {rows}",
     )
     trivial = scores["trivial"]
     baseline = with_error(trivial["score"], trivial["standard_error"])
@@ -57,7 +57,7 @@ def figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
         Figure("trivial baseline", baseline, f"{trivial['name']}: looks at no image"),
     ]
     if band:
-        note = f"95 % interval, for {scores['test_rows']:,} test rows like the training rows"
+        note = f"95 % interval, for {counted(scores['test_rows'], 'test row')} like the training rows"
         result.append(Figure("expected leaderboard", f"{band[0]:.4f} to {band[1]:.4f}", note))
     return [*result, *(Figure(one.name, f"{one.score:.5f}", one.source) for one in test_scores)]
 
@@ -144,7 +144,7 @@ def has_right_rows(scores: Scores) -> bool:
 
 def score_note(scores: Scores, points: Sequence[Point]) -> str:
     """What the marks of the score chart mean: those that it has, and no others."""
-    rows, tuned = f"{scores['honest_rows']:,} out-of-fold rows", scores.get("tuned_folds")
+    rows, tuned = f"{counted(scores['honest_rows'], 'out-of-fold row')}", scores.get("tuned_folds")
     if scores.get("optimistic"):
         sentences = [f"Circles: the same {rows}. All are hollow, because every row chose hyperparameters: optimistic."]
     else:
@@ -171,12 +171,12 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
         "equal": f"equal weights of all members{rule}",
         "best": f"the best member: {best_member_text(scores)}",
     }
-    counted = ("changed", "corrected", "corrupted") if has_right_rows(scores) else ()
+    count_names = ("changed", "corrected", "corrupted") if has_right_rows(scores) else ()
     honest, rows = with_error(scores["honest"], scores["standard_error"]), []
     for key, _ in baselines_of(scores):
         difference = scores[f"over_{key}"]
         of_baseline = with_error(scores[key]["score"], scores[key]["standard_error"])
-        counts = (f"{difference[count]:,}" for count in counted)
+        counts = (f"{difference[count]:,}" for count in count_names)
         rows.append([names[key], of_baseline, honest, gain(Difference(**difference)), *counts])
     sentences = [f"All on the same {scores['honest_rows']:,} rows. The trivial baseline looks at no image."]
     if len(scores["members"]) > 1:
@@ -189,7 +189,7 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
         "Gain or loss: two equally good models differ this much in at most 5 % of cases. Everything else is noise."
     )
     columns = ["baseline", "its score", "the blend, honest", "honest difference"]
-    columns += [f"rows {count}" if count == "changed" else count for count in counted]
+    columns += [f"rows {count}" if count == "changed" else count for count in count_names]
     return Table(columns, rows, note=" ".join(sentences), title=f"The blend ({how(chain)}) against its baselines")
 
 

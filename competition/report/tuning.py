@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.ensemble.metrics import metric_named
 from competition.report.page import Block, Charts, Section, Table, Text
@@ -93,12 +93,12 @@ def _load_study(name: str, result: Path, params: Params) -> "Study | None":
 def _result_lines(best: Mapping[str, Any], sign: int, metric: str) -> list[str]:
     """What the study chose, against what, and on which rows."""
     own = best["values"] == best["own_values"]
-    line = f"{best['trials']} trials, {best['pruned']} pruned, a trial cost {best['mean_share']:.0%} of a full one. "
+    line = f"{counted(best['trials'], 'trial')}, {best['pruned']} pruned, a trial cost {best['mean_share']:.0%} of a full one. "
     line += f"Used: {format_values(best['values'])}{' (its own values)' if own else ''}."
     if comparison := best["comparison"]:
         line += (
             f" The best trial differs from the member's own values by {sign * comparison['difference']:+.4f} "
-            f"{plus_minus(comparison['error'])} on {comparison['rows']:,} rows that chose neither (training seeds: "
+            f"{plus_minus(comparison['error'])} on {counted(comparison['rows'], 'row')} that chose neither (training seeds: "
             f"{comparison['seeds']})."
         )
     rows = f"Scores of trials are {metric} on rows of {folds_text(best['folds'])}"
@@ -191,4 +191,4 @@ def _trials_table(trials: Sequence["FrozenTrial"], sign: int) -> Table:
         seconds = f"{facts['seconds']:,.0f} s" if "seconds" in facts else "–"
         rows.append([str(trial.number), state, score, share, seconds, format_values(trial.params)])
     columns = ["trial", "state", "score", "trained", "training", "values"]
-    return Table(columns, rows, 2, folded=f"{len(rows)} trials")
+    return Table(columns, rows, 2, folded=f"{counted(len(rows), 'trial')}")

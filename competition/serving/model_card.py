@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from competition.config.errors import counted
 from competition.prepare.prepared import Prepared
 from competition.serving.bundle import FILES, Bundle
 from competition.serving.parity import Check
@@ -61,7 +62,7 @@ def score_sentence(selection: Selection, blend: Mapping[str, Any] | None) -> str
         kind = "Optimistic (every row chose hyperparameters)" if blend["optimistic"] else "Honest"
         return (
             f"{kind} {metric}: {blend['honest']:.4f} ± {blend['standard_error']:.4f} (one standard error), on "
-            f"{blend['honest_rows']:,} out-of-fold rows that took no part in what they score.{baseline}"
+            f"{counted(blend['honest_rows'], 'out-of-fold row')} that took no part in what they score.{baseline}"
         )
     (name,) = selection.members
     score = blend["members"].get(name)

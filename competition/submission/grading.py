@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.target_metrics import UndefinedScore
 from competition.ensemble.trivial import trivial_score
@@ -53,7 +53,7 @@ def grade(
     missing, extra = usages.keys() - predicted.keys(), predicted.keys() - usages.keys()
     if missing or extra or len(predicted) != len(ids):
         raise UserError(
-            f"{submission}: {len(missing)} ids of the solution are missing, {len(extra)} are unknown, "
+            f"{submission}: {counted(len(missing), 'id')} of the solution are missing, {len(extra)} are unknown, "
             f"{len(ids) - len(predicted)} are doubled; each id is expected once"
         )
     names, usage = np.array(list(usages)), np.array(list(usages.values()))
@@ -106,7 +106,9 @@ def _evaluate(labels: np.ndarray, cells: list[list[str]], competition: Competiti
     numbers = {value: number for number, value in enumerate(competition.label_values)}
     unknown = [row[0] for row in cells if row[0] not in numbers]
     if unknown:
-        raise UserError(f"{len(unknown)} predicted labels are none of the competition's: {', '.join(unknown[:3])}")
+        raise UserError(
+            f"{counted(len(unknown), 'predicted label')} outside the competition's: {', '.join(unknown[:3])}"
+        )
     decided = np.array([numbers[row[0]] for row in cells])
     return metric.evaluate(labels, decided, len(competition.classes))
 
@@ -154,7 +156,7 @@ def _labels(path: Path, texts: list[str], competition: Competition) -> np.ndarra
     unknown = [text for text in texts if text not in numbers]
     if unknown:
         raise UserError(
-            f"{path}: {len(unknown)} labels are none of the competition's ({first_few(competition.label_values, 3)}): "
+            f"{path}: {counted(len(unknown), 'label')} outside the competition's ({first_few(competition.label_values, 3)}): "
             f"{first_few(unknown, 3)}"
         )
     return np.array([numbers[text] for text in texts])

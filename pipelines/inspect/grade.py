@@ -3,13 +3,12 @@
 import json
 from pathlib import Path
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.ensemble.expected_score import from_standard_error, interval
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import write_json
 from competition.prepare.adapters import adapter_named
 from competition.submission import grading, ledger
-from pipelines.terminal.output import plural
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import newest_submission, require_test_images
 
@@ -31,7 +30,7 @@ def run(job: Job) -> None:
     record_grade(job.path("grades.json"), entry.file, grade)
     parts = (("public", grade.public, grade.public_rows), ("private", grade.private, grade.private_rows))
     scores = [
-        f"{name} {'undefined' if score is None else f'{score:.4f}'} ({plural(n, 'row')})"
+        f"{name} {'undefined' if score is None else f'{score:.4f}'} ({counted(n, 'row')})"
         for name, score, n in parts
         if n
     ]
@@ -44,7 +43,7 @@ def run(job: Job) -> None:
             f"{comparison(entry, grade.private, grade.private_rows)}"
         )
     job.echo(
-        f"grade: the solution was opened {plural(grade.solution_accesses, 'time')}; choosing by it repeatedly makes it optimistic"
+        f"grade: the solution was opened {counted(grade.solution_accesses, 'time')}; choosing by it repeatedly makes it optimistic"
     )
 
 
@@ -73,10 +72,10 @@ def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
     points = entry.expected or (from_standard_error(score, error, entry.oof_rows, entry.metric),)
     low, high = interval(points, rows)
     if low <= private <= high:
-        return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {plural(rows, 'row')}"
+        return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {counted(rows, 'row')}"
     advice = (
         "look at adversarial validation (`make report`), and whether ids of external predictions are joined correctly"
     )
     return (
-        f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {plural(rows, 'row')}; {advice}"
+        f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {counted(rows, 'row')}; {advice}"
     )

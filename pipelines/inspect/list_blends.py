@@ -1,5 +1,6 @@
 """Compare members, blend methods and TTA policies: score on the fitted rows, honest score, standard error."""
 
+from competition.config.errors import counted
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows, scored_rows
 from competition.ensemble.settings import chain_settings
@@ -25,7 +26,7 @@ def run(job: Job) -> None:
     settings, honest = chain_settings(params, competition.metric, needs_a_label(competition)), params.honest
     metric = metric_named(settings.metric)
     job.echo(
-        f"list-blends: {len(inputs.ids):,} out-of-fold rows, {len(inputs.oof)} members; "
+        f"list-blends: {counted(len(inputs.ids), 'out-of-fold row')}, {counted(len(inputs.oof), 'member')}; "
         f"all choices are cross-fitted over {len(inputs.predicted_folds)} folds\n"
     )
     spreads, notes = seed_spreads(job.workspace)

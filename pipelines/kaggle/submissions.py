@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.kaggle import submit
 from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.submit import Submission
@@ -55,7 +55,7 @@ def run(job: Job) -> None:
             f"submissions: none of {job.params.competition.name} in {display_path(path)}; `make predict` writes one"
         )
     if unreadable := ledger.read(path).unreadable:
-        notes.insert(0, f"{unreadable} lines of {display_path(path)} cannot be read and were left unchanged")
+        notes.insert(0, f"{counted(unreadable, 'unreadable line')} of {display_path(path)} left unchanged")
     job.echo(*(f"submissions: {note}" for note in notes))
     if error is not None:
         table_is = (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from competition.cluster.estimate import Failures, estimate_training, lower_bound
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import Member
 from competition.config.yaml_text import read_yaml
 from competition.files.manifest import write_json
@@ -32,7 +32,7 @@ from competition.preflight.planning import (
 from competition.preflight.topology import topology_named
 from competition.workspace.studies import tuned_member
 from pipelines.terminal.backend import start_backend
-from pipelines.terminal.output import display_path, plural
+from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import selected_members
@@ -167,7 +167,7 @@ def plan_machines(
     start = starting + sum(speed.ready for _, speed in works.values()) / len(works)
     estimate, bound = estimate_training(fold_models, machines, start), lower_bound(fold_models, machines)
     alone = sum(fold_models) + len(works) * start  # without a cluster, a process trains all fold models of a member
-    number = plural(machines, "machine")
+    number = counted(machines, "machine")
     kind = f"with {job.options.topology}" if job.options.topology else "like this one"
     job.echo(
         f"plan: {number} {kind} train in {duration(estimate.seconds)}, a single one in {duration(alone)}; no schedule is "
@@ -193,8 +193,8 @@ def plan_machines(
 def plan_kaggle_sessions(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:
     estimate = sessions_for(seconds, kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"])
     job.echo(
-        f"plan: on Kaggle {plural(estimate.sessions, 'session')} of at most {kaggle['session_hours']} h, {estimate.hours:.1f} h in all: "
-        f"{estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, so {plural(estimate.weeks, 'week')} "
+        f"plan: on Kaggle {counted(estimate.sessions, 'session')} of at most {kaggle['session_hours']} h, {estimate.hours:.1f} h in all: "
+        f"{estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, so {counted(estimate.weeks, 'week')} "
         f"(limits of {kaggle['as_of']})"
     )
     return estimate
@@ -214,7 +214,7 @@ def member_lines(costs: dict[str, Cost]) -> list[str]:
         f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}; "
         f"one compilation for all folds saves {duration(cost.saved)}"
         + (
-            f"; {cost.trials} trials included, pruning is expected to save {duration(cost.pruned)}"
+            f"; {counted(cost.trials, 'trial')} included, pruning is expected to save {duration(cost.pruned)}"
             if cost.trials
             else ""
         )

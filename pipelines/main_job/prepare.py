@@ -259,7 +259,7 @@ def report_findings(
     test = unreadable["part"] == "test"
     if test.any():
         job.echo(
-            f"prepare: WARNING {int(test.sum()):,} test images cannot be read and will get the mean prediction: data/unreadable.csv"
+            f"prepare: WARNING {counted(int(test.sum()), 'unreadable test image')} will get the mean prediction: data/unreadable.csv"
         )
     if (~test).any():
         job.echo(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from competition.config.digests import digest_of
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores
 from competition.files.manifest import read_manifest, write_text
 from competition.prepare import records
@@ -83,7 +83,7 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
     folder, fit = export_path(job.work, selection.name).parent, job.params.prepare.fit
     classes = prepared.competition.classes
     models = sum(len(weights) for weights in selection.weights.values())
-    job.echo(f"export: {selection.title}, {models} fold models, as {', '.join(formats)}")
+    job.echo(f"export: {selection.title}, {counted(models, 'fold model')}, as {', '.join(formats)}")
     write_formats(ExportedChain(selection, classes, fit), selection, folder, formats)
     digest = digest_of([selection.chain, selection.digests])
     bundle = Bundle(

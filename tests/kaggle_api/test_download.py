@@ -121,7 +121,7 @@ def test_a_retry_after_that_is_too_long_is_reported_immediately(kaggle, client, 
 def test_a_listing_that_the_rate_limit_interrupts_is_used_as_far_as_it_goes(kaggle, client, tmp_path):
     kaggle.faults["ListDataFiles"] = ["", "429:1800"]
     assert download.download(client, "flowers", tmp_path, RULES).notes == [
-        "2 files (1.5 MB) that are not in the listing are unpacked as well: train/01.tfrec, test/01.tfrec"
+        "2 files not in the listing (1.5 MB), unpacked as well: train/01.tfrec, test/01.tfrec"
     ]
 
 
@@ -221,7 +221,7 @@ def test_an_archive_that_is_damaged_twice_is_renamed_and_never_used(kaggle, clie
 def test_an_archive_without_a_listed_file_is_an_error(kaggle, client, tmp_path):
     files = kaggle.contests["flowers"].files
     kaggle.contests["flowers"] = Contest(files, listed={**{n: len(d) for n, d in files.items()}, "train/02.tfrec": 9})
-    with pytest.raises(KaggleError, match=r"lacks 1 listed files: train/02\.tfrec"):
+    with pytest.raises(KaggleError, match=r"lacks 1 listed file: train/02\.tfrec"):
         download.download(client, "flowers", tmp_path, RULES)
 
 

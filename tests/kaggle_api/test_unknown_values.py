@@ -184,7 +184,7 @@ def test_files_that_the_listing_does_not_name_are_unpacked_as_well(
     monkeypatch.setattr(kaggle, "list_data_files", lambda request: {"files": [{"name": "train/01.tfrec"}, row]})
     download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
     assert (tmp_path / "raw" / "test" / "01.tfrec").read_bytes() == FILES["test/01.tfrec"]
-    assert "Kaggle: its listing is incomplete (1 files); the archive's others are unpacked as well" in messages
+    assert "Kaggle: its listing is incomplete (1 file); the archive's others are unpacked as well" in messages
 
 
 def test_a_submission_whose_status_is_unknown_is_waited_for_and_then_reported(kaggle, client):

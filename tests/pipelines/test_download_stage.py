@@ -92,7 +92,7 @@ def test_temporary_folders_of_earlier_versions_are_removed(workspace, environmen
 def test_a_single_downloaded_file_does_not_count_as_a_complete_download(kaggle, workspace, environment):
     result = workspace.run("download", "--only", "train/03.bin", **environment)
     assert result.code == 0, result.err
-    assert "1 files, 1.0 MB in" in result.out and "need all files: `make download` without ONLY" in result.out
+    assert "1 file, 1.0 MB in" in result.out and "need all files: `make download` without ONLY" in result.out
     file = workspace.work / "raw.only" / "train" / "03.bin"
     assert file.read_bytes() == kaggle.contests["flowers"].files["train/03.bin"]
     assert not (workspace.work / "raw").exists() and not (workspace.work / "raw.json").exists()

@@ -228,7 +228,7 @@ def test_ctrl_c_ends_the_dashboard_while_it_answers_a_request(prepared_workspace
 def test_a_member_that_a_person_names_is_tuned_whatever_tune_members_says(prepared_workspace, tmp_path: Path) -> None:
     workspace = prepared_workspace.copy_to(tmp_path)
     sets = SETS.replace("tune.trials=4", "tune.trials=1")
-    assert "tune wide: 1 trials of learning_rate" in workspace.do("tune", "--member", "wide", sets=sets)
+    assert "tune wide: 1 trial of learning_rate" in workspace.do("tune", "--member", "wide", sets=sets)
     before_training = workspace.run("tune", "--as-part", "--member", "wide", sets=f"{sets} tune.seed=5")
     assert before_training.code == 0 and "tune wide" not in before_training.out
     student = workspace.do("tune", "--member", "wide", sets=f"{sets} members.wide.teacher=[slim]")

@@ -134,7 +134,7 @@ def test_a_part_without_rows_has_no_score_and_an_unknown_usage_is_an_error(tmp_p
 def test_a_solution_with_an_unknown_label_is_an_error(tmp_path):
     (tmp_path / "solution.csv").write_text("id,label\nx,tulip\n")
     guess = submission(tmp_path / "a.csv", {"x": 0})
-    with pytest.raises(UserError, match=r"1 labels are none of the competition's \('0', '1', '2'\): 'tulip'"):
+    with pytest.raises(UserError, match=r"1 label outside the competition's \('0', '1', '2'\): 'tulip'"):
         graded_in(tmp_path, guess, competition())
 
 
@@ -159,5 +159,5 @@ def test_probabilities_are_compared_by_predicted_class_and_largest_gap(tmp_path)
 
 def test_comparing_submissions_of_different_images_is_an_error(tmp_path):
     a, b = submission(tmp_path / "a.csv", {"x": 0, "y": 1}), submission(tmp_path / "b.csv", {"x": 0, "z": 1})
-    with pytest.raises(UserError, match=r"a.csv has 1 ids that b.csv lacks, and lacks 1 of its ids"):
+    with pytest.raises(UserError, match=r"a.csv has 1 id that b.csv lacks, and lacks 1 of its ids"):
         compare_submissions(a, b, competition())
