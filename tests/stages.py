@@ -33,7 +33,7 @@ blend: {{rounds: 3, bags: 2}}
 honest: {{resamples: 50}}
 """
 # A count that does not agree with its noun; "fold 1 models", "4.1 images" and "1 of 3 rows" are none.
-NOUNS = "blends|classes|columns|epochs|files|folds|images|labels|machines|members|models|photos|processes|rows|shards|sizes|steps|trials|views"
+NOUNS = "blends|classes|columns|epochs|files|folds|images|labels|machines|members|models|photos|rows|shards|sizes|trials|views"
 FIXED_PLURAL = re.compile(rf"(?<![\w.,-])(?<!fold )1 (?:[a-z-]+ )?(?:{NOUNS})\b")
 MAIN_JOB = ("download", "prepare", "resolve", "tune", "train", "predict", "blend")
 
