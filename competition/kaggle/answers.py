@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TypeGuard
 
+UNREADABLE = "unreadable"  # status of a row of a list that is no object
+
 
 def text(value: object) -> str:
     """The value of a text field; "" if it is missing, a list or an object."""

@@ -11,11 +11,12 @@ import unicodedata
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted
 from competition.config.faults import fault_point
+from competition.config.redaction import hide
 from competition.files.manifest import sha256
 
 Progress = Callable[[int, int], None]  # (done, total)
@@ -37,6 +38,10 @@ class ArchiveRefusal(UserError):
         self.reason = reason
 
 
+class NamesCredential(UserError):
+    """A name in the archive holds the credential that it was downloaded with: the server echoes what it receives."""
+
+
 @dataclass(frozen=True)
 class UnpackRules:
     """What is accepted of an archive."""
@@ -44,6 +49,7 @@ class UnpackRules:
     max_ratio: float  # unpacked to packed bytes of the archive
     unlisted: bool = False  # also unpack files that are missing from the server's listing
     case_twins: bool = False  # also unpack names that differ in letter case or Unicode form only
+    secrets: tuple[str, ...] = field(default=(), repr=False)  # that no name may hold, in any form
 
 
 @dataclass(frozen=True)
@@ -175,6 +181,12 @@ def _members(path: Path, zipped: zipfile.ZipFile, rules: UnpackRules) -> list[zi
     files = [member for member in zipped.infolist() if not member.filename.endswith("/")]
     problems = [problem for member in zipped.infolist() if (problem := _problem(member))]
     names = [member.filename for member in files]
+    text = "\n".join(member.orig_filename for member in zipped.infolist())
+    if rules.secrets and hide(text, rules.secrets) != text:
+        raise NamesCredential(
+            f"{path} is refused: a file in it is named after your Kaggle credential, so the server echoes it; nothing was "
+            "unpacked, make a new token."
+        )
     problems += _collisions(names)
     if not problems and not rules.case_twins and (twins := _twins(names)):
         raise UserError(

@@ -15,8 +15,8 @@ from pathlib import Path
 from competition.config.errors import UserError, counted
 from competition.files.locks import Held, exclusive
 from competition.files.manifest import read_record, sha256, write_json
-from competition.kaggle import archive
-from competition.kaggle.archive import ArchiveRefusal, UnpackRules, Verified, ignore_progress
+from competition.kaggle import archive, credentials
+from competition.kaggle.archive import ArchiveRefusal, NamesCredential, UnpackRules, Verified, ignore_progress
 from competition.kaggle.client import Client, ask, competition_slug, progress_of
 from competition.kaggle.errors import SITE, KaggleError
 
@@ -113,7 +113,8 @@ def download(
                 f"Kaggle: its listing is incomplete ({counted(len(listed.files), 'file')}); the archive's others are unpacked as well"
             )
         require_disk_space(slug, 2 * listed.total, folder)  # for the archive and the unpacked files
-        rules = replace(rules, unlisted=rules.unlisted or not listed.complete)
+        secrets = credentials.find_credential(client.environment).secrets
+        rules = replace(rules, unlisted=rules.unlisted or not listed.complete, secrets=secrets)
         check = partial(archive.verify, listing=listed.files, rules=rules)
         verified = _download_verified(client, slug, folder, check, progress)
         write_json(folder / f"{slug}.json", asdict(verified))
@@ -149,6 +150,9 @@ def _download_verified(
         try:
             verified = check(unverified, progress=partial(progress, "checking"))
             break
+        except NamesCredential:
+            shutil.rmtree(parts)
+            raise
         except ArchiveRefusal as error:
             if is_last_attempt:
                 corrupt = folder / f"{slug}.corrupt"

@@ -90,7 +90,7 @@ def label_steps(
         doubtful = np.isin(ids, listed.to_numpy(str)) & (labels != predicted)
         if doubtful.any():
             perfect = metric.evaluate(labels, np.where(doubtful, labels, predicted), classes) - score
-            basis = f"{counted(int(doubtful.sum()), 'doubtful label')} counted as errors now"
+            basis = f"{counted(int(doubtful.sum()), 'doubtful label')} predicted otherwise"
             steps.append(Step("correct wrong labels", "look at label_issues.png", perfect, basis, True, scored))
     else:
         steps.append(Step("look for wrong labels", "make label-issues", None, "not looked for yet"))

@@ -83,8 +83,16 @@ def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submi
                 submission = delivery.follow(client, slug, ref, delivery.ScoreWait(0, 1, 1))
             if submission.is_finished:
                 delivery.record_result(path, digest, slug, submission)
-        elif submission is not None and submission.private is not None and row.private_score is None:
-            delivery.record_result(path, digest, slug, submission)  # the deadline is over
+        elif submission is not None and submission.is_finished and is_news(row, submission):
+            delivery.record_result(
+                path, digest, slug, submission
+            )  # the deadline is over, or Kaggle has scored it again
+
+
+def is_news(row: ledger.Row, submission: Submission) -> bool:
+    """Does Kaggle's list say another score or state of a finished submission than the ledger?"""
+    scores = ((submission.public, row.public_score), (submission.private, row.private_score))
+    return any(new is not None and new != old for new, old in scores) or delivery.outcome(submission) != row.state
 
 
 def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dict[str, str]]:

@@ -1,3 +1,4 @@
+import base64
 import dataclasses
 import os
 import random
@@ -7,10 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from fake_kaggle.parts import Contest, zip_of
-from fake_kaggle.small_competition import RULES
+from fake_kaggle.small_competition import FILES, RULES
 
 from competition.config.errors import UserError
 from competition.files.manifest import sha256
@@ -47,6 +49,18 @@ def test_a_competition_is_downloaded_completely_and_only_once(kaggle, client, tm
     assert download.download(client, "flowers", cache, RULES).files["sample_submission.csv"] == 17
     assert kaggle.count("DownloadDataFiles") == 1
     assert not any("Authorization" in headers for name, headers in kaggle.headers if name.startswith("GET"))
+
+
+@pytest.mark.parametrize("form", [str, lambda secret: base64.b64encode(f"ada:{secret}".encode()).decode(), quote])
+def test_an_archive_with_a_file_named_after_the_credential_leaves_nothing(kaggle, client, tmp_path, form):
+    name = f"train/{form(kaggle.key).replace('/', '_')}.tfrec"
+    kaggle.contests["flowers"] = Contest({**FILES, name: b"1"}, listed={n: len(data) for n, data in FILES.items()})
+    with pytest.raises(UserError, match="a file in it is named after your Kaggle credential") as refused:
+        download.fetch(
+            client, "flowers", tmp_path / "raw", tmp_path / "cache", dataclasses.replace(RULES, unlisted=True)
+        )
+    left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert left == [] and not (tmp_path / "raw").exists() and kaggle.key not in str(refused.value)
 
 
 TEMPORARY_ERRORS = {

@@ -127,12 +127,13 @@ def test_null_rows_text_numbers_and_bad_dates_do_not_hide_the_other_submissions(
         ("8", "yesterday", "COMPLETE"),
         ("nine", "2025-12-31T19:00:00", "RESCORING"),
         ("7", "2025-12-31T19:00:00", "COMPLETE"),
+        ("", "", "UNREADABLE"),
     ]
     assert (submissions[1].is_finished, submissions[1].error) == (
         False,
         "unknown answer of Kaggle: its status is 'RESCORING'",
     )
-    assert submit.newest_ref([each.ref for each in submissions[::2]]) == "8"
+    assert submit.newest_ref([each.ref for each in submissions[:3:2]]) == "8"
 
 
 @pytest.mark.parametrize("score", ["NaN", "inf", "-Infinity", "1e999", "n/a"])
