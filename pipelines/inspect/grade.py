@@ -1,16 +1,18 @@
 """Score the newest submission against the private solution of a local competition, and count this use of it."""
 
 import json
-from pathlib import Path
 
 from competition.config.errors import UserError, counted
-from competition.ensemble.expected_score import from_standard_error, interval
+from competition.ensemble.expected_score import interval
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import write_json
 from competition.prepare.adapters import adapter_named
 from competition.submission import grading, ledger
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import newest_submission, require_test_images
+
+# of a grade, for `make report`
+RECORDED = ("public", "private", "public_rows", "private_rows", "public_trivial", "private_trivial")
 
 
 def run(job: Job) -> None:
@@ -25,9 +27,11 @@ def run(job: Job) -> None:
         raise UserError(f"{job.params.competition.name} has no local private solution; {advice}")
     ledger_file = job.submissions / "ledger.jsonl"
     entry = newest_submission(job)
-    file, earlier_accesses = job.submissions / entry.file, job.path("looks.json")
-    grade = grading.grade(file, solution, prepared.competition, ledger_file, earlier_accesses)
-    record_grade(job.path("grades.json"), entry.file, grade)
+    grade = grading.grade(job.submissions / entry.file, solution, prepared.competition, ledger_file)
+    grades_file = job.path("grades.json")  # for `make report`
+    grades = json.loads(grades_file.read_text(encoding="utf-8")) if grades_file.is_file() else {}
+    parts_of_grade = {name: getattr(grade, name) for name in RECORDED}
+    write_json(grades_file, {**grades, entry.file: parts_of_grade})
     parts = (("public", grade.public, grade.public_rows), ("private", grade.private, grade.private_rows))
     scores = [
         f"{name} {'undefined' if score is None else f'{score:.4f}'} ({counted(n, 'row')})"
@@ -36,7 +40,7 @@ def run(job: Job) -> None:
     ]
     job.echo(f"grade: {entry.file}: {', '.join(scores) or 'no row of the solution counts'}")
     job.echo(*(f"grade: {line}" for line in beside_trivial(grade, prepared.competition.metric)))
-    if entry.honest_score is not None and entry.standard_error and grade.private is not None:
+    if entry.honest_score is not None and entry.standard_error and entry.expected and grade.private is not None:
         kind = "optimistic" if entry.optimistic else "honest"
         job.echo(
             f"grade: the {kind} score was {entry.honest_score:.4f} ± {entry.standard_error:.4f}; "
@@ -58,19 +62,9 @@ def beside_trivial(grade: grading.Grade, metric: str) -> list[str]:
     return [f"the trivial baseline ({grade.trivial}) scores {', '.join(parts)}"] if parts else []
 
 
-def record_grade(file: Path, submission: str, grade: grading.Grade) -> None:
-    """Keep the scores of a submission for `make report`."""
-    grades = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    names = ("public", "private", "public_rows", "private_rows", "public_trivial", "private_trivial")
-    scores = {name: getattr(grade, name) for name in names}
-    write_json(file, {**grades, submission: scores})
-
-
 def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
     """The private score against the interval that chance explains on as many rows."""
-    score, error = entry.honest_score or 0.0, entry.standard_error or 0.0
-    points = entry.expected or (from_standard_error(score, error, entry.oof_rows, entry.metric),)
-    low, high = interval(points, rows)
+    low, high = interval(entry.expected, rows)
     if low <= private <= high:
         return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {counted(rows, 'row')}"
     advice = (

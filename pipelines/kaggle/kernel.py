@@ -27,7 +27,7 @@ from competition.preflight.pairs import KAGGLE, NEWEST
 from competition.preflight.results import objections, request_of
 from competition.preflight.topology import ALIASES, topology_named
 from competition.prepare.adapters import adapter_named
-from competition.prepare.index import choices, save
+from competition.prepare.index import save
 from competition.workspace.dependencies import nested_teachers
 from competition.workspace.runs import runs_of
 from competition.workspace.studies import is_tuned, member_with_tuned_values
@@ -223,7 +223,7 @@ def write_index(job: Job) -> Path:
     """Write groups and folds for the kernel, whose package versions might compute different ones."""
     path = job.path(*INDEX)
     with atomic_write(path) as temporary:
-        save(choices(job.prepared.index), temporary)
+        save(job.prepared.index.drop(columns="sha256"), temporary)  # digests are recomputed and do not compress
     return path
 
 
