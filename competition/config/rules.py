@@ -142,6 +142,7 @@ def _check_members(params: Params) -> None:
                 f"{member.train_size} was found; expected 0, or 8 to image_size, {member.image_size}, at which it predicts",
             )
         _check_probe(name, member)
+        _check_head(name, member, params)
         for position, source in enumerate(member.external):
             if source not in params.prepare.external:
                 raise InvalidParameter(
@@ -150,6 +151,22 @@ def _check_members(params: Params) -> None:
                 )
     in_training_order(params)
     check_nested(params)
+
+
+def _check_head(name: str, member: Member, params: Params) -> None:
+    """Check what a frozen-feature member names, and refuse what only a trained network can have."""
+    head = member.head
+    if head is None:
+        return
+    if member.teacher:
+        raise InvalidParameter(
+            ("members", name, "teacher"), "a teacher was found; a member with a head is fitted to labels alone"
+        )
+    for position, other in enumerate(head.also):
+        keys = ("members", name, "head", "also", position)
+        if other == name:
+            raise InvalidParameter(keys, f"{name!r} was found; its own features are always used, name another member")
+        _require_member(keys, other, params.members)
 
 
 def _check_blend_members(params: Params) -> None:

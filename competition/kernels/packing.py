@@ -34,6 +34,7 @@ SAME_NAME = ("filelock", "keras", "numpy", "optuna", "pandas", "pydantic", "ruam
 NEEDS = {name: name for name in SAME_NAME} | {
     "PIL": "pillow",
     "cv2": "opencv-python-headless",
+    "google.protobuf": "protobuf",
     "sklearn": "scikit-learn",
     "tensorflow": "tensorflow-cpu",
 }

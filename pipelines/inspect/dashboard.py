@@ -1,9 +1,9 @@
 """Show the studies in the browser: live tables and charts by optuna-dashboard, on this machine only."""
 
 from pathlib import Path
-from socketserver import ThreadingMixIn
+from threading import Thread
 from typing import TYPE_CHECKING
-from wsgiref.simple_server import WSGIServer, make_server
+from wsgiref.simple_server import make_server
 
 from competition.config.errors import UserError
 from competition.tuning.storage import open_storage
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 PORT = 8080
 
 
-class ThreadedServer(ThreadingMixIn, WSGIServer):
-    """Answers requests in threads: wsgiref swallows a Ctrl-C that arrives while the main thread answers one."""
-
-    daemon_threads = True
-
-
 def run(job: Job) -> None:
     """tune.storage, or the journal of the newest study under tune/ -> a page on 127.0.0.1 until Ctrl-C"""
     try:
@@ -35,14 +29,18 @@ def run(job: Job) -> None:
     storage, source = storage_of(job)
     host, port = address(job.options.address)
     try:
-        server = make_server(host, port, wsgi(storage), ThreadedServer)
+        server = make_server(host, port, wsgi(storage))
     except OSError as error:
         raise UserError(
             f"{host}:{port} cannot be used ({error.strerror}); name another port: ADDRESS=127.0.0.1:0"
         ) from None
     with server:
         job.echo(f"dashboard: {source} on http://{host}:{server.server_port}; Ctrl-C ends it")
-        server.serve_forever()
+        # Ctrl-C interrupts the main thread; in that of the server a request would swallow it.
+        serving = Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        while serving.is_alive():
+            serving.join(1.0)
 
 
 def storage_of(job: Job) -> "tuple[BaseStorage, str]":

@@ -191,9 +191,10 @@ def test_bytes_of_an_earlier_run_do_not_count_for_the_speed():
 
 @pytest.mark.parametrize("has_unreadable_image", [False, True])
 def test_data_of_an_earlier_version_are_prepared_again_only_where_that_can_change_them(
-    workspace: Workspace, has_unreadable_image: bool
+    finished: Workspace, tmp_path: Path, has_unreadable_image: bool
 ) -> None:
     """prepare.largest_megapixels and competition.class_level are newer than data/; the limit was lower before."""
+    workspace = finished.copy_to(tmp_path)
     path = workspace.work / "data" / "manifest.json"
     manifest, index = read_manifest(path), path.with_name("index.csv")
     if has_unreadable_image:
