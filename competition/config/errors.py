@@ -1,7 +1,8 @@
 """The error classes for mistakes that the user can correct, and a helper for their messages."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+
+Key = str | int  # of a mapping, or the position in a list
 
 
 class UserError(ValueError):
@@ -15,7 +16,7 @@ class InvalidParameter(Exception):
     that does not fit to it, which may be in another file.
     """
 
-    def __init__(self, keys: Sequence[Any], problem: str, conflicts_with: Sequence[Any] = ()) -> None:
+    def __init__(self, keys: Sequence[Key], problem: str, conflicts_with: Sequence[Key] = ()) -> None:
         self.keys, self.problem, self.conflicts_with = tuple(keys), problem, tuple(conflicts_with)
 
 

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from competition.config.errors import UserError
-from competition.serving.limits import Limits
+from competition.serving.requests import Limits
 
 SPARE_FILES = 100  # open files that are not connections
 
