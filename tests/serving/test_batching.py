@@ -12,8 +12,8 @@ from PIL import Image
 from competition.prepare.decoding import BadImage
 from competition.serving.bundle import Bundle
 
-for package in ("prometheus_client", "starlette"):
-    pytest.importorskip(package, reason="goldfold[serve] is not installed")
+pytest.importorskip("prometheus_client", reason="goldfold[serve] is not installed")
+pytest.importorskip("starlette", reason="goldfold[serve] is not installed")
 
 from competition.serving.batching import Batcher, Metrics, Overloaded
 from competition.serving.requests import Limits
