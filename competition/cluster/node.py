@@ -95,7 +95,14 @@ def compute(request: TaskRequest, setup: Setup, gpus: float, events: "Queue", *i
     from ray.util import get_node_ip_address
 
     address = get_node_ip_address()
-    events.put_nowait(Event(request.name, address, versions=installed_versions(setup.packages)))
+    import importlib.metadata
+
+    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for package in setup.packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    installed = versions
+    events.put_nowait(Event(request.name, address, versions=installed))
     own = Path(os.path.expanduser(setup.folder)) / address.replace(":", "_")
     common = Path(setup.shared) if setup.shared else own
     receive_files(common, setup.files)
@@ -123,16 +130,6 @@ def compute(request: TaskRequest, setup: Setup, gpus: float, events: "Queue", *i
             raise TaskError(f"{address} has computed something else: its packages or files differ")
         result = archive(work / request.result_folder, Path(temporary))
     return Result(result, ray.get_runtime_context().get_node_id(), str(folder))
-
-
-def installed_versions(packages: tuple[str, ...]) -> dict[str, str]:
-    import importlib.metadata
-
-    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for package in packages:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
-    return versions
 
 
 def receive_files(folder: Path, files: "Mapping[str, tuple[str, ObjectRef[bytes]]]") -> None:

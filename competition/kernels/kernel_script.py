@@ -47,7 +47,10 @@ def main(working: Path, inputs: Path) -> int:
     root = Path(tempfile.mkdtemp(prefix="goldfold-"))
     problem, code, devices, status = "", 0, "", "done"
     try:
-        unpack_project(root)
+        data = base64.b85decode(PROJECT)
+        if hashlib.sha256(data).hexdigest() != PLAN["project"]:
+            raise RuntimeError("the project in this file is damaged: push the kernel again")
+        unzip(io.BytesIO(lzma.decompress(data)), root)
         restored = restore(inputs, root)
         print(
             f"goldfold: run {PLAN['run']}, Python {platform.python_version()}, {len(restored)} results of earlier runs"
@@ -83,13 +86,6 @@ def main(working: Path, inputs: Path) -> int:
     write_atomically(working / OUTPUT, json.dumps(manifest, indent=1).encode())
     print(f"goldfold: {status}, {len(archives)} results in {manifest['seconds']} s. {problem}", flush=True)
     return 1 if status == "failed" else 0
-
-
-def unpack_project(root: Path) -> None:
-    data = base64.b85decode(PROJECT)
-    if hashlib.sha256(data).hexdigest() != PLAN["project"]:
-        raise RuntimeError("the project in this file is damaged: push the kernel again")
-    unzip(io.BytesIO(lzma.decompress(data)), root)
 
 
 def unzip(source: Path | io.BytesIO, folder: Path) -> None:

@@ -1,9 +1,8 @@
 """Start a kernel at most once: save the intent before the push, and find a version whose answer was lost."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,8 @@ from competition.kaggle.attempts import (
 )
 from competition.kaggle.client import Client, ask
 from competition.kaggle.errors import SITE, KaggleError
-from competition.kernels import api as kernels
 from competition.kernels import kernel_script
-from competition.kernels.api import Kernel, KernelVersion
+from competition.kernels.api import KernelVersion
 
 
 @dataclass(frozen=True)
@@ -63,16 +61,15 @@ def newest_version(client: Client, owner: str, slug: str, may_be_other: bool = F
 
 
 def push_once(
-    client: Client, kernel: Kernel, text: str, as_notebook: bool, intent: PushIntent, state: Path, lag: float
+    client: Client, send: Callable[[], KernelVersion], intent: PushIntent, state: Path, lag: float
 ) -> PushIntent:
     """Save the intent, push, save Kaggle's answer. Retried only if Kaggle certainly did not accept the push.
 
-    state: file of the intent.  lag: seconds for which a version whose answer was lost is looked for; raise
-    UnknownOutcome if it does not appear, and keep the intent.
+    send: pushes the kernel.  state: file of the intent.  lag: seconds for which a version whose answer was lost is looked
+    for; raise UnknownOutcome if it does not appear, and keep the intent.
     """
     write_json(state, intent)
     try:
-        send = partial(kernels.push, client, kernel, text, as_notebook)
         pushed = send_at_most_once(client, "make kernel", send, lambda e: had_no_effect(e) or e.kind == "sources")
     except LostAnswer as lost:
         return find_lost_push(client, intent, state, lag, f" ({lost})")

@@ -23,10 +23,6 @@ from competition.preflight.topology import roofline_seconds
 SAFE_SHARE = 0.8  # of the memory; a quick result above it is compiled again at full effort
 
 
-def installed(package: str) -> bool:
-    return find_spec(package) is not None
-
-
 def require_compiler(mode: str, backend: str, pair: JaxPair) -> None:
     """Raise UserError, with the install command, if a package needed for this mode and backend is missing."""
     if pair.environment:
@@ -36,7 +32,7 @@ def require_compiler(mode: str, backend: str, pair: JaxPair) -> None:
             )
         return
     required = [p for p in ("jax", "libtpu") if mode != "ops" or (p == "jax" and backend == "jax")]
-    missing = [package for package in required if not installed(package)]
+    missing = [package for package in required if find_spec(package) is None]
     if missing:
         alternative = "; MODE=ops works without it on the TensorFlow backend" if mode != "ops" else ""
         raise UserError(
@@ -62,7 +58,11 @@ def run_preflight(
     if missing:
         require_compiler(request.mode, request.backend, request.pair)
         for step, raw in results_of_child(request, missing, report, limit_seconds).items():
-            results[step] = result = _result(step, raw, request)
+            batch = request.shapes.batch if step == "train" else request.shapes.predict_batch
+            facts = {"step": step, "batch": batch, "limit": request.topology.memory, "mode": request.mode}
+            result = result_from_json({**facts, "operations": (), **raw})
+            roofline = roofline_seconds(request.topology, result.flops, result.moved)
+            results[step] = result = replace(result, roofline=roofline, remedy=remedy_for(result))
             if result.verdict != "crashed":
                 store_result(request, result, cache)
     uncertain = [
@@ -93,13 +93,3 @@ def store_result(request: PreflightRequest, result: PreflightResult, cache: Path
 
 def _cache_file(depends: dict[str, Any], step: str, cache: Path) -> Path:
     return cache / f"{digest_of({**depends, 'step': step})[:32]}.json"
-
-
-def _result(step: str, raw: dict[str, Any], request: PreflightRequest) -> PreflightResult:
-    """The answer of the child process (child.step_result) about one step."""
-    shapes, topology = request.shapes, request.topology
-    batch = shapes.batch if step == "train" else shapes.predict_batch
-    facts = {"step": step, "batch": batch, "limit": topology.memory, "mode": request.mode, "operations": ()}
-    result = result_from_json({**facts, **raw})
-    roofline = roofline_seconds(topology, result.flops, result.moved)
-    return replace(result, roofline=roofline, remedy=remedy_for(result))

@@ -44,20 +44,26 @@ def compile_program(program: Any, topology: Topology) -> Compiled:
             executable = _compile_replica(program, devices_of(topology))
             memory, cost = executable.get_compiled_memory_stats(), executable.cost_analysis()
         else:
-            _ask_no_device_for_layouts()
+            from jax._src.interpreters import pxla
+
+            # jax 0.7 compares the layouts of arguments with those of the device, which is absent: that ends the process.
+            if hasattr(pxla, "is_default_layout"):
+                pxla.is_default_layout = lambda *_: True
             executable = program.compile()
             memory, cost = executable.memory_analysis(), executable.cost_analysis()
     except Exception as error:  # jaxlib raises several types of errors; only the message distinguishes them
         raise compile_error(str(error)) from None
-    return read_analyses(memory, cost, time.monotonic() - started)
-
-
-def _ask_no_device_for_layouts() -> None:
-    """jax 0.7 compares the layouts of arguments with the default of the device, which is absent: that ends the process."""
-    from jax._src.interpreters import pxla
-
-    if hasattr(pxla, "is_default_layout"):
-        pxla.is_default_layout = lambda *_: True
+    cost = cost[0] if isinstance(cost, list) else cost
+    parts = (
+        memory.argument_size_in_bytes,
+        memory.output_size_in_bytes,
+        -memory.alias_size_in_bytes,
+        memory.temp_size_in_bytes,
+        memory.generated_code_size_in_bytes,
+    )
+    return Compiled(
+        int(sum(parts)), float(cost.get("flops", 0)), float(cost.get("bytes accessed", 0)), time.monotonic() - started
+    )
 
 
 def _compile_replica(program: bytes, devices: list[Any]) -> Any:
@@ -78,19 +84,6 @@ def _compile_replica(program: bytes, devices: list[Any]) -> Any:
         takes_bytes = jax.__version_info__ < (0, 8)
         computation = mlir.module_to_bytecode(module) if takes_bytes else module
         return devices[0].client.compile(computation, _jax.DeviceList(tuple(devices)), options)
-
-
-def read_analyses(memory: Any, cost: Any, seconds: float) -> Compiled:
-    """Read jax's analyses.  memory: CompiledMemoryStats.  cost: cost_analysis(), a dictionary or a list of one."""
-    cost = cost[0] if isinstance(cost, list) else cost
-    parts = (
-        memory.argument_size_in_bytes,
-        memory.output_size_in_bytes,
-        -memory.alias_size_in_bytes,
-        memory.temp_size_in_bytes,
-        memory.generated_code_size_in_bytes,
-    )
-    return Compiled(int(sum(parts)), float(cost.get("flops", 0)), float(cost.get("bytes accessed", 0)), seconds)
 
 
 def compile_error(message: str) -> Exception:

@@ -69,10 +69,12 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
     sources = [*training.glob("engine*.py"), *training.glob("optimizer*.py"), *(training / name for name in names)]
     sources += [package / "preflight" / "lowering.py", package / "ensemble" / "views.py"]
     is_from_file = member.architecture == FROM_FILE
+    views = (part for view in request.shapes.views for part in view.split("+"))
+    own_code = plugin_digests(MODELS=(member.architecture,), AUGMENTATIONS=train.augment, VIEWS=views)
     network_file = [member.normalise, path_digest(Path(member.weights))] if is_from_file else []
     return {
         "architecture": [member.architecture, member.image_size, member.training_size, member.alpha],
-        "own": [*network_file, _own_code(request)],
+        "own": [*network_file, own_code],
         "train": {key: value for key, value in asdict(train).items() if key not in SUPPLIED},
         "averaged": train.ema > 0,
         "augmented_in_step": any(
@@ -85,10 +87,3 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
         "sources": {p.name: sha256(p) for p in sorted(sources)},
         "versions": request.pair.versions,
     }
-
-
-def _own_code(request: PreflightRequest) -> dict[str, str]:
-    """Digests of the user's code that is compiled in."""
-    views = (part for view in request.shapes.views for part in view.split("+"))
-    member = request.member
-    return plugin_digests(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment, VIEWS=views)

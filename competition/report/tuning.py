@@ -57,7 +57,17 @@ def tuning_section(workspace: Workspace) -> Section | None:
 
 def _member_blocks(name: str, best: dict[str, Any], result: Path, params: Params, metric: str) -> list[Block]:
     sign, study = metric_named(metric).sign, _load_study(best["study"], result, params)
-    lines = _result_lines(best, sign, metric)
+    own = best["values"] == best["own_values"]
+    line = f"{best['trials']} trials, {best['pruned']} pruned, a trial cost {best['mean_share']:.0%} of a full one. "
+    line += f"Used: {format_values(best['values'])}{' (its own values)' if own else ''}."
+    if comparison := best["comparison"]:
+        line += (
+            f" The best trial differs from the member's own values by {sign * comparison['difference']:+.4f} "
+            f"{plus_minus(comparison['error'])} on {comparison['rows']:,} rows that chose neither (training seeds: "
+            f"{comparison['seeds']})."
+        )
+    rows = f"Scores of trials are {metric} on rows of {folds_text(best['folds'])}"
+    lines = [line, f"{rows}, so they compare trials and nothing else on this page."]
     if study is None:
         missing = f"The study {best['study']} is not in the storage any more, only its result."
         return [Text([*lines, missing], name=name)]
@@ -88,21 +98,6 @@ def _load_study(name: str, result: Path, params: Params) -> "Study | None":
         return optuna.load_study(study_name=name, storage=open_storage(params.tune.storage, journal))
     except (KeyError, UserError):  # no such study, or no such database
         return None
-
-
-def _result_lines(best: Mapping[str, Any], sign: int, metric: str) -> list[str]:
-    """What the study chose, against what, and on which rows."""
-    own = best["values"] == best["own_values"]
-    line = f"{best['trials']} trials, {best['pruned']} pruned, a trial cost {best['mean_share']:.0%} of a full one. "
-    line += f"Used: {format_values(best['values'])}{' (its own values)' if own else ''}."
-    if comparison := best["comparison"]:
-        line += (
-            f" The best trial differs from the member's own values by {sign * comparison['difference']:+.4f} "
-            f"{plus_minus(comparison['error'])} on {comparison['rows']:,} rows that chose neither (training seeds: "
-            f"{comparison['seeds']})."
-        )
-    rows = f"Scores of trials are {metric} on rows of {folds_text(best['folds'])}"
-    return [line, f"{rows}, so they compare trials and nothing else on this page."]
 
 
 def _importances(study: Any) -> dict[str, float]:

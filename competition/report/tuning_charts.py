@@ -186,22 +186,19 @@ def curves_chart(trials: Sequence["FrozenTrial"], axis: ScoreAxis) -> Markup:
         drawing.axes.set(title=title, xlabel="percent of the trial", xlim=(0, 102), ylim=(limits.low, limits.high))
         drawing.ticks("y", 4)
         for trial in reported:
-            _draw_curve(drawing, trial, trial.number == best, limits)
+            is_best = trial.number == best
+            finite = [(step, value) for step, value in sorted(trial.intermediate_values.items()) if isfinite(value)]
+            steps, values = np.array(finite, float).T
+            (line,) = drawing.axes.plot(steps, limits.sign * values, color=PLACEHOLDERS["gold" if is_best else "c0"])
+            line.set(linewidth=2.4 if is_best else 1, alpha=1 if is_best else 0.65, zorder=3 if is_best else 2)
+            drawing.mark(line, "curve", f"trial {trial.number}{', the best' if is_best else ''}")
+            if trial.state.name == "PRUNED":
+                end = limits.clipped(limits.sign * values[-1])
+                (cross,) = drawing.axes.plot(steps[-1], end, "X", color=PLACEHOLDERS["wrong"], markersize=8)
+                cross.set(markeredgewidth=0, clip_on=False, zorder=4)
+                drawing.mark(cross, "pruned", f"trial {trial.number} was pruned at {steps[-1]:.0f} %")
         ended = sum(trial.state.name == "PRUNED" for trial in reported)
         return drawing.markup(f"{axis.metric} of {len(reported)} trials while they were trained; {ended} were pruned")
-
-
-def _draw_curve(drawing: Chart, trial: "FrozenTrial", is_best: bool, axis: ScoreAxis) -> None:
-    finite = [(step, value) for step, value in sorted(trial.intermediate_values.items()) if isfinite(value)]
-    steps, values = np.array(finite, float).T
-    (line,) = drawing.axes.plot(steps, axis.sign * values, color=PLACEHOLDERS["gold" if is_best else "c0"])
-    line.set(linewidth=2.4 if is_best else 1, alpha=1 if is_best else 0.65, zorder=3 if is_best else 2)
-    drawing.mark(line, "curve", f"trial {trial.number}{', the best' if is_best else ''}")
-    if trial.state.name == "PRUNED":
-        end = axis.clipped(axis.sign * values[-1])
-        (cross,) = drawing.axes.plot(steps[-1], end, "X", color=PLACEHOLDERS["wrong"], markersize=8)
-        cross.set(markeredgewidth=0, clip_on=False, zorder=4)
-        drawing.mark(cross, "pruned", f"trial {trial.number} was pruned at {steps[-1]:.0f} %")
 
 
 def front_chart(trials: Sequence[ScoredTrial], front: Sequence[int], axis: ScoreAxis) -> Markup:

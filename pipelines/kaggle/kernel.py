@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,9 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     previous_version = newest_version(client, owner, slug, may_be_other=job.options.again)
     submits = can_blend(job, runs, missing)
     plan = replace(plan_for(job, missing, to_tune, submits), jax=pair)
-    index = write_index(job)
+    index = job.path(*INDEX)  # groups and folds; the kernel's package versions might compute others
+    with atomic_write(index) as temporary:
+        save(choices(prepared.index), temporary)
     inputs = request.local_inputs(job.params, members)
     inputs |= request.results_to_resume(job.work, job.params, runs, missing)
     if submits:
@@ -139,7 +142,9 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     intent = PushIntent(
         plan.run, job.options.force, plan.collect, owner, slug, 0, "", previous_version, script_digest, time_text
     )
-    push = push_once(client, kernel, script, submits, intent, state, job.params.kaggle.listing_lag)
+    push = push_once(
+        client, partial(kernels.push, client, kernel, script, submits), intent, state, job.params.kaggle.listing_lag
+    )
     job.echo(f"kernel: run {plan.run} is version {push.version} of {push.url}")
     return push
 
@@ -197,7 +202,9 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> pac
     # Overrides are part of the parameters already; repeated as --set they take precedence over tuned values, as here.
     sets = [f"{'.'.join(o.path)}={json.dumps(o.value)}" for o in job.overrides if o.path[0] in ("train", "members")]
     if job.params.competition.slug and not job.params.competition.miniature:
-        sets.append(f"competition.source={{input:{marker_file(job)}}}")
+        raw = job.path("raw")
+        marker = adapter_named(job.params.competition.adapter).sample(raw).relative_to(raw).parts[0]
+        sets.append(f"competition.source={{input:{marker}}}")
     like, output = (request.path_in_kernel(job.work, job.path(*parts)) for parts in (INDEX, OUTPUT))
     # A member that is tuned there gets a run that this machine does not know yet.
     models = [f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]]
@@ -217,20 +224,6 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> pac
         seconds=round(settings.hours * HOUR),
         grace=round(settings.reserve * HOUR),
     )
-
-
-def write_index(job: Job) -> Path:
-    """Write groups and folds for the kernel, whose package versions might compute different ones."""
-    path = job.path(*INDEX)
-    with atomic_write(path) as temporary:
-        save(choices(job.prepared.index), temporary)
-    return path
-
-
-def marker_file(job: Job) -> str:
-    """Name of a top-level raw file, by which the kernel finds the folder where Kaggle mounts them."""
-    raw = job.path("raw")
-    return adapter_named(job.params.competition.adapter).sample(raw).relative_to(raw).parts[0]
 
 
 def show_quota(job: Job, client: Client) -> None:

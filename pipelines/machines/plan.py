@@ -116,7 +116,12 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
 
 def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any]:
     topology = topology_named(job.options.topology)
-    preflight = preflight_members(job, topology.name)
+    file = job.path("preflight", f"{topology.name}.json")
+    if not file.exists():
+        raise UserError(
+            f"{display_path(file)} is missing: a plan for {topology.name} needs `make preflight TOPOLOGY={topology.name}`; run it first"
+        )
+    preflight = dict(json.loads(file.read_text(encoding="utf-8"))["members"])
     utilisation, views = prices["utilisation"], len(job.params.predict.views)
     plans: dict[str, dict[str, Cost]] = {"high": {}, "likely": {}, "low": {}}
     works: dict[str, tuple[Load, Speed]] = {}
@@ -143,7 +148,16 @@ def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, A
     result: dict[str, Any] = {"topology": topology.name, "members": plans["likely"]}
     result |= {"seconds": seconds["likely"], "between": seconds}
     if topology.name == prices["kaggle"]["topology"]:
-        result["kaggle"] = plan_kaggle_sessions(job, seconds["likely"], prices["kaggle"])
+        kaggle = prices["kaggle"]
+        estimate = sessions_for(
+            seconds["likely"], kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"]
+        )
+        job.echo(
+            f"plan: on Kaggle {plural(estimate.sessions, 'session')} of at most {kaggle['session_hours']} h, "
+            f"{estimate.hours:.1f} h in all: {estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, "
+            f"so {plural(estimate.weeks, 'week')} (limits of {kaggle['as_of']})"
+        )
+        result["kaggle"] = estimate
     result["cloud"] = bills(seconds["likely"] / HOUR, topology.name, prices["cloud"])
     for bill in result["cloud"]:
         price = f"{bill.kind}, price of {bill.as_of}, the accelerator alone"
@@ -188,25 +202,6 @@ def plan_machines(
         job.echo(f"plan: {number}: {bill.dollars:,.2f} dollars {bill.kind} in {bill.region}, price of {bill.as_of}")
     times = {"number": machines, "seconds": estimate.seconds, "bound": bound, "alone": alone, "spot": spot.seconds}
     return {"machines": {**times, "hours": hours, "cloud": cheapest}}
-
-
-def plan_kaggle_sessions(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:
-    estimate = sessions_for(seconds, kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"])
-    job.echo(
-        f"plan: on Kaggle {plural(estimate.sessions, 'session')} of at most {kaggle['session_hours']} h, {estimate.hours:.1f} h in all: "
-        f"{estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, so {plural(estimate.weeks, 'week')} "
-        f"(limits of {kaggle['as_of']})"
-    )
-    return estimate
-
-
-def preflight_members(job: Job, topology: str) -> dict[str, Any]:
-    file = job.path("preflight", f"{topology}.json")
-    if not file.exists():
-        raise UserError(
-            f"{display_path(file)} is missing: a plan for {topology} needs `make preflight TOPOLOGY={topology}`; run it first"
-        )
-    return dict(json.loads(file.read_text(encoding="utf-8"))["members"])
 
 
 def member_lines(costs: dict[str, Cost]) -> list[str]:

@@ -35,7 +35,12 @@ SAMPLE = 64  # test images on which the formats are compared
 def run(job: Job) -> None:
     """blend/<newest>/, members/*/*/fold*/weights.npz -> export/<name>/: the model, classes.txt, serving.json, README.md"""
     prepared, member = job.prepared, job.options.member
-    check_target(prepared)
+    competition = prepared.competition
+    if competition.targets.kind != "single":
+        raise UserError(
+            f"an export answers with one class and C probabilities; the target of {competition.name} is "
+            f"{competition.target}: predict images with goldfold.open(RECIPE).predict(images)"
+        )
     if member:
         selected_members(job)
     folds = selected_folds(job) if job.options.fold else []
@@ -47,16 +52,6 @@ def run(job: Job) -> None:
     manifest = job.cached(f"export {selection.name}", manifest_path, depends, make)
     job.echo(*(f"export: {line}" for line in manifest.result["lines"]))
     job.echo(f"export: {display_path(manifest_path.parent)}")
-
-
-def check_target(prepared: Prepared) -> None:
-    """Raise UserError unless an answer is one class."""
-    competition = prepared.competition
-    if competition.targets.kind != "single":
-        raise UserError(
-            f"an export answers with one class and C probabilities; the target of {competition.name} is "
-            f"{competition.target}: predict images with goldfold.open(RECIPE).predict(images)"
-        )
 
 
 def selected_formats(text: str) -> tuple[str, ...]:

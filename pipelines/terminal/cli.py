@@ -131,8 +131,18 @@ def main() -> None:
     """
     # Without it the interpreter looks for garbage among all objects before it exits: a second with TensorFlow.
     atexit.register(gc.freeze)
-    *verbs, last = split_stages(sys.argv[1:])
-    defaults = take_options(os.environ)
+    stages: list[list[str]] = [[]]
+    for argument in sys.argv[1:]:
+        if argument == NEXT_STAGE:
+            stages.append([])
+        else:
+            stages[-1].append(argument)
+    *verbs, last = stages
+    values: dict[str, str | bool] = {}
+    for name, option in FIELDS.items():
+        if text := os.environ.pop(variable_of(name), ""):
+            values[name] = text.lower() not in ("0", "no", "false") if isinstance(option.default, bool) else text
+    defaults = {verb: {n: v for n, v in values.items() if n in (*COMMON, *VERBS[verb].options)} for verb in VERBS}
     for arguments in verbs:
         try:
             app(args=arguments, prog_name="goldfold", obj=NEXT_STAGE, default_map=defaults)
@@ -140,26 +150,3 @@ def main() -> None:
             if ended.code:
                 raise
     app(args=last, prog_name="goldfold", default_map=defaults)
-
-
-def take_options(environment: "os._Environ[str]") -> dict[str, dict[str, str | bool]]:
-    """Remove the options from the variables of the environment and return them as defaults: verb -> option -> value.
-
-    They are removed so that no process that a stage starts takes them for its own.
-    """
-    values: dict[str, str | bool] = {}
-    for name, option in FIELDS.items():
-        if text := environment.pop(variable_of(name), ""):
-            values[name] = text.lower() not in ("0", "no", "false") if isinstance(option.default, bool) else text
-    return {verb: {n: v for n, v in values.items() if n in (*COMMON, *VERBS[verb].options)} for verb in VERBS}
-
-
-def split_stages(arguments: Sequence[str]) -> list[list[str]]:
-    """["train", "--force", "+", "predict"] -> [["train", "--force"], ["predict"]]"""
-    stages: list[list[str]] = [[]]
-    for argument in arguments:
-        if argument == NEXT_STAGE:
-            stages.append([])
-        else:
-            stages[-1].append(argument)
-    return stages

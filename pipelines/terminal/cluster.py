@@ -140,19 +140,15 @@ def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) 
 
         callbacks = Callbacks(archive_of, deliver_archive, job.echo, show, partial(compare_versions, job, warned))
         with connection.connected(job.options.cluster, Path(folder) / "project"), terminated():
-            show_machines(job)
+            machines = connection.alive_machines()
+            addresses = ", ".join(machine.address for machine in machines[:4]) + (" ..." if len(machines) > 4 else "")
+            job.echo(f"cluster: {len(machines)} machines ({addresses})")
+            if os.environ.get("RAY_AUTH_MODE") != "token":
+                job.echo(
+                    "cluster: WARNING whoever reaches Ray's ports on these machines runs code on them, because RAY_AUTH_MODE=token is "
+                    "not set (docs/cluster.md); Ray listens on all network interfaces"
+                )
             run_tasks(requests, setup_of(job, verb == "tune"), cluster, callbacks)
-
-
-def show_machines(job: Job) -> None:
-    machines = connection.alive_machines()
-    addresses = ", ".join(machine.address for machine in machines[:4]) + (" ..." if len(machines) > 4 else "")
-    job.echo(f"cluster: {len(machines)} machines ({addresses})")
-    if os.environ.get("RAY_AUTH_MODE") != "token":
-        job.echo(
-            "cluster: WARNING whoever reaches Ray's ports on these machines runs code on them, because RAY_AUTH_MODE=token is "
-            "not set (docs/cluster.md); Ray listens on all network interfaces"
-        )
 
 
 def setup_of(job: Job, is_tuning: bool) -> Setup:

@@ -123,7 +123,10 @@ class Job:
             if not self.options.force and is_current(manifest, depends) and not hosts.are_joined():
                 self.echo(f"{name}: another process has just computed it")
                 return read_manifest(manifest) or hosts.written(manifest)
-            remove_leftovers(manifest)
+            if manifest.name == "manifest.json":  # other manifests share their folder
+                for path in manifest.parent.glob(".*.*"):
+                    if path.is_file() and TEMPORARY.fullmatch(path.name):
+                        path.unlink(missing_ok=True)
             manifest.unlink(missing_ok=True)
             files, result = compute()
             fault_point("result.before_manifest", manifest)
@@ -159,14 +162,6 @@ def lock(path: Path, what: str = "") -> Iterator[Holder | None]:
             yield dead
     except Held as held:
         raise InUse(f"{display_path(path.parent)} is in use by {held}; wait for it, or stop it") from None
-
-
-def remove_leftovers(manifest: Path) -> None:
-    """Remove the temporary files that killed processes left in the folder of one result. The caller holds its lock."""
-    if manifest.name == "manifest.json":  # other manifests share their folder
-        for path in manifest.parent.glob(".*.*"):
-            if path.is_file() and TEMPORARY.fullmatch(path.name):
-                path.unlink(missing_ok=True)
 
 
 def kaggle_client(job: Job, tries: int = 0) -> Client:
