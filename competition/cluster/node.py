@@ -108,11 +108,17 @@ def compute(request: TaskRequest, setup: Setup, gpus: float, events: "Queue", *i
     receive_files(common, setup.files)
     folder = common / "tasks" / request.result_folder.replace("/", "-")
     work = folder / "work"
-    prepare_work(work / request.result_folder.partition("/")[0], common, setup.records)
+    of_competition = work / request.result_folder.partition("/")[0]
+    of_competition.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        data = (common / of_competition.name / "data").absolute()
+        (of_competition / "data").symlink_to(data, target_is_directory=True)
+    if setup.records:
+        (of_competition / "resolve.json").write_text(json.dumps({"path": setup.records}))
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        for name, data in zip(request.inputs, inputs, strict=True):
+        for name, received in zip(request.inputs, inputs, strict=True):
             packed = Path(temporary) / "archive"
-            packed.write_bytes(data.archive if isinstance(data, Result) else data)
+            packed.write_bytes(received.archive if isinstance(received, Result) else received)
             shutil.rmtree(work / name, ignore_errors=True)  # a lost task may have left another version
             install(packed, work / name, RESULT_RATIO)
         if request.force:
@@ -143,15 +149,6 @@ def receive_files(folder: Path, files: "Mapping[str, tuple[str, ObjectRef[bytes]
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_write(path) as temporary:
                     temporary.write_bytes(ray.get(reference))
-
-
-def prepare_work(work: Path, common: Path, records: str) -> None:
-    """Make the work folder of a task, with a link to the data.  work: work/<competition>."""
-    work.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        (work / "data").symlink_to((common / work.name / "data").absolute(), target_is_directory=True)
-    if records:
-        (work / "resolve.json").write_text(json.dumps({"path": records}))
 
 
 def run_process(

@@ -85,7 +85,19 @@ def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, 
     client.print_line(
         f"kernel: the answer to the push of run {intent.run} was lost{why}; looking for it for {lag:.0f} s"
     )
-    pushed, error = poll(lambda: _version_of(client, intent), lag, client.policy.first_wait)
+
+    def version_of_run() -> KernelVersion | None:
+        """The version after `intent.previous` whose source names the run."""
+        source = _source(client, intent.owner, intent.slug, 0, intent.run)
+        newest = int(source["version"])  # 0 if Kaggle returned no number: it stands for the newest version
+        for version in range(newest, intent.previous, -1) if newest else (0,):
+            if version != newest:
+                source = _source(client, intent.owner, intent.slug, version, intent.run)
+            if source["holds"]:
+                return KernelVersion(intent.owner, intent.slug, version, f"{SITE}/code/{name}")
+        return None
+
+    pushed, error = poll(version_of_run, lag, client.policy.first_wait)
     if pushed is None:
         reason = f"its versions cannot be read, {error}" if error else f"no version after {intent.previous} holds it"
         raise UnknownOutcome(
@@ -93,19 +105,6 @@ def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, 
             "`make kernel` looks again, `make kernel AGAIN=1` pushes it once more (a second session if the first runs)"
         )
     return _save(state, intent, pushed)
-
-
-def _version_of(client: Client, intent: PushIntent) -> KernelVersion | None:
-    """The version after `intent.previous` whose source names the run."""
-    owner, slug = intent.owner, intent.slug
-    source = _source(client, owner, slug, 0, intent.run)
-    newest = int(source["version"])  # 0 if Kaggle returned no number: it stands for the newest version
-    for version in range(newest, intent.previous, -1) if newest else (0,):
-        if version != newest:
-            source = _source(client, owner, slug, version, intent.run)
-        if source["holds"]:
-            return KernelVersion(owner, slug, version, f"{SITE}/code/{owner}/{slug}")
-    return None
 
 
 def _source(client: Client, owner: str, slug: str, version: int, text: str) -> Mapping[str, Any]:

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
 from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.ensemble.metrics import metric_named
@@ -15,7 +13,6 @@ from competition.report.terminal import folds_text, plus_minus
 from competition.report.tuning_charts import (
     MOST_SLICES,
     ScoreAxis,
-    ScoredTrial,
     curves_chart,
     front_chart,
     history_chart,
@@ -84,8 +81,7 @@ def _member_blocks(name: str, best: dict[str, Any], result: Path, params: Params
     if not scored:
         return [Text(lines, name=name), _trials_table(trials, sign)]
     axis = score_axis(scored, metric, sign)
-    charts = _charts(trials, scored, front, importances, axis)
-    return [Text(lines, name=name), Charts(charts, _marks_note(trials, scored, axis)), _trials_table(trials, sign)]
+    return [Text(lines, name=name), study_charts(trials, front, importances, axis), _trials_table(trials, sign)]
 
 
 def _load_study(name: str, result: Path, params: Params) -> "Study | None":
@@ -136,31 +132,22 @@ def importance_line(importances: Mapping[str, float], complete: int) -> str:
     )
 
 
-def _charts(
-    trials: Sequence["FrozenTrial"],
-    scored: Sequence[ScoredTrial],
-    front: Sequence[int],
-    importances: Mapping[str, float],
-    axis: ScoreAxis,
-) -> list[Markup]:
-    keys = [*importances, *(key for key in _scales(trials) if key not in importances)]
-    logs = {key for key, is_log in _scales(trials).items() if is_log}
+def study_charts(
+    trials: Sequence["FrozenTrial"], front: Sequence[int], importances: Mapping[str, float], axis: ScoreAxis
+) -> Charts:
+    """The charts of a study, and what their marks mean: those that they have, and no others.
+
+    trials: Optuna's, complete or pruned.  front: numbers of the trials that none beats in score and time.
+    """
+    scored = scored_trials(trials, axis.sign)
+    distributions = {key: one for trial in trials for key, one in trial.distributions.items()}
+    keys = [*importances, *(key for key in distributions if key not in importances)]
+    logs = {key for key, one in distributions.items() if getattr(one, "log", False)}
     charts = [history_chart(scored, axis)]
     if any(importances.values()):
         charts.append(importance_chart(importances))
     charts += slice_charts(scored, keys, logs, axis)
     charts.append(front_chart(scored, front, axis) if front else curves_chart(trials, axis))
-    return [drawing for drawing in charts if drawing]
-
-
-def _scales(trials: Sequence["FrozenTrial"]) -> dict[str, bool]:
-    """Searched parameter -> is its scale logarithmic?"""
-    distributions = {key: one for trial in trials for key, one in trial.distributions.items()}
-    return {key: bool(getattr(one, "log", False)) for key, one in distributions.items()}
-
-
-def _marks_note(trials: Sequence["FrozenTrial"], scored: Sequence[ScoredTrial], axis: ScoreAxis) -> str:
-    """What the marks mean: those that the charts have, and no others."""
     marks = ["Gold: the best trial."]
     if any(trial.is_own for trial in scored):
         marks.append("◆ the member's own values.")
@@ -168,9 +155,9 @@ def _marks_note(trials: Sequence["FrozenTrial"], scored: Sequence[ScoredTrial], 
         marks.append(f"{'▼' if axis.sign > 0 else '▲'} a score too far off for the axis; the table has it.")
     if any(trial.state.name == "PRUNED" and trial.intermediate_values for trial in trials):
         marks.append("✕ a pruned trial ends.")
-    if len(_scales(trials)) > MOST_SLICES:
-        marks.append(f"Charts of the {MOST_SLICES} most important of {len(_scales(trials))} parameters.")
-    return " ".join(marks)
+    if len(keys) > MOST_SLICES:
+        marks.append(f"Charts of the {MOST_SLICES} most important of {len(keys)} parameters.")
+    return Charts([drawing for drawing in charts if drawing], " ".join(marks))
 
 
 def _trials_table(trials: Sequence["FrozenTrial"], sign: int) -> Table:

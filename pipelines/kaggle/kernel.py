@@ -49,7 +49,9 @@ def run(job: Job) -> None:
     names = in_training_order(job.params)
     tuned = {n: member_with_tuned_values(job.workspace, n) for n in names}
     runs = {name: runs_of(job.workspace, name) for name in tuned}
-    missing = missing_folds(job, runs)
+    folds = selected_folds(job)
+    stale = {n: folds if job.options.force else request.stale_folds(runs[n], folds) for n in selected_members(job)}
+    missing: Folds = {name: stale[name] for name in runs if stale.get(name)}
     state = job.path("kernel", "run.json")
     if not missing and not state.exists() and not needs_submission(job, runs):
         job.echo("kernel: current; all selected fold models exist")
@@ -58,7 +60,10 @@ def run(job: Job) -> None:
     with lock(state.with_name("kernel.lock"), "kernel"):
         client = kaggle_client(job)
         if state.exists() and not job.options.force and not job.options.again:
-            push = resume(job, client, state)
+            push = read_push_intent(state)
+            if not push.version:  # the push was never confirmed
+                push = find_lost_push(client, push, state, job.params.kaggle.listing_lag)
+            job.echo(f"kernel: resuming run {push.run}, version {push.version} (AGAIN=1 pushes a new run)")
         else:
             push = start(job, client, tuned, runs, missing, state)
         target = import_results.ImportTarget(job.workspace, job.submissions, job.echo)
@@ -68,24 +73,6 @@ def run(job: Job) -> None:
             state.unlink()  # the run cannot continue; the same command starts a new one
             raise
         state.unlink()
-
-
-def resume(job: Job, client: Client, state: Path) -> PushIntent:
-    """Return the run that was pushed before. If the push was never confirmed, look for it on Kaggle."""
-    push = read_push_intent(state)
-    if not push.version:
-        push = find_lost_push(client, push, state, job.params.kaggle.listing_lag)
-    job.echo(f"kernel: resuming run {push.run}, version {push.version} (AGAIN=1 pushes a new run)")
-    return push
-
-
-def missing_folds(job: Job, runs: request.Runs) -> Folds:
-    """Member -> selected folds whose models are missing or stale."""
-    names, folds = selected_members(job), selected_folds(job)
-    stale = {
-        name: folds if job.options.force else request.stale_folds(runs[name], folds) for name in runs if name in names
-    }
-    return {name: folds for name, folds in stale.items() if folds}
 
 
 def needs_submission(job: Job, runs: request.Runs) -> bool:
@@ -112,7 +99,8 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     index = job.path(*INDEX)  # groups and folds; the kernel's package versions might compute others
     with atomic_write(index) as temporary:
         save(choices(prepared.index), temporary)
-    inputs = request.local_inputs(job.params, members)
+    own = packing.own_files(job.params, members)  # images and weights that training reads
+    inputs: request.ResultFolders = {folder: (Path(folder), files) for folder, files in own.items()}
     inputs |= request.results_to_resume(job.work, job.params, runs, missing)
     if submits:
         inputs |= request.results_to_blend(job.work, job.params, runs, missing, inputs)

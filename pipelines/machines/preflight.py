@@ -82,7 +82,7 @@ def preflight_member(
     with Bar(None, f"preflight {name}") as bar:
 
         def show_step(activity: str) -> None:
-            bar.set_text(activity)
+            bar.text = activity
             bar.refresh()
 
         return run_preflight(

@@ -333,7 +333,7 @@ def show_events(
     for event in events:
         if isinstance(event, StepsDone):
             session.alive()
-            session.bar.set_text(f"{describe_fold(fold)}, loss {event.loss:.3f}")
+            session.bar.text = f"{describe_fold(fold)}, loss {event.loss:.3f}"
             session.bar.update_to(done * event.total + event.step, session.models * event.total)
             event.stop = bool(received)
         elif isinstance(event, EpochDone):
