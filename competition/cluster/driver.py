@@ -36,6 +36,7 @@ from competition.config.params import ClusterParams, Needs
 if TYPE_CHECKING:
     from ray import ObjectRef
     from ray.util.queue import Queue
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 LOOK_SECONDS = 3.0  # between two looks at the list of machines
 REMOVAL_SECONDS = 10.0  # for the folders of finished tasks
@@ -253,7 +254,7 @@ class _Tasks:
             ray.wait([*self.waiting], num_returns=len(self.waiting), timeout=STOP_SECONDS)
 
 
-def _only_on(node: str) -> Any:
+def _only_on(node: str) -> "NodeAffinitySchedulingStrategy":
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)

@@ -49,7 +49,7 @@ class TaskRequest:
     member: str
     verb: str  # train | predict | tune
     result_folder: str  # relative to work/
-    values: Mapping[str, Any]  # what the process computes, for pipelines.terminal.cluster_child
+    values: Mapping[str, object]  # what the process computes, for pipelines.terminal.cluster_child
     inputs: tuple[str, ...] = ()  # result folders that it reads
     force: bool = False  # compute although this machine has the result
 

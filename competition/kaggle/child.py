@@ -3,7 +3,7 @@
 import os
 import shutil
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from competition.files.child_process import Emit, Event, answer_parent
 from competition.kaggle import child_competition, child_download, child_kernel
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kaggle.api.kaggle_api_extended import KaggleApi
 
 
-def answer(request: Event, emit: Emit) -> Any:
+def answer(request: Event, emit: Emit) -> object:
     """Run the action of the request, a public function of one of these modules, and return its value."""
     api = _api()
     emit("ready")  # restarts the stall timer: importing the package takes seconds on a busy machine

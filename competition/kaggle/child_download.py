@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from competition.files.child_process import Emit
@@ -145,7 +145,7 @@ def _length(answer: "Response") -> int:
     return int(length) if length.isdecimal() and "Content-Encoding" not in answer.headers else 0
 
 
-def _identity(answer: "Response") -> dict[str, Any] | None:
+def _identity(answer: "Response") -> dict[str, object] | None:
     """Validators and size of this version of the object; None if the server does not send them."""
     validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
     if not validator or not _length(answer):
@@ -154,7 +154,7 @@ def _identity(answer: "Response") -> dict[str, Any] | None:
     return {"validator": validator, "modified": modified, "md5": _md5(answer), "size": _length(answer)}
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> object:
     with contextlib.suppress(OSError, ValueError):
         return json.loads(path.read_text(encoding="utf-8"))
     return None

@@ -5,10 +5,13 @@ import errno
 import json
 import os
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from competition.kaggle.answers import is_object, nested, text
+
+if TYPE_CHECKING:
+    from requests import Response
 
 DISK = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR}
 
@@ -21,7 +24,7 @@ class ReportedFailure(Exception):
         self.kind = kind
 
 
-def failure_of(error: BaseException) -> dict[str, Any]:
+def failure_of(error: BaseException) -> dict[str, object]:
     """kind, status, message, retry_after of any exception of the package, of requests or of the disk."""
     import requests
 
@@ -79,7 +82,7 @@ def connection_problem(error: BaseException) -> str:
     return next(messages, f"the client reports {type(error).__name__}")
 
 
-def message_of(error: BaseException, answer: Any) -> str:
+def message_of(error: BaseException, answer: "Response") -> str:
     """The server's error message, from any of the three JSON layouts that it uses, or what requests says of the status."""
     message = ""
     with contextlib.suppress(ValueError):

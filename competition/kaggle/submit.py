@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from competition.config.errors import UserError
 from competition.files.manifest import sha256
@@ -41,7 +40,7 @@ class SubmissionMethod:
     """How a submission is sent: an action of child.py and its arguments."""
 
     action: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
     command: str  # the equivalent options of `kaggle competitions submit SLUG`
 
 

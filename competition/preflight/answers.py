@@ -4,12 +4,11 @@ The compiler runs in a child process. Results are cached by the digest of everyt
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
@@ -91,5 +90,5 @@ def store_result(request: PreflightRequest, result: PreflightResult, cache: Path
     write_json(_cache_file(depends, result.step, cache), {"depends": depends, "answer": result})
 
 
-def _cache_file(depends: dict[str, Any], step: str, cache: Path) -> Path:
+def _cache_file(depends: Mapping[str, object], step: str, cache: Path) -> Path:
     return cache / f"{digest_of({**depends, 'step': step})[:32]}.json"

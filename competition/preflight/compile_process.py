@@ -28,7 +28,7 @@ def results_of_child(
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **QUIET, "KERAS_BACKEND": request.backend}
     environment["PYTHONPATH"] = os.pathsep.join(paths)
-    results: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, object]] = {}
     message = ""
     child = run_child("competition.preflight.child", content, environment, limit_seconds, request.pair.interpreter)
     try:

@@ -6,11 +6,19 @@ this in a child process (preflight/child.py). It uses private names of jax, so p
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from competition.preflight.lowering import Unsupported, one_line, operations_in
 from competition.preflight.topology import GIB, Topology, devices_of
+
+if TYPE_CHECKING:
+    from jax import Device
+    from jax.stages import Lowered
+    from jaxlib._jax import LoadedExecutable
+    from jaxlib.mlir.ir import Module, Operation, WalkResult
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class TooBig(Exception):
         self.needed = needed  # bytes; 0 = unknown
 
 
-def compile_program(program: Any, topology: Topology) -> Compiled:
+def compile_program(program: "bytes | Lowered", topology: Topology) -> Compiled:
     """Compile one program of `lowering.programs`.  program: bytes or jax.stages.Lowered.  Raises TooBig, Unsupported."""
     started = time.monotonic()
     try:
@@ -66,7 +74,7 @@ def compile_program(program: Any, topology: Topology) -> Compiled:
     )
 
 
-def _compile_replica(program: bytes, devices: list[Any]) -> Any:
+def _compile_replica(program: bytes, devices: "Sequence[Device]") -> "LoadedExecutable":
     """Compile the program of one replica, equal on all devices."""
     import jax
     import numpy as np
@@ -98,11 +106,11 @@ def compile_error(message: str) -> Exception:
     return Unsupported(operations_in(message), one_line(message))
 
 
-def _remove_copies(module: Any, ir: Any) -> None:
+def _remove_copies(module: "Module", ir: ModuleType) -> None:
     """Remove mhlo.copy, the only operation in TensorFlow's programs that is not StableHLO."""
     copies = []
 
-    def collect(operation: Any) -> Any:
+    def collect(operation: "Operation") -> "WalkResult":
         if operation.operation.name == "mhlo.copy":
             copies.append(operation.operation)
         return ir.WalkResult.ADVANCE

@@ -1,5 +1,6 @@
 """What preflight is asked about a member, what it answers, and everything that an answer depends on."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -55,12 +56,12 @@ class PreflightRequest:
     pair: JaxPair = NEWEST
 
 
-def result_from_json(raw: dict[str, Any]) -> PreflightResult:
+def result_from_json(raw: Mapping[str, Any]) -> PreflightResult:
     """Build a result from its JSON. Raises TypeError or KeyError for any other content."""
     return PreflightResult(**{**raw, "operations": tuple(raw["operations"])})
 
 
-def compiled_in(request: PreflightRequest) -> dict[str, Any]:
+def compiled_in(request: PreflightRequest) -> dict[str, object]:
     """Return everything a result depends on. Seed, epochs, rates and augmentation are not compiled in."""
     member, train = request.member, request.member.train
     package = Path(__file__).parents[1]

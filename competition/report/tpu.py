@@ -2,13 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from competition.preflight.planning import duration
 from competition.preflight.request import result_from_json
 from competition.preflight.results import COLUMNS, NOTE, cells
 from competition.preflight.topology import GIB, TOPOLOGIES
 from competition.report.page import Block, Section, Table, Text
+from competition.report.terminal import Scores
 
 
 def tpu_section(work: Path) -> Section | None:
@@ -33,7 +33,7 @@ def tpu_section(work: Path) -> Section | None:
     return Section("tpu", "Preflight and plan", sources, blocks) if blocks else None
 
 
-def plan_blocks(plan: dict[str, Any]) -> list[Block]:
+def plan_blocks(plan: Scores) -> list[Block]:
     machine = plan.get("topology") or plan.get("machine", "this machine")
     rows = [
         [name, *(duration(cost[key]) for key in ("train", "predict", "saved"))]

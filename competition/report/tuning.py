@@ -3,13 +3,13 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.ensemble.metrics import metric_named
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.terminal import folds_text, plus_minus
+from competition.report.terminal import Scores, folds_text, plus_minus
 from competition.report.tuning_charts import (
     MOST_SLICES,
     ScoreAxis,
@@ -52,7 +52,7 @@ def tuning_section(workspace: Workspace) -> Section | None:
     return Section("tuning", "Tuning", "tune/<member>/<study>/best.json, study.log · make tune", blocks)
 
 
-def _member_blocks(name: str, best: dict[str, Any], result: Path, params: Params, metric: str) -> list[Block]:
+def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric: str) -> list[Block]:
     sign, study = metric_named(metric).sign, _load_study(best["study"], result, params)
     own = best["values"] == best["own_values"]
     line = f"{best['trials']} trials, {best['pruned']} pruned, a trial cost {best['mean_share']:.0%} of a full one. "
@@ -96,7 +96,7 @@ def _load_study(name: str, result: Path, params: Params) -> "Study | None":
         return None
 
 
-def _importances(study: Any) -> dict[str, float]:
+def _importances(study: "Study") -> dict[str, float]:
     """Parameter -> share of the importance by PED-ANOVA (Watanabe et al. 2023), the largest first; {} for too few trials."""
     import optuna
 

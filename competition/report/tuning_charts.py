@@ -6,11 +6,12 @@ They show what optuna.visualization shows, in the colours of the page and with t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, isfinite, log10, nan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
 
+from competition.config.params import Choice
 from competition.ensemble.metrics import score_range
 from competition.report.svg import NORMAL, PLACEHOLDERS, Chart, axis_ends, chart, shortened
 from competition.tuning.choice import format_value, origin_of
@@ -31,7 +32,7 @@ class ScoredTrial:
 
     number: int
     score: float  # as the metric shows it
-    values: Mapping[str, Any]  # parameter -> value
+    values: Mapping[str, Choice]  # parameter -> value
     is_own: bool  # tried the member's own values
     seconds: float  # of training; NaN if it was no objective
 
@@ -113,7 +114,7 @@ def slice_chart(key: str, trials: Sequence[ScoredTrial], is_log: bool, axis: Sco
         return drawing.markup(f"{axis.metric} by {key} of {len(trials)} trials; the best trial has {value}")
 
 
-def _value_axis(axes: "Axes", values: Sequence[Any], is_log: bool) -> list[float]:
+def _value_axis(axes: "Axes", values: Sequence[Choice], is_log: bool) -> list[float]:
     """Set the x axis for these values and return the place of each."""
     if any(isinstance(value, bool | str) for value in values):
         names = list(dict.fromkeys(map(format_value, values)))
@@ -121,7 +122,8 @@ def _value_axis(axes: "Axes", values: Sequence[Any], is_log: bool) -> list[float
         shown = range(0, len(names), ceil(len(names) / MOST_TICKS))
         axes.set_xticks(shown, [shortened(names[n], 10) for n in shown])
         return [float(names.index(format_value(value))) for value in values]
-    places = [log10(value) if is_log else float(value) for value in values]
+    numbers = [float(value) for value in values]
+    places = [log10(number) for number in numbers] if is_log else numbers
     low, high = min(places), max(places)
     margin = (high - low) * 0.06 or 0.1 * (abs(low) or 1)
     axes.set_xlim(low - margin, high + margin)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from competition.config.digests import to_plain
 from competition.config.errors import UserError
@@ -165,7 +164,7 @@ def _trained_weights(run: Run, fold: int) -> Path:
 
 def export_dependencies(
     selection: Selection, prepared: Prepared, params: Params, formats: Sequence[str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What an export depends on."""
     return {
         "data": prepared.digest,

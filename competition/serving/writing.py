@@ -4,7 +4,7 @@ import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +15,10 @@ from competition.files.manifest import atomic_write
 from competition.serving.bundle import FILES
 from competition.serving.graph import ExportedChain
 from competition.serving.selection import Selection
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
+    from tf2onnx.graph import Graph, Node
 
 OPSET = 17  # of ONNX; the newest that tf2onnx 1.16 writes is 18
 LARGEST_FILE = 1_900_000_000  # bytes; ONNX and LiteRT files are limited to 2 GiB
@@ -54,7 +58,7 @@ def _onnx(chain: ExportedChain) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _erfc_by_erf(context: Any, node: Any, name: str, arguments: Any) -> None:
+def _erfc_by_erf(context: "Graph", node: "Node", name: str, arguments: object) -> None:
     """Erfc(x) as 1 - Erf(x): TensorFlow computes the exact GELU by Erfc, which ONNX does not have."""
     one = context.make_const(f"{name}_one", np.ones((), np.float32)).output[0]
     shapes, dtypes, values = node.output_shapes, node.output_dtypes, list(node.input)
@@ -63,7 +67,7 @@ def _erfc_by_erf(context: Any, node: Any, name: str, arguments: Any) -> None:
     context.make_node("Sub", [one, erf], outputs=node.output, name=name, shapes=shapes, dtypes=dtypes)
 
 
-def _restore_constants(model_graph: Any, source: tf.Graph, names: Sequence[str]) -> None:
+def _restore_constants(model_graph: "GraphProto", source: tf.Graph, names: Sequence[str]) -> None:
     """Give the model the constants that tf2onnx left as inputs, such as the length of a position embedding.
 
     model_graph: onnx.GraphProto, changed in place.  source: the graph it was converted from.  names: of the true inputs.

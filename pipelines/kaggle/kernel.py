@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from competition.config.errors import UserError
 from competition.config.params import Member
@@ -41,7 +40,7 @@ HOUR = 3600
 INDEX = ("kernel", "index", "index.csv")
 OUTPUT = ("kernel", "made")  # in the kernel: the submission and its ledger entry
 Folds = dict[str, list[int]]  # member -> folds whose models are missing
-Tuned = Mapping[str, tuple[Member, Mapping[str, Any]]]  # of member_with_tuned_values
+Tuned = Mapping[str, tuple[Member, Mapping[str, object]]]  # of member_with_tuned_values
 
 
 def run(job: Job) -> None:

@@ -5,14 +5,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from competition.cluster.estimate import Failures, estimate_training, lower_bound
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.config.yaml_text import read_yaml
+from competition.config.yaml_text import Tree, read_yaml
 from competition.files.manifest import write_json
 from competition.preflight.planning import (
     HOUR,
@@ -37,6 +37,9 @@ from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import selected_members
 from pipelines.terminal.trainer import timed
+
+if TYPE_CHECKING:
+    from competition.training.device import Device
 
 PRICES = Path(__file__).with_name("prices.yaml")
 STEPS_MEASURED = 12  # per epoch, at most
@@ -75,7 +78,7 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     return result | plan_machines(job, works, starting)
 
 
-def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int, views: tuple[str, ...]) -> Speed:
+def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch: int, views: tuple[str, ...]) -> Speed:
     """Measure training and prediction with the real trainer on random images.
 
     The first epoch compiles; later ones are timed. Two folds: half of the images is trained on, half is scored.
@@ -114,7 +117,7 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
     return Speed(ready, step_seconds, held_out_seconds / count, cached / count / len(views), max(first - cached, 0.0))
 
 
-def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any]:
+def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
     topology = topology_named(job.options.topology)
     file = job.path("preflight", f"{topology.name}.json")
     if not file.exists():

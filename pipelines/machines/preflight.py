@@ -4,9 +4,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from competition.config.errors import UserError
+from competition.config.errors import Key, UserError
 from competition.config.params_file import locate
 from competition.config.yaml_text import line_of, read_text
 from competition.files.manifest import write_json
@@ -111,7 +110,7 @@ def remedies(job: Job, name: str, results: dict[str, PreflightResult], topology:
         result = results.get(step)
         if result is None or result.good:
             continue
-        keys: Sequence[Any] = ("members", name, "architecture")
+        keys: Sequence[Key] = ("members", name, "architecture")
         problem = f"{', '.join(result.operations) or 'an operation'} is not supported on this TPU"
         if result.verdict == "too_big":
             keys = batch_key(job.options.params, name) if step == "train" else ("predict", "batch")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from competition.cluster import connection, node
 from competition.cluster.driver import Callbacks, Status, run_tasks
@@ -78,7 +77,7 @@ def train_on_cluster(job: Job, names: Sequence[str]) -> None:
     run_on_cluster(job, requests, partial(deliver_model, job, models))
 
 
-def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, Any]]]) -> None:
+def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, object]]]) -> None:
     """Predict by the fold models of each run that have no current predictions."""
     models: Models = {task_name(run, fold): (run, fold) for run, folds in stale for fold in folds}
     requests = []
@@ -237,7 +236,7 @@ def terminated() -> Iterator[None]:
     """SIGTERM acts as Ctrl-C in this block, with the exit code of SIGTERM."""
     received: list[int] = []
 
-    def stop(number: int, _: Any) -> None:
+    def stop(number: int, _: object) -> None:
         received.append(number)
         raise KeyboardInterrupt
 

@@ -3,12 +3,12 @@
 import sys
 import time
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pipelines.terminal.output import print_line
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
 DELAY = 1.0  # seconds before anything is shown
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
@@ -32,7 +32,7 @@ class Bar(AbstractContextManager["Bar"]):
         self.first = 0  # the position that an earlier process reached; it does not count towards this one's speed
         self.started = self.printed = time.monotonic()
         self._progress: Progress | None = None
-        self._task: Any = None
+        self._task: TaskID
 
     def update(self, steps: int = 1) -> None:
         self.update_to(self.done + steps)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from competition.config.errors import UserError
 from competition.config.faults import fault_point
@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # pandas is imported by the stages that need it
 
 TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.\w+)?")  # as manifest.atomic_write names them
 HOSTS_WAIT = 60.0  # seconds that a host waits for another one that does the same before they are connected
-Computed = tuple[Iterable[Path], Mapping[str, Any]]  # the files of a result, and facts for its manifest
+Computed = tuple[Iterable[Path], Mapping[str, object]]  # the files of a result, and facts for its manifest
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Job:
         write_run_file(run, changed_keys(stated, run.depends["member"]))
 
     def cached(
-        self, name: str, manifest: Path, depends: Mapping[str, Any], compute: Callable[[], Computed]
+        self, name: str, manifest: Path, depends: Mapping[str, object], compute: Callable[[], Computed]
     ) -> Manifest:
         """Return the manifest of a result; compute the result first unless it is current.
 
