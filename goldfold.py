@@ -29,7 +29,7 @@ from competition.ensemble.outputs import identity_view
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.ensemble.settings import validate_params
 from competition.files.manifest import Manifest, read_manifest
-from competition.prepare.fold_table import fold_table, unlabelled_table
+from competition.prepare.fold_table import fold_table
 from competition.report.stored_blends import stored_decisions
 from competition.serving.new_images import NewImage, decoded, predict_new_images, read_new_images
 from competition.training.backend import start_backend
@@ -92,12 +92,12 @@ class Project:
     @property
     def folds(self) -> pd.DataFrame:
         """id, label (class name), fold, group and file of every training row, as `make folds` writes them."""
-        return fold_table(self._prepared, self._workspace.folder / "raw")
+        return fold_table(self._prepared, self._workspace.folder / "raw")[0]
 
     @property
     def test(self) -> pd.DataFrame:
         """id and file of every test row."""
-        return unlabelled_table(self._prepared, self._workspace.folder / "raw")
+        return fold_table(self._prepared, self._workspace.folder / "raw")[1]
 
     def oof(self, member: str = BLEND, view: str = "") -> pd.DataFrame:
         """Out-of-fold predictions by id: fold, label, class (the most probable, or the blend's decision), probabilities.

@@ -8,7 +8,6 @@ name only when it is complete. The pipeline needs apache-beam, in an environment
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, astuple
-from typing import Any
 
 from competition.config.errors import UserError
 from competition.convert.shard import Recipe, Shard, SourceImage, convert_shard
@@ -35,7 +34,7 @@ def remove_work(target: str) -> None:
 
 
 def load_work(path: str) -> tuple[Shard, Recipe]:
-    content: dict[str, Any] | None = files.read_json(path)
+    content = files.read_json(path)
     if content is None:
         raise UserError(f"{path} is missing or damaged: run make convert again, which writes it")
     recipe = Recipe(**{**content["recipe"], "sizes": tuple(content["recipe"]["sizes"])})

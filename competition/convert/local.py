@@ -1,11 +1,10 @@
 """The local engine: the shard function in several processes of this machine."""
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from typing import Any
 
 from competition.config.errors import UserError
 from competition.convert.shard import Outcome, Recipe, Shard, convert_shard
@@ -13,7 +12,7 @@ from competition.convert.shard import Outcome, Recipe, Shard, convert_shard
 POLL = 0.3  # seconds between two reports of progress
 LOST_WORKERS = 3  # times in a row that workers may die without finishing a shard
 
-_images_done: Any = None  # in a worker: the array shared with the parent
+_images_done: MutableSequence[int] = []  # in a worker: the array shared with the parent
 
 
 def convert_shards(
@@ -64,7 +63,7 @@ def _in_processes(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _share_counts(counts: Any) -> None:
+def _share_counts(counts: MutableSequence[int]) -> None:
     global _images_done
     _images_done = counts
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from PIL import Image, features
 
@@ -50,7 +51,7 @@ class Recipe:
     largest: int  # pixels of one source image, at most
     codecs: str  # of the environment that converts, see `codecs`
 
-    def digest_fields(self) -> dict[str, Any]:
+    def digest_fields(self) -> dict[str, object]:
         """Return whatever the bytes of a shard depend on besides its rows: all but the target."""
         return {key: value for key, value in asdict(self).items() if key != "target"} | {"format": FORMAT}
 
@@ -81,16 +82,29 @@ class Outcome:
     reused: bool
 
 
+def make_shards(part: str, rows: Sequence[SourceImage], count: int, stratify: bool) -> list[Shard]:
+    """Distribute rows over `count` shards whose sizes differ by at most 1, by ids alone: the same source gives the same shards.
+
+    stratify: each class is spread evenly (counts differ by at most 1) and the rows of a shard are in random order,
+    which depends on the ids only; otherwise shards are consecutive runs of the rows.
+    """
+    if stratify:
+        random_order = {row.id: sha256(row.id.encode()).digest() for row in rows}
+        # Dealt like cards, one class after the other, without starting again at the first shard.
+        by_class = sorted(rows, key=lambda row: (row.label, random_order[row.id]))
+        buckets = [sorted(by_class[number::count], key=lambda row: random_order[row.id]) for number in range(count)]
+    else:
+        bounds = [len(rows) * n // count for n in range(count + 1)]
+        buckets = [list(rows[start:end]) for start, end in pairwise(bounds)]
+    width = max(2, len(str(count - 1)))
+    return [Shard(part, f"{number:0{width}}", tuple(bucket)) for number, bucket in enumerate(buckets)]
+
+
 def codecs() -> str:
     """Return the versions of the decoder and encoder in this environment; others may give other bytes."""
     # Not features.version("zlib"), which depends on what else the process has loaded.
     jpeg, png = (features.version(name) or "other" for name in ("libjpeg_turbo", "zlib_ng"))
     return f"Pillow {Image.__version__}, libjpeg-turbo {jpeg}, zlib-ng {png}"
-
-
-def file_name(recipe: Recipe, shard: Shard, size: int, count: int) -> str:
-    """Return the path in the target, named as in Kaggle's competitions: tfrecords-jpeg-224x224/train/03-224x224-798.tfrec"""
-    return f"tfrecords-{recipe.kind}-{size}x{size}/{shard.part}/{shard.name}-{size}x{size}-{count}.tfrec"
 
 
 def shard_digest(shard: Shard, recipe: Recipe) -> str:
@@ -145,7 +159,9 @@ def convert_shard(shard: Shard, recipe: Recipe, on_image: Callable[[], None] = l
             raise UserError(f"{shard.part}-{shard.name}: none of its {len(shard.rows):,} images can be read")
         written = {}
         for number, (size, temporary) in enumerate(zip(recipe.sizes, temporaries, strict=True)):
-            name = file_name(recipe, shard, size, len(records))
+            # Named as in Kaggle's competitions: tfrecords-jpeg-224x224/train/03-224x224-798.tfrec
+            square = f"{size}x{size}"
+            name = f"tfrecords-{recipe.kind}-{square}/{shard.part}/{shard.name}-{square}-{len(records)}.tfrec"
             verify_file(temporary, name, [(row_id, label, digests[number]) for row_id, label, digests in records])
             written[name] = str(files.digest(str(temporary)))
             files.publish(temporary, f"{recipe.target}/{name}")
@@ -183,7 +199,14 @@ def mean_encoded_bytes(rows: Sequence[SourceImage], recipe: Recipe) -> float:
 
 def _encoded(row: SourceImage, recipe: Recipe, dropped: list[str], replaced: list[str]) -> list[bytes] | None:
     """Return the image of a row, encoded at each size, or None if it is dropped."""
-    data = _source_bytes(row, recipe.source)
+    path = f"{recipe.source}/{row.path}"
+    if row.offset < 0:
+        data = files.read_bytes(path)
+    else:
+        with files.reading(path) as file:
+            file.seek(row.offset)
+            serialized = file.read(row.length)
+        data = image_of(parse_example(serialized, f"{row.path}, byte {row.offset}"), row.path)
     try:
         pictures = images.resized(data, recipe.sizes, recipe.fit, recipe.largest)
     except images.BadImage as problem:
@@ -198,13 +221,3 @@ def _encoded(row: SourceImage, recipe: Recipe, dropped: list[str], replaced: lis
                 f"image {row.id!r} ({row.path}): {problem}; repair or remove it, or set convert.bad_images=drop"
             ) from None
     return [images.encode(picture, recipe.kind, quality=recipe.quality) for picture in pictures]
-
-
-def _source_bytes(row: SourceImage, source: str) -> bytes:
-    path = f"{source}/{row.path}"
-    if row.offset < 0:
-        return files.read_bytes(path)
-    with files.reading(path) as file:
-        file.seek(row.offset)
-        serialized = file.read(row.length)
-    return image_of(parse_example(serialized, f"{row.path}, byte {row.offset}"), row.path)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
-from competition.convert.schema import Labelled, labelled
+from competition.convert.schema import labelled
 from competition.convert.shard import SourceImage
 from competition.prepare.adapters import ADAPTERS, folder
 from competition.prepare.adapters.files import SUFFIXES, ImageFiles
@@ -41,7 +41,11 @@ def read_source(source: str, settings: Settings) -> Source:
         raise UserError(f"convert.source: {source} holds no file; a folder with images or TFRecords was expected")
     records = [path for path in paths if RECORDS.search(path)]
     competition, rows = _from_records(source, records, settings) if records else _from_images(source, paths, settings)
-    _check_ids(rows)
+    counts = Counter(row.id for part_rows in rows.values() for row in part_rows)
+    if twice := [row_id for row_id, count in counts.items() if count > 1]:
+        raise UserError(
+            f"{counted(len(twice), 'id')} of more than one row, {first_few(twice)}; every image needs an id of its own"
+        )
     tables = {name: files.read_bytes(f"{source}/{name}") for name in (SAMPLE, SOLUTION) if name in paths}
     if SAMPLE not in tables:
         header, blanks = folder.blank_submission(competition, [row.id for row in rows.get("test", ())])
@@ -60,12 +64,12 @@ def _from_images(source: str, paths: Sequence[str], settings: Settings) -> tuple
         note = f"the values of {settings.group_column} are not kept in the records; duplicates are still grouped"
         competition = replace(competition, notes=(*competition.notes, note))
 
-    def located(row_id: str, label: int, path: str) -> SourceImage:
-        return SourceImage(row_id, label, path, _stamp(source, path))
-
     return competition, {
-        "train": [located(row_id, label, train[row_id]) for row_id, label in zip(ids, labels, strict=True)],
-        "test": [located(row_id, -1, test[row_id]) for row_id in layout.test],
+        part: [SourceImage(one, label, path_of[one], _stamp(source, path_of[one])) for one, label in labelled_ids]
+        for part, path_of, labelled_ids in (
+            ("train", train, list(zip(ids, labels, strict=True))),
+            ("test", test, [(row_id, -1) for row_id in layout.test]),
+        )
     }
 
 
@@ -97,7 +101,12 @@ def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tupl
                 label = -1 if part == "test" else record.label
                 if part != "test" and label < 0:
                     raise UserError(f"{where}: it has no label; only files of the part test may lack labels")
-                _add_name(name_of, record, where)
+                if record.label >= 0 and record.class_name:
+                    known = name_of.setdefault(record.label, record.class_name)
+                    if known != record.class_name:
+                        raise UserError(
+                            f"{where}: class {record.label + 1} is called {record.class_name!r} here and {known!r} before"
+                        )
                 rows[part].append(SourceImage(row_id, label, path, stamp, offset, len(serialized)))
     if not rows["train"]:
         raise UserError(
@@ -124,15 +133,6 @@ def _part_of(path: str) -> str:
     raise UserError(f"{path}: it belongs to no part; put TFRecords into folders train/, val/ and test/")
 
 
-def _add_name(name_of: dict[int, str], record: Labelled, where: str) -> None:
-    if record.label >= 0 and record.class_name:
-        known = name_of.setdefault(record.label, record.class_name)
-        if known != record.class_name:
-            raise UserError(
-                f"{where}: class {record.label + 1} is called {record.class_name!r} here and {known!r} before"
-            )
-
-
 def _describe_records(source: str, settings: Settings, rows: Rows, name_of: Mapping[int, str]) -> Competition:
     """From competition.json of an earlier conversion, from the competition's own adapter, or from the labels."""
     if not files.is_remote(source) and (Path(source) / DESCRIPTION).exists():
@@ -148,12 +148,3 @@ def _stamp(source: str, path: str) -> str:
         return ""
     status = (Path(source) / path).stat()
     return f"{status.st_size}@{status.st_mtime_ns}"
-
-
-def _check_ids(rows: Rows) -> None:
-    counts = Counter(row.id for part_rows in rows.values() for row in part_rows)
-    twice = [row_id for row_id, count in counts.items() if count > 1]
-    if twice:
-        raise UserError(
-            f"{counted(len(twice), 'id')} of more than one row, {first_few(twice)}; every image needs an id of its own"
-        )

@@ -73,17 +73,10 @@ def fit_blend(
     probs = np.stack([members[name] for name in names])
     # Stacking is defined on log probabilities and the rank blend on ranks, whatever blend.mixing says.
     mixing = {"stacking": "geometric", "rank": "rank"}.get(method, settings.mixing)
-    weights, offsets = _fitted(method, to_mixing_space(probs, mixing), labels, metric, mixing, settings)
-    return Blend(method, mixing, dict(zip(names, weights.tolist(), strict=True)), tuple(offsets.tolist()))
-
-
-def _fitted(
-    method: str, parts: np.ndarray, labels: np.ndarray, metric: Metric, mixing: str, settings: BlendSettings
-) -> tuple[np.ndarray, np.ndarray]:
-    """(M,) weights and (C,) or (0,) offsets.  parts: (M, N, C) in the space of `mixing`."""
+    parts, offsets = to_mixing_space(probs, mixing), np.zeros(0)
     if method == "stacking":
-        return stack(parts, labels, settings.ridge)
-    if method == "coordinate":
+        weights, offsets = stack(parts, labels, settings.ridge)
+    elif method == "coordinate":
         weights = coordinate_weights(parts, labels, metric, mixing)
     elif method == "nelder_mead":
         weights = nelder_mead_weights(parts, labels, metric, mixing)
@@ -92,39 +85,41 @@ def _fitted(
     elif metric.from_counts is not None and method in SHORTLIST_METHODS:
         weights = shortlist_weights(method, shortlist_of(parts, labels, mixing), metric, settings)
     else:
-
-        def scores() -> list[float]:
-            return [metric.evaluate(labels, to_probabilities(part, mixing)) for part in parts]
-
-        def picks(rows: np.ndarray | None) -> list[int]:
-            chosen, truth = (parts, labels) if rows is None else (parts[:, rows], labels[rows])
-            return greedy_picks(chosen, truth, metric, settings.rounds, mixing)
-
-        weights = _simple_weights(method, len(parts), scores, picks, labels, settings)
-    return weights, np.zeros(0)
+        weights = _simple_weights(
+            method,
+            len(parts),
+            lambda: [metric.evaluate(labels, to_probabilities(part, mixing)) for part in parts],
+            lambda rows: greedy_picks(parts[:, rows], labels[rows], metric, settings.rounds, mixing),
+            labels,
+            settings,
+        )
+    return Blend(method, mixing, dict(zip(names, weights.tolist(), strict=True)), tuple(offsets.tolist()))
 
 
 def shortlist_weights(method: str, short: Shortlist, metric: Metric, settings: BlendSettings) -> np.ndarray:
     """(M,) weights of one of SHORTLIST_METHODS, for a metric of labels."""
 
-    def scores() -> np.ndarray:
-        return metric.evaluate_counts(short.counts(short.winners(short.values)))
-
-    def picks(rows: np.ndarray | None) -> list[int]:
-        return shortlist_picks(short if rows is None else short.take(rows), metric, settings.rounds)
-
-    return _simple_weights(method, len(short.values), scores, picks, short.labels, settings)
+    return _simple_weights(
+        method,
+        len(short.values),
+        lambda: metric.evaluate_counts(short.counts(short.winners(short.values))),
+        lambda rows: shortlist_picks(
+            short.take(rows) if isinstance(rows, np.ndarray) else short, metric, settings.rounds
+        ),
+        short.labels,
+        settings,
+    )
 
 
 def _simple_weights(
     method: str,
     members: int,
     scores: Callable[[], Sequence[float] | np.ndarray],
-    picks: Callable[[np.ndarray | None], list[int]],
+    picks: Callable[[np.ndarray | slice], list[int]],
     labels: np.ndarray,
     settings: BlendSettings,
 ) -> np.ndarray:
-    """(M,) weights.  scores: of each member alone.  picks: row numbers, None = all -> greedy picks on these rows.
+    """(M,) weights.  scores: of each member alone.  picks: row numbers, or slice(None) -> greedy picks on these rows.
 
     bagged: the mean of the greedy weights over half-samples of the rows. Caruana et al. (ICDM 2006) sample members; here
     rows are sampled, because a metric of 104 classes overfits to rows. Half-samples come in complementary pairs, so every
@@ -134,7 +129,7 @@ def _simple_weights(
         return np.full(members, 1.0 / members)
     if method == "best":
         return np.eye(members)[int(np.argmax(scores()))]
-    halves = half_samples(labels, settings.bags, settings.seed) if method == "bagged" else [None]
+    halves = half_samples(labels, settings.bags, settings.seed) if method == "bagged" else [slice(None)]
     return np.asarray(np.mean([weights_of(picks(rows), members) for rows in halves], axis=0))
 
 

@@ -62,7 +62,14 @@ def paired(labels: np.ndarray, before: np.ndarray, after: np.ndarray, evaluation
     first, second = resampled(labels, [before, after], evaluation)
     value = metric.evaluate(labels, after, classes) - metric.evaluate(labels, before, classes)
     error, p = float((second - first).std()), 0.0
-    masks = _changes(labels, before, after, metric)
+    if metric.target == "regression":  # no row is right
+        masks = [(before != after).any(1), np.zeros(0, bool), np.zeros(0, bool)]
+    else:
+        old, new = (predicted_labels(output, metric.target) for output in (before, after))
+        different, was_right, is_right = old != new, old == labels, new == labels
+        if metric.target == "multi":  # a row is right if all its labels are
+            different, was_right, is_right = different.any(1), was_right.all(1), is_right.all(1)
+        masks = [different, ~was_right & is_right, was_right & ~is_right]
     changed, corrected, corrupted = (int(np.count_nonzero(mask)) for mask in masks)
     if metric.needs_labels:
         p, spread = swap_test(labels, before, after, metric, classes, evaluation.seed)
@@ -70,22 +77,6 @@ def paired(labels: np.ndarray, before: np.ndarray, after: np.ndarray, evaluation
     width, (lowest, highest) = NORMAL_95 * error, metric.range
     low, high = (float(np.clip(end, lowest - highest, highest - lowest)) for end in (value - width, value + width))
     return Difference(value, error, low, high, changed, corrected, corrupted, swap_p=p)
-
-
-def _changes(
-    labels: np.ndarray, before: np.ndarray, after: np.ndarray, metric: Metric
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(N,) bool three times: rows whose labels changed, became right, became wrong. No row of a regression is right.
-
-    A row of a multi-label competition is right if all its labels are.
-    """
-    if metric.target == "regression":
-        return (before != after).any(1), np.zeros(len(labels), bool), np.zeros(len(labels), bool)
-    old, new = (predicted_labels(output, metric.target) for output in (before, after))
-    different, was_right, is_right = old != new, old == labels, new == labels
-    if metric.target == "multi":
-        different, was_right, is_right = different.any(1), was_right.all(1), is_right.all(1)
-    return different, ~was_right & is_right, was_right & ~is_right
 
 
 def resampled(
@@ -131,7 +122,11 @@ def resampled(
             counts = rng.multinomial(rows, count / count.sum(), size=drawn).astype(np.float64)
         else:
             counts = rng.multivariate_hypergeometric(count, rows, size=drawn, method="marginals").astype(np.float64)
-        pieces.append([_scores(labels, output, counts, metric, classes) for output in outputs])
+        if metric.from_counts is None:
+            pieces.append([metric.evaluate_weighted(labels, output, counts) for output in outputs])
+        else:
+            samples = [label_counts_of_samples(labels, output, counts, classes) for output in outputs]
+            pieces.append([metric.evaluate_counts(sample) for sample in samples])
     return [np.concatenate(column) for column in zip(*pieces, strict=True)]
 
 
@@ -154,13 +149,6 @@ def slow_metric_warning(metric: Metric, labels: np.ndarray, output: np.ndarray) 
         f"WARNING one call of the metric {metric.name} takes {milliseconds:.0f} ms, and the blend makes thousands; write it "
         f"with NumPy operations, or set blend.methods to [equal, best]; standard errors use at most {limit} resamples"
     ]
-
-
-def _scores(labels: np.ndarray, output: np.ndarray, counts: np.ndarray, metric: Metric, classes: int) -> np.ndarray:
-    """(R,) scores of R resamples.  labels, output: of U kinds of rows.  counts: (R, U)."""
-    if metric.from_counts is not None:
-        return metric.evaluate_counts(label_counts_of_samples(labels, output, counts, classes))
-    return metric.evaluate_weighted(labels, output, counts)
 
 
 def _draw_rows(count: int, resamples: int, rng: np.random.Generator, rows: int | None, replace: bool) -> np.ndarray:

@@ -78,14 +78,12 @@ class Chain:
     def load(path: Path) -> "Chain":
         try:
             fields = json.loads(path.read_text())
-            blend, decision = (_with_tuples(fields.pop(step)) for step in ("blend", "decision"))
-            return Chain(**fields, blend=Blend(**blend), decision=Decision(**decision))
+            for step, kind in (("blend", Blend), ("decision", Decision)):
+                values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields[step].items()}
+                fields[step] = kind(**values)
+            return Chain(**fields)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} is not a valid chain ({error!r}); create it again with `make blend`") from error
-
-
-def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
 
 
 def align(members: MemberViews, ids: np.ndarray) -> dict[str, ViewPredictions]:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,14 +10,15 @@ from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Difference, Evaluation, paired, predicted_labels
 from competition.ensemble.metrics import Metric
 
+Label = int | np.ndarray  # a class number, or the (C,) bool labels of a multi-label row
+
 
 @dataclass(frozen=True)
 class Comparison:
     """Difference of two results, and the rows whose label changed."""
 
     difference: Difference
-    # id, label before, label after: numbers, or (C,) bool; none of a regression
-    changed: tuple[tuple[str, Any, Any], ...]
+    changed: tuple[tuple[str, Label, Label], ...]  # id, label before, label after; none of a regression
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,10 @@ def compare(
     if metric.target == "regression":
         return Comparison(difference, ())
     old, new = (predicted_labels(output, metric.target) for output in (before, after))
-    return Comparison(difference, changed_rows(ids, old, new))
-
-
-def changed_rows(ids: np.ndarray, before: np.ndarray, after: np.ndarray) -> tuple[tuple[str, Any, Any], ...]:
-    """(id, label before, label after) of every row that differs; also works for test rows."""
-    if before.ndim == 2:
-        return tuple((str(ids[n]), before[n], after[n]) for n in np.flatnonzero((before != after).any(1)))
-    return tuple((str(ids[n]), int(before[n]), int(after[n])) for n in np.flatnonzero(before != after))
+    if metric.target == "multi":
+        rows = np.flatnonzero((old != new).any(1))
+        return Comparison(difference, tuple((str(ids[n]), old[n], new[n]) for n in rows))
+    return Comparison(difference, tuple((str(ids[n]), int(old[n]), int(new[n])) for n in np.flatnonzero(old != new)))
 
 
 def seed_noise(labels: np.ndarray, outputs: Sequence[np.ndarray], metric: Metric, classes: int) -> SeedNoise:

@@ -14,9 +14,9 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.ensemble.label_thresholds import fit_label_thresholds, label_sets
-from competition.ensemble.metrics import Metric
+from competition.ensemble.metrics import Metric, count_labels
 from competition.ensemble.mixing import floored_logs
-from competition.ensemble.shortlist import Shortlist, label_counts
+from competition.ensemble.shortlist import Shortlist
 
 TAUS = np.linspace(0.0, 1.5, 31)
 OFFSETS = np.linspace(-1.5, 1.5, 31)  # tried around a class's current offset; natural logarithms
@@ -51,7 +51,8 @@ class Decision:
         if self.independent:
             return label_sets(probs, np.array(self.thresholds) if self.thresholds else 0.5, self.at_least_one)
         if self.thresholds:
-            return np.searchsorted(np.array(self.thresholds), expected_class(probs), side="right")
+            expected = probs.astype(np.float64) @ np.arange(probs.shape[1])  # (N,) the mean class number
+            return np.searchsorted(np.array(self.thresholds), expected, side="right")
         if self.offsets:
             return (floored_logs(probs) + np.array(self.offsets)).argmax(1)
         return probs.argmax(1)
@@ -66,28 +67,25 @@ def fit_decision(
     """Fit a decision rule.  probs: (N, C).  labels: (N,) int.  Always argmax for a metric of probabilities."""
     if metric.target == "regression":
         return Decision("none", (), (), 0.0)
-    if metric.target == "multi":
-        return _of_label_sets(rule, probs, labels, metric, settings)
+    if metric.target == "multi":  # labels: (N, C) bool
+        thresholds: tuple[float, ...] = ()
+        if rule == "thresholds" and metric.needs_labels:
+            fitted = fit_label_thresholds(probs, labels, metric, settings.passes, settings.shrink_rows)
+            thresholds = tuple(fitted.tolist())
+        return Decision("thresholds" if thresholds else "half", (), thresholds, 0.0, True, settings.at_least_one)
     if rule not in RULES:
         raise UserError(f"decision rule '{rule}' is not known; expected one of {', '.join(RULES)}")
     if not metric.needs_labels or rule == "argmax":
         return ARGMAX
-    if rule == "prior":
-        return _prior(probs, labels, metric)
+    if rule == "prior":  # with the smallest of the best taus
+        classes, log_probs = probs.shape[1], floored_logs(probs)
+        rarities = rarity(labels, classes)
+        scores = [metric.evaluate(labels, (log_probs + tau * rarities).argmax(1), classes) for tau in TAUS]
+        tau = float(TAUS[int(np.argmax(scores))])
+        return Decision("prior", tuple((tau * rarities).tolist()), (), tau) if tau else ARGMAX
     if rule == "per_class":
         return _per_class(probs, labels, metric, settings)
     return _thresholds(probs, labels, metric, settings.passes)
-
-
-def _of_label_sets(
-    rule: str, probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: DecisionSettings
-) -> Decision:
-    """The rule of a multi-label competition.  labels: (N, C) bool."""
-    thresholds: tuple[float, ...] = ()
-    if rule == "thresholds" and metric.needs_labels:
-        fitted = fit_label_thresholds(probs, labels, metric, settings.passes, settings.shrink_rows)
-        thresholds = tuple(fitted.tolist())
-    return Decision("thresholds" if thresholds else "half", (), thresholds, 0.0, True, settings.at_least_one)
 
 
 RULES = ("argmax", "prior", "per_class", "thresholds")
@@ -110,16 +108,6 @@ def rules_for(metric: Metric, rules: tuple[str, ...]) -> tuple[str, ...]:
     return applicable
 
 
-def _prior(probs: np.ndarray, labels: np.ndarray, metric: Metric) -> Decision:
-    """Prior correction with the smallest of the best taus. The prior is each class's share of these rows."""
-    classes = probs.shape[1]
-    rarities = rarity(labels, classes)
-    log_probs = floored_logs(probs)
-    scores = [metric.evaluate(labels, (log_probs + tau * rarities).argmax(1), classes) for tau in TAUS]
-    tau = float(TAUS[int(np.argmax(scores))])
-    return Decision("prior", tuple((tau * rarities).tolist()), (), tau) if tau else ARGMAX
-
-
 def fit_prior(short: Shortlist, log_probs: np.ndarray, metric: Metric) -> Decision:
     """Prior correction fitted on a shortlist.  log_probs: (S,) of the blend, up to a constant per row."""
     rarities = rarity(short.labels, short.classes)
@@ -127,7 +115,7 @@ def fit_prior(short: Shortlist, log_probs: np.ndarray, metric: Metric) -> Decisi
     low, high = (short.winners(log_probs + tau * slopes) for tau in TAUS[[0, -1]])
     # The maximum of straight lines is convex, so a class that wins at both ends wins in between.
     varies = low != high
-    constant_counts = label_counts(short.labels[~varies], low[~varies], short.classes)
+    constant_counts = count_labels(short.labels[~varies], low[~varies], short.classes)
     entries, varying = np.repeat(varies, np.diff(short.start)), short.take(np.flatnonzero(varies))
     log_probs, slopes = log_probs[entries], slopes[entries]
     predictions = (varying.winners(log_probs + tau * slopes) for tau in TAUS)
@@ -159,7 +147,7 @@ def _per_class(probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: 
             grid = np.clip(offsets[c] + OFFSETS, OFFSETS[0], OFFSETS[-1])
             trials = np.r_[offsets[c], grid]  # ties keep the current offset
             predicted = np.where(gap < trials[:, None], c, best_other)  # (trials, N)
-            scores = metric.evaluate_counts(label_counts(labels, predicted, classes))
+            scores = metric.evaluate_counts(count_labels(labels, predicted, classes))
             offsets[c] = trials[int(np.argmax(scores))]
     support = np.bincount(labels, minlength=classes)
     shrunk = offsets * support / (support + settings.shrink_rows)
@@ -172,7 +160,7 @@ def _thresholds(probs: np.ndarray, labels: np.ndarray, metric: Metric, passes: i
     Start with the class shares of the labels. Then move each threshold in turn to the best midpoint between rows.
     """
     classes = probs.shape[1]
-    expected = expected_class(probs)
+    expected = probs.astype(np.float64) @ np.arange(classes)
     thresholds = np.quantile(expected, np.bincount(labels, minlength=classes).cumsum()[:-1] / len(labels))
     for _ in range(passes):
         for c in range(classes - 1):
@@ -184,11 +172,6 @@ def _thresholds(probs: np.ndarray, labels: np.ndarray, metric: Metric, passes: i
             predicted = np.stack(
                 [np.searchsorted(np.r_[thresholds[:c], t, thresholds[c + 1 :]], expected, side="right") for t in trials]
             )
-            scores = metric.evaluate_counts(label_counts(labels, predicted, classes))
+            scores = metric.evaluate_counts(count_labels(labels, predicted, classes))
             thresholds[c] = trials[int(np.argmax(scores))]
     return Decision("thresholds", (), tuple(thresholds.tolist()), 0.0)
-
-
-def expected_class(probs: np.ndarray) -> np.ndarray:
-    """(N, C) -> (N,) float64: the mean class number."""
-    return probs.astype(np.float64) @ np.arange(probs.shape[1])

@@ -57,7 +57,5 @@ def _score_without(
 
 def _correlation(values: np.ndarray) -> np.ndarray:
     """values: (M, N).  Returns (M, M)."""
-    centred = values - values.mean(1, keepdims=True)
-    spread = np.sqrt((centred**2).sum(1))
-    scale = np.where(spread > 0, spread, np.nan)
-    return centred @ centred.T / np.outer(scale, scale)
+    with np.errstate(divide="ignore", invalid="ignore"):  # nan for a member without a spread
+        return np.atleast_2d(np.corrcoef(values))

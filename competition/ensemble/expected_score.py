@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from competition.ensemble.bootstrap import Evaluation, resampled, score_with_error
-from competition.ensemble.metrics import METRICS
 from competition.ensemble.significance import NORMAL_95
 
 SHARES = (1.0, 0.5, 0.25, 0.125)  # of the test rows; a public leaderboard counts a share of them
@@ -79,12 +78,6 @@ def _middle(labels: np.ndarray, output: np.ndarray, evaluation: Evaluation, rows
     if size > 100 * oof_rows:
         return value
     return 2 * value - float(resampled(labels, [output], evaluation, size)[0].mean())
-
-
-def from_standard_error(score: float, error: float, rows: int, metric: str) -> ExpectedScore:
-    """Expected score from a score and its standard error on `rows` rows alone; for results without expected scores."""
-    known = METRICS.get(metric)
-    return ExpectedScore(rows, score, error, error, known.best if known else None, known.worst if known else None)
 
 
 def interval(points: Sequence[ExpectedScore], rows: float) -> tuple[float, float]:

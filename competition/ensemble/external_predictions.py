@@ -52,7 +52,17 @@ def load_external(
     own: confidence of the members trained here.
     """
     classes, target, test_ids = rows.classes, rows.target, rows.test_ids
-    fold_notes = _fold_notes(rows.folds_digest, declared_digest)
+    fold_notes = []
+    if not declared_digest:
+        fold_notes = [
+            "folds unknown: it cannot be verified that the out-of-fold rows were held out; "
+            f"if the folds are those of data/index.csv, set predictions.folds: {rows.folds_digest}"
+        ]
+    elif declared_digest != rows.folds_digest:
+        fold_notes = [
+            f"other folds than ours (predictions.folds is {declared_digest}, ours are {rows.folds_digest}): rows and their "
+            "duplicates may have been trained on by the models that predict them, so honest scores may be optimistic"
+        ]
     test_files = [test] if isinstance(test, Path) else list(test)
     oof_parts = _read(oof, classes, rows.train_ids, target)
     if len(oof_parts) > 1:
@@ -71,20 +81,6 @@ def load_external(
     member = confidence(oof_parts[0], by_fold if len(by_fold) > 1 else (), mean)
     notes = [*fold_notes, *leak_notes(oof_parts[0], rows.labels, member, own)]
     return ExternalPredictions(oof_parts[0], mean, tuple(notes))
-
-
-def _fold_notes(ours: str, declared: str) -> list[str]:
-    if not declared:
-        return [
-            "folds unknown: it cannot be verified that the out-of-fold rows were held out; "
-            f"if the folds are those of data/index.csv, set predictions.folds: {ours}"
-        ]
-    if declared != ours:
-        return [
-            f"other folds than ours (predictions.folds is {declared}, ours are {ours}): rows and their duplicates may have been "
-            "trained on by the models that predict them, so honest scores may be optimistic"
-        ]
-    return []
 
 
 def _read(path: Path, classes: Sequence[str], ids: np.ndarray, target: TargetKind) -> list[ViewPredictions]:
@@ -136,19 +132,14 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
             "does not know gets a column of zeros"
         )
     if "classes" in arrays:
-        probs = probs[..., _columns(path, arrays["classes"], classes)]
+        column_of = {str(name): n for n, name in enumerate(arrays["classes"])}
+        missing = [name for name in classes if name not in column_of]
+        if missing:
+            raise UserError(
+                f"{path}: {len(missing)} classes are missing, {first_few(missing)}; its columns are called "
+                f"{first_few(list(column_of))}, and the names of the classes were expected"
+            )
+        probs = probs[..., [column_of[name] for name in classes]]
     views = tuple(str(v) for v in arrays["views"]) if "views" in arrays else (SINGLE_VIEW,)
     ids, dtype = arrays["ids"].astype(str), stored_as(target)
     return [ViewPredictions(ids, views, part.astype(dtype), target) for part in probs]
-
-
-def _columns(path: Path, file_classes: np.ndarray, classes: Sequence[str]) -> list[int]:
-    """Column of each of our classes in the file."""
-    column_of = {str(name): n for n, name in enumerate(file_classes)}
-    missing = [name for name in classes if name not in column_of]
-    if missing:
-        raise UserError(
-            f"{path}: {len(missing)} classes are missing, {first_few(missing)}; its columns are called {first_few(list(column_of))}, "
-            "and the names of the classes were expected"
-        )
-    return [column_of[name] for name in classes]

@@ -23,7 +23,7 @@ from competition.ensemble.chain import (
 )
 from competition.ensemble.decision import ARGMAX, TAUS, Decision, fit_decision, fit_prior, rarity
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.mixing import floored_logs
+from competition.ensemble.mixing import floored_logs, weighted_sum
 from competition.ensemble.outputs import MemberOutput, OutputCache, chunks
 from competition.ensemble.policy import fit_policy
 from competition.ensemble.shortlist import Shortlist, shortlist
@@ -45,11 +45,9 @@ class _Members:
     """The members under their fitted policies and temperatures, shared by all candidates of one fit; sorted by name."""
 
     outputs: Mapping[str, MemberOutput]
-    steps: Mapping[str, int]  # grid steps of the temperatures
-
-    def steps_for(self, calibration: str) -> dict[str, int]:
-        """Grid steps of the temperatures under a calibration; step 0 is temperature 1."""
-        return dict(self.steps) if calibration == "temperature" else dict.fromkeys(self.steps, 0)
+    steps: Mapping[
+        str, Mapping[str, int]
+    ]  # calibration -> member -> grid step of its temperature; step 0 is temperature 1
 
 
 class Fitter:
@@ -87,8 +85,9 @@ class Fitter:
             cache = self.caches[name]
             policy = fit_policy(cache, rows, self.metric, self.settings.policy, costs)
             outputs[name] = cache.with_policy(policy)
-        calibrated = any(calibration == "temperature" for calibration, _, _ in keys)
-        steps = {name: one.temperature_step(train) if calibrated else 0 for name, one in outputs.items()}
+        steps = {"none": dict.fromkeys(outputs, 0)}
+        if any(calibration == "temperature" for calibration, _, _ in keys):
+            steps["temperature"] = {name: one.temperature_step(train) for name, one in outputs.items()}
         members = _Members(outputs, steps)
         candidates: dict[CandidateKey, Candidate] = {}
         shortlist_keys = [key for key in keys if self.uses_shortlist(key)]
@@ -115,21 +114,23 @@ class Fitter:
         self, members: _Members, train: np.ndarray, keys: Sequence[CandidateKey]
     ) -> dict[CandidateKey, Candidate]:
         mixing, candidates = self.settings.blend.mixing, {}
+        # Of a blend (S,): its logarithm, up to a constant per row.
+        logs = np.asarray if mixing == "geometric" else floored_logs
         uncalibrated = self._shortlist(members, any(rule == "prior" for _, _, rule in keys))
         for calibration in dict.fromkeys(calibration for calibration, _, _ in keys):
-            steps = members.steps_for(calibration)
+            steps = members.steps[calibration]
             calibrated = _calibrated(uncalibrated, members.outputs, steps, mixing)
             short, held_out = (calibrated.take(np.flatnonzero(rows)) for rows in (train, ~train))
             for method in dict.fromkeys(m for c, m, _ in keys if c == calibration):
                 weights = shortlist_weights(method, short, self.metric, self.settings.blend)
                 blend = Blend(method, mixing, dict(zip(members.outputs, weights.tolist(), strict=True)), ())
-                mixed, held_out_mixed = (_mix(one, weights) for one in (short, held_out))
+                mixed, held_out_mixed = (weighted_sum(one.values, weights) for one in (short, held_out))
                 for rule in [r for c, m, r in keys if (c, m) == (calibration, method)]:
                     decision, scores = ARGMAX, held_out_mixed
                     if rule == "prior":
-                        decision = fit_prior(short, _logs(mixed, mixing), self.metric)
+                        decision = fit_prior(short, logs(mixed), self.metric)
                     if decision.offsets:
-                        scores = _logs(held_out_mixed, mixing) + np.array(decision.offsets)[held_out.listed]
+                        scores = logs(held_out_mixed) + np.array(decision.offsets)[held_out.listed]
                     chain = self._chain(members, steps, blend, decision)
                     candidates[calibration, method, rule] = Candidate(chain, held_out.winners(scores))
         return candidates
@@ -140,10 +141,11 @@ class Fitter:
         prior: list also the classes that only a prior correction can make win.
         """
         key = (prior, *((name, *one.policy.items()) for name, one in members.outputs.items()))
-        hottest = max(1.0, *map(temperature_at, members.steps.values()))
+        steps = [step for of_member in members.steps.values() for step in of_member.values()]
+        hottest = max(1.0, *map(temperature_at, steps))
         limit, short = self._shortlists.get(key, (0.0, None))
         if short is None or limit < hottest:
-            limit = hottest * TEMPERATURE_MARGIN if any(members.steps.values()) else hottest
+            limit = hottest * TEMPERATURE_MARGIN if any(steps) else hottest
             factors = np.exp(TAUS[-1] * limit * self._largest_prior_gaps()).astype(np.float32) if prior else None
             outputs = list(members.outputs.values())
             parts = chunks(len(self.labels), self.classes * len(outputs))
@@ -173,7 +175,7 @@ class Fitter:
         rows, held_out, candidates = np.flatnonzero(train), np.flatnonzero(~train), {}
         labels = self.labels[train]
         for calibration in dict.fromkeys(calibration for calibration, _, _ in keys):
-            steps = members.steps_for(calibration)
+            steps = members.steps[calibration]
             # Ranks are computed among these rows only, without the held-out rows, as they are for test rows.
             probs = {
                 name: apply_temperature(one.probs(rows), temperature_at(steps[name]), self.metric.target == "multi")
@@ -208,16 +210,3 @@ def _calibrated(
     if mixing == "geometric":
         values, true_values = floored_logs(values), floored_logs(true_values)
     return Shortlist(short.classes, short.labels, short.start, short.listed, values, true_values)
-
-
-def _mix(short: Shortlist, weights: np.ndarray) -> np.ndarray:
-    """(S,) float32: the weighted sum of the members."""
-    mixed = np.zeros(len(short.listed), np.float32)
-    for m in np.flatnonzero(weights):
-        mixed += np.float32(weights[m]) * short.values[m]
-    return mixed
-
-
-def _logs(mixed: np.ndarray, mixing: str) -> np.ndarray:
-    """(S,): the logarithm of the blend, up to a constant per row."""
-    return mixed if mixing == "geometric" else floored_logs(mixed)

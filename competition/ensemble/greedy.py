@@ -46,10 +46,7 @@ def greedy_picks(
         mixes = (to_probabilities((total + part) / (count + 1), mixing) for part in parts)
         return np.array([metric.evaluate(labels, mixed) for mixed in mixes])
 
-    def add_member(pick: int) -> None:
-        total[:] += parts[pick]
-
-    return _search(trial_scores, add_member, true_values, rounds, allowed)
+    return _search(trial_scores, lambda pick: np.add(total, parts[pick], out=total), true_values, rounds, allowed)
 
 
 def shortlist_of(parts: np.ndarray, labels: np.ndarray, mixing: str) -> Shortlist:
@@ -81,7 +78,7 @@ def shortlist_picks(short: Shortlist, metric: Metric, rounds: int, allowed: Allo
 
 def _search(
     trial_scores: Callable[[int], np.ndarray],
-    add_member: Callable[[int], None],
+    add_member: Callable[[int], object],
     true_values: np.ndarray,
     rounds: int,
     allowed: Allowed | None,
@@ -95,7 +92,16 @@ def _search(
             scores = np.where(allowed(picks), scores, -np.inf)
         if not np.isfinite(scores.max()):
             break
-        pick = _break_tie(np.flatnonzero(scores == scores.max()), true_values, picks)
+        tied = np.flatnonzero(scores == scores.max())
+        pick = int(tied[0])
+        if len(tied) > 1:  # the member that makes the true classes most likely together with the picks so far
+            picked_sum = true_values[picks].sum(0) if picks else np.zeros(true_values.shape[1], np.float32)
+            # Logarithms are averaged directly; values >= 0 (probabilities, ranks) through the logarithm of their sum.
+            likelihoods = [
+                np.log(np.maximum(picked_sum + values, 1e-7)).mean() if values.min() >= 0 else values.mean()
+                for values in true_values[tied]
+            ]
+            pick = int(tied[np.argmax(likelihoods)])
         picks.append(pick)
         add_member(pick)
         if scores[pick] > best:
@@ -106,16 +112,3 @@ def _search(
 def weights_of(picks: list[int], members: int) -> np.ndarray:
     """(M,) float64, not negative, sum 1."""
     return np.bincount(picks, minlength=members) / len(picks)
-
-
-def _break_tie(tied: np.ndarray, true_values: np.ndarray, picks: list[int]) -> int:
-    """The tied member that makes the true classes most likely together with the picks so far."""
-    if len(tied) == 1:
-        return int(tied[0])
-    picked_sum = true_values[picks].sum(0) if picks else np.zeros(true_values.shape[1], np.float32)
-    # Logarithms are averaged directly; values >= 0 (probabilities, ranks) through the logarithm of their sum.
-    likelihoods = [
-        np.log(np.maximum(picked_sum + values, 1e-7)).mean() if values.min() >= 0 else values.mean()
-        for values in true_values[tied]
-    ]
-    return int(tied[np.argmax(likelihoods)])

@@ -74,10 +74,6 @@ def _coordinate_ascent(probs: np.ndarray, labels: np.ndarray, common: float, pas
     hits, predicted = (decided & labels).sum(1), decided.sum(1)
     actual = labels.sum(1)
 
-    def mean_f1(hits: np.ndarray, predicted: np.ndarray) -> float:
-        total = predicted + actual
-        return float(np.divide(2.0 * hits, total, out=np.zeros(rows), where=total > 0).mean())
-
     for _ in range(passes):
         for c in range(classes):
             other_hits, others = hits - (decided[:, c] & labels[:, c]), predicted - decided[:, c]
@@ -87,7 +83,9 @@ def _coordinate_ascent(probs: np.ndarray, labels: np.ndarray, common: float, pas
             scores = []
             for threshold in trials:
                 chosen = probs[:, c] >= threshold
-                scores.append(mean_f1(other_hits + (chosen & labels[:, c]), others + chosen))
+                total = others + chosen + actual
+                f1 = np.divide(2.0 * (other_hits + (chosen & labels[:, c])), total, out=np.zeros(rows), where=total > 0)
+                scores.append(f1.mean())
             thresholds[c] = trials[int(np.argmax(scores))]
             decided[:, c] = probs[:, c] >= thresholds[c]
             hits, predicted = other_hits + (decided[:, c] & labels[:, c]), others + decided[:, c]

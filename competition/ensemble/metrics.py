@@ -130,15 +130,19 @@ def default_labels(probs: np.ndarray, target: TargetKind) -> np.ndarray:
 
 
 def count_labels(labels: np.ndarray, predicted: np.ndarray, classes: int) -> LabelCounts:
-    """labels, predicted: (N,) int in 0..classes-1."""
-    if len(labels) != len(predicted):
-        raise UserError(f"expected one prediction per label, found {len(predicted)} for {len(labels)}")
-    error = (labels - predicted).astype(np.float64)
+    """Label counts of one or several sets of predictions.  labels: (N,) int.  predicted: (..., N) int in 0..classes-1."""
+    if predicted.shape[-1] != len(labels):
+        raise UserError(f"expected one prediction per label, found {predicted.shape[-1]} for {len(labels)}")
+    leading = predicted.shape[:-1]
+    sets = int(np.prod(leading, dtype=np.int64))
+    flat = predicted.reshape(sets, len(labels))
+    code = flat + classes * np.arange(sets)[:, None]
+    error = (labels - flat).astype(np.float64)
     return LabelCounts(
-        hits=np.bincount(labels[labels == predicted], minlength=classes),
-        predicted=np.bincount(predicted, minlength=classes),
+        hits=np.bincount(code[flat == labels], minlength=sets * classes).reshape(*leading, classes),
+        predicted=np.bincount(code.ravel(), minlength=sets * classes).reshape(*leading, classes),
         actual=np.bincount(labels, minlength=classes),
-        squares=np.asarray(error @ error),
+        squares=np.square(error).sum(1).reshape(leading),
     )
 
 
@@ -187,10 +191,6 @@ def _macro_f1_present(t: LabelCounts) -> np.ndarray:
     return _f1_per_class(t).sum(-1) / np.maximum(present, 1)
 
 
-def _accuracy(t: LabelCounts) -> np.ndarray:
-    return t.hits.sum(-1) / t.actual.sum(-1)
-
-
 def _quadratic_kappa(t: LabelCounts) -> np.ndarray:
     """1 - observed / expected squared distance (Cohen 1968); 1 where both are 0.
 
@@ -229,24 +229,23 @@ def _top_5(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) ->
     return weighted_mean(hits.astype(np.float64), weights)
 
 
-def _mean_column_auc(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Mean over columns of ROC AUC of "is it this class" (Plant Pathology 2020); ties count one half.
-
-    A column whose class has no row, or every row, has no AUC and is left out of the mean.
-    """
-    one_hot = labels[:, None] == np.arange(probs.shape[1])
-    return target_metrics.multilabel_mean_column_auc(one_hot, probs, weights)
-
-
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric("macro_f1", 1, _macro_f1, None),
         Metric("macro_f1_present", 1, _macro_f1_present, None),
-        Metric("accuracy", 1, _accuracy, None),
+        Metric("accuracy", 1, lambda t: t.hits.sum(-1) / t.actual.sum(-1), None),
         Metric("quadratic_kappa", 1, _quadratic_kappa, None, worst=-1.0),
         Metric("log_loss", -1, None, _log_loss, best=0.0, worst=None),
-        Metric("mean_column_auc", 1, None, _mean_column_auc),
+        # The mean over columns of the ROC AUC of "is it this class" (Plant Pathology 2020).
+        Metric(
+            "mean_column_auc",
+            1,
+            None,
+            lambda labels, probs, weights: target_metrics.multilabel_mean_column_auc(
+                labels[:, None] == np.arange(probs.shape[1]), probs, weights
+            ),
+        ),
         Metric("top_5", 1, None, _top_5),
         Metric("multilabel_macro_f1", 1, None, None, "multi", target_metrics.multilabel_macro_f1),
         Metric("samples_f1", 1, None, None, "multi", target_metrics.samples_f1),

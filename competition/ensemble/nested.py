@@ -123,6 +123,7 @@ class NestedCrossFit:
         self.candidate_keys = candidate_keys(settings)
         self.fitted_keys = list(dict.fromkeys([*self.candidate_keys, *baselines]))
         self.block_numbers = sorted(int(block) for block in np.unique(self.blocks))
+        self.rows_of = {block: np.flatnonzero(self.blocks == block) for block in self.block_numbers}
         self.progress, self.fits_done = progress, 0
         # Cached per instance, so that the cache is freed with the instance.
         self.candidates = cache(self._candidates)
@@ -141,7 +142,7 @@ class NestedCrossFit:
         decided = self.metric.undecided(len(self.labels), self.classes)
         for block in self.block_numbers:
             selected[block] = fixed or self.select(frozenset({block}))
-            chain, rows = self.candidates(frozenset({block}))[selected[block]].chain, self._rows(block)
+            chain, rows = self.candidates(frozenset({block}))[selected[block]].chain, self.rows_of[block]
             probs[rows], decided[rows] = apply_chain(chain, self.members, rows)
         return CrossFitted(probs, decided, selected)
 
@@ -151,7 +152,7 @@ class NestedCrossFit:
             return self.cross_fit(key).probs
         decided = self.metric.undecided(len(self.labels), self.classes)
         for block in self.block_numbers:
-            decided[self._rows(block)] = self._held_out_output(frozenset({block}), block, key)
+            decided[self.rows_of[block]] = self._held_out_output(frozenset({block}), block, key)
         return decided
 
     def score(self, output: np.ndarray) -> Score:
@@ -177,9 +178,12 @@ class NestedCrossFit:
             self.metric.undecided(*shape) if self.metric.needs_labels else np.zeros(shape, np.float32) for _ in range(2)
         )
         identity = self.fitter.caches[member].identity_view()
-        for block in self.block_numbers:
-            chain, rows = self._chain_for_views(block), self._rows(block)
-            temperature = 1.0
+        # The policies are the same in all candidates. A metric of probabilities compares calibrated probabilities if a
+        # calibrated candidate exists.
+        calibrated = [key for key in self.fitted_keys if key[0] == "temperature" and not self.metric.needs_labels]
+        key = (calibrated or self.fitted_keys)[0]
+        for block, rows in self.rows_of.items():
+            chain, temperature = self.candidates(frozenset({block}))[key].chain, 1.0
             if chain.temperatures[member] != 1.0:  # else the policy would be credited with the calibration
                 temperature = temperature_at(identity.temperature_step(self.blocks != block))
             parts = chunks(len(rows), self.classes) if chain.by_rows else [slice(0, len(rows))]
@@ -190,17 +194,6 @@ class NestedCrossFit:
                 after[chunk] = self.metric.output_of(member_probs(chain, member, predictions, chunk))
                 predictions.release()
         return self.difference(before, after)
-
-    def _chain_for_views(self, block: int) -> Chain:
-        """A chain fitted without `block`, for its policies, which are the same in all candidates.
-
-        A metric of probabilities compares calibrated probabilities if a calibrated candidate exists.
-        """
-        calibrated = [key for key in self.fitted_keys if key[0] == "temperature" and not self.metric.needs_labels]
-        return self.candidates(frozenset({block}))[(calibrated or self.fitted_keys)[0]].chain
-
-    def _rows(self, block: int) -> np.ndarray:
-        return np.flatnonzero(self.blocks == block)
 
     def _candidates(self, excluded_blocks: frozenset[int]) -> dict[CandidateKey, Candidate]:
         """Fit all candidates and baselines without some blocks."""

@@ -77,25 +77,19 @@ class MemberOutput:
         in_train = train[self._sample]
 
         def losses(steps: Sequence[int]) -> np.ndarray:
-            self._compute_losses([step for step in steps if step not in self._losses])
+            new_steps, parts = [step for step in steps if step not in self._losses], []
+            for part in chunks(len(self._sample), self.classes) if new_steps else ():
+                rows, labels = self._sample[part], self.labels[self._sample[part]]
+                if labels.ndim == 2:
+                    parts.append(list(label_losses(self.probs(rows), labels, new_steps)))
+                    continue
+                logs = floored_logs(self.probs(rows))
+                true_logs = logs[np.arange(len(labels)), labels].astype(np.float64)
+                parts.append([log_norms(logs, t) - true_logs / t for t in map(temperature_at, new_steps)])
+            self._losses |= {step: np.concatenate(column) for step, *column in zip(new_steps, *parts, strict=True)}
             return np.array([self._losses[step][in_train].mean(dtype=np.float64) for step in steps])
 
         return best_step(losses)
-
-    def _compute_losses(self, steps: Sequence[int]) -> None:
-        if not steps:
-            return
-        parts = []
-        for part in chunks(len(self._sample), self.classes):
-            rows, labels = self._sample[part], self.labels[self._sample[part]]
-            if labels.ndim == 2:
-                parts.append(list(label_losses(self.probs(rows), labels, steps)))
-                continue
-            logs = floored_logs(self.probs(rows))
-            true_logs = logs[np.arange(len(labels)), labels].astype(np.float64)
-            parts.append([log_norms(logs, t) - true_logs / t for t in map(temperature_at, steps)])
-        self.predictions.release()
-        self._losses |= {step: np.concatenate(column) for step, *column in zip(steps, *parts, strict=True)}
 
     def log_norm(self, step: int) -> np.ndarray:
         """(N,) float32: log of the sum over classes of p^(1/T)."""

@@ -32,21 +32,17 @@ def with_borrowed_rows(labels: np.ndarray, outputs: Sequence[np.ndarray]) -> tup
         if len(rows) > POOL_LIMIT:
             rows = rows[np.linspace(0, len(rows) - 1, POOL_LIMIT).astype(int)]
         new_labels.append(np.full(len(rows), single, labels.dtype))
+        lending = labels[rows]
         for pieces, output in zip(new_outputs, outputs, strict=True):
-            pieces.append(_exchanged(output[rows], labels[rows], single))
+            old, new = output[rows], output[rows]
+            if output.ndim == 1:
+                new[old == lending] = single
+                new[old == single] = lending[old == single]
+            else:
+                at = np.arange(len(rows))
+                new[:, single], new[at, lending] = old[at, lending], old[:, single]
+            pieces.append(new)
     return np.concatenate(new_labels), [np.concatenate(pieces) for pieces in new_outputs]
-
-
-def _exchanged(output: np.ndarray, labels: np.ndarray, single: int) -> np.ndarray:
-    """Rows of `labels` as rows of `single`: the two classes exchanged.  output: (n,) labels or (n, C)."""
-    new = output.copy()
-    if output.ndim == 1:
-        new[output == labels] = single
-        new[output == single] = labels[output == single]
-    else:
-        rows = np.arange(len(output))
-        new[:, single], new[rows, labels] = output[rows, labels], output[:, single]
-    return new
 
 
 def one_wrong_row(labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int) -> float:

@@ -5,11 +5,11 @@ so a search over weights reads S entries instead of N x C, and the predictions a
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from competition.ensemble.metrics import LabelCounts
+from competition.ensemble.metrics import LabelCounts, count_labels
 from competition.ensemble.mixing import FLOOR
 
 LOWEST = {"mean": FLOOR, "geometric": float(np.log(FLOOR)) + 1e-5, "rank": -np.inf}  # a lower value cannot win
@@ -70,23 +70,7 @@ class Shortlist:
 
     def counts(self, predicted: np.ndarray) -> LabelCounts:
         """Label counts of predictions.  predicted: (..., n) int."""
-        return label_counts(self.labels, predicted, self.classes)
-
-
-def label_counts(labels: np.ndarray, predicted: np.ndarray, classes: int) -> LabelCounts:
-    """Label counts of several sets of predictions at once.  labels: (n,) int.  predicted: (..., n) int."""
-    sets = int(np.prod(predicted.shape[:-1], dtype=np.int64))
-    flat = predicted.reshape(sets, len(labels))
-    code = flat + classes * np.arange(sets)[:, None]
-    hit = flat == labels
-    shape = (*predicted.shape[:-1], classes)
-    errors = (flat - labels).astype(np.float64)
-    return LabelCounts(
-        hits=np.bincount(code[hit], minlength=sets * classes).reshape(shape),
-        predicted=np.bincount(code.ravel(), minlength=sets * classes).reshape(shape),
-        actual=np.bincount(labels, minlength=classes),
-        squares=np.square(errors).sum(1).reshape(predicted.shape[:-1]),
-    )
+        return count_labels(self.labels, predicted, self.classes)
 
 
 def shortlist(
@@ -124,17 +108,12 @@ def _listed(values: np.ndarray, labels: np.ndarray, mixing: str, factors: np.nda
     start = np.concatenate([[0], np.bincount(row, minlength=len(labels)).cumsum()])
     true_values = values[:, rows, labels]
     short = Shortlist(values.shape[2], labels, start, listed.astype(np.int32), values[:, row, listed], true_values)
-    for m in range(len(values)):
-        short = _remove_dominated(m, short, lowest, factors)
+    for m in range(len(values)):  # remove the classes that lose to the most probable class of member m in every member
+        row = short.row_of
+        rival = short.winning_entries(short.values[m])[row]
+        scaled = short.values if factors is None else short.values * factors[short.listed[rival], short.listed]
+        keep = (scaled >= np.maximum(short.values[:, rival], lowest)).any(0)
+        keep[rival] = True
+        start = np.concatenate([[0], np.bincount(row[keep], minlength=len(labels)).cumsum()])
+        short = replace(short, start=start, listed=short.listed[keep], values=short.values[:, keep])
     return short
-
-
-def _remove_dominated(m: int, short: Shortlist, lowest: np.float32, factors: np.ndarray | None) -> Shortlist:
-    """Remove the classes that lose to the most probable class of member m in every member."""
-    row = short.row_of
-    rival = short.winning_entries(short.values[m])[row]
-    values = short.values if factors is None else short.values * factors[short.listed[rival], short.listed]
-    keep = (values >= np.maximum(short.values[:, rival], lowest)).any(0)
-    keep[rival] = True
-    start = np.concatenate([[0], np.bincount(row[keep], minlength=len(short.labels)).cumsum()])
-    return Shortlist(short.classes, short.labels, start, short.listed[keep], short.values[:, keep], short.true_values)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.metrics import LabelCounts, Metric, label_counts_of_samples
+from competition.ensemble.metrics import Metric, label_counts_of_samples
 
 LEVEL = 0.05  # two-sided: the rate of false verdicts
 CHOICE_LEVEL = 0.16  # one-sided: a normal variable exceeds one standard deviation in 15.9 % of cases
@@ -107,8 +107,15 @@ def swap_test(
         kinds, count = np.unique(rows, axis=0, return_counts=True)
         swapped = np.random.default_rng(seed).binomial(count, 0.5, (SWAPS, len(kinds)))
 
+    kind_labels, kinds_before, kinds_after = kinds.T  # of U kinds of rows
+    both = np.concatenate([kind_labels, kind_labels]), np.concatenate([kinds_before, kinds_after])
+
     def gaps(swapped: np.ndarray) -> np.ndarray:
-        return _gaps(kinds, count, swapped, base, metric, classes)
+        """(R,) differences after - before.  swapped: (R, U) rows."""
+        unswapped = count - swapped
+        first = label_counts_of_samples(*both, np.concatenate([unswapped, swapped], axis=1), classes)
+        second = label_counts_of_samples(*both, np.concatenate([swapped, unswapped], axis=1), classes)
+        return metric.evaluate_counts(second + base) - metric.evaluate_counts(first + base)
 
     return _mid_p(gaps, swapped, max(classes, 2 * len(kinds)), len(rows))
 
@@ -150,15 +157,3 @@ def _swapped_rows(
         return np.asarray(scores[1] - scores[0])
 
     return _mid_p(gaps, swapped, len(both[0]), len(rows))
-
-
-def _gaps(
-    kinds: np.ndarray, count: np.ndarray, swapped: np.ndarray, base: LabelCounts, metric: Metric, classes: int
-) -> np.ndarray:
-    """(R,) differences after - before.  kinds: (U, 3) label, before, after.  count: (U,) rows.  swapped: (R, U) rows."""
-    labels, before, after = kinds.T
-    both = np.concatenate([labels, labels]), np.concatenate([before, after])
-    unswapped = count - swapped
-    first = label_counts_of_samples(*both, np.concatenate([unswapped, swapped], axis=1), classes)
-    second = label_counts_of_samples(*both, np.concatenate([swapped, unswapped], axis=1), classes)
-    return metric.evaluate_counts(second + base) - metric.evaluate_counts(first + base)

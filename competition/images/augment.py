@@ -94,8 +94,11 @@ def augment(
     if drawn.maps is not None:
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         cv2.warpAffine(image, drawn.maps[n], out.shape[:2], dst=moved, flags=flags, borderMode=cv2.BORDER_REFLECT)
+    elif drawn.flips[n].any():
+        left_right, upside_down = drawn.flips[n].tolist()
+        cv2.flip(image, -1 if left_right and upside_down else 1 if left_right else 0, dst=moved)
     else:
-        _flip(image, drawn.flips[n].tolist(), moved)
+        np.copyto(moved, image)
     if options.rand_augment:
         moved = rand_augment(moved, drawn.generator(n, draws.POLICY), options.rand_augment)
     if options.trivial_augment:
@@ -174,11 +177,3 @@ def change_colour(image: np.ndarray, changes: Sequence[float], out: np.ndarray) 
     matrix[:, :3] = contrast * (saturation * np.eye(3) + (1 - saturation) / 3)
     matrix[:, 3] = added + (1 - contrast) * mean
     cv2.transform(image, matrix, dst=out)
-
-
-def _flip(image: np.ndarray, flips: list[bool], out: np.ndarray) -> None:
-    left_right, upside_down = flips
-    if left_right or upside_down:
-        cv2.flip(image, -1 if left_right and upside_down else 1 if left_right else 0, dst=out)
-    else:
-        np.copyto(out, image)

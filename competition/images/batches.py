@@ -14,17 +14,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from competition.images import device_numbers
 from competition.images.augment import Augmentation, augment, draw
 from competition.images.augmentations import on_host
-from competition.images.device_numbers import has_device_part
 from competition.images.draws import epoch_key, occurrences
 from competition.images.loader import BatchLoader, Buffers, Loading, Work, cores, thread_pool
-from competition.images.mixing import draw_mix, mix_images, mix_targets
+from competition.images.mixing import COUNT, device_numbers, draw_mix, has_device_part, mix_images, mix_targets
 from competition.images.pixels import Pixels, image_reader
 
 LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones cost fewer switches between threads
-# Images, targets and weights; with the images the numbers of what is left to the device (device_numbers.py), if any.
+# Images, targets and weights; with the images the numbers of what is left to the device (`mixing.device_numbers`), if any.
 TrainingBatch = tuple[np.ndarray | tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]
 FILLER = -1  # row number of a padding image
 
@@ -85,7 +83,7 @@ class TrainingBatches:
 
         specs: Any = tf.TensorSpec((count, size, size, 3), tf.uint8)
         if self._maker.is_left_to_device:
-            specs = (specs, tf.TensorSpec((count, device_numbers.COUNT), tf.float32))
+            specs = (specs, tf.TensorSpec((count, COUNT), tf.float32))
         specs = (specs, tf.TensorSpec((count, classes), tf.float32), tf.TensorSpec((count,), tf.float32))
 
         def load(step: np.ndarray) -> list[np.ndarray]:
@@ -116,7 +114,7 @@ class TrainingBatches:
         """An endless dataset of (images, targets, weights) from global step `first_step` on, images uint8.
 
         end: the number of steps; no batch of later ones is made ahead. If augmentations are left to the device, the images are
-        a pair with their numbers (device_numbers.py).
+        a pair with their numbers (`mixing.device_numbers`).
 
         Iterators of an earlier start must not be read any more.
         """
@@ -183,7 +181,7 @@ class _BatchMaker:
         def finish() -> TrainingBatch:
             targets, weights = plan.targets[rows], plan.weights[rows[self._own]]
             if self.is_left_to_device:
-                return (images, device_numbers.device_numbers(drawn, mix)), targets, weights
+                return (images, device_numbers(drawn, mix)), targets, weights
             if mix is None:
                 return images, targets, weights
             mix_images(images, mix, self._own, self._before)

@@ -80,14 +80,12 @@ class BatchLoader(Generic[Batch]):
         with self._lock:
             # A step out of order, as from an iterator of an earlier epoch, must not leave batches in memory.
             end = max(step + 1, min(step + self._ahead, self._end))
-            self._pending = {n: self._pending.get(n) or self._started(n) for n in range(step, end)}
-            future = self._pending.pop(step)
+            pending = {n: self._pending.get(n) or Future() for n in range(step, end)}
+            for n in pending.keys() - self._pending.keys():
+                self._pool.submit(self._make, n, pending[n])
+            future = pending.pop(step)
+            self._pending = pending
         return future.result()
-
-    def _started(self, step: int) -> Future[Batch]:
-        future: Future[Batch] = Future()
-        self._pool.submit(self._make, step, future)
-        return future
 
     def _make(self, step: int, future: Future[Batch]) -> None:
         try:

@@ -27,9 +27,9 @@ class Stream:
         self._locations = np.zeros((len(ids), 3), np.int64)
         row_of = {str(name): row for row, name in enumerate(ids)}
         for number, file in enumerate(files):
-            for name, start, length in records.image_offsets(file):
-                if name in row_of:
-                    self._locations[row_of[name]] = number, start, length
+            for record in records.read_shard(file, labelled=True):
+                if record.id in row_of:
+                    self._locations[row_of[record.id]] = number, record.offset, len(record.image)
         is_missing = (self._locations[:, 2] == 0) & ~unreadable
         if is_missing.any():
             raise UserError(missing_images_message(ids[is_missing], len(ids)))

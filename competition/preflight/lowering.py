@@ -89,7 +89,7 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-    from competition.images.device_numbers import COUNT, has_device_part
+    from competition.images.mixing import COUNT, has_device_part
     from competition.training.engine_jax import JaxEngine
     from competition.training.trainer import augmentation_of
 

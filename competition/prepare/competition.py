@@ -36,7 +36,7 @@ class Settings:
     target: Literal["", "single", "multi", "ordinal", "regression"] = ""
     class_level: int = 0  # folder adapter: which of the folders above an image is its class, from 1; 0 = by structure
 
-    def of_raw_files(self) -> dict[str, Any]:
+    def of_raw_files(self) -> dict[str, object]:
         """Return the settings that the raw files depend on."""
         unused = {"group_column", *(key for key in ("target", "class_level") if not getattr(self, key))}
         return {key: value for key, value in asdict(replace(self, metric="")).items() if key not in unused}
@@ -85,7 +85,6 @@ class Competition:
                 f"{self.name}: a submission of {self.predicts} has {columns} prediction columns, "
                 f"{len(self.prediction_columns)} were found"
             )
-
         if self.id_column in self.prediction_columns:
             raise UserError(
                 f"{self.name}: a submission would have two columns {self.id_column!r}, the ids and a prediction; "
@@ -97,7 +96,7 @@ class Competition:
         """What the label numbers of the index stand for."""
         kind = METRIC_TARGETS[self.target]
         if kind == "multi":
-            return Targets(kind, np.array([[digit == "1" for digit in one] for one in self.label_targets], bool))
+            return Targets(kind, np.array([list(digits) for digits in self.label_targets]) == "1")
         return Targets(kind, np.array(self.label_targets, np.float64))
 
     @property
@@ -129,13 +128,10 @@ class Competition:
             return [self.list_separator.join(np.array(self.classes)[chosen]) for chosen in targets]
         return [self.classes[number] for number in targets]
 
-    def stated(self) -> dict[str, Any]:
+    def stated(self) -> dict[str, object]:
         """Its fields; those of other targets than single labels are left out where they have their defaults."""
         defaults = {field.name: field.default for field in fields(self) if field.name in TARGET_FIELDS}
         return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}
-
-    def save(self, path: Path) -> None:
-        path.write_bytes(self.json_bytes())
 
     def json_bytes(self) -> bytes:
         """Return the content of competition.json: the fields of `stated`."""
@@ -183,6 +179,15 @@ def only_predicts(settings: Settings, own: Predicts) -> None:
         raise UserError(
             f"competition.target: {settings.target} was asked for, {settings.adapter} has one class per image; leave it empty"
         )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The detected content of a folder. train: ids, labels and groups; test: ids; in the order of the tables."""
+
+    competition: Competition
+    train: tuple[list[str], list[int], list[str]]
+    test: list[str]
 
 
 @dataclass(frozen=True, slots=True)

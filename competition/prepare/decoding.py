@@ -41,7 +41,7 @@ def resized(data: bytes, sizes: Sequence[int], fit: Fit, largest: int = LARGEST)
     try:
         # JPEG decoders scale by 1/2, 1/4 or 1/8 at almost no cost; decode at twice the size or more, then filter.
         image.draft(None, (2 * max(sizes), 2 * max(sizes)))
-        image = _rgb(_upright(image))
+        image = _upright_rgb(image)
         if fit == "crop":
             return [ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR) for size in sizes]
         return [image.resize((size, size), Image.Resampling.BILINEAR) for size in sizes]
@@ -75,7 +75,7 @@ def normalized(data: bytes, largest: int = LARGEST) -> bytes:
     if common and _orientation(image) == 1 and not _transparent(image) and reduction == 1:
         return data
     try:
-        image = _rgb(_upright(image))
+        image = _upright_rgb(image)
         return encode(image.reduce(reduction) if reduction > 1 else image, "png", compress_level=1)
     except Exception as error:
         raise BadImage(_reason(error)) from None
@@ -114,15 +114,13 @@ def _orientation(image: Image.Image) -> int:
     return orientation if orientation in range(1, 9) else 1
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    return ImageOps.exif_transpose(image) if _orientation(image) != 1 else image
-
-
 def _transparent(image: Image.Image) -> bool:
     return image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _upright_rgb(image: Image.Image) -> Image.Image:
+    if _orientation(image) != 1:
+        image = ImageOps.exif_transpose(image)
     image.load()
     if image.mode.startswith("I"):  # 16-bit grey; Pillow's own conversion would clip at 255
         wide = np.asarray(image).astype(np.float64)

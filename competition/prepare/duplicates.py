@@ -27,19 +27,13 @@ def duplicate_pairs(index: pd.DataFrame, thumbs: np.ndarray, *, bits: int, pixel
     hashes = np.array([int(text, 16) for text in index["phash"].to_numpy()[rows]], np.uint64)
     a, b, apart = near_hashes(hashes, bits)
     left, right = rows[a], rows[b]
-    distance = pixel_distance(thumbs, left, right)
-    near = distance <= pixels
-    similar = {"a": left[near], "b": right[near], "exact": False, "bits": apart[near], "pixels": distance[near]}
-    return pd.concat([pd.DataFrame(copied), pd.DataFrame(similar)], ignore_index=True)
-
-
-def pixel_distance(thumbs: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the (n,) mean absolute differences, 0 to 255, of the thumbnails with row numbers `left` and `right`, (n,) int."""
-    distance = np.zeros(len(left))
+    distance = np.zeros(len(left))  # mean absolute difference of the thumbnails
     for start in range(0, len(left), SLICE):
         here = slice(start, start + SLICE)
         distance[here] = np.abs(thumbs[left[here]].astype(np.int16) - thumbs[right[here]]).mean((1, 2, 3))
-    return distance
+    near = distance <= pixels
+    similar = {"a": left[near], "b": right[near], "exact": False, "bits": apart[near], "pixels": distance[near]}
+    return pd.concat([pd.DataFrame(copied), pd.DataFrame(similar)], ignore_index=True)
 
 
 def group_duplicates(pairs: pd.DataFrame, rows: int) -> np.ndarray:

@@ -32,7 +32,13 @@ def _describe(thumbs: np.ndarray) -> np.ndarray:
     layout /= np.linalg.norm(layout, axis=1, keepdims=True) + 0.5
     gradients = np.sqrt(_cell_means(_orientations(colours), GRADIENT_CELLS))
     gradients /= np.linalg.norm(gradients, axis=1, keepdims=True) + 0.1
-    return np.concatenate([layout, gradients, _histogram(thumbs)], axis=1)
+    # Square roots of the shares of the pixels in each cube of colours (Hellinger distance).
+    levels = thumbs.astype(np.int64) * LEVELS // 256
+    bins = (levels @ np.array([LEVELS**2, LEVELS, 1])).reshape(len(thumbs), -1)
+    bins += np.arange(len(thumbs))[:, None] * LEVELS**3
+    counts = np.bincount(bins.ravel(), minlength=len(thumbs) * LEVELS**3).reshape(len(thumbs), -1)
+    histogram = np.sqrt(counts / max(bins.shape[1], 1)).astype(np.float32)
+    return np.concatenate([layout, gradients, histogram], axis=1)
 
 
 def _cell_means(values: np.ndarray, cells: int) -> np.ndarray:
@@ -56,12 +62,3 @@ def _orientations(colours: np.ndarray) -> np.ndarray:
     upper = (lower + 1) % ORIENTATIONS
     np.put_along_axis(values, upper[..., None], (magnitude * share)[..., None], -1)
     return values
-
-
-def _histogram(thumbs: np.ndarray) -> np.ndarray:
-    """(N, LEVELS**3) float32: square roots of the shares of the pixels in each cube of colours (Hellinger distance)."""
-    levels = thumbs.astype(np.int64) * LEVELS // 256
-    bins = (levels @ np.array([LEVELS**2, LEVELS, 1])).reshape(len(thumbs), -1)
-    bins += np.arange(len(thumbs))[:, None] * LEVELS**3
-    counts = np.bincount(bins.ravel(), minlength=len(thumbs) * LEVELS**3).reshape(len(thumbs), -1)
-    return np.sqrt(counts / max(bins.shape[1], 1)).astype(np.float32)

@@ -84,13 +84,8 @@ def load(path: Path) -> pd.DataFrame:
     return index
 
 
-def choices(index: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns that `folds_from` reads: all but the digests, which are recomputed and do not compress."""
-    return index.drop(columns="sha256")
-
-
 def folds_from(index: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """Return the rows, groups, folds and hashes of the `choices` saved at `path`, with the digests of this index.
+    """Return the rows, groups, folds and hashes of the index saved at `path` without sha256, with the digests of this index.
 
     Other versions of Pillow compute other hashes, and of scikit-learn other folds, so a machine that continues the work
     of another one must reuse its choices. Raises UserError if `index` has other images.

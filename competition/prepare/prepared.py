@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,20 +53,15 @@ class Prepared:
 def load_prepared(folder: Path, metric: str = "", predicts: str = "") -> Prepared:
     """Read a prepared folder.  metric, predicts: of the parameters' block `competition`; "" = the competition's own."""
     competition = Competition.load(folder / "competition.json")
-    resolved = str((read_record(folder.parent / "resolve.json", dict[str, Any]) or {}).get("path", ""))
+    # What fold models depend on: the index, and the competition without its metric and submission.
+    of_models = {key: value for key, value in competition.stated().items() if key not in OF_THE_SUBMISSION}
+    if competition.targets.kind == "single":  # grades are trained as classes
+        of_models.pop("target", None)
+    resolved = str((read_record(folder.parent / "resolve.json", dict[str, object]) or {}).get("path", ""))
     return Prepared(
         folder,
         with_metric(competition, metric, predicts),
         load(folder / "index.csv"),
-        data_digest(folder),
+        sha256(folder / "index.csv") + digest_of(of_models),
         resolved if "://" in resolved else "",
     )
-
-
-def data_digest(folder: Path) -> str:
-    """Return the digest of what fold models depend on: the index, and the competition without its metric and submission."""
-    competition = Competition.load(folder / "competition.json")
-    of_models = {key: value for key, value in competition.stated().items() if key not in OF_THE_SUBMISSION}
-    if competition.targets.kind == "single":  # grades are trained as classes
-        of_models.pop("target", None)
-    return sha256(folder / "index.csv") + digest_of(of_models)

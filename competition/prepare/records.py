@@ -33,6 +33,7 @@ class Record:
     id: str
     label: int | None  # None: the record has no class
     image: bytes
+    offset: int = 0  # of the image in the file that it was read from, bytes
 
 
 def read(paths: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:
@@ -44,18 +45,6 @@ def read(paths: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:
 
 def read_shard(path: str, labelled: bool) -> Iterator[Record]:
     """Yield all records of one shard, in order. Raises UserError with the file and the record number for any damage."""
-    for record, _ in _records_and_offsets(path, labelled):
-        yield record
-
-
-def image_offsets(path: str) -> Iterator[tuple[str, int, int]]:
-    """Yield (id, byte offset in the file, number of bytes) of the encoded image of each record of a local, labelled shard."""
-    for record, offset in _records_and_offsets(path, labelled=True):
-        yield record.id, offset, len(record.image)
-
-
-def _records_and_offsets(path: str, labelled: bool) -> Iterator[tuple[Record, int]]:
-    """Yield (record, byte offset of its image in the file) of one shard."""
     name = path.rsplit("/", 1)[-1]
     if not files.exists(path):
         raise UserError(f"{path}: no such file; make download fetches it again")
@@ -66,7 +55,7 @@ def _records_and_offsets(path: str, labelled: bool) -> Iterator[tuple[Record, in
             image = required_value(values, "image", bytes, where)
             label = required_value(values, "class", int, where) if labelled else None
             required_value(values, "id", bytes, where)
-            yield Record(text_value(values, "id", where), label, image), offset + serialized.index(image)
+            yield Record(text_value(values, "id", where), label, image, offset + serialized.index(image))
 
 
 def write_shard(path: str, records: Iterable[Record]) -> None:

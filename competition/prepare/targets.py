@@ -80,6 +80,16 @@ def resolve_metric(target: Target, name: str, default: str) -> str:
     return name
 
 
+def default_metric(target: Target, predicts: str) -> str:
+    """The metric of a competition that names none.  predicts: of the competition: label, probabilities or value."""
+    if target == "multi":
+        return "macro_f1" if predicts == "label" else "mean_column_auc"
+    if target in ("ordinal", "regression"):
+        return "quadratic_kappa" if target == "ordinal" else "rmse"
+    # scikit-learn's default, which most graders use; it differs from macro_f1 if a class has no test row.
+    return "macro_f1_present" if predicts == "label" else "log_loss"
+
+
 def target_of_metric(name: str) -> Target | None:
     """The target that a metric in params.yaml implies; None if it says nothing."""
     if name == "quadratic_kappa":

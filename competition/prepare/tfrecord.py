@@ -146,7 +146,9 @@ def numpy_crc32c(data: bytes) -> int:
     # Zeros in front leave an empty register empty.
     steps.reshape(-1)[pieces * width - len(data) : pieces * width] = np.frombuffer(data, np.uint8)
     registers = np.concatenate([np.zeros(pieces, np.uint32), np.uint32(1) << np.arange(32, dtype=np.uint32)])
-    table = _crc32c_table()
+    table = np.arange(256, dtype=np.uint32)  # what the last byte of a register contributes
+    for _ in range(8):
+        table = np.where(table & 1, (table >> 1) ^ 0x82F63B78, table >> 1)
     for column in steps.T:
         registers = table[(registers ^ column) & 0xFF] ^ (registers >> 8)
     of_bit = registers[pieces:].tolist()
@@ -157,15 +159,6 @@ def numpy_crc32c(data: bytes) -> int:
                 register ^= of_bit[bit]
         total = register
     return total ^ 0xFFFFFFFF
-
-
-@cache
-def _crc32c_table() -> np.ndarray:
-    """What the last byte of a register contributes, of shape (256,), uint32."""
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ 0x82F63B78, table >> 1)
-    return table
 
 
 @cache

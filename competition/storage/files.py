@@ -128,7 +128,7 @@ def write_bytes(path: str, data: bytes) -> None:
         publish(temporary, path)
 
 
-def write_json(path: str, value: Any) -> None:
+def write_json(path: str, value: object) -> None:
     """Write a value as JSON, atomically."""
     write_bytes(path, (json.dumps(value, ensure_ascii=False) + "\n").encode("utf-8"))
 

@@ -28,22 +28,20 @@ class Grade:
     solution_accesses: int  # how often the solution was opened, including this time
 
 
-def grade(
-    submission: Path, solution: Path, competition: Competition, ledger_path: Path, earlier_accesses: Path
-) -> Grade:
+def grade(submission: Path, solution: Path, competition: Competition, ledger_path: Path) -> Grade:
     """Public and private score, as Kaggle would show them.
 
     solution: CSV with id, label, and optionally usage (Public, Private or Ignored; without it, all rows are private).
     label: as in the training table, or a class number; multi-label: the list of labels, as in a submission of lists, separated by
     blanks; regression: the number.
     ledger_path: each opening of the solution is recorded in it beforehand: a score that is read often becomes a
-    training signal and is no longer an estimate.  earlier_accesses: see ledger.count_solution_accesses.
+    training signal and is no longer an estimate.
     """
     ids, cells = read_predictions(submission, competition)
     predicted = dict(zip(ids, cells))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     ledger.append(ledger_path, ledger.SolutionAccess(competition.name, submission.name, now))
-    accesses = ledger.count_solution_accesses(ledger_path, competition.name, earlier_accesses)
+    accesses = ledger.count_solution_accesses(ledger_path, competition.name)
     usages, labels = _solution(solution, competition)
     missing, extra = usages.keys() - predicted.keys(), predicted.keys() - usages.keys()
     if missing or extra or len(predicted) != len(ids):

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from filelock import FileLock
 
 from competition.config.digests import to_plain
 from competition.config.faults import fault_point
-from competition.ensemble.expected_score import ExpectedScore, from_standard_error, interval
+from competition.ensemble.expected_score import ExpectedScore, interval
 from competition.kaggle.client import competition_slug
 
 
@@ -42,12 +42,11 @@ class Entry:
     test_rows: int
     partial: str  # "" = all fold models took part, else their share, e.g. "4of5"
     made: str  # UTC, ISO 8601
-    # The following fields are missing in entries of earlier versions.
     oof_digest: str = ""  # of ids and labels of the rows that the blend was fitted on
     trials: int = 0  # finished tuning trials of all members
-    expected: tuple[ExpectedScore, ...] = ()  # score expected on the test rows; () = entry of an earlier version
+    expected: tuple[ExpectedScore, ...] = ()  # score expected on the test rows; () = no test rows
     optimistic: bool = False  # True: all rows were used to tune hyperparameters, honest_score is optimistic
-    runs: tuple[str, ...] = ()  # runs whose predictions are mixed, as member@digits; () = entry of an earlier version
+    runs: tuple[str, ...] = ()  # runs whose predictions are mixed, as member@digits
 
 
 What = Literal["sending", "submitted", "scored", "failed"]
@@ -64,7 +63,7 @@ class Event:
     private_score: float | None = None  # None until the deadline
     error: str = ""  # Kaggle's message
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    slug: str = ""  # of the competition on Kaggle; "" = event of an earlier version, of any
+    slug: str = ""  # of the competition on Kaggle; "" = of any
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,16 @@ def read(path: Path) -> Ledger:
 def rows(ledger: Ledger) -> list[Row]:
     """One row per digest, in the order of the first entries, with the newest entry of each digest."""
     newest = {entry.digest: entry for entry in ledger.entries}
-    return [_row(entry, [e for e in ledger.events if e.digest == entry.digest]) for entry in newest.values()]
+    by_digest = {
+        digest: Row(entry, "made" if entry.test_rows else "cross-validation", "", None, None, "")
+        for digest, entry in newest.items()
+    }
+    for event in ledger.events:  # the last state and error, and the last known scores
+        if row := by_digest.get(event.digest):
+            public = row.public_score if event.public_score is None else event.public_score
+            private = row.private_score if event.private_score is None else event.private_score
+            by_digest[event.digest] = Row(row.entry, event.what, event.ref or row.ref, public, private, event.error)
+    return list(by_digest.values())
 
 
 def of_competition(ledger: Ledger, competition: str, slug: str) -> list[Row]:
@@ -160,16 +168,9 @@ def of_slug(ledger: Ledger, slug: str) -> Ledger:
     return replace(ledger, events=tuple(e for e in ledger.events if not slug or e.slug in ("", slug)))
 
 
-def count_solution_accesses(path: Path, competition: str, earlier: Path) -> int:
-    """Number of times that the private solution was opened.
-
-    earlier: JSON file with the count of earlier versions.
-    """
-    try:
-        before = len(json.loads(earlier.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        before = 0
-    return before + sum(access.competition == competition for access in read(path).solution_accesses)
+def count_solution_accesses(path: Path, competition: str) -> int:
+    """Number of times that the private solution was opened."""
+    return sum(access.competition == competition for access in read(path).solution_accesses)
 
 
 def already_sent(ledger: Ledger, digest: str) -> Event | None:
@@ -193,15 +194,10 @@ def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:
 
     public_share: share of the test rows that the public score uses.
     """
-    if not entry.test_rows:  # cross-validation without test images
-        return None
     public_rows = entry.test_rows * public_share
-    if entry.honest_score is None or entry.standard_error is None or public_rows <= 0:
+    if entry.honest_score is None or not entry.expected or public_rows <= 0:
         return None
-    expected = entry.expected or (
-        from_standard_error(entry.honest_score, entry.standard_error, entry.oof_rows, entry.metric),
-    )
-    low, high = interval(expected, public_rows)
+    low, high = interval(entry.expected, public_rows)
     return low - entry.honest_score, high - entry.honest_score
 
 
@@ -216,31 +212,23 @@ def table(rows: Sequence[Row], public_share: float) -> list[dict[str, str]]:
         honest = entry.honest_score
         gap = row.public_score - honest if row.public_score is not None and honest is not None else None
         error = f" +- {entry.standard_error:.4f}" if entry.standard_error is not None else ""
+        scores = (entry.oof_score, honest, row.public_score, row.private_score)
+        cv, honest_text, public, private = (f"{score:.5f}" if score is not None else "-" for score in scores)
         lines.append(
             {
                 "digest": entry.digest[:12],
                 "made": entry.made[:16],
                 "members": "+".join(entry.members) + (f" ({entry.partial})" if entry.partial else ""),
-                "cv": _score(entry.oof_score),
-                "honest": _score(honest) + error,
-                "public": _score(row.public_score),
-                "private": _score(row.private_score),
+                "cv": cv,
+                "honest": honest_text + error,
+                "public": public,
+                "private": private,
                 "gap": f"{gap:+.4f}" if gap is not None else "-",
                 "noise": f"{band[0]:+.4f} to {band[1]:+.4f}" if band is not None else "-",
                 "state": row.state + (f": {row.error}" if row.error else ""),
             }
         )
     return lines
-
-
-def _row(entry: Entry, events: list[Event]) -> Row:
-    """Row with the last state and error, and the last known scores."""
-    row = Row(entry, "made" if entry.test_rows else "cross-validation", "", None, None, "")
-    for event in events:
-        public = row.public_score if event.public_score is None else event.public_score
-        private = row.private_score if event.private_score is None else event.private_score
-        row = Row(entry, event.what, event.ref or row.ref, public, private, event.error)
-    return row
 
 
 def _parse(raw: str) -> Entry | Event | SolutionAccess | None:
@@ -257,7 +245,7 @@ def _parse(raw: str) -> Entry | Event | SolutionAccess | None:
         return None
 
 
-def _repair_tail(file: Any, path: Path) -> None:
+def _repair_tail(file: BinaryIO, path: Path) -> None:
     """Terminate the last line if it is complete, else move it to `<ledger>.torn`."""
     data = path.read_bytes()
     if not data or data.endswith(b"\n"):
@@ -270,7 +258,3 @@ def _repair_tail(file: Any, path: Path) -> None:
         torn.write(data[start:] + b"\n")
         os.fsync(torn.fileno())
     file.truncate(start)
-
-
-def _score(value: float | None) -> str:
-    return f"{value:.5f}" if value is not None else "-"

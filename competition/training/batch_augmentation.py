@@ -8,7 +8,7 @@ from typing import Any
 from keras import ops
 
 from competition.images.augment import ERASED as ERASED_LEVEL
-from competition.images.device_numbers import COLOUR, CUT, ERASED, OWN_SHARE
+from competition.images.mixing import COLOUR, CUT, ERASED, OWN_SHARE
 from competition.training.device import Device
 
 

@@ -2,8 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from competition.config.digests import to_plain
 from competition.config.edit_yaml import rendered, set_value
@@ -49,10 +48,17 @@ def run(job: Job) -> None:
     changes = changes_for(adopted, params)
     text = read_text(path)
     if any(keys[0] == "members" for keys in changes):
-        check_stated(path, adopted.name)
+        tree = read_yaml(path)
+        if not isinstance(tree.get("members"), dict):  # an edit of its base would change other files
+            base = tree.get("extends", "another file")
+            raise UserError(
+                f"{path.name} takes its members from {base}; use PARAMS={base} to write members.{adopted.name} there"
+            )
     for keys, value in changes.items():
         text = set_value(text, keys, value)
-    expected = expected_params(adopted, params)
+    seeds = params.members[adopted.name].seeds if adopted.name in params.members else 1
+    members = {**params.members, adopted.name: replace(adopted.member, seeds=seeds)}
+    expected = replace(params, members=members, prepare=replace(params.prepare, fit=adopted.fit))
     temporary_path = path.with_name(f".adopt-{path.name}")  # beside the file: `extends` is relative
     try:
         temporary_path.write_text(text, encoding="utf-8")
@@ -66,8 +72,13 @@ def run(job: Job) -> None:
         write_text(path, text)
     job.echo(*(f"adopt: {'.'.join(keys)}: {rendered(value)}" for keys, value in changes.items()))
     job.echo(f"adopt: {display_path(path)} {'has' if changes else 'already has'} the parameters of {adopted.label}")
-    if adopted.digest:
-        report_remaining(job, adopted, expected)
+    if (
+        adopted.digest
+    ):  # say if the new parameters still give another run: other data, other code, or other tuned values
+        runs = runs_of(Workspace(job.work, expected, loaded=job.prepared), adopted.name)
+        if adopted.digest not in {each.digest for each in runs}:
+            changes_of_run = changed_keys(find_run(job.work, adopted.label).depends, runs[0].depends)[:3]
+            job.echo(f"adopt: `make train` would still train another run, {runs[0].label}: {'; '.join(changes_of_run)}")
 
 
 def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
@@ -102,10 +113,10 @@ def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
     return Adopted(name, member, params.prepare.fit, f"trial {label}")
 
 
-def changes_for(adopted: Adopted, params: Params) -> dict[tuple[str, ...], Any]:
+def changes_for(adopted: Adopted, params: Params) -> dict[tuple[str, ...], object]:
     """Keys of the parameter file -> value of the run, where the two differ."""
     name, fit = adopted.name, adopted.fit
-    changes: dict[tuple[str, ...], Any] = {("prepare", "fit"): fit} if fit != params.prepare.fit else {}
+    changes: dict[tuple[str, ...], object] = {("prepare", "fit"): fit} if fit != params.prepare.fit else {}
     if name not in params.members:
         stated = to_plain(stated_keys(adopted.member))
         common = to_plain(params.train)
@@ -119,26 +130,3 @@ def changes_for(adopted: Adopted, params: Params) -> dict[tuple[str, ...], Any]:
         elif after[key] != before[key]:
             changes["members", name, key] = after[key]
     return changes
-
-
-def expected_params(adopted: Adopted, params: Params) -> Params:
-    seeds = params.members[adopted.name].seeds if adopted.name in params.members else 1
-    members = {**params.members, adopted.name: replace(adopted.member, seeds=seeds)}
-    return replace(params, members=members, prepare=replace(params.prepare, fit=adopted.fit))
-
-
-def check_stated(path: Path, name: str) -> None:
-    """Raise UserError if the file does not state the members itself: an edit of its base would change other files."""
-    tree = read_yaml(path)
-    if not isinstance(tree.get("members"), dict):
-        base = tree.get("extends", "another file")
-        raise UserError(f"{path.name} takes its members from {base}; use PARAMS={base} to write members.{name} there")
-
-
-def report_remaining(job: Job, adopted: Adopted, params: Params) -> None:
-    """Say if the new parameters still give another run: other data, other code, or a study with other tuned values."""
-    runs = runs_of(Workspace(job.work, params, loaded=job.prepared), adopted.name)
-    if adopted.digest in {each.digest for each in runs}:
-        return
-    changes = changed_keys(find_run(job.work, adopted.label).depends, runs[0].depends)
-    job.echo(f"adopt: `make train` would still train another run, {runs[0].label}: {'; '.join(changes[:3])}")

@@ -2,7 +2,6 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,7 @@ def run(job: Job) -> None:
     job.echo(f"bench: all results are in {display_path(job.path('bench.json'))}")
 
 
-def bench_member(job: Job, name: str, member: Member) -> dict[str, Any]:
+def bench_member(job: Job, name: str, member: Member) -> dict[str, object]:
     """Images per second of each part, each printed as soon as it is measured."""
     device = start_device(job)
     from competition.training.bench import time_parts

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,7 @@ import pandas as pd
 from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Evaluation
 from competition.ensemble.chain import Chain
-from competition.ensemble.compare import compare, seed_noise_of_difference
+from competition.ensemble.compare import Label, compare, seed_noise_of_difference
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
@@ -35,7 +34,10 @@ def run(job: Job) -> None:
     )
     spreads, notes = seed_spreads(job.workspace)
     old_weights, new_weights = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
-    retrained = retrained_members(a, b)
+    # Members of both blends with different fold models, so that the effect of their seeds does not cancel.
+    score_texts = ((folder / "scores.json").read_text(encoding="utf-8") for folder in (a, b))
+    models_a, models_b = (json.loads(scores).get("models", {}) for scores in score_texts)
+    retrained = sorted(name for name in models_a.keys() & models_b.keys() if models_a[name] != models_b[name])
     seed_noise = seed_noise_of_difference(old_weights, new_weights, spreads, retrained)
     difference = replace(comparison.difference, seeds=seed_noise)
     job.echo(
@@ -66,18 +68,11 @@ def run(job: Job) -> None:
     )
 
 
-def text(label: Any, classes: Sequence[str]) -> str:
+def text(label: Label, classes: Sequence[str]) -> str:
     """A class number, or the (C,) bool labels of a multi-label row, as text."""
-    if np.ndim(label):
+    if isinstance(label, np.ndarray):
         return " ".join(name for name, chosen in zip(classes, label) if chosen)
     return classes[label]
-
-
-def retrained_members(a: Path, b: Path) -> list[str]:
-    """Members of both blends with different fold models, so that the effect of their seeds does not cancel."""
-    texts = ((folder / "scores.json").read_text(encoding="utf-8") for folder in (a, b))
-    models_a, models_b = (json.loads(text).get("models", {}) for text in texts)
-    return sorted(name for name in models_a.keys() & models_b.keys() if models_a[name] != models_b[name])
 
 
 def two_blends(job: Job) -> tuple[Path, Path]:

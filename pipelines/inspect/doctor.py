@@ -51,7 +51,13 @@ class Finding:
 def run(job: Job) -> None:
     """This machine, work/, Kaggle -> lines on the screen; exit code 1 after an error"""
     if job.options.explain:
-        job.echo(*explanation_lines(job.options.explain))
+        explanation = explain(job.options.explain)
+        if explanation is None:
+            raise UserError(
+                "no known error of TensorFlow, JAX or Kaggle is in this text; paste its last lines completely. A sentence that "
+                "starts with `goldfold:` says itself what to do"
+            )
+        job.echo(f"found: {redact(explanation.error)}", f"why:   {explanation.cause}", f"fix:   {explanation.fix}")
         return
     start_devices()
     errors = 0
@@ -64,17 +70,6 @@ def run(job: Job) -> None:
                 job.echo(f"      {finding.fix}")
     if errors:
         raise UserError(f"{errors} error{'s' if errors > 1 else ''}, each with its fix above")
-
-
-def explanation_lines(text: str) -> list[str]:
-    """Cause and remedy of an error of TensorFlow, JAX or Kaggle. Raises UserError if the text has no known one."""
-    explanation = explain(text)
-    if explanation is None:
-        raise UserError(
-            "no known error of TensorFlow, JAX or Kaggle is in this text; paste its last lines completely. A sentence that "
-            "starts with `goldfold:` says itself what to do"
-        )
-    return [f"found: {redact(explanation.error)}", f"why:   {explanation.cause}", f"fix:   {explanation.fix}"]
 
 
 def start_devices() -> None:

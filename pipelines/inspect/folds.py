@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from competition.files.manifest import atomic_write
-from competition.prepare.fold_table import fold_table, unlabelled_table
+from competition.prepare.fold_table import fold_table
 from competition.workspace.ensemble_inputs import folds_digest
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
@@ -12,7 +12,7 @@ from pipelines.terminal.runner import Job
 def run(job: Job) -> None:
     """data/ -> folds.csv: id, label, fold, group, file; test_ids.csv: id, file"""
     prepared, raw = job.prepared, Path(display_path(job.path("raw")))
-    for name, table in (("folds.csv", fold_table(prepared, raw)), ("test_ids.csv", unlabelled_table(prepared, raw))):
+    for name, table in zip(("folds.csv", "test_ids.csv"), fold_table(prepared, raw), strict=True):
         with atomic_write(job.path(name)) as temporary:
             table.to_csv(temporary, index=False, lineterminator="\n")
         job.echo(f"folds: {len(table):,} rows in {display_path(job.path(name))}")

@@ -1,10 +1,9 @@
 """Score the newest submission against the private solution of a local competition, and count this use of it."""
 
 import json
-from pathlib import Path
 
 from competition.config.errors import UserError
-from competition.ensemble.expected_score import from_standard_error, interval
+from competition.ensemble.expected_score import interval
 from competition.files.manifest import write_json
 from competition.prepare.adapters import adapter_named
 from competition.submission import grading, ledger
@@ -25,13 +24,15 @@ def run(job: Job) -> None:
         raise UserError(f"{job.params.competition.name} has no local private solution; {advice}")
     ledger_file = job.submissions / "ledger.jsonl"
     entry = newest_submission(job)
-    file, earlier_accesses = job.submissions / entry.file, job.path("looks.json")
-    grade = grading.grade(file, solution, prepared.competition, ledger_file, earlier_accesses)
-    record_grade(job.path("grades.json"), entry.file, grade)
+    grade = grading.grade(job.submissions / entry.file, solution, prepared.competition, ledger_file)
+    grades_file = job.path("grades.json")  # for `make report`
+    grades = json.loads(grades_file.read_text(encoding="utf-8")) if grades_file.is_file() else {}
+    parts_of_grade = {name: getattr(grade, name) for name in ("public", "private", "public_rows", "private_rows")}
+    write_json(grades_file, {**grades, entry.file: parts_of_grade})
     parts = (("public", grade.public, grade.public_rows), ("private", grade.private, grade.private_rows))
     scores = [f"{name} {'undefined' if score is None else f'{score:.4f}'} ({n} rows)" for name, score, n in parts if n]
     job.echo(f"grade: {entry.file}: {', '.join(scores) or 'no row of the solution counts'}")
-    if entry.honest_score is not None and entry.standard_error and grade.private is not None:
+    if entry.honest_score is not None and entry.standard_error and entry.expected and grade.private is not None:
         kind = "optimistic" if entry.optimistic else "honest"
         job.echo(
             f"grade: the {kind} score was {entry.honest_score:.4f} ± {entry.standard_error:.4f}; "
@@ -42,18 +43,9 @@ def run(job: Job) -> None:
     )
 
 
-def record_grade(file: Path, submission: str, grade: grading.Grade) -> None:
-    """Keep the scores of a submission for `make report`."""
-    grades = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    scores = {name: getattr(grade, name) for name in ("public", "private", "public_rows", "private_rows")}
-    write_json(file, {**grades, submission: scores})
-
-
 def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
     """The private score against the interval that chance explains on as many rows."""
-    score, error = entry.honest_score or 0.0, entry.standard_error or 0.0
-    points = entry.expected or (from_standard_error(score, error, entry.oof_rows, entry.metric),)
-    low, high = interval(points, rows)
+    low, high = interval(entry.expected, rows)
     if low <= private <= high:
         return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {rows} rows"
     advice = (

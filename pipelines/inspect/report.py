@@ -105,9 +105,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     prepared, blend, submitted, pixels = job.prepared, results.blend, results.submitted, results.pixels
     params, runs, public_share = job.params, results.runs, job.params.kaggle.public_share
     has_test = len(prepared.part("test")) > 0
-    looks = ledger.count_solution_accesses(
-        job.submissions / "ledger.jsonl", params.competition.name, job.path("looks.json")
-    )
+    looks = ledger.count_solution_accesses(job.submissions / "ledger.jsonl", params.competition.name)
     # The effects of series and shift, if the blend is of the current data.
     current = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
     sections = [

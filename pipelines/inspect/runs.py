@@ -1,7 +1,5 @@
 """List the runs: trained versions of each member, with their difference from the parameters, scores, time and size."""
 
-from collections.abc import Sequence
-
 from competition.report.runs import COLUMNS, NOTE, run_rows
 from competition.report.tables import table_lines
 from competition.workspace.runs import stored_runs
@@ -17,7 +15,10 @@ def run(job: Job) -> None:
     if not runs:
         job.echo("runs: none yet; `make train` makes one for each member")
         return
-    rows = [marked(row) for row in run_rows(job.workspace, job.submissions, runs)]
+    rows = [list(row) for row in run_rows(job.workspace, job.submissions, runs)]
+    for row in rows:  # a run without all its fold models, such as one whose training failed, is marked
+        done, _, folds = row[FOLDS].partition("/")
+        row[FOLDS] += "" if done == folds else f" {INCOMPLETE}"
     job.echo(*table_lines(COLUMNS, rows, indent=0))
     job.echo(
         f"runs: * = used with the current parameters. held-out: mean {prepared.competition.metric} of the fold models. {NOTE} "
@@ -28,9 +29,3 @@ def run(job: Job) -> None:
             "runs: incomplete = fold models are missing; `make train` trains those of the runs with *, `make prune FORCE=1` removes "
             "the other runs that no submission uses"
         )
-
-
-def marked(row: Sequence[str]) -> list[str]:
-    """A row of the table; a run without all its fold models, such as one whose training failed, is marked."""
-    done, _, folds = row[FOLDS].partition("/")
-    return [*row[:FOLDS], row[FOLDS] if done == folds else f"{row[FOLDS]} {INCOMPLETE}", *row[FOLDS + 1 :]]

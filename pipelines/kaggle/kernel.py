@@ -27,7 +27,7 @@ from competition.preflight.pairs import KAGGLE, NEWEST
 from competition.preflight.results import objections, request_of
 from competition.preflight.topology import ALIASES, topology_named
 from competition.prepare.adapters import adapter_named
-from competition.prepare.index import choices, save
+from competition.prepare.index import save
 from competition.workspace.dependencies import nested_teachers
 from competition.workspace.runs import runs_of
 from competition.workspace.studies import is_tuned, member_with_tuned_values
@@ -97,7 +97,7 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     plan = replace(plan_for(job, missing, to_tune, submits), jax=pair)
     index = job.path(*INDEX)  # groups and folds; the kernel's package versions might compute others
     with atomic_write(index) as temporary:
-        save(choices(prepared.index), temporary)
+        save(prepared.index.drop(columns="sha256"), temporary)  # digests are recomputed and do not compress
     own = packing.own_files(job.params, members)  # images and weights that training reads
     inputs: request.ResultFolders = {folder: (Path(folder), files) for folder, files in own.items()}
     inputs |= request.results_to_resume(job.work, job.params, runs, missing)

@@ -1,6 +1,7 @@
 """Convert images to TFRecord shards named as in Kaggle's competitions, in several sizes at once."""
 
 import json
+import math
 import os
 import subprocess
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, first_few
 from competition.config.params import ConvertParams
-from competition.convert import beam, plan
+from competition.convert import beam
 from competition.convert.local import convert_shards
 from competition.convert.shard import (
     MANIFESTS,
@@ -22,6 +23,7 @@ from competition.convert.shard import (
     Shard,
     codecs,
     finished_shard,
+    make_shards,
     mean_encoded_bytes,
     shard_digest,
 )
@@ -107,12 +109,13 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
 
 def plan_shards(source: Source, recipe: Recipe, params: ConvertParams) -> list[Shard]:
     every_row = [row for rows in source.rows.values() for row in rows]
-    image_bytes = mean_encoded_bytes(plan.sample(every_row, SAMPLE_ROWS), recipe)
+    spaced_rows = every_row[:: max(1, math.ceil(len(every_row) / SAMPLE_ROWS))]
+    image_bytes = mean_encoded_bytes(spaced_rows, recipe)
     shards: list[Shard] = []
     for part, rows in source.rows.items():
-        count = plan.shard_count(len(rows), image_bytes, params.shard_megabytes * 1_000_000)
-        count = min(len(rows), max(count, params.least_shards))
-        shards += plan.make_shards(part, rows, count, params.stratify)
+        count = math.ceil(len(rows) * image_bytes / (params.shard_megabytes * 1_000_000))
+        count = min(len(rows), max(1, count, params.least_shards))
+        shards += make_shards(part, rows, count, params.stratify)
     return shards
 
 

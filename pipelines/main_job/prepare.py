@@ -77,7 +77,7 @@ def prepare(job: Job, settings: Settings) -> Computed:
             content.to_csv(temporary, index=False, lineterminator="\n")
     write_json(data / "shift.json", difference or {})
     index.save(table, data / "index.csv")
-    competition.save(data / "competition.json")
+    (data / "competition.json").write_bytes(competition.json_bytes())
     shutil.copyfile(adapter_named(settings.adapter).sample(job.path("raw")), data / "sample_submission.csv")
     shutil.rmtree(data / "records", ignore_errors=True)
     sheets = {"series.png": caveats.series_tiles(tables["series.csv"], table)}

@@ -25,21 +25,6 @@ def test_the_standard_error_is_that_of_resampling_row_by_row(name):
     assert bootstrapped.mean() == pytest.approx(np.mean(scores), abs=4 * np.std(scores) / np.sqrt(300))
 
 
-@pytest.mark.parametrize("name", SINGLE_LABEL)
-def test_a_score_without_a_wrong_row_has_the_error_of_one_wrong_row(name):
-    labels = np.arange(60) % 3
-    output = labels if METRICS[name].needs_labels else np.eye(3, dtype=np.float32)[labels]
-    assert 0 < score_with_error(labels, output, Evaluation(METRICS[name], 3, 50, seed=0)).error < 0.5
-
-
-def test_the_error_of_accuracy_is_the_textbook_one():
-    labels = np.zeros(400, int)
-    predicted = np.repeat([0, 1], [300, 100])
-    score = score_with_error(labels, predicted, Evaluation(ACCURACY, 2, 4000, seed=0))
-    assert score.value == 0.75
-    assert score.error == pytest.approx(np.sqrt(0.75 * 0.25 / 400), rel=0.05)
-
-
 def test_every_resample_keeps_the_class_counts():
     labels, _ = draw([1.5])
     always = np.full(400, 4)

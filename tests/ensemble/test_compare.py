@@ -6,7 +6,7 @@ import pytest
 from competition.config.errors import UserError
 from competition.ensemble.blend import Blend
 from competition.ensemble.bootstrap import Evaluation, paired
-from competition.ensemble.compare import changed_rows, compare, seed_noise, seed_noise_of_difference
+from competition.ensemble.compare import compare, seed_noise, seed_noise_of_difference
 from competition.ensemble.diversity import diversity
 from competition.ensemble.metrics import METRICS
 from competition.report.terminal import gain as text
@@ -22,7 +22,7 @@ def test_a_comparison_names_the_rows_that_changed():
     result = compare(ids, labels, np.array([0, 1, 0, 0]), np.array([0, 1, 1, 1]), Evaluation(F1, 2, 50, seed=0))
     assert result.changed == (("c", 0, 1), ("d", 0, 1))
     assert (result.difference.changed, result.difference.corrected, result.difference.corrupted) == (2, 1, 1)
-    assert changed_rows(ids, labels, labels) == ()
+    assert compare(ids, labels, labels, labels, Evaluation(F1, 2, 50, seed=0)).changed == ()
 
 
 def test_probabilities_compare_by_their_own_metric():

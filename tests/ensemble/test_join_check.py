@@ -30,14 +30,11 @@ def test_members_of_any_quality_that_are_joined_correctly_get_no_note(accuracy: 
     assert guessing_notes(oof["b"], TRUTH) == [] and agreement_notes("b", oof, test) == []
 
 
-def test_shuffled_out_of_fold_rows_are_no_better_than_guessing() -> None:
-    (note,) = guessing_notes(shuffled(table(TRUTH, 0.9, 1)), TRUTH)
-    assert "no better than guessing (accuracy 0." in note and "ids, rows and the order of the classes" in note
-
-
-def test_classes_in_another_order_are_no_better_than_guessing() -> None:
+def test_shuffled_rows_and_classes_in_another_order_are_no_better_than_guessing() -> None:
     right = table(TRUTH, 0.9, 1)
-    assert guessing_notes(ViewPredictions(right.ids, right.views, np.roll(right.probs, 1, axis=-1)), TRUTH)
+    for wrong in (shuffled(right), ViewPredictions(right.ids, right.views, np.roll(right.probs, 1, axis=-1))):
+        (note,) = guessing_notes(wrong, TRUTH)
+        assert "no better than guessing (accuracy 0." in note and "ids, rows and the order of the classes" in note
 
 
 def test_shuffled_test_rows_disagree_with_the_other_members() -> None:

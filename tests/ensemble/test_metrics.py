@@ -56,16 +56,18 @@ def test_top_5_equals_scikit_learn(seed, classes):
     assert METRICS["top_5"].evaluate(labels, probs) == pytest.approx(expected, abs=1e-12)
 
 
-def test_equal_probabilities_rank_by_class_number():
-    flat = np.full((2, 6), 1 / 6)
-    assert METRICS["top_5"].evaluate(np.array([4, 4]), flat) == 1
-    assert METRICS["top_5"].evaluate(np.array([5, 5]), flat) == 0
-
-
-def test_a_class_without_rows_and_predictions_counts_as_0():
-    assert METRICS["macro_f1"].evaluate(np.array([0, 1]), np.array([0, 1]), 4) == 0.5
-    assert METRICS["macro_f1_present"].evaluate(np.array([0, 1]), np.array([0, 1]), 4) == 1
-    assert METRICS["macro_f1_present"].evaluate(np.array([0, 1]), np.array([0, 2]), 4) == pytest.approx(1 / 3)
+@pytest.mark.parametrize(
+    ("name", "labels", "output", "score"),
+    [
+        ("top_5", [4, 5], np.full((2, 6), 1 / 6), 0.5),  # equal probabilities rank by class number
+        ("macro_f1", [0, 1], np.array([0, 1]), 0.5),  # classes without rows and predictions count as 0
+        ("macro_f1_present", [0, 1], np.array([0, 1]), 1),
+        ("macro_f1_present", [0, 1], np.array([0, 2]), 1 / 3),
+        ("quadratic_kappa", [0, 0, 0], np.array([0, 0, 0]), 1),  # one class, given to all its rows
+    ],
+)
+def test_ties_and_absent_classes(name, labels, output, score):
+    assert METRICS[name].evaluate(np.array(labels), output, 4) == pytest.approx(score)
 
 
 def test_the_loss_of_a_confident_wrong_float32_row_agrees_with_scikit_learn():
@@ -86,10 +88,6 @@ def test_every_metric_is_greater_for_the_better_prediction():
     for metric in (METRICS[name] for name in SINGLE_LABEL):
         assert metric.evaluate(labels, good) >= metric.evaluate(labels, bad), metric.name
     assert METRICS["log_loss"].display(METRICS["log_loss"].evaluate(labels, good)) > 0
-
-
-def test_kappa_of_one_class_given_to_all_rows_of_it_is_1():
-    assert METRICS["quadratic_kappa"].evaluate(np.zeros(3, int), np.zeros(3, int), 3) == 1
 
 
 def test_an_unknown_metric_is_an_error_with_the_known_ones():

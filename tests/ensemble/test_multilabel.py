@@ -147,13 +147,10 @@ def test_thresholds_raise_the_mean_f1_of_the_rows():
     assert SAMPLES.evaluate(targets, probs >= thresholds) > SAMPLES.evaluate(targets, probs) + 0.1
 
 
-def test_a_class_without_positives_gets_the_common_threshold():
+def test_thresholds_without_positives_and_rows_without_a_label():
     targets, probs = np.array([[1, 0], [0, 0], [1, 0]], bool), np.array([[0.4, 0.1], [0.2, 0.3], [0.5, 0.2]])
     thresholds = fit_label_thresholds(probs, targets, MACRO, 1, 0)
-    assert 0.2 < thresholds[0] < 0.4 and 0.3 < thresholds[1] < 0.401
-
-
-def test_an_empty_list_gets_the_label_that_comes_closest_only_if_asked():
+    assert 0.2 < thresholds[0] < 0.4 and 0.3 < thresholds[1] < 0.401  # the common threshold
     probs, thresholds = np.array([[0.1, 0.4], [0.9, 0.1]]), np.array([0.2, 0.6])
     assert label_sets(probs, thresholds, at_least_one=False).tolist() == [[False, False], [True, False]]
     assert label_sets(probs, thresholds, at_least_one=True).tolist() == [[True, False], [True, False]]

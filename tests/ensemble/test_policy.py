@@ -131,7 +131,7 @@ def test_a_geometric_mean_is_searched_by_its_own_likelihood():
         fit(labels, views, replace(POLICY, mixing="rank"))
 
 
-def test_every_view_left_out_has_its_reason():
+def test_every_view_left_out_has_its_reason_and_unknown_settings_are_an_error():
     labels, views = member({"identity": 1.5, "flip_lr": 1.5, "twin": None, "rot180": 9.0})
     policy = fit(labels, views, POLICY)
     assert rejected_views(views, labels, F1, POLICY, policy) == {"twin": "no-op", "rot180": "harmful"}
@@ -140,10 +140,6 @@ def test_every_view_left_out_has_its_reason():
     unused_view = {"identity": "flip_lr", "flip_lr": "identity"}[used_view]
     assert rejected_views(views, labels, F1, limited, {used_view: 1.0})[unused_view] == "adds nothing"
     assert rejected_views(views, labels, F1, replace(POLICY, method="identity"), {"identity": 1.0}) == {}
-
-
-def test_unknown_settings_are_an_error():
-    labels, views = member({"identity": 1.5, "flip_lr": 1.5})
     with pytest.raises(UserError, match="method 'best' is not known; expected identity, mean or greedy"):
         fit(labels, views, replace(POLICY, method="best"))
     with pytest.raises(UserError, match="objective 'luck' is not known"):

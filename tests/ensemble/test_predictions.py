@@ -12,18 +12,18 @@ def views(ids, probs, names=("identity",)):
     return ViewPredictions(np.array(ids), names, np.asarray(probs, np.float16).reshape(len(ids), len(names), -1))
 
 
-def test_rows_are_returned_in_the_requested_order():
-    assert Predictions(IDS, PROBS).rows(np.array(["007", "b"])).tolist() == PROBS[[2, 0]].tolist()
-
-
-def test_missing_ids_are_counted_and_named():
+def test_rows_are_joined_by_id_and_missing_or_repeated_ids_and_unknown_views_are_named():
+    table = Predictions(IDS, PROBS)
+    assert table.rows(np.array(["007", "b"])).tolist() == PROBS[[2, 0]].tolist()
     with pytest.raises(UserError, match=r"2 of 3 ids have no prediction, first c, zz"):
-        Predictions(IDS, PROBS).rows(np.array(["c", "a", "zz"]))
-
-
-def test_a_duplicate_id_is_an_error_with_its_name():
+        table.rows(np.array(["c", "a", "zz"]))
     with pytest.raises(UserError, match="1 repeated id, first a"):
         Predictions(np.array(["a", "b", "a"]), PROBS)
+    ordered = views(["a", "b"], [[1, 0], [0, 1]])
+    assert ordered.at(np.array(["a", "b"])) is ordered  # not copied
+    assert ordered.at(np.array(["b", "a"])).probs[0, 0].tolist() == [0, 1]
+    with pytest.raises(UserError, match="view 'rot90' was not predicted; found identity"):
+        ordered.view("rot90")
 
 
 @pytest.mark.parametrize("bad", [[0.5, 0.6], [np.nan, 1], [np.inf, 0], [-0.5, 1.5], [0, 0]])
@@ -56,6 +56,8 @@ def test_csv_columns_are_found_by_name(tmp_path):
     assert table.probs.tolist() == [[0.75, 0.25], [0.5, 0.5]]
     with pytest.raises(UserError, match="lacks 1 column, first \\['bird'\\]"):
         Predictions.load_csv(tmp_path / "t.csv", ["cat", "bird"])
+    (tmp_path / "t.csv").write_text("row_id,cat,id\n007,0.25,0.75\n")  # one class is called id
+    assert Predictions.load_csv(tmp_path / "t.csv", ["cat", "id"]).ids.tolist() == ["007"]
 
 
 def test_a_truncated_or_missing_file_is_an_error_with_its_name(tmp_path):
@@ -84,17 +86,6 @@ def test_overlapping_out_of_fold_parts_are_an_error():
         concatenate_folds([views(["a"], [[1, 0]]), views(["b"], [[0, 1]], ("flip_lr",))])
 
 
-def test_a_missing_view_is_an_error_with_the_available_ones():
-    with pytest.raises(UserError, match="view 'rot90' was not predicted; found identity"):
-        views(["a"], [[1, 0]]).view("rot90")
-
-
-def test_a_class_named_id_has_its_own_column(tmp_path):
-    (tmp_path / "t.csv").write_text("row_id,cat,id\n007,0.25,0.75\n008,0.5,0.5\n")
-    table = Predictions.load_csv(tmp_path / "t.csv", ["cat", "id"])
-    assert table.ids.tolist() == ["007", "008"] and table.probs.tolist() == [[0.25, 0.75], [0.5, 0.5]]
-
-
 def test_mapped_predictions_are_those_of_the_file_and_stay_in_it(tmp_path):
     probs = np.random.default_rng(0).dirichlet(np.ones(7), (20, 3)).astype(np.float16)
     saved = ViewPredictions(np.arange(20).astype(str), ("identity", "a", "b"), probs)
@@ -117,9 +108,3 @@ def test_an_invalid_row_is_named_in_any_chunk_of_the_check(monkeypatch):
     probs[7, 0, 1] = np.nan
     with pytest.raises(UserError, match=r"1 row is not probabilities .* first i7"):
         ViewPredictions(np.array([f"i{n}" for n in range(9)]), ("identity",), probs)
-
-
-def test_rows_that_are_in_order_already_are_not_copied():
-    result = views(["a", "b"], [[1, 0], [0, 1]])
-    assert result.at(np.array(["a", "b"])) is result
-    assert result.at(np.array(["b", "a"])).probs[0, 0].tolist() == [0, 1]

@@ -18,9 +18,12 @@ def view_output(name, pixels):
     return np.asarray(get_views([name])[0](pixels))
 
 
-def test_identity_returns_its_input_unchanged():
+def test_identity_returns_its_input_unchanged_and_the_same_name_gives_the_same_function():
     pixels = images()
     assert get_views(["identity"])[0](pixels) is pixels
+    assert get_views(["flip_lr+crop_center", "scale_90"]) == get_views(["flip_lr+crop_center", "scale_90"])
+    with pytest.raises(UserError, match="needs square images"):
+        view_output("rot90", np.zeros((1, 8, 16, 3), np.float32))
 
 
 @pytest.mark.parametrize(
@@ -96,10 +99,6 @@ def test_a_group_contains_each_of_its_views_once():
     assert len(turned) == 8  # all different: none is a no-op
 
 
-def test_the_same_name_gives_the_same_function():
-    assert get_views(["flip_lr+crop_center", "scale_90"]) == get_views(["flip_lr+crop_center", "scale_90"])
-
-
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -113,8 +112,3 @@ def test_the_same_name_gives_the_same_function():
 def test_an_unknown_view_is_an_error_with_the_nearest_name(name, hint):
     with pytest.raises(UserError, match=hint):
         expand_views([name])
-
-
-def test_a_quarter_turn_of_a_non_square_image_is_an_error():
-    with pytest.raises(UserError, match="needs square images"):
-        view_output("rot90", np.zeros((1, 8, 16, 3), np.float32))

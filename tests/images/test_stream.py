@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from competition.config.errors import UserError
-from competition.images.batches import prediction_batches
 from competition.images.stream import Stream
 from competition.prepare import records
 from competition.prepare.decoding import decode
@@ -32,13 +31,6 @@ IDS = np.array([f"é{n}" for n in range(N)])
 NONE = np.zeros(N, bool)
 
 
-def test_the_position_of_an_image_is_exact(shard, encoded_images) -> None:
-    data = Path(shard).read_bytes()
-    locations = list(records.image_offsets(shard))
-    assert [name for name, _, _ in locations] == IDS.tolist()
-    assert [data[start : start + length] for _, start, length in locations] == encoded_images
-
-
 def test_concurrent_threads_get_the_rows_they_request(shard, encoded_images) -> None:
     stream = Stream([shard], IDS, NONE, 24, "crop")
     expected = np.stack([decode(data, 24, "crop") for data in encoded_images])
@@ -54,14 +46,3 @@ def test_a_damaged_shard_is_an_error_before_the_first_image(shard) -> None:
         file.write(b"\xff\x00\xff")
     with pytest.raises(UserError, match=r"00-12\.tfrec, record 0: it is truncated or damaged"):
         Stream([shard], IDS, NONE, 24, "crop")
-
-
-def test_batches_of_a_stream_equal_batches_of_an_array(shard, encoded_images) -> None:
-    stream = Stream([shard], IDS, NONE, 24, "squash")
-    array = stream[np.arange(N)]
-    rows = np.array([5, 1, 11, 0, 3])
-    for (stream_numbers, stream_images), (array_numbers, array_images) in zip(
-        prediction_batches(stream, rows, 2), prediction_batches(array, rows, 2), strict=True
-    ):
-        np.testing.assert_array_equal(stream_numbers, array_numbers)
-        np.testing.assert_array_equal(stream_images, array_images)

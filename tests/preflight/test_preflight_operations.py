@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from competition.ensemble.views import VIEWS
-from competition.images.device_numbers import COUNT
+from competition.images.mixing import COUNT
 from competition.preflight.lowering import Unsupported, lowered
 from competition.preflight.remedies import REMEDIES
 from competition.training.batch_augmentation import augmented

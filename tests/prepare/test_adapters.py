@@ -87,21 +87,6 @@ def test_flowers_have_the_folders_names_and_class_counts_of_the_real_competition
     assert Image.open(io.BytesIO(rows[0].data)).size == (192, 192)
 
 
-def test_the_files_of_all_four_sizes_contain_the_same_images(tmp_path):
-    from competition.prepare.adapters import drawn
-
-    drawn._write_flowers(tmp_path, "train", 0, [drawn.Flower("a", 3, (1,)), drawn.Flower("b", 9, (2,))], flowers.SIZES)
-    records_by_folder = {
-        path.parts[-3]: list(records.read_shard(str(path), True)) for path in tmp_path.rglob("*.tfrec")
-    }
-    assert sorted(records_by_folder) == sorted(f"tfrecords-jpeg-{size}x{size}" for size in flowers.SIZES)
-    thumbnails = [
-        np.asarray(Image.open(io.BytesIO(folder_records[0].image)).resize((48, 48)), int)
-        for folder_records in records_by_folder.values()
-    ]
-    assert max(np.abs(image - thumbnails[0]).mean() for image in thumbnails) < 3
-
-
 def test_validation_files_are_pooled_with_training_files_or_kept_separate(miniatures, make_settings):
     raw, _ = miniatures["flowers"]
     pooled = [row.part for row in flowers.rows(raw, make_settings(validation="pool"))]
@@ -135,7 +120,7 @@ def test_missing_sizes_parts_and_folders_are_errors(two_sizes, make_settings, tm
         list(flowers.rows(tmp_path / "empty", make_settings()))
 
 
-def test_plants_have_the_columns_names_and_class_counts_of_the_real_competition(miniatures):
+def test_plants_have_the_columns_names_and_class_counts_of_the_real_competition(miniatures, tmp_path):
     raw, settings = miniatures["plants"]
     train = pd.read_csv(raw / "train.csv")
     assert list(train) == ["image_id", "healthy", "multiple_diseases", "rust", "scab"]
@@ -144,6 +129,9 @@ def test_plants_have_the_columns_names_and_class_counts_of_the_real_competition(
     assert Image.open(raw / "images" / "Test_0.jpg").size == (96, 64)
     described = plants.describe(raw, settings)
     assert (described.metric, described.predicts) == ("mean_column_auc", "probabilities")
+    (tmp_path / "train.csv").write_text("image_id,rust,healthy,scab,multiple_diseases\n")
+    with pytest.raises(UserError, match="is this another competition"):
+        plants.describe(tmp_path, settings)
 
 
 def test_the_tables_of_the_real_plants_competition_are_read(real_data, tmp_path, make_settings):
@@ -186,14 +174,10 @@ def test_local_files_are_used_without_a_network(miniatures, make_settings, helpe
             ADAPTERS[name].download(raw, make_settings(adapter=name), helpers.no_network)
 
 
-def test_a_prediction_type_that_the_competition_does_not_accept_is_an_error(adapter_case):
+def test_a_prediction_type_or_target_that_the_competition_does_not_have_is_an_error(adapter_case):
     adapter, raw, settings = adapter_case
     unsupported = "label" if adapter is plants else "probabilities"
     with pytest.raises(UserError, match=f"competition.predicts: {unsupported} was asked for"):
         adapter.describe(raw, replace(settings, predicts=unsupported))
-
-
-def test_tables_of_another_competition_are_an_error(tmp_path, make_settings):
-    (tmp_path / "train.csv").write_text("image_id,rust,healthy,scab,multiple_diseases\n")
-    with pytest.raises(UserError, match="is this another competition"):
-        plants.describe(tmp_path, make_settings())
+    with pytest.raises(UserError, match=r"target: multi was asked for, .* has one class per image"):
+        adapter.describe(raw, replace(settings, target="multi"))

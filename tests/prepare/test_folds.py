@@ -48,34 +48,19 @@ def test_classes_are_spread_evenly_over_folds_and_no_group_is_split():
     assert folds.thin_classes(support) == []
 
 
-def test_folds_by_file_are_much_less_even():
-    """Reference for the limit of 0.02: folds of complete files, as in public notebooks, on the same rows."""
-    index = flowers_like_index().sample(frac=1, random_state=1, ignore_index=True)
-    index["fold"] = np.arange(len(index)) // (len(index) // 16 + 1) % 5
-    assert folds.share_errors(folds.support(index, 104)).max() > 0.1
-
-
-def test_folds_do_not_depend_on_the_order_of_rows():
+def test_folds_depend_on_the_seed_and_not_on_the_order_of_rows():
     index = flowers_like_index()[:3000]
     shuffled = index.sample(frac=1, random_state=3)
     folds_in_order = dict(zip(index["id"], folds.assign(index, 5, seed=1)))
     folds_shuffled = dict(zip(shuffled["id"], folds.assign(shuffled, 5, seed=1)))
     assert folds_in_order == folds_shuffled
-
-
-def test_the_seed_changes_the_folds():
-    index = flowers_like_index()[:500]
     assert not np.array_equal(folds.assign(index, 5, seed=1), folds.assign(index, 5, seed=2))
 
 
-def test_only_training_rows_get_a_fold():
+def test_only_training_rows_get_a_fold_and_a_test_row_in_a_group_does_not_affect_them():
     index = table([0, 1] * 10 + [-1, 0, 1], parts=["train"] * 20 + ["test", "external", "val"])
     fold = folds.assign(index, 2, seed=0)
-    assert fold[20:].tolist() == [-1, -1, -1]
-    assert sorted(set(fold[:20])) == [0, 1]
-
-
-def test_a_test_row_in_a_group_does_not_affect_the_training_rows():
+    assert fold[20:].tolist() == [-1, -1, -1] and sorted(set(fold[:20])) == [0, 1]
     index = table([0] * 10 + [-1], groups=[*range(10), 3], parts=["train"] * 10 + ["test"])
     assert np.bincount(folds.assign(index, 5, seed=0)[:10]).tolist() == [2] * 5
 

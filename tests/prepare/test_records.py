@@ -18,13 +18,6 @@ def shard(tmp_path, helpers):
     return path
 
 
-def test_a_written_shard_is_read_back_unchanged(shard, helpers):
-    read = list(records.read_shard(str(shard), labelled=True))
-    assert [(record.id, record.label, record.image) for record in read] == [
-        (f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in range(5)
-    ]
-
-
 def test_unusual_ids_are_never_used_as_paths(tmp_path):
     ids = ["../../x", "/etc/x", "001", "NA", "", "é", "x" * 300]
     path = tmp_path / "in" / "a-7.tfrec"
@@ -77,11 +70,6 @@ def test_a_damaged_shard_is_an_error_with_file_and_record(shard, damage, message
     damage_shard(shard, damage)
     with pytest.raises(UserError, match=message):
         list(records.read_shard(str(shard), labelled=True))
-
-
-def test_a_missing_file_is_an_error_with_its_name(tmp_path):
-    with pytest.raises(UserError, match=r"b-1.tfrec: no such file"):
-        list(records.read([str(tmp_path / "b-1.tfrec")]))
 
 
 @pytest.mark.parametrize(
@@ -137,6 +125,12 @@ def test_every_row_is_written_once_in_order_to_the_shards_of_its_fold(prepared, 
             zip(expected_rows["id"], expected_rows["label"])
         )
     assert sum(int(tfrecord.COUNT_IN_NAME.search(name)[1]) for name in names) == len(index_table)
+    # An unreadable test image becomes grey; rows dropped from the index are not written.
+    kept = index_table[index_table["id"] != "i3"].reset_index(drop=True)
+    names = records.write(rows, kept, str(tmp_path / "kept"), shard_bytes=10**6)
+    read = {image_id: data for image_id, _, data in records.read(str(tmp_path / "kept" / name) for name in names)}
+    assert read.keys() == set(kept["id"])
+    assert images.decode(read["broken"], 8, "crop").tolist() == [[[128] * 3] * 8] * 8
 
 
 def test_shards_are_below_the_size_limit_and_of_similar_size(prepared, tmp_path):
@@ -145,20 +139,6 @@ def test_shards_are_below_the_size_limit_and_of_similar_size(prepared, tmp_path)
     names = records.write(rows, index_table, str(tmp_path), shard_bytes=int(3.5 * size))
     counts = [int(tfrecord.COUNT_IN_NAME.search(name)[1]) for name in names if name.startswith("fold")]
     assert max(counts) <= 4 and min(counts) >= 2
-
-
-def test_an_unreadable_test_image_is_written_as_a_grey_image(prepared, tmp_path):
-    rows, index_table = prepared
-    names = records.write(rows, index_table, str(tmp_path), shard_bytes=10**6)
-    read = {image_id: data for image_id, _, data in records.read(str(tmp_path / n) for n in names)}
-    assert images.decode(read["broken"], 8, "crop").tolist() == [[[128] * 3] * 8] * 8
-
-
-def test_rows_dropped_from_the_index_are_not_written(prepared, tmp_path):
-    rows, index_table = prepared
-    remaining = index_table[index_table["id"] != "i3"].reset_index(drop=True)
-    names = records.write(rows, remaining, str(tmp_path), shard_bytes=10**6)
-    assert {image_id for image_id, _, _ in records.read(str(tmp_path / n) for n in names)} == set(remaining["id"])
 
 
 def test_images_changed_after_indexing_are_an_error(prepared, tmp_path, helpers):

@@ -93,10 +93,8 @@ def test_duplicates_alone_are_not_a_series_but_may_belong_to_one():
 def test_no_series_is_found_in_a_class_of_few_rows(rows):
     thumbs = np.zeros((rows, 16, 16, 3), np.uint8)
     assert len(series.find_series(index_of(np.zeros(rows, int)), describe(thumbs))) == 0
-
-
-def test_identical_images_are_not_an_error():
-    assert len(series.find_series(index_of([0, 1] * 20), describe(np.zeros((40, 16, 16, 3), np.uint8)))) == 0
+    identical = np.zeros((40, 16, 16, 3), np.uint8)
+    assert len(series.find_series(index_of([0, 1] * 20), describe(identical))) == 0
 
 
 def test_block_size_does_not_change_the_series(planted_series, monkeypatch):

@@ -12,7 +12,7 @@ from competition.prepare import folds
 from competition.prepare.adapters import folder
 from competition.prepare.adapters.target_tables import detect_target
 from competition.prepare.competition import Competition, needs_a_label, with_metric
-from competition.prepare.targets import Targets, check_training, resolve_metric
+from competition.prepare.targets import Targets, check_training
 
 IDS = [f"i{n:02}" for n in range(12)]
 TEST_IDS = ["t0", "t1"]
@@ -53,14 +53,14 @@ def test_columns_of_0_and_1_with_several_ones_are_labels(read):
     competition, labels = read(COLUMNS)
     assert competition.target == "multi" and competition.classes == ("scab", "rust")
     assert competition.targets.of(labels).tolist()[:4] == [[True, False], [False, True], [True, True], [False, False]]
+    assert (
+        competition.label_text(int(labels[2])) == "scab rust" and competition.label_text(int(labels[3])) == "no label"
+    )
     (note,) = [note for note in competition.notes if "multi-label" in note]
     assert note == (
         "ids are in column 'image_id', 2 label columns hold 0 and 1 with several ones in 3 rows: multi-label"
     )
     assert (competition.metric, competition.predicts) == ("multilabel_mean_column_auc", "probabilities")
-    assert (
-        competition.label_text(int(labels[2])) == "scab rust" and competition.label_text(int(labels[3])) == "no label"
-    )
 
 
 def test_a_metric_of_decisions_asks_for_columns_of_0_and_1(read):
@@ -129,12 +129,6 @@ def test_whole_numbers_are_a_regression_if_the_user_says_so(read):
     assert competition.targets.of(labels).tolist() == list(range(12)) and competition.prediction_columns == ("score",)
 
 
-def test_single_labels_stay_as_they_are_and_can_be_asked_for(read):
-    competition, _ = read(LISTS, target="single")
-    assert competition.target == "single" and "rust scab" in competition.classes
-    assert competition.label_targets == ()
-
-
 @pytest.mark.parametrize(
     ("train", "changes", "match"),
     [
@@ -154,27 +148,11 @@ def test_what_does_not_fit_is_answered_in_one_sentence(read, train, changes, mat
 
 def test_a_description_survives_its_file_and_single_labels_add_nothing_to_it(read, tmp_path):
     competition, _ = read(LISTS)
-    competition.save(tmp_path / "c.json")
+    (tmp_path / "c.json").write_bytes(competition.json_bytes())
     assert Competition.load(tmp_path / "c.json") == competition
     single = Competition("f", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
-    single.save(tmp_path / "c.json")
+    (tmp_path / "c.json").write_bytes(single.json_bytes())
     assert "target" not in (tmp_path / "c.json").read_text() and Competition.load(tmp_path / "c.json") == single
-
-
-def test_other_competitions_have_single_labels(make_settings):
-    from competition.prepare.adapters import ADAPTERS
-
-    with pytest.raises(UserError, match="target: multi was asked for, digits has one class per image"):
-        ADAPTERS["digits"].describe(None, make_settings(target="multi"))
-    with pytest.raises(UserError, match="metric: rmse was found, the target is single"):
-        resolve_metric("single", "rmse", "macro_f1")
-
-
-def test_the_target_changes_the_raw_files_only_where_it_is_set(make_settings):
-    assert (
-        "target" not in make_settings().of_raw_files()
-        and make_settings(target="multi").of_raw_files()["target"] == "multi"
-    )
 
 
 @pytest.mark.parametrize(
@@ -185,7 +163,11 @@ def test_the_target_changes_the_raw_files_only_where_it_is_set(make_settings):
         ("samples_f1", "multilabel_macro_f1"), ("mean_average_precision", "mean_average_precision"),
     ],
 )  # fmt: skip
-def test_prepared_data_depend_on_the_target_of_the_metric_and_not_on_the_metric(make_settings, metric, kept):
+def test_data_depend_on_the_target_that_is_set_or_implied_by_the_metric_and_not_on_the_metric(
+    make_settings, metric, kept
+):
+    assert "target" not in make_settings().of_raw_files()
+    assert make_settings(target="multi").of_raw_files()["target"] == "multi"
     assert make_settings(metric=metric).of_data().metric == kept
     assert make_settings(metric=metric, target="multi").of_data().metric == ""
 
@@ -208,11 +190,6 @@ def test_a_metric_of_another_target_is_refused_when_it_is_put_in_later(read, met
         UserError, match=f"competition.metric: {metric} was found, the target is multi; expected one of"
     ):
         with_metric(competition, metric)
-
-
-def test_columns_that_are_not_certain_are_labels_where_several_labels_are_asked_for(read):
-    competition, _ = read(table("image_id,scab,rust", ["1,0", "0,0", "1,0", "0,0"] * 3), target="multi")
-    assert competition.classes == ("scab", "rust")
 
 
 def test_labels_are_written_as_names_lists_or_numbers(read):

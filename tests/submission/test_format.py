@@ -12,16 +12,7 @@ LABELS = ["3", "0", "1", "2", "3"]
 def competition(predicts: str = "label") -> Competition:
     classes = ("rose", "iris", "lily", "aster")
     columns = ("label",) if predicts == "label" else classes
-    return Competition(
-        name="flowers",
-        slug="flowers",
-        classes=classes,
-        metric="macro_f1",
-        predicts=predicts,
-        id_column="id",
-        prediction_columns=columns,
-        label_values=("0", "1", "2", "3"),
-    )
+    return Competition("flowers", "flowers", classes, "macro_f1", predicts, "id", columns, ("0", "1", "2", "3"))
 
 
 @pytest.fixture
@@ -123,12 +114,9 @@ def test_deviations_that_kaggle_would_accept_are_corrected_and_reported(tmp_path
     assert checked.content.decode() == text()
 
 
-def test_a_sample_of_other_test_images_is_an_error_although_the_submission_matches_it(tmp_path, sample):
+def test_a_sample_of_other_test_images_or_columns_is_an_error_although_the_submission_matches_it(tmp_path, sample):
     with pytest.raises(UserError, match=r"1 id \(new\) of the test images are not in it and 1 id \(NA\) of its rows"):
         check(tmp_path, sample, text(), index=["001", "1e5", "=cmd", "i4", "new"])
-
-
-def test_a_sample_of_another_competition_is_an_error(tmp_path, sample):
     sample.write_text("image_id,label\n1,0\n")
     with pytest.raises(UserError, match="header image_id,label, the competition expects id,label"):
         check(tmp_path, sample, text())

@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score
@@ -9,7 +7,6 @@ from competition.prepare.competition import Competition
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
 from competition.submission.grading import grade
-from pipelines.inspect.grade import record_grade
 
 CLASSES = ("rose", "iris", "lily")
 
@@ -37,7 +34,7 @@ def submission(path, labels):
 
 def graded_in(folder, submission, competition):
     """The grade of a submission by the solution in `folder`, where the ledger is as well."""
-    return grade(submission, folder / "solution.csv", competition, folder / "ledger.jsonl", folder / "looks.json")
+    return grade(submission, folder / "solution.csv", competition, folder / "ledger.jsonl")
 
 
 def test_the_scores_of_both_parts_agree_with_scikit_learn_and_every_grading_is_counted(solution_folder):
@@ -60,19 +57,12 @@ def test_the_scores_of_both_parts_agree_with_scikit_learn_and_every_grading_is_c
     ] == [("f", "a.csv")] * 3
 
 
-def test_gradings_are_counted_in_the_ledger_with_those_of_earlier_versions(solution_folder):
-    (solution_folder / "looks.json").write_text(json.dumps([{"submission": "old.csv", "at": ""}]))
+def test_a_failed_grading_is_counted_and_one_of_another_competition_is_not(solution_folder):
     ledger.append(solution_folder / "ledger.jsonl", ledger.SolutionAccess("another", "b.csv", ""))
-    guess = submission(solution_folder / "a.csv", {i: c for i, (c, _) in TRUTH.items()})
-    graded = graded_in(solution_folder, guess, competition())
-    assert graded.solution_accesses == 2
-
-
-def test_a_failed_grading_is_counted(solution_folder):
-    path = submission(solution_folder / "a.csv", {"i0": 0})
     with pytest.raises(UserError, match="14 ids of the solution are missing, 0 are unknown, 0 are doubled"):
-        graded_in(solution_folder, path, competition())
-    assert len(ledger.read(solution_folder / "ledger.jsonl").solution_accesses) == 1
+        graded_in(solution_folder, submission(solution_folder / "a.csv", {"i0": 0}), competition())
+    complete = submission(solution_folder / "a.csv", {i: c for i, (c, _) in TRUTH.items()})
+    assert graded_in(solution_folder, complete, competition()).solution_accesses == 2
 
 
 def test_probabilities_are_scored_by_the_loss_of_the_competition(solution_folder):
@@ -82,17 +72,6 @@ def test_probabilities_are_scored_by_the_loss_of_the_competition(solution_folder
     assert graded_in(solution_folder, solution_folder / "p.csv", probability_competition).private == pytest.approx(
         -np.log(0.8)
     )
-
-
-def test_grading_without_a_solution_is_an_error(solution_folder):
-    with pytest.raises(UserError, match="only competitions made here have a solution"):
-        grade(
-            submission(solution_folder / "a.csv", {"i0": 0}),
-            solution_folder / "none.csv",
-            competition(),
-            solution_folder / "ledger.jsonl",
-            solution_folder / "looks.json",
-        )
 
 
 def test_a_solution_of_ones_own_may_hold_the_labels_of_the_table_and_no_usage(tmp_path):
@@ -105,22 +84,26 @@ def test_a_solution_of_ones_own_may_hold_the_labels_of_the_table_and_no_usage(tm
     assert graded.private == pytest.approx(2 / 3)  # y is an iris, z (class number 0) a rose
 
 
-def test_a_part_without_rows_has_no_score_and_an_unknown_usage_is_an_error(tmp_path):
+def test_a_part_without_rows_has_no_score(tmp_path):
     path = submission(tmp_path / "a.csv", {"w": 0, "x": 0, "y": 0, "z": 0})
     (tmp_path / "solution.csv").write_text("id,label,usage\nw,0,public\nx,1,Public\ny,1,Ignored\nz,0,ignored\n")
     graded = graded_in(tmp_path, path, competition(metric="accuracy"))
     assert (graded.public, graded.private, graded.public_rows, graded.private_rows) == (0.5, None, 2, 0)
-    record_grade(tmp_path / "grades.json", "a.csv", graded)  # JSON has no NaN
-    (tmp_path / "solution.csv").write_text("id,label,usage\nw,0,train\nx,0,\ny,1,\nz,0,\n")
-    with pytest.raises(UserError, match="has the usage 'Train', expected Public, Private or Ignored"):
-        graded_in(tmp_path, path, competition())
 
 
-def test_a_solution_with_an_unknown_label_is_an_error(tmp_path):
-    (tmp_path / "solution.csv").write_text("id,label\nx,tulip\n")
-    guess = submission(tmp_path / "a.csv", {"x": 0})
-    with pytest.raises(UserError, match=r"1 labels are none of the competition's \('0', '1', '2'\): 'tulip'"):
-        graded_in(tmp_path, guess, competition())
+@pytest.mark.parametrize(
+    ("solution", "message"),
+    [
+        (None, "only competitions made here have a solution"),
+        ("id,label\nx,tulip\n", r"1 labels are none of the competition's \('0', '1', '2'\): 'tulip'"),
+        ("id,label,usage\nx,0,train\n", "has the usage 'Train', expected Public, Private or Ignored"),
+    ],
+)
+def test_a_missing_or_wrong_solution_is_an_error(tmp_path, solution, message):
+    if solution is not None:
+        (tmp_path / "solution.csv").write_text(solution)
+    with pytest.raises(UserError, match=message):
+        graded_in(tmp_path, submission(tmp_path / "a.csv", {"x": 0}), competition())
 
 
 def test_two_submissions_are_compared_by_id_and_by_class(tmp_path):

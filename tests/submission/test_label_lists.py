@@ -33,18 +33,17 @@ def sample(folder: Path, header: str, cells: str = "0") -> Path:
     return folder / "sample.csv"
 
 
-def test_lists_are_joined_by_the_separator_of_the_competition(tmp_path):
-    path = sample(tmp_path, "id,labels")
-    assert render(IDS, SETS, lists(), path) == b"id,labels\na,r\nb,s x\n"
-    assert render(IDS, SETS, lists("|"), path) == b"id,labels\na,r\nb,s|x\n"
-
-
-def test_columns_hold_0_and_1_and_values_the_shortest_decimals(tmp_path):
-    assert render(IDS, SETS, ZERO_ONE, sample(tmp_path, "id,scab,rust,rot", "0,0,0")) == (
-        b"id,scab,rust,rot\na,0,1,0\nb,1,0,1\n"
-    )
-    values = np.array([[1.5], [-20.25]], np.float32)
-    assert render(IDS, values, VALUES, sample(tmp_path, "id,age")) == b"id,age\na,-20.25\nb,1.5\n"
+@pytest.mark.parametrize(
+    ("competition", "predictions", "header", "cells", "content"),
+    [
+        (lists(), SETS, "id,labels", "0", b"id,labels\na,r\nb,s x\n"),
+        (lists("|"), SETS, "id,labels", "0", b"id,labels\na,r\nb,s|x\n"),
+        (ZERO_ONE, SETS, "id,scab,rust,rot", "0,0,0", b"id,scab,rust,rot\na,0,1,0\nb,1,0,1\n"),
+        (VALUES, np.array([[1.5], [-20.25]], np.float32), "id,age", "0", b"id,age\na,-20.25\nb,1.5\n"),
+    ],
+)
+def test_lists_columns_of_0_and_1_and_shortest_decimals(tmp_path, competition, predictions, header, cells, content):
+    assert render(IDS, predictions, competition, sample(tmp_path, header, cells)) == content
 
 
 def test_an_empty_list_is_written_only_where_it_is_allowed(tmp_path):
@@ -52,11 +51,8 @@ def test_an_empty_list_is_written_only_where_it_is_allowed(tmp_path):
     assert render(IDS, sets, lists(empty=True), path) == b"id,labels\na,r\nb,\n"
     with pytest.raises(UserError, match="1 row without a label: f expects one or more in every row"):
         render(IDS, sets, lists(), path)
-
-
-def test_class_numbers_are_no_label_sets(tmp_path):
     with pytest.raises(UserError, match=r"Expected \(N, C\) bool label sets"):
-        render(IDS, np.array([0, 1]), lists(), sample(tmp_path, "id,labels"))
+        render(IDS, np.array([0, 1]), lists(), path)
 
 
 @pytest.mark.parametrize(
@@ -102,18 +98,18 @@ def test_local_grades_equal_scikit_learn(tmp_path):
 
     solution = write("solution.csv", "id,label,usage", texts[0], parts)
     submission = write("s.csv", "id,labels", texts[1])
-    score = grade(submission, solution, lists(empty=True), tmp_path / "l.jsonl", tmp_path / "x.json")
+    score = grade(submission, solution, lists(empty=True), tmp_path / "l.jsonl")
     assert score.public == pytest.approx(
         f1_score(truth[:12], decided[:12], average="macro", zero_division=0), abs=1e-12
     )
     columns = write("c.csv", "id,scab,rust,rot", *decided.astype(int).T)
     named = write("solution.csv", "id,label,usage", [" ".join(np.array(NAMES)[row]) for row in truth], parts)
-    score = grade(columns, named, ZERO_ONE, tmp_path / "l.jsonl", tmp_path / "x.json")
+    score = grade(columns, named, ZERO_ONE, tmp_path / "l.jsonl")
     expected = f1_score(truth[12:], decided[12:], average="samples", zero_division=0)
     assert score.private == pytest.approx(expected, abs=1e-12)
     ages, guesses = rng.normal(40, 9, (2, 30)).round(2)
     solution = write("solution.csv", "id,label,usage", ages, parts)
-    score = grade(write("v.csv", "id,age", guesses), solution, VALUES, tmp_path / "l.jsonl", tmp_path / "x.json")
+    score = grade(write("v.csv", "id,age", guesses), solution, VALUES, tmp_path / "l.jsonl")
     assert score.public == pytest.approx(mean_absolute_error(ages[:12], guesses[:12]), abs=1e-12)
 
 

@@ -9,8 +9,8 @@ from builders import STILL
 
 from competition.images.augment import Augmentation
 from competition.images.batches import TrainingBatches, TrainingPlan
-from competition.images.device_numbers import has_device_part
 from competition.images.loader import Loading
+from competition.images.mixing import has_device_part
 from competition.training.batch_augmentation import augmented, is_on_device
 from competition.training.device import Device
 

@@ -157,7 +157,7 @@ def test_the_data_digest_does_not_contain_the_metric_or_the_form_of_the_submissi
     )
 
     def prepared(competition: Competition, metric: str = "") -> Prepared:
-        competition.save(tmp_path / "competition.json")
+        (tmp_path / "competition.json").write_bytes(competition.json_bytes())
         return load_prepared(tmp_path, metric)
 
     first = prepared(DIGITS)

@@ -1,16 +1,15 @@
 """Class folders: train/<class>/..., test/...   or   <class>/..., test/...   Which level holds the classes is seen in the structure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
 from competition.prepare.adapters.files import image_paths, unread_files_notes
-from competition.prepare.adapters.layout import Layout, default_metric
 from competition.prepare.adapters.tables import in_natural_order
-from competition.prepare.competition import Competition, Settings
+from competition.prepare.competition import Competition, Layout, Settings
 from competition.prepare.decoding import FORMAT_NAMES
-from competition.prepare.targets import resolve_metric, target_of_metric
+from competition.prepare.targets import default_metric, resolve_metric, target_of_metric
 
 SPLIT_WORDS = {
     "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test", "testing": "test",
@@ -106,7 +105,7 @@ def _classes_of_images(paths: Sequence[PurePosixPath], splits: dict[str, str], l
                 path: folders[path][1:] for path in part
             }  # one folder around the classes, as train/train/<class>
         names |= {folders[path][0] for path in part}
-    level = level or _class_level(list(folders.values()))
+    level = level or _class_level(folders.values())
     if shallow := [str(path) for path, above in folders.items() if len(above) < level]:
         raise UserError(
             f"competition.class_level: {level} was found, but {counted(len(shallow), 'image')} of the source in fewer folders, "
@@ -115,7 +114,7 @@ def _classes_of_images(paths: Sequence[PurePosixPath], splits: dict[str, str], l
     return {str(path): above[level - 1] for path, above in folders.items()}
 
 
-def _class_level(chains: Sequence[Folders]) -> int:
+def _class_level(chains: Collection[Folders]) -> int:
     """The level of the class folders among the folders above each image, from 1.
 
     It is the first, unless a folder there holds no image itself and several folders: either may then be the classes.

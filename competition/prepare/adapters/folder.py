@@ -14,12 +14,11 @@ from competition.config.errors import UserError, first_few
 from competition.prepare.adapters.class_folders import layout_of_class_folders, split_named
 from competition.prepare.adapters.files import SUFFIXES, ImageFiles, image_paths, unread_files_notes
 from competition.prepare.adapters.labelled_tables import SAMPLE, layout_of_tables, table_of_labels
-from competition.prepare.adapters.layout import Layout
 from competition.prepare.adapters.source import fetch_source
 from competition.prepare.adapters.source import sample as sample
 from competition.prepare.adapters.source import solution as solution
 from competition.prepare.adapters.tables import write_csv
-from competition.prepare.competition import Competition, Row, Settings
+from competition.prepare.competition import Competition, Layout, Row, Settings
 
 NO_TEST_NOTE = (
     "there are no test images: cross-validation only, with honest scores and a report but without a submission"
@@ -106,13 +105,10 @@ def read_layout(raw: Path, settings: Settings) -> Layout:
 
 def blank_submission(competition: Competition, ids: Sequence[str]) -> tuple[list[str], list[list[object]]]:
     """Header and rows of a sample submission."""
-    blank = _blank_prediction(competition)
-    return [competition.id_column, *competition.prediction_columns], [[row_id, *blank] for row_id in ids]
-
-
-def _blank_prediction(competition: Competition) -> list[object]:
+    classes = len(competition.classes)
+    blank: list[object] = [0] if competition.predicts == "value" else [1 / classes] * classes
     if competition.target == "multi" and not competition.is_label_list:
-        return [0 if competition.predicts == "label" else 0.5] * len(competition.classes)
-    if competition.predicts == "label":
-        return [competition.label_values[0]]
-    return [0] if competition.predicts == "value" else [1 / len(competition.classes)] * len(competition.classes)
+        blank = [0 if competition.predicts == "label" else 0.5] * classes
+    elif competition.predicts == "label":
+        blank = [competition.label_values[0]]
+    return [competition.id_column, *competition.prediction_columns], [[row_id, *blank] for row_id in ids]

@@ -9,7 +9,6 @@ from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
 from competition.prepare.adapters.columns import LabelColumns, find_id_column, find_labels
 from competition.prepare.adapters.files import ADDRESS, ImageFiles
-from competition.prepare.adapters.layout import Layout, default_metric
 from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
 from competition.prepare.adapters.target_tables import (
     Labels,
@@ -19,8 +18,8 @@ from competition.prepare.adapters.target_tables import (
     read_lists,
     read_numbers,
 )
-from competition.prepare.competition import Competition, Predicts, Settings
-from competition.prepare.targets import Target, resolve_metric
+from competition.prepare.competition import Competition, Layout, Predicts, Settings
+from competition.prepare.targets import Target, default_metric, resolve_metric
 
 SAMPLE = "sample_submission.csv"
 OTHER_TABLES = ("test.csv", SAMPLE, "classes.csv")
