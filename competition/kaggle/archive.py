@@ -175,7 +175,10 @@ def _members(path: Path, zipped: zipfile.ZipFile, rules: UnpackRules) -> list[zi
     files = [member for member in zipped.infolist() if not member.filename.endswith("/")]
     problems = [problem for member in zipped.infolist() if (problem := _problem(member))]
     names = [member.filename for member in files]
-    problems += _collisions(names)
+    counts = Counter(names)
+    folders = {str(parent) for name in counts for parent in PurePosixPath(name).parents}
+    problems += [f"duplicate name {name[:80]!a}" for name, count in counts.items() if count > 1]
+    problems += [f"both file and folder {name[:80]!a}" for name in counts if name in folders]
     if not problems and not rules.case_twins and (twins := _twins(names)):
         raise UserError(
             f"{path} has {len(twins)} pairs of names that some file systems take for one, e.g. {' and '.join(twins[0])}; "
@@ -200,14 +203,6 @@ def _problem(member: zipfile.ZipInfo) -> str | None:
         return f"name too long {name[:80]!a}"
     special = stat.S_IFMT(member.external_attr >> 16) not in {0, stat.S_IFREG, stat.S_IFDIR}
     return f"link, special or encrypted file {name[:80]!a}" if special or member.flag_bits & 0x1 else None
-
-
-def _collisions(names: list[str]) -> list[str]:
-    """Names that are given twice, and files whose name is also a folder's."""
-    counts = Counter(names)
-    folders = {str(parent) for name in counts for parent in PurePosixPath(name).parents}
-    problems = [f"duplicate name {name[:80]!a}" for name, count in counts.items() if count > 1]
-    return problems + [f"both file and folder {name[:80]!a}" for name in counts if name in folders]
 
 
 def _twins(names: list[str]) -> list[tuple[str, str]]:

@@ -6,7 +6,6 @@ one name. Nothing is retried here: client.py decides about retries.
 """
 
 import base64
-import contextlib
 import hashlib
 import json
 import re
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from competition.files.child_process import Emit
+from competition.files.manifest import read_record
 from competition.kaggle.child_call import TIMEOUT, open_download
 from competition.kaggle.child_failure import ReportedFailure
 
@@ -68,7 +68,7 @@ def save(answer: "Response", target: Path, emit: Emit, before: int, total: int, 
     """
     part, identity_file = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.json")
     identity, size, md5 = _identity(answer), _length(answer), _md5(answer)
-    can_resume = identity is not None and (is_verified_later or md5) and _read(identity_file) == identity
+    can_resume = identity is not None and (is_verified_later or md5) and read_record(identity_file, dict) == identity
     written = part.stat().st_size if can_resume and part.is_file() else 0
     if written and written == size:
         answer.close()
@@ -152,12 +152,6 @@ def _identity(answer: "Response") -> dict[str, object] | None:
         return None
     modified = answer.headers.get("Last-Modified")
     return {"validator": validator, "modified": modified, "md5": _md5(answer), "size": _length(answer)}
-
-
-def _read(path: Path) -> object:
-    with contextlib.suppress(OSError, ValueError):
-        return json.loads(path.read_text(encoding="utf-8"))
-    return None
 
 
 def _kind(answer: "Response") -> str:

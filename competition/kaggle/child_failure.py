@@ -5,10 +5,11 @@ import errno
 import json
 import os
 import traceback
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from competition.kaggle.answers import is_object, nested, text
+from competition.kaggle.answers import nested, text
 
 if TYPE_CHECKING:
     from requests import Response
@@ -88,5 +89,5 @@ def message_of(error: BaseException, answer: "Response") -> str:
     with contextlib.suppress(ValueError):
         body = nested(answer.json())
         details = body.get("error") or body
-        message = text(nested(details).get("message")) if is_object(details) else text(details)
+        message = text(nested(details).get("message")) if isinstance(details, Mapping) else text(details)
     return message or str(error).split(" for url:")[0]

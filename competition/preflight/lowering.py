@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from competition.config.params import Member
-from competition.ensemble.views import get_views
+from competition.ensemble.views import View, get_views
 from competition.preflight.topology import Topology, devices_of
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def programs(backend: str, member: Member, shapes: Shapes, steps: Sequence[str],
 def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
     import tensorflow as tf
 
+    from competition.training.engine import apply_view
     from competition.training.engine_tensorflow import TensorFlowEngine
 
     engine = TensorFlowEngine(*_engine_arguments(member, shapes, tf.distribute.get_strategy(), "tensorflow"))
@@ -76,13 +77,9 @@ def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
         return Part(lambda: lowered(function, specs[spec]), times, view)
 
     network = part(engine.predictor.probabilities, "predict", len(shapes.views))
-    return {"train": [part(engine._replica_step, "train")], "predict": [network, *_view_parts(part, shapes.views)]}
-
-
-def _view_parts(part: Callable[..., Part], names: Sequence[str]) -> list[Part]:
-    from competition.training.engine import apply_view
-
-    return [part(apply_view(view), "view", 1, name) for name, view in zip(names, get_views(names), strict=True)]
+    views = zip(shapes.views, get_views(shapes.views), strict=True)
+    view_parts = [part(apply_view(view), "view", 1, name) for name, view in views]
+    return {"train": [part(engine._replica_step, "train")], "predict": [network, *view_parts]}
 
 
 def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> Parts:
@@ -90,6 +87,7 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     from competition.images.mixing import COUNT, has_device_part
+    from competition.training.engine import apply_view
     from competition.training.engine_jax import JaxEngine
     from competition.training.trainer import augmentation_of
 
@@ -120,12 +118,13 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
         step = jax.jit(engine._probabilities, out_shardings=replicated)
         return _traced(lambda: step.trace(on_devices(engine.prediction_state()), *specs["predict"]), topology)
 
-    def part(function: Callable[..., object], spec: str, times: int, view: str) -> Part:
-        transform = jax.jit(function, out_shardings=by_batch)
-        return Part(lambda: _traced(lambda: transform.trace(*specs[spec]), topology), times, view)
+    def view_part(name: str, view: View) -> Part:
+        transform = jax.jit(apply_view(view), out_shardings=by_batch)
+        return Part(lambda: _traced(lambda: transform.trace(*specs["view"]), topology), 1, name)
 
     network = Part(predict, len(shapes.views))
-    return {"train": [Part(train)], "predict": [network, *_view_parts(part, shapes.views)]}
+    views = zip(shapes.views, get_views(shapes.views), strict=True)
+    return {"train": [Part(train)], "predict": [network, *(view_part(name, view) for name, view in views)]}
 
 
 def _traced(trace: "Callable[[], Traced]", topology: Topology | None) -> "Lowered":

@@ -109,7 +109,11 @@ class Batcher:
         loop = asyncio.get_running_loop()
         while True:
             await self._arrived.wait()
-            batch = self._next_batch()
+            batch: list[tuple[object, asyncio.Future[Answer]]] = []
+            while self._queue and len(batch) < self._limits.batch:
+                item, future = self._queue.popleft()
+                if not future.done():
+                    batch.append((item, future))
             if not batch:
                 self._arrived.clear()
                 continue
@@ -126,11 +130,3 @@ class Batcher:
             for (_, future), row, number in zip(batch, probs, classes, strict=True):
                 if not future.done():
                     future.set_result((row, int(number)))
-
-    def _next_batch(self) -> list[tuple[object, "asyncio.Future[Answer]"]]:
-        batch: list[tuple[object, asyncio.Future[Answer]]] = []
-        while self._queue and len(batch) < self._limits.batch:
-            item, future = self._queue.popleft()
-            if not future.done():
-                batch.append((item, future))
-        return batch
