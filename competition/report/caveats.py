@@ -170,7 +170,7 @@ def series_text(caveats: Caveats, train: pd.DataFrame, scores: Scores) -> Text:
     )
     if not members:
         text = f"None of the {len(train):,} training photos looks like one of a series of the same object."
-    sentences = [text, *map(_sentence, series_sentences(scores))]
+    sentences = [text, *as_sentences(series_sentences(scores))]
     return Text(sentences, bool(has_mate.sum() >= NOTED * max(len(train), 1)))
 
 
@@ -195,12 +195,13 @@ def shift_blocks(shift: Shift | None, scores: Scores) -> list[Block]:
     note = "Unlike: test rows whose odds of being one are above those of 99 % of the training rows."
     cells = [["logistic regression, cross-validated", *row, f"{shift.unlike:,}"]]
     table = Table(columns, cells, note=note, title="Adversarial validation")
-    return [Text([_sentence(text) for text in sentences], shift.differs), table]
+    return [Text(as_sentences(sentences), shift.differs), table]
 
 
-def _sentence(text: str) -> str:
-    """A line of the terminal as a sentence of the page."""
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+def as_sentences(lines: Sequence[str]) -> list[str]:
+    """Lines of the terminal as sentences of the page."""
+    capitalised = [f"{line[0].upper()}{line[1:]}" for line in lines]
+    return [line if line.endswith(".") else f"{line}." for line in capitalised]
 
 
 def _auc(shift: Scores) -> str:

@@ -98,20 +98,20 @@ def history_chart(trials: Sequence[ScoredTrial], axis: ScoreAxis) -> Markup:
 
 def slice_charts(trials: Sequence[ScoredTrial], keys: Sequence[str], logs: set[str], axis: ScoreAxis) -> list[Markup]:
     """One chart for each searched parameter: the score by its value.  logs: parameters searched on a logarithmic scale."""
-    tried = {key: [trial for trial in trials if key in trial.values] for key in keys[:MOST_SLICES]}
-    return [slice_chart(key, tried[key], key in logs, axis) for key in tried if tried[key]]
-
-
-def slice_chart(key: str, trials: Sequence[ScoredTrial], is_log: bool, axis: ScoreAxis) -> Markup:
-    """The score of each trial by its value of one parameter.  trials: those that have it."""
-    values = [trial.values[key] for trial in trials]
-    with chart(*SIZE, MARGINS) as drawing:
-        drawing.axes.set(title=f"{axis.metric} by {key}", xlabel=key)
-        places = _value_axis(drawing.axes, values, is_log)
-        _draw_trials(drawing, places, trials, axis)
-        best = trials[axis.best([trial.score for trial in trials])]
-        value = format_value(best.values[key])
-        return drawing.markup(f"{axis.metric} by {key} of {len(trials)} trials; the best trial has {value}")
+    charts = []
+    for key in keys[:MOST_SLICES]:
+        having = [trial for trial in trials if key in trial.values]
+        if not having:
+            continue
+        with chart(*SIZE, MARGINS) as drawing:
+            drawing.axes.set(title=f"{axis.metric} by {key}", xlabel=key)
+            places = _value_axis(drawing.axes, [trial.values[key] for trial in having], key in logs)
+            _draw_trials(drawing, places, having, axis)
+            best = having[axis.best([trial.score for trial in having])]
+            value = format_value(best.values[key])
+            label = f"{axis.metric} by {key} of {len(having)} trials; the best trial has {value}"
+            charts.append(drawing.markup(label))
+    return charts
 
 
 def _value_axis(axes: "Axes", values: Sequence[Choice], is_log: bool) -> list[float]:
