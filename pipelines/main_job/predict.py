@@ -24,7 +24,7 @@ from pipelines.terminal import hosts
 from pipelines.terminal.cluster import predict_on_cluster
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
-from pipelines.terminal.trainer import TrainerInputs, kept_engine, open_trainer, read_images, start_device
+from pipelines.terminal.trainer import TrainerInputs, engine_key, open_trainer, read_images, start_device
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
@@ -109,7 +109,13 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> No
     job.echo(
         f"predict {name}: on {device.replicas} x {device.kind}; {counted(len(views), 'view')} of {counted(len(stale), 'fold model')}"
     )
-    trainer = open_trainer(job, run.member, name, device, TrainerInputs(parts=("train",), engine=kept_engine(job, run)))
+    trainer = open_trainer(
+        job,
+        run.member,
+        name,
+        device,
+        TrainerInputs(parts=("train",), engine=job.engines.pop(engine_key(job, run), None)),
+    )
     test = read_images(job, run.member, ("test",), name)
     transforms = measure_views(trainer, views)
     costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model

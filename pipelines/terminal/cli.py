@@ -22,8 +22,9 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,6 +32,9 @@ from pipelines.terminal.options import FIELDS, Options, flag_of, variable_of
 from pipelines.terminal.output import GOALS, print_line
 from pipelines.terminal.stage import run_stage
 from pipelines.terminal.verbs import CHAINS, COMMON, IN_CHAIN, MODULES, RENAMED_VERBS, VERBS, Verb
+
+if TYPE_CHECKING:
+    from competition.training.engine import Engine
 
 NEXT_STAGE = "+"
 
@@ -44,6 +48,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,  # run_stage decides which tracebacks are shown
 )
+
+
+@dataclass
+class Process:
+    """What the verbs of one process share.  is_last: no other verb follows.  engines: see trainer.keep_engine."""
+
+    is_last: bool = True
+    engines: "dict[str, Engine]" = field(default_factory=dict)
 
 
 def parameter(name: str, default: object) -> inspect.Parameter:
@@ -67,10 +79,11 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
     """Return the function behind `goldfold NAME`; its signature has the options of the verb."""
 
     def call(context: typer.Context, **values: Any) -> None:
-        options, is_last = Options(**values), context.obj != NEXT_STAGE and is_last_goal(name)
+        options, process = Options(**values), context.obj or Process()
+        is_last = process.is_last and is_last_goal(name)
         if options.alone or options.only or name not in CHAINS:  # a chosen file is not prepared
             following = VERBS[name].next if is_last else ""
-            run_stage(MODULES[name], name, options, following)
+            run_stage(MODULES[name], name, options, following, process.engines)
             return
         for position, stage in enumerate(CHAINS[name], 1):
             stage = "debug" if stage == "train" and options.debug else stage
@@ -78,7 +91,7 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
             known = {option: getattr(options, option) for option in (*COMMON, *stage_verb.options)}
             of_stage = Options(**{**known, **stage_verb.defaults, **IN_CHAIN.get(stage, {})})
             following = stage_verb.next if is_last and position == len(CHAINS[name]) else ""
-            run_stage(MODULES[stage], stage, of_stage, following)
+            run_stage(MODULES[stage], stage, of_stage, following, process.engines)
 
     defaults = {f.name: f.default for f in FIELDS.values() if f.name in {*COMMON, *verb.options}} | verb.defaults
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -123,16 +136,17 @@ def main() -> None:
             stages.append([])
         else:
             stages[-1].append(argument)
-    *verbs, last = stages
+    # Options from the environment are removed there, so that no process that a stage starts takes them for its own.
     values: dict[str, str | bool] = {}
     for name, option in FIELDS.items():
         if text := os.environ.pop(variable_of(name), ""):
             values[name] = text.lower() not in ("0", "no", "false") if isinstance(option.default, bool) else text
     defaults = {verb: {n: v for n, v in values.items() if n in (*COMMON, *VERBS[verb].options)} for verb in VERBS}
-    for arguments in verbs:
+    process = Process()
+    for number, arguments in enumerate(stages, 1):
+        process.is_last = number == len(stages)
         try:
-            app(args=arguments, prog_name="goldfold", obj=NEXT_STAGE, default_map=defaults)
+            app(args=arguments, prog_name="goldfold", obj=process, default_map=defaults)
         except SystemExit as ended:
-            if ended.code:
+            if ended.code or process.is_last:
                 raise
-    app(args=last, prog_name="goldfold", default_map=defaults)

@@ -37,6 +37,7 @@ from pipelines.terminal.versions import versions
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
     from competition.images.cache import CacheBudget
     from competition.prepare.prepared import Prepared
+    from competition.training.engine import Engine
     from competition.workspace.runs import Run
 
 
@@ -53,6 +54,7 @@ class Job:
     options: Options
     submissions: Path
     echoed: list[str] = field(default_factory=list)
+    engines: "dict[str, Engine]" = field(default_factory=dict)  # kept for later stages of this process
 
     @property
     def params(self) -> Params:
