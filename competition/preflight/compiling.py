@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from competition.preflight.lowering import Unsupported, one_line, operations_in
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from jax import Device
     from jax.stages import Lowered
     from jaxlib._jax import LoadedExecutable
-    from jaxlib.mlir.ir import Module, Operation, WalkResult
+    from jaxlib.mlir.ir import Operation, WalkResult
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,17 @@ def _compile_replica(program: bytes, devices: "Sequence[Device]") -> "LoadedExec
     with mlir.make_ir_context() as context:
         context.allow_unregistered_dialects = True
         module = ir.Module.parse(program)
-        _remove_copies(module, ir)
+        copies = []  # mhlo.copy is the only operation in TensorFlow's programs that is not StableHLO
+
+        def collect(operation: "Operation") -> "WalkResult":
+            if operation.operation.name == "mhlo.copy":
+                copies.append(operation.operation)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(collect)
+        for copy in copies:
+            copy.results[0].replace_all_uses_with(copy.operands[0])
+            copy.erase()
         takes_bytes = jax.__version_info__ < (0, 8)
         computation = mlir.module_to_bytecode(module) if takes_bytes else module
         return devices[0].client.compile(computation, _jax.DeviceList(tuple(devices)), options)
@@ -104,18 +113,3 @@ def compile_error(message: str) -> Exception:
     if "RESOURCE_EXHAUSTED" in message or "CompileTimeHbmOom" in message:
         return TooBig(0, one_line(message))
     return Unsupported(operations_in(message), one_line(message))
-
-
-def _remove_copies(module: "Module", ir: ModuleType) -> None:
-    """Remove mhlo.copy, the only operation in TensorFlow's programs that is not StableHLO."""
-    copies = []
-
-    def collect(operation: "Operation") -> "WalkResult":
-        if operation.operation.name == "mhlo.copy":
-            copies.append(operation.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(collect)
-    for copy in copies:
-        copy.results[0].replace_all_uses_with(copy.operands[0])
-        copy.erase()

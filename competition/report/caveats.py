@@ -149,18 +149,6 @@ def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores:
 
     folder: of the prepared data.  train: training rows of the index.  scores: of the blend; empty without a blend.
     """
-    blocks: list[Block] = [series_text(caveats, train, scores), *shift_blocks(caveats.shift, scores)]
-    for name, caption in (
-        ("shift.png", "The test rows least like training rows."),
-        ("series.png", "What may be series, the largest first; those across folds before the others."),
-    ):
-        if (folder / name).is_file():
-            blocks.append(Image(sheet_uri(folder / name), caption))
-    return Section("caveats", TITLE, SOURCES, blocks)
-
-
-def series_text(caveats: Caveats, train: pd.DataFrame, scores: Scores) -> Text:
-    """How many training photos are of series, and what those across folds do to the score."""
     has_mate, series = caveats.crossing(train["id"].to_numpy(str), train["fold"].to_numpy())
     members, objects = int((series >= 0).sum()), len(np.unique(series[series >= 0]))
     text = (
@@ -170,8 +158,16 @@ def series_text(caveats: Caveats, train: pd.DataFrame, scores: Scores) -> Text:
     )
     if not members:
         text = f"None of the {len(train):,} training photos looks like one of a series of the same object."
-    sentences = [text, *as_sentences(series_sentences(scores))]
-    return Text(sentences, bool(has_mate.sum() >= NOTED * max(len(train), 1)))
+    is_noted = bool(has_mate.sum() >= NOTED * max(len(train), 1))
+    blocks: list[Block] = [Text([text, *as_sentences(series_sentences(scores))], is_noted)]
+    blocks += shift_blocks(caveats.shift, scores)
+    for name, caption in (
+        ("shift.png", "The test rows least like training rows."),
+        ("series.png", "What may be series, the largest first; those across folds before the others."),
+    ):
+        if (folder / name).is_file():
+            blocks.append(Image(sheet_uri(folder / name), caption))
+    return Section("caveats", TITLE, SOURCES, blocks)
 
 
 def shift_blocks(shift: Shift | None, scores: Scores) -> list[Block]:

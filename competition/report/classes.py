@@ -79,7 +79,13 @@ def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
         pair_columns = ["class", "predicted as", "rows", "share of the class"]
         blocks.append(Table(pair_columns, cells, 2, title="The most frequent confusions"))
     if len(names) <= MAX_CHART_CLASSES:
-        blocks.append(matrix_chart(table, names))
+        ordered = " Classes that are confused stand together." if len(names) > ORDERED else ""
+        wrong = "; orange with a number: wrong rows" if (table.sum() > np.trace(table)) else ""
+        note = (
+            f"Down: the class; across: what it is taken for. Blue on the diagonal: right{wrong}; the darker, the larger the share of "
+            f"the class.{ordered} The tables hold the same numbers."
+        )
+        blocks.append(Charts([confusion_chart(table, names)], note, "Confusion matrix", zoom=True))
     if len(scores) > len(worst):
         cells, folded = [class_cells(score, names) for score in scores], f"all {len(scores)} classes"
         blocks.append(Table(columns, cells, 2, folded=folded))
@@ -116,16 +122,6 @@ def pair_blocks(
                 groups.append((title, tiles))
         blocks.append(SideBySide(f"{names[a]} and {names[b]}", groups))
     return blocks
-
-
-def matrix_chart(table: np.ndarray, names: Sequence[str]) -> Charts:
-    ordered = " Classes that are confused stand together." if len(names) > ORDERED else ""
-    wrong = "; orange with a number: wrong rows" if (table.sum() > np.trace(table)) else ""
-    note = (
-        f"Down: the class; across: what it is taken for. Blue on the diagonal: right{wrong}; the darker, the larger the share of "
-        f"the class.{ordered} The tables hold the same numbers."
-    )
-    return Charts([confusion_chart(table, names)], note, "Confusion matrix", zoom=True)
 
 
 def class_cells(score: ClassScore, names: Sequence[str]) -> list[str]:
