@@ -8,11 +8,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from competition.config.digests import to_plain
-from competition.config.errors import InvalidParameter, Key, UserError
+from competition.config.errors import InvalidParameter, Key, UserError, did_you_mean
 from competition.config.params import Member, Params
 from competition.config.plugins import NO_PLUGINS, Plugins, activate, load_plugins
 from competition.config.secrets import is_secret
-from competition.config.suggestions import did_you_mean
 from competition.config.validation import MISSING, validate
 from competition.config.yaml_text import Tree, line_of, parse_yaml, read_text, read_yaml
 

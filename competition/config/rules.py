@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from competition.config.errors import InvalidParameter, Key
+from competition.config.errors import InvalidParameter, Key, did_you_mean
 from competition.config.params import FROM_FILE, Member, Params
 from competition.config.plugins import active
 from competition.config.search_space import search_problems, variants
-from competition.config.suggestions import did_you_mean
 from competition.config.teachers import check_nested, in_training_order
 
 Keys = tuple[Key, ...]

@@ -11,8 +11,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from competition.config.errors import did_you_mean
 from competition.config.params import RENAMED_KEYS, Choice, Dimension, Finite, Member, Train
-from competition.config.suggestions import did_you_mean
 
 Problem = tuple[tuple[str, ...], str]  # path below tune.search, what is wrong
 Values = dict[str, Any]  # searched parameter -> value

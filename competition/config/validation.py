@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from competition.config.errors import InvalidParameter, Key
+from competition.config.errors import InvalidParameter, Key, did_you_mean
 from competition.config.params import RENAMED_KEYS, Member, Params
 from competition.config.rules import check_rules
 from competition.config.secrets import is_secret
-from competition.config.suggestions import did_you_mean
 from competition.config.yaml_text import Tree, kind
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from competition.config.errors import UserError
-from competition.config.suggestions import did_you_mean
+from competition.config.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from jax import Device

@@ -7,7 +7,7 @@ from competition.config.errors import UserError
 from competition.files.manifest import files_intact, read_manifest
 from competition.files.replacement import AGAIN, REPLACED
 from competition.storage import files
-from pipelines.terminal.backend import start_tensorflow
+from competition.training.backend import start_tensorflow
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, bucket_of
 

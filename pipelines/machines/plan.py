@@ -31,10 +31,9 @@ from competition.preflight.planning import (
 )
 from competition.preflight.topology import topology_named
 from competition.workspace.studies import tuned_member
-from pipelines.terminal.backend import start_backend
 from pipelines.terminal.output import display_path, plural
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job
+from pipelines.terminal.runner import Job, start_backend
 from pipelines.terminal.selection import selected_members
 from pipelines.terminal.trainer import timed
 

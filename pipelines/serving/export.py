@@ -21,9 +21,8 @@ from competition.prepare.prepared import Prepared
 from competition.serving.bundle import CARD, FORMATS, Bundle
 from competition.serving.model_card import CardFacts, model_card, score_sentence
 from competition.serving.selection import Selection, export_dependencies, select
-from competition.training.backend import is_installed
+from competition.training.backend import is_installed, start_tensorflow
 from competition.workspace.dependencies import export_path, newest_blend
-from pipelines.terminal.backend import start_tensorflow
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job
 from pipelines.terminal.selection import selected_folds, selected_members

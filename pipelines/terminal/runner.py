@@ -27,6 +27,7 @@ from competition.files.manifest import (
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, RetryPolicy
 from competition.prepare.competition import Settings
+from competition.training import backend
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
 from pipelines.terminal.options import Options
@@ -186,3 +187,9 @@ def image_cache(job: Job) -> "CacheBudget":
     settings = job.params.cache
     folder = Path(os.path.expanduser(settings.folder)) if settings.folder else job.path("cache")
     return CacheBudget(folder, round(settings.ram_gigabytes * 1e9), round(settings.disk_gigabytes * 1e9))
+
+
+def start_backend(job: Job) -> None:
+    """Select the Keras backend, print it with the reason, and start TensorFlow."""
+    if choice := backend.start_backend(job.params.device.backend):
+        job.echo(f"backend: {choice}")

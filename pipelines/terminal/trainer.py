@@ -17,9 +17,8 @@ from competition.prepare.targets import check_training
 from competition.workspace.dependencies import training_parts
 from competition.workspace.runs import Run
 from pipelines.terminal import hosts
-from pipelines.terminal.backend import start_backend
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job, image_cache
+from pipelines.terminal.runner import Job, image_cache, start_backend
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
