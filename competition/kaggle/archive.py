@@ -54,10 +54,7 @@ class Verified:
 
 
 def verify(
-    path: Path,
-    listing: Mapping[str, int | None],
-    rules: UnpackRules,
-    progress: Progress = ignore_progress,
+    path: Path, listing: Mapping[str, int | None], rules: UnpackRules, progress: Progress = ignore_progress
 ) -> Verified:
     """Compare names and sizes with the listing and read every member (CRC); raise ArchiveRefusal on a difference.
 

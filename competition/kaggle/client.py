@@ -26,13 +26,7 @@ from competition.config.redaction import printable, redact, redacted_answer
 from competition.files.child_process import ChildEnded, ChildStalled, Event, run_child
 from competition.kaggle import credentials
 from competition.kaggle.archive import Progress
-from competition.kaggle.errors import (
-    RETRYABLE,
-    Failure,
-    error_from_failure,
-    failure_from,
-    retry_line,
-)
+from competition.kaggle.errors import RETRYABLE, Failure, error_from_failure, failure_from, retry_line
 
 OnEvent = Callable[[Event], None]  # receives the events of the child process
 ROOT = Path(__file__).resolve().parents[2]

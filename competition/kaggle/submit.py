@@ -11,13 +11,7 @@ from pathlib import Path
 from competition.config.errors import UserError
 from competition.files.manifest import sha256
 from competition.kaggle import answers
-from competition.kaggle.attempts import (
-    LostAnswer,
-    UnknownOutcome,
-    had_no_effect,
-    poll,
-    send_at_most_once,
-)
+from competition.kaggle.attempts import LostAnswer, UnknownOutcome, had_no_effect, poll, send_at_most_once
 from competition.kaggle.client import Client, ask
 from competition.kaggle.errors import SITE, KaggleError
 

@@ -8,13 +8,7 @@ from typing import Any
 
 from competition.config.errors import UserError
 from competition.files.manifest import write_json
-from competition.kaggle.attempts import (
-    LostAnswer,
-    UnknownOutcome,
-    had_no_effect,
-    poll,
-    send_at_most_once,
-)
+from competition.kaggle.attempts import LostAnswer, UnknownOutcome, had_no_effect, poll, send_at_most_once
 from competition.kaggle.client import Client, ask
 from competition.kaggle.errors import SITE, KaggleError
 from competition.kernels import kernel_script

@@ -93,10 +93,7 @@ def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
 
 
 def pair_blocks(
-    table: np.ndarray,
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
-    prepared: Prepared,
-    pixels: Pixels,
+    table: np.ndarray, rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], prepared: Prepared, pixels: Pixels
 ) -> list[Block]:
     """The classes that are confused most: rows of both that are right, and those taken for the other, as pictures.
 

@@ -23,16 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from competition.prepare.decoding import BadImage
 from competition.serving.batching import Batcher, Metrics, Overloaded
 from competition.serving.engines import Engine
-from competition.serving.requests import (
-    EXPECTED,
-    MODEL,
-    STATUS,
-    BadRequest,
-    Limits,
-    images_of,
-    metadata,
-    prediction,
-)
+from competition.serving.requests import EXPECTED, MODEL, STATUS, BadRequest, Limits, images_of, metadata, prediction
 from competition.serving.similar import TrainingImages
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # of Prometheus

@@ -139,11 +139,7 @@ class SavedModelEngine(Engine):
         return {name: output.numpy() for name, output in self._model.signatures[signature](**tensors).items()}
 
 
-ENGINES: dict[str, type[Engine]] = {
-    "onnx": OnnxEngine,
-    "saved_model": SavedModelEngine,
-    "litert": LiteRtEngine,
-}
+ENGINES: dict[str, type[Engine]] = {"onnx": OnnxEngine, "saved_model": SavedModelEngine, "litert": LiteRtEngine}
 INSTALL = {
     "onnx": "ONNX Runtime; install goldfold[serve]",
     "saved_model": "TensorFlow; install goldfold[cpu]",

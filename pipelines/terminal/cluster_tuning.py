@@ -54,10 +54,7 @@ def reachable_study(job: Job, name: str, study: str) -> Iterator[Job]:
     if storage:
         yield job
         return
-    own, common = (
-        journal_of(job.workspace, name),
-        Path(shared) / job.work.name / "tune" / f"{study}.log",
-    )
+    own, common = (journal_of(job.workspace, name), Path(shared) / job.work.name / "tune" / f"{study}.log")
     copy_longer(own, common)
     try:
         yield with_storage(job, f"{JOURNAL}{common}")
