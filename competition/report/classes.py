@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,12 +34,17 @@ MAX_CHART_CLASSES = 130  # a matrix of more classes is too large for the page; t
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 
 
-def honest_rows(blend: Path, prepared: Prepared) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return (ids, labels, predicted, scores) of the scored out-of-fold rows, from chains fitted without their fold.
+class HonestRows(NamedTuple):
+    """The scored out-of-fold rows of a blend, from chains fitted without their fold."""
 
-    Shapes: (N,) str, (N,) int, (N,) int, (N, C); labels and predicted of a multi-label competition (N, C) bool, of a
-    regression (N,) float.  Raises UserError if the blend has other rows than the prepared data.
-    """
+    ids: np.ndarray  # (N,) str
+    labels: np.ndarray  # (N,) int; of a multi-label competition (N, C) bool, of a regression (N,) float
+    predicted: np.ndarray  # as labels
+    scores: np.ndarray  # (N, C)
+
+
+def honest_rows(blend: Path, prepared: Prepared) -> HonestRows:
+    """Read the rows of a blend. Raises UserError if it has other rows than the prepared data."""
     ids, scores = load_scores(blend / "honest_oof.npz")
     kind = prepared.competition.targets.kind
     train = prepared.part("train")
@@ -48,12 +54,10 @@ def honest_rows(blend: Path, prepared: Prepared) -> tuple[np.ndarray, np.ndarray
         raise UserError(f"the blend has other rows than the prepared data ({user_error}); run `make predict`") from None
     predicted = stored_decisions(blend, ids, kind, scores.shape[1])
     scored = read_table(blend)["scored"].loc[ids].to_numpy() == 1
-    return ids[scored], prepared.targets(labels)[scored], predicted[scored], scores[scored]
+    return HonestRows(ids[scored], prepared.targets(labels)[scored], predicted[scored], scores[scored])
 
 
-def classes_section(
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], prepared: Prepared, pixels: Pixels | None
-) -> Section:
+def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> Section:
     """Scores of the classes and their confusions.  rows: of `honest_rows`.  pixels: as in `errors_section`."""
     _, labels, predicted, _ = rows
     names, wrong = prepared.competition.classes, int((labels != predicted).sum())
@@ -92,9 +96,7 @@ def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
     return blocks
 
 
-def pair_blocks(
-    table: np.ndarray, rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], prepared: Prepared, pixels: Pixels
-) -> list[Block]:
+def pair_blocks(table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels: Pixels) -> list[Block]:
     """The classes that are confused most: rows of both that are right, and those taken for the other, as pictures.
 
     table: (C, C), of mistakes.confusion.  rows: of `honest_rows`.  pixels: of the training rows in index order.
@@ -146,10 +148,7 @@ def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
 
 
 def errors_section(
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
-    prepared: Prepared,
-    pixels: Pixels | None,
-    has_networks: bool = True,
+    rows: HonestRows, prepared: Prepared, pixels: Pixels | None, has_networks: bool = True
 ) -> Section | None:
     """The misclassified rows with the highest scores, as pictures.
 

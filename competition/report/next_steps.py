@@ -10,6 +10,7 @@ import pandas as pd
 from competition.config.params import Params
 from competition.ensemble.metrics import Metric
 from competition.prepare.prepared import Prepared
+from competition.report.classes import HonestRows
 from competition.report.members import FoldModel
 from competition.report.mistakes import confusion, worst_pairs
 from competition.report.page import Section, Table
@@ -17,7 +18,6 @@ from competition.report.training_charts import by_epoch, overfitting
 from competition.submission import ledger
 
 MOST = 8
-HonestRows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
