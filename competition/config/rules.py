@@ -105,12 +105,27 @@ def _member_problems(params: Params) -> Iterator[Problem]:
             sizes = f"expected 0, or 8 to image_size, {member.image_size}, at which it predicts"
             yield ("members", name, "train_size"), f"{member.train_size} was found; {sizes}"
         yield from _network_problems(name, member)
+        yield from _head_problems(name, member, params)
         for position, source in enumerate(member.external):
             if source not in params.prepare.external:
                 hint = did_you_mean(source, params.prepare.external)
                 yield ("members", name, "external", position), f"{source!r} is not under prepare.external{hint}"
     in_training_order(params)
     check_nested(params)
+
+
+def _head_problems(name: str, member: Member, params: Params) -> Iterator[Problem]:
+    """What a frozen-feature member names, and what only a trained network can have."""
+    if member.head is None:
+        return
+    if member.teacher:
+        yield ("members", name, "teacher"), "a teacher was found; a member with a head is fitted to labels alone"
+    for position, other in enumerate(member.head.also):
+        keys = ("members", name, "head", "also", position)
+        if other == name:
+            yield keys, f"{name!r} was found; its own features are always used, name another member"
+        elif other not in params.members:
+            yield keys, f"no member {other!r}{did_you_mean(other, params.members)}"
 
 
 def _reference_problems(params: Params) -> Iterator[Problem]:

@@ -1,7 +1,7 @@
 """The search space of a study: which parameters can be searched, how `tune.search` is checked, and members with other values.
 
-A key is a parameter of `train`, a parameter of the member (architecture, image_size, alpha, weights), or augment.NAME, the
-strength of one entry of train.augment.
+A key is a parameter of `train`, a parameter of the member (architecture, image_size, alpha, weights), augment.NAME, the
+strength of one entry of train.augment, or head.kind, head.strength and head.hidden of a frozen-feature member.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import did_you_mean
-from competition.config.params import RENAMED_KEYS, Choice, Dimension, Finite, Member, Train
+from competition.config.params import RENAMED_KEYS, AboveZero, Choice, Dimension, Finite, Head, Member, Positive, Train
 
 Problem = tuple[tuple[str, ...], str]  # path below tune.search, what is wrong
 Values = dict[str, Any]  # searched parameter -> value
@@ -20,6 +20,12 @@ Values = dict[str, Any]  # searched parameter -> value
 MEMBER_KEYS = ("architecture", "image_size", "alpha", "weights")
 NOT_SEARCHED = ("seed", "augment")  # a lucky seed is no hyperparameter; the strengths in augment have keys of their own
 AUGMENT = "augment."
+# Key -> its type; head.strength replaces the tried strengths by one.
+HEAD_KEYS: dict[str, Any] = {
+    "head.kind": get_type_hints(Head)["kind"],
+    "head.strength": AboveZero,
+    "head.hidden": Positive,
+}
 CHECKED_TOGETHER = ("architecture", "weights", "probe")  # parameters of which not every combination is allowed
 
 # Parameters of train that a compiled engine reads at run time. Every other one is compiled in: another value needs another
@@ -42,7 +48,7 @@ AT_RUN_TIME = {
 ON_OR_OFF = ("ema", "low_resolution_epochs")  # only whether they are above 0 is compiled in
 
 
-SEARCHABLE = (*(key for key in get_type_hints(Train) if key not in NOT_SEARCHED), *MEMBER_KEYS)
+SEARCHABLE = (*(key for key in get_type_hints(Train) if key not in NOT_SEARCHED), *MEMBER_KEYS, *HEAD_KEYS)
 
 
 def search_problems(search: Mapping[str, Dimension], is_grid: bool) -> Iterator[Problem]:
@@ -129,6 +135,8 @@ def _ancestors(key: str, search: Mapping[str, Dimension]) -> set[str]:
 
 def _type_of(key: str) -> Any:
     """The annotation of the parameter, with its limits."""
+    if key in HEAD_KEYS:
+        return HEAD_KEYS[key]
     owner = Member if key in MEMBER_KEYS else Train
     return Finite if key.startswith(AUGMENT) else get_type_hints(owner, include_extras=True)[key]
 
@@ -154,13 +162,24 @@ def own_values(member: Member, search: Mapping[str, Dimension]) -> Values:
     """The member's own value of every searched parameter."""
     strengths = {f"{AUGMENT}{name}": strength for name, strength in member.train.augment.items()}
     values = {**vars(member.train), **vars(member), **strengths}
+    if member.head is not None:
+        tried = member.head.strengths
+        strength = tried[len(tried) // 2] if tried else 1.0
+        values |= {"head.kind": member.head.kind, "head.hidden": member.head.hidden, "head.strength": strength}
     return {key: values.get(key, 0.0) if key.startswith(AUGMENT) else values[key] for key in search}
 
 
 def with_values(member: Member, values: Values) -> Member:
     """The member with these values of searched parameters."""
     own = {key: value for key, value in values.items() if key in MEMBER_KEYS}
-    train = {key: value for key, value in values.items() if key not in own and not key.startswith(AUGMENT)}
+    head = {key.removeprefix("head."): value for key, value in values.items() if key in HEAD_KEYS}
+    if head and member.head is not None:
+        strength = head.pop("strength", None)
+        strengths_tried = member.head.strengths if strength is None else (strength,)
+        own["head"] = replace(member.head, **head, strengths=strengths_tried)
+    train = {
+        key: value for key, value in values.items() if key not in {*own, *HEAD_KEYS} and not key.startswith(AUGMENT)
+    }
     strengths = {key.removeprefix(AUGMENT): value for key, value in values.items() if key.startswith(AUGMENT)}
     augment = {**member.train.augment, **strengths}
     return replace(member, **own, train=replace(member.train, **train, augment=augment))

@@ -32,9 +32,9 @@ PLUGINS = "kernel-plugins.py"  # the user's plugins file, beside PARAMS
 # Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml.
 SAME_NAME = ("filelock", "keras", "numpy", "optuna", "pandas", "pydantic", "ruamel.yaml", "scipy", "typer")
 NEEDS = {name: name for name in SAME_NAME} | {
-    "google.protobuf": "protobuf",
     "PIL": "pillow",
     "cv2": "opencv-python-headless",
+    "google.protobuf": "protobuf",
     "sklearn": "scikit-learn",
     "tensorflow": "tensorflow-cpu",
 }

@@ -20,6 +20,7 @@ from competition.serving.decoding import decode_batch, resize
 from competition.serving.selection import Selection
 from competition.training.checkpoint import load_arrays
 from competition.training.engine import apply_view, check_state, saved_variables
+from competition.training.head_trainer import network_with_head
 from competition.training.model import build
 
 Outputs = dict[str, tf.Tensor]  # probabilities (B, C) float32, class_id (B,) int64, class_name (B,) string
@@ -28,6 +29,12 @@ Outputs = dict[str, tf.Tensor]  # probabilities (B, C) float32, class_id (B,) in
 def load_model(member: Member, classes: int, arrays: Mapping[str, np.ndarray]) -> keras.Model:
     """The network of a fold model from its weights, which any backend may have trained; computes in float32."""
     train = replace(member.train, precision="float32", low_resolution_epochs=0.0)
+    if member.head is not None:
+        if member.head.also:
+            raise UserError(
+                "a member with head.also has features of several networks, which cannot be exported as one model"
+            )
+        return network_with_head(replace(member, train_size=0, train=train), arrays, "single")
     model = build(replace(member.without_pretrained_weights, train_size=0, train=train), classes)
     variables = saved_variables(model)
     check_state({name: tuple(variable.shape) for name, variable in variables}, dict(arrays))

@@ -10,7 +10,7 @@ from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
-from pipelines.terminal.selection import selected_folds, selected_members
+from pipelines.terminal.selection import networks_to_train, selected_folds
 from pipelines.terminal.trainer import TrainerInputs, open_trainer, start_device, target_caption
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def run(job: Job) -> None:
     device = start_device(job)
     run_eagerly()
     folds = selected_folds(job) if job.options.fold else [0]
-    for name in selected_members(job):
+    for name in networks_to_train(job, "debug"):
         for fold in folds:
             debug_fold(job, name, fold, device)
 

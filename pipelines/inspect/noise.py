@@ -21,7 +21,7 @@ from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
 from pipelines.terminal.selection import selected_members
-from pipelines.terminal.trainer import open_trainer, start_device
+from pipelines.terminal.trainer import open_scorer, start_device
 
 
 def run(job: Job) -> None:
@@ -71,7 +71,7 @@ def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewP
 
 def train_seed(job: Job, member: Member, folder: Path, title: str) -> Computed:
     """Train all fold models of the member and write their out-of-fold predictions to folder/oof.npz."""
-    trainer = open_trainer(job, member, title, start_device(job))
+    trainer = open_scorer(job, member, title, start_device(job))
     fold_predictions = []
     with Bar(job.params.prepare.folds, title) as bar:
         for fold in range(job.params.prepare.folds):

@@ -34,7 +34,7 @@ from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path, plural
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, start_backend
-from pipelines.terminal.selection import selected_members
+from pipelines.terminal.selection import networks_to_train
 from pipelines.terminal.trainer import timed
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
 
     device, costs, works = open_device(job.params.device), {}, {}
     starting = time.monotonic() - started
-    for name in selected_members(job):
+    for name in networks_to_train(job, "plan"):
         member = tuned_member(job.workspace, name)
         with Bar(None, f"plan {name}: measuring some steps"):
             speed = measure_speed(member, sizes, device, job.params.predict.batch, job.params.predict.views)
@@ -127,7 +127,7 @@ def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
     utilisation, views = prices["utilisation"], len(job.params.predict.views)
     plans: dict[str, dict[str, Cost]] = {"high": {}, "likely": {}, "low": {}}
     works: dict[str, tuple[Load, Speed]] = {}
-    for name in selected_members(job):
+    for name in networks_to_train(job, "plan"):
         steps = preflight.get(name, {})
         missing = [step for step in ("train", "predict") if steps.get(step, {}).get("verdict") != "fits"]
         if missing:

@@ -42,7 +42,9 @@ def run(job: Job) -> None:
     results: dict[str, dict[str, PreflightResult]] = {}
     for name in selected_members(job):
         request = request_of(job, name, topology, backend)
-        results[name] = preflight_member(job, name, request, steps)
+        is_trained = job.params.members[name].head is None  # else its network only computes features
+        member_steps = steps if is_trained else [step for step in steps if step == "predict"]
+        results[name] = preflight_member(job, name, request, member_steps)
         verdicts = ", ".join(f"{step} {VERDICTS[result.verdict]}" for step, result in results[name].items())
         job.echo(f"preflight {name}: {verdicts}")
         if options.search and results[name].get("train"):
