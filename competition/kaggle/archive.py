@@ -60,10 +60,7 @@ class Verified:
 
 
 def verify(
-    path: Path,
-    listing: Mapping[str, int | None],
-    rules: UnpackRules,
-    progress: Progress = ignore_progress,
+    path: Path, listing: Mapping[str, int | None], rules: UnpackRules, progress: Progress = ignore_progress
 ) -> Verified:
     """Compare names and sizes with the listing and read every member (CRC); raise ArchiveRefusal on a difference.
 
@@ -187,7 +184,10 @@ def _members(path: Path, zipped: zipfile.ZipFile, rules: UnpackRules) -> list[zi
             f"{path} is refused: a file in it is named after your Kaggle credential, so the server echoes it; nothing was "
             "unpacked, make a new token."
         )
-    problems += _collisions(names)
+    counts = Counter(names)
+    folders = {str(parent) for name in counts for parent in PurePosixPath(name).parents}
+    problems += [f"duplicate name {name[:80]!a}" for name, count in counts.items() if count > 1]
+    problems += [f"both file and folder {name[:80]!a}" for name in counts if name in folders]
     if not problems and not rules.case_twins and (twins := _twins(names)):
         raise UserError(
             f"{path} has {counted(len(twins), 'pair')} of names that some file systems take for one, e.g. {' and '.join(twins[0])}; "
@@ -214,14 +214,6 @@ def _problem(member: zipfile.ZipInfo) -> str | None:
         return f"name too long {name[:80]!a}"
     special = stat.S_IFMT(member.external_attr >> 16) not in {0, stat.S_IFREG, stat.S_IFDIR}
     return f"link, special or encrypted file {name[:80]!a}" if special or member.flag_bits & 0x1 else None
-
-
-def _collisions(names: list[str]) -> list[str]:
-    """Names that are given twice, and files whose name is also a folder's."""
-    counts = Counter(names)
-    folders = {str(parent) for name in counts for parent in PurePosixPath(name).parents}
-    problems = [f"duplicate name {name[:80]!a}" for name, count in counts.items() if count > 1]
-    return problems + [f"both file and folder {name[:80]!a}" for name in counts if name in folders]
 
 
 def _twins(names: list[str]) -> list[tuple[str, str]]:

@@ -68,12 +68,7 @@ def require_access(client: Client, slug: str) -> State:
 
 
 def fetch(
-    client: Client,
-    slug: str,
-    folder: Path,
-    cache: Path,
-    rules: UnpackRules,
-    progress: StepProgress = ignore_progress,
+    client: Client, slug: str, folder: Path, cache: Path, rules: UnpackRules, progress: StepProgress = ignore_progress
 ) -> None:
     """Download and unpack a competition into the empty `folder`.
 
@@ -91,11 +86,7 @@ def fetch(
 
 
 def download(
-    client: Client,
-    slug: str,
-    folder: Path,
-    rules: UnpackRules,
-    progress: StepProgress = ignore_progress,
+    client: Client, slug: str, folder: Path, rules: UnpackRules, progress: StepProgress = ignore_progress
 ) -> Verified:
     """Download <folder>/<slug>.zip and verify it against Kaggle's listing. <slug>.json is written last.
 

@@ -12,13 +12,7 @@ from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import archive
 from competition.kaggle.archive import ArchiveRefusal, UnpackRules, ignore_progress
 from competition.kaggle.client import Client, ask, competition_slug, progress_of
-from competition.kaggle.download import (
-    StepProgress,
-    exclusive_download,
-    listing,
-    require_access,
-    require_disk_space,
-)
+from competition.kaggle.download import StepProgress, exclusive_download, listing, require_access, require_disk_space
 from competition.kaggle.errors import KaggleError
 
 RATE_LIMITED_FILES = 100  # about this many single downloads reach Kaggle's rate limit

@@ -7,18 +7,11 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from competition.config.errors import UserError, counted
 from competition.files.manifest import sha256
 from competition.kaggle import answers
-from competition.kaggle.attempts import (
-    LostAnswer,
-    UnknownOutcome,
-    had_no_effect,
-    poll,
-    send_at_most_once,
-)
+from competition.kaggle.attempts import LostAnswer, UnknownOutcome, had_no_effect, poll, send_at_most_once
 from competition.kaggle.client import Client, ask
 from competition.kaggle.errors import SITE, KaggleError
 
@@ -41,7 +34,7 @@ class SubmissionMethod:
     """How a submission is sent: an action of child.py and its arguments."""
 
     action: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
     command: str  # the equivalent options of `kaggle competitions submit SLUG`
 
 

@@ -150,18 +150,6 @@ def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores:
 
     folder: of the prepared data.  train: training rows of the index.  scores: of the blend; empty without a blend.
     """
-    blocks: list[Block] = [series_text(caveats, train, scores), *shift_blocks(caveats.shift, scores)]
-    for name, caption in (
-        ("shift.png", "The test rows least like training rows."),
-        ("series.png", "What may be series, the largest first; those across folds before the others."),
-    ):
-        if (folder / name).is_file():
-            blocks.append(Image(sheet_uri(folder / name), caption))
-    return Section("caveats", TITLE, SOURCES, blocks)
-
-
-def series_text(caveats: Caveats, train: pd.DataFrame, scores: Scores) -> Text:
-    """How many training photos are of series, and what those across folds do to the score."""
     has_mate, series = caveats.crossing(train["id"].to_numpy(str), train["fold"].to_numpy())
     members, objects = int((series >= 0).sum()), len(np.unique(series[series >= 0]))
     text = (
@@ -171,8 +159,16 @@ def series_text(caveats: Caveats, train: pd.DataFrame, scores: Scores) -> Text:
     )
     if not members:
         text = f"None of the {len(train):,} training photos looks like one of a series of the same object."
-    sentences = [text, *map(_sentence, series_sentences(scores))]
-    return Text(sentences, bool(has_mate.sum() >= NOTED * max(len(train), 1)))
+    is_noted = bool(has_mate.sum() >= NOTED * max(len(train), 1))
+    blocks: list[Block] = [Text([text, *as_sentences(series_sentences(scores))], is_noted)]
+    blocks += shift_blocks(caveats.shift, scores)
+    for name, caption in (
+        ("shift.png", "The test rows least like training rows."),
+        ("series.png", "What may be series, the largest first; those across folds before the others."),
+    ):
+        if (folder / name).is_file():
+            blocks.append(Image(sheet_uri(folder / name), caption))
+    return Section("caveats", TITLE, SOURCES, blocks)
 
 
 def shift_blocks(shift: Shift | None, scores: Scores) -> list[Block]:
@@ -196,12 +192,13 @@ def shift_blocks(shift: Shift | None, scores: Scores) -> list[Block]:
     note = "Unlike: test rows whose odds of being one are above those of 99 % of the training rows."
     cells = [["logistic regression, cross-validated", *row, f"{shift.unlike:,}"]]
     table = Table(columns, cells, note=note, title="Adversarial validation")
-    return [Text([_sentence(text) for text in sentences], shift.differs), table]
+    return [Text(as_sentences(sentences), shift.differs), table]
 
 
-def _sentence(text: str) -> str:
-    """A line of the terminal as a sentence of the page."""
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+def as_sentences(lines: Sequence[str]) -> list[str]:
+    """Lines of the terminal as sentences of the page."""
+    capitalised = [f"{line[0].upper()}{line[1:]}" for line in lines]
+    return [line if line.endswith(".") else f"{line}." for line in capitalised]
 
 
 def _auc(shift: Scores) -> str:

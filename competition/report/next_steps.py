@@ -11,6 +11,7 @@ from competition.config.errors import counted
 from competition.config.params import Params
 from competition.ensemble.metrics import Metric
 from competition.prepare.prepared import Prepared
+from competition.report.classes import HonestRows
 from competition.report.members import FoldModel
 from competition.report.mistakes import confusion, worst_pairs
 from competition.report.page import Section, Table
@@ -18,7 +19,6 @@ from competition.report.training_charts import by_epoch, overfitting
 from competition.submission import ledger
 
 MOST = 8
-HonestRows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from competition.config.errors import counted
 from competition.ensemble.bootstrap import Difference
 from competition.ensemble.chain import Chain
@@ -225,9 +223,10 @@ def worth_section(diversity: Scores) -> Section | None:
         return None
     rows = []
     for n, name in enumerate(names):
-        pairs = zip(diversity["agreement"][n], diversity["error_correlation"][n], strict=True)
-        others = [f"{agreed:.3f} / {_or_dash(errors, '.2f')}" for agreed, errors in pairs]
-        rows.append([name, f"{diversity['score'][n]:.4f}", _or_dash(diversity["worth"][n], "+.4f"), *others])
+        correlations = ["–" if one is None else f"{one:.2f}" for one in diversity["error_correlation"][n]]
+        others = [f"{agreed:.3f} / {one}" for agreed, one in zip(diversity["agreement"][n], correlations, strict=True)]
+        worth = diversity["worth"][n]
+        rows.append([name, f"{diversity['score'][n]:.4f}", "–" if worth is None else f"{worth:+.4f}", *others])
     note = (
         "Alone and worth: on the rows everything was chosen on, so both are optimistic; worth is what the blend loses without the "
         "member. Under each name: share of rows with "
@@ -258,7 +257,3 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
         "State of the last `make list-blends`; later training is not included, so its rows can differ from those above."
     ]
     return Section("ways", "All blend methods", "list_blends.json · make list-blends", [*blocks, Text(lines)])
-
-
-def _or_dash(value: float | None, form: str) -> str:
-    return "–" if value is None or not np.isfinite(value) else format(value, form)

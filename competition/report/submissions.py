@@ -44,10 +44,7 @@ def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed
     else:
         text = "No submission has a public score, so nothing is compared with the leaderboard."
         blocks.append(Text([f"{text} `make submit` sends the newest submission and waits for its score."]))
-    return Section("leaderboard", TITLE, SOURCES, [*blocks, choice_table(rows, choose_two(rows, changed))])
-
-
-def choice_table(rows: Sequence[ledger.Row], choices: Sequence[Choice]) -> Table:
+    choices = choose_two(rows, changed)
     cells = []
     for choice in choices:
         entry = choice.row.entry
@@ -61,7 +58,8 @@ def choice_table(rows: Sequence[ledger.Row], choices: Sequence[Choice]) -> Table
         verb = "has its honest score" if elsewhere == 1 else "have their honest scores"
         note += f" {elsewhere} of {len(rows)} submissions {verb} on other rows or by another metric than the newest."
     columns = ["select", "why", "honest (training rows)", "public (other rows: test)"]
-    return Table(columns, cells, 2, note, title="Which two submissions to select")
+    blocks.append(Table(columns, cells, 2, note, title="Which two submissions to select"))
+    return Section("leaderboard", TITLE, SOURCES, blocks)
 
 
 def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[Block]:

@@ -9,6 +9,7 @@ from competition.ensemble.target_metrics import auc, average_precision
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import truth_chart
+from competition.report.classes import HonestRows
 from competition.report.page import Charts, Section, Sheet, Table, Text, Tile
 from competition.report.pictures import no_pictures, row_pictures
 
@@ -68,12 +69,7 @@ def values_section(targets: np.ndarray, values: np.ndarray) -> Section:
     return Section("classes", "Errors", SOURCE, [Text([text]), charts, Table(columns, rows)])
 
 
-def worst_section(
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
-    prepared: Prepared,
-    pixels: Pixels | None,
-    has_networks: bool,
-) -> Section | None:
+def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None, has_networks: bool) -> Section | None:
     """The rows with the most wrong labels, or with the largest errors of a regression, as pictures.
 
     rows: of `classes.honest_rows`.  pixels: (N, H, W, 3) uint8 of the training rows in index order; None leaves them out.

@@ -12,8 +12,8 @@ from competition.prepare import label_issues, records
 from competition.prepare.decoding import BadImage, decode
 from competition.report.pictures import TILE, contact_sheet
 from competition.report.tables import for_spreadsheet
+from competition.training.backend import start_tensorflow
 from competition.workspace.dependencies import newest_blend
-from pipelines.terminal.backend import start_tensorflow
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 

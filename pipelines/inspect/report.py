@@ -54,7 +54,7 @@ class Results:
 
     folder: Path | None
     blend: Manifest | None
-    rows: next_steps.HonestRows | None  # scored rows of the blend; only of a blend of the current data
+    rows: classes.HonestRows | None  # scored rows of the blend; only of a blend of the current data
     runs: Mapping[str, Run]  # by title, those of the current parameters
     models_of: Mapping[str, Sequence[members.FoldModel]]  # by title, the finished fold models
     spreads: Mapping[str, float]

@@ -103,7 +103,18 @@ def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dic
         refs = ledger.refs(entries, row.entry.digest) - {row.ref}
         refs_of_digest = [ref for ref, s in by_ref.items() if ref in refs or submit.tag(row.entry.digest) in s.message]
         last = by_ref.pop(row.ref, None)
-        rows += [with_submission(row, by_ref.pop(ref)) for ref in refs_of_digest if ref in by_ref]
+        for ref in refs_of_digest:
+            if (other := by_ref.pop(ref, None)) is not None:  # another submission of the same file
+                rows.append(
+                    replace(
+                        row,
+                        ref=other.ref,
+                        state=delivery.outcome(other),
+                        public_score=other.public,
+                        private_score=other.private,
+                        error=other.error,
+                    )
+                )
         if row.state == "sending":
             row = replace(row, state="sending: outcome unknown, `make submit` looks for it")
         elif row.state == "submitted" and last is not None and last.error:  # its status is unknown
@@ -113,18 +124,6 @@ def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dic
     ledger_lines = [{"digest": line["digest"], "ref": row.ref or "-", **line} for row, line in pairs]
     unnumbered = [submission for submission in on_kaggle if not submission.ref]
     return ledger_lines + [foreign_line(submission) for submission in (*by_ref.values(), *unnumbered)]
-
-
-def with_submission(row: ledger.Row, submission: Submission) -> ledger.Row:
-    """The ledger row with state and scores of another submission of the same file."""
-    return replace(
-        row,
-        ref=submission.ref,
-        state=delivery.outcome(submission),
-        public_score=submission.public,
-        private_score=submission.private,
-        error=submission.error,
-    )
 
 
 def foreign_line(submission: Submission) -> dict[str, str]:

@@ -21,9 +21,8 @@ from competition.prepare.prepared import Prepared
 from competition.serving.bundle import CARD, FORMATS, Bundle
 from competition.serving.model_card import CardFacts, model_card, score_sentence
 from competition.serving.selection import Selection, export_dependencies, select
-from competition.training.backend import is_installed
+from competition.training.backend import is_installed, start_tensorflow
 from competition.workspace.dependencies import export_path, newest_blend
-from pipelines.terminal.backend import start_tensorflow
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job
 from pipelines.terminal.selection import selected_folds, selected_members
@@ -35,7 +34,12 @@ SAMPLE = 64  # images on which the formats are compared
 def run(job: Job) -> None:
     """blend/<newest>/, members/*/*/fold*/weights.npz -> export/<name>/: the model, classes.txt, serving.json, README.md"""
     prepared, member = job.prepared, job.options.member
-    check_target(prepared)
+    competition = prepared.competition
+    if competition.targets.kind != "single":
+        raise UserError(
+            f"an export answers with one class and C probabilities; the target of {competition.name} is "
+            f"{competition.target}: predict images with goldfold.open(RECIPE).predict(images)"
+        )
     if member:
         selected_members(job)
     folds = selected_folds(job) if job.options.fold else []
@@ -47,16 +51,6 @@ def run(job: Job) -> None:
     manifest = job.cached(f"export {selection.name}", manifest_path, depends, make)
     job.echo(*(f"export: {line}" for line in manifest.result["lines"]))
     job.echo(f"export: {display_path(manifest_path.parent)}")
-
-
-def check_target(prepared: Prepared) -> None:
-    """Raise UserError unless an answer is one class."""
-    competition = prepared.competition
-    if competition.targets.kind != "single":
-        raise UserError(
-            f"an export answers with one class and C probabilities; the target of {competition.name} is "
-            f"{competition.target}: predict images with goldfold.open(RECIPE).predict(images)"
-        )
 
 
 def selected_formats(text: str) -> tuple[str, ...]:

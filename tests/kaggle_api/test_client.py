@@ -145,13 +145,6 @@ def test_files_outside_the_listing_are_left_out_and_reported(kaggle, client, mes
     assert (tmp_path / "again" / "setup.py").exists()
 
 
-def test_without_a_listing_everything_is_unpacked_and_a_message_says_so(kaggle, client, messages, tmp_path):
-    kaggle.contests["flowers"].listed = {}
-    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
-    assert "Kaggle: the server lists no files; the 3 of flowers.zip could not be compared with a listing" in messages
-    assert (tmp_path / "raw" / "train" / "01.tfrec").exists()
-
-
 CODE = """
 import os, sys
 from competition.kaggle.client import Client, RetryPolicy, ask
