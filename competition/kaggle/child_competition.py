@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from competition.files.child_process import Emit
-from competition.kaggle.answers import UNREADABLE, is_object, nested, objects, text, utc_time, whole
+from competition.kaggle.answers import UNREADABLE, nested, objects, text, utc_time, whole
 from competition.kaggle.child_call import call, pages
 from competition.kaggle.child_failure import ReportedFailure, failure_of
 
@@ -112,7 +112,7 @@ def submissions(api: "KaggleApi", emit: Emit, slug: str, newest: bool = False) -
         page = {"pageToken": token} if token else {"page": number} if number > 1 else {}
         answer = call(api, "competitions", "ListSubmissions", competitionName=slug, pageSize=PAGE, **page)
         listed = answer.get("submissions")
-        unreadable_rows += sum(not is_object(row) for row in listed) if isinstance(listed, list) else 0
+        unreadable_rows += sum(not isinstance(row, Mapping) for row in listed) if isinstance(listed, list) else 0
         return answer
 
     def all_rows() -> list[dict[str, str]]:

@@ -45,7 +45,7 @@ def run(job: Job) -> None:
     raw, params = job.workspace.require(job.path("raw.json"), "download"), job.params.prepare
     # Data do not depend on the metric: the description holds the competition's own, load_prepared puts in the user's.
     settings = job.adapter_settings().of_data()
-    depends = {
+    depends: Mapping[str, Any] = {
         "raw": raw.files,
         "prepare": params,
         "competition": settings,
