@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from competition.config.digests import to_plain
-from competition.config.errors import UserError
+from competition.config.errors import UserError, did_you_mean
 from competition.config.params import Params
 from competition.config.params_file import load_params, parse_overrides
-from competition.config.suggestions import did_you_mean
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.metrics import default_labels
 from competition.ensemble.outputs import identity_view
@@ -35,6 +34,7 @@ from competition.serving.new_images import NewImage, decoded, predict_new_images
 from competition.training.backend import start_backend
 from competition.workspace.dependencies import fold_model_path, newest_blend
 from competition.workspace.ensemble_inputs import load_predictions, mean_over_runs, prediction_sources
+from competition.workspace.features import networks_of
 from competition.workspace.runs import Run, blended_runs
 from competition.workspace.workspace import Workspace
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from competition.images.labelled_images import Images
     from competition.training.device import Device
-    from competition.training.trainer import Trainer
+    from competition.training.scorer import FoldScorer
 
 __all__ = ["Project", "UserError", "open"]
 BLEND = "blend"
@@ -73,7 +73,7 @@ class Project:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace, self._prepared = workspace, workspace.prepared
         self._device: Device | None = None
-        self._trainers: dict[str, Trainer] = {}  # by run digest
+        self._trainers: dict[str, FoldScorer] = {}  # by run digest
 
     def __repr__(self) -> str:
         members = ", ".join([*self.params.members, *self.params.foreign])
@@ -154,8 +154,11 @@ class Project:
         arrays = _fold_weights(run, fold)
         self._open_device()
         from competition.training.engine import saved_variables
+        from competition.training.head_trainer import network_with_head
         from competition.training.model import build
 
+        if run.member.head is not None:
+            return network_with_head(run.member, arrays, self._prepared.competition.targets.kind)
         model = build(_without_download(run).member, len(self.classes), self._prepared.competition.targets.kind)
         for name, variable in saved_variables(model):
             variable.assign(arrays[name])
@@ -264,16 +267,28 @@ class Project:
             self._device = open_device(self.params.device, self._workspace.folder / "cache" / "compiled")
         return self._device
 
-    def _trainer(self, run: Run, images: "Images") -> "Trainer":
+    def _trainer(self, run: Run, images: "Images") -> "FoldScorer":
         """The compiled network of a run, kept for the next call."""
         if run.digest not in self._trainers:
             device = self._open_device()
+            from competition.training.features import concatenated, feature_engine, live_features
             from competition.training.fold_rows import FoldRows
+            from competition.training.head_trainer import HeadTrainer
             from competition.training.trainer import Trainer
 
             competition, batch = self._prepared.competition, self.params.predict.batch
-            rows = FoldRows(_without_download(run).member, images, len(self.classes), competition.targets)
-            self._trainers[run.digest] = Trainer(rows, competition.metric, device, batch)
+            member = run.member if run.member.head is not None else _without_download(run).member
+            rows = FoldRows(member, images, len(self.classes), competition.targets)
+            if member.head is None:
+                self._trainers[run.digest] = Trainer(rows, competition.metric, device, batch)
+            else:
+                networks = networks_of(self._workspace, member)
+                if any(network.image_size != member.image_size for network in networks):
+                    raise UserError(
+                        f"{run.title} has features of networks of several image sizes; predict new images by another"
+                    )
+                sources = [live_features(feature_engine(network, device, batch)) for network in networks]
+                self._trainers[run.digest] = HeadTrainer(rows, competition.metric, concatenated(sources))
         return self._trainers[run.digest]
 
 

@@ -187,6 +187,19 @@ class Tune(Block):
 
 
 @dataclass(frozen=True)
+class Head(Block):
+    """The part of a frozen-feature member that is fitted: what turns the features of its network into probabilities."""
+
+    kind: Literal["linear", "rbf", "mlp", "neighbours"]
+    views: Names = ("identity",)  # of the training rows; each is a row of its own, with an equal share of the weight
+    # Tried on the inner validation part of each fold model; one value is used as it is; () = those of the kind (heads.py).
+    # linear, rbf: C, the inverse of the penalty.  mlp: the penalty.  neighbours: how many.
+    strengths: tuple[AboveZero, ...] = ()
+    hidden: Positive = 256  # mlp: hidden units
+    also: tuple[Name, ...] = ()  # members whose networks' features are appended
+
+
+@dataclass(frozen=True)
 class Member(Block):
     architecture: str
     image_size: ImageSize
@@ -203,6 +216,7 @@ class Member(Block):
     # It is trained with train.seed, train.seed + 1, ...; the results are averaged as one member.
     seeds: Annotated[int, Field(ge=1, le=100)] = 1
     train_size: Count = 0  # pixels of its training images, at most image_size, at which it predicts; 0 = image_size
+    head: Head | None = None  # the network is not trained, only this head on its features
 
     @property
     def training_size(self) -> int:

@@ -40,10 +40,20 @@ def load_images(
         ids, unreadable = rows["id"].to_numpy(str), (rows["problem"] != "").to_numpy()
         recorded = RecordedImages(prepared.records(part), ids, unreadable, prepared.digest)
         pixels.append(decode_images(recorded, size, fit, budget, progress))
+    return _labelled(prepared, parts, pixels[0] if len(pixels) == 1 else ConcatenatedPixels(pixels))
+
+
+def unread_images(prepared: Prepared, parts: Sequence[str]) -> Images:
+    """The rows of some parts with their labels and folds, and black images of one pixel: for what needs features only."""
+    count = sum(len(prepared.part(part)) for part in parts)
+    return _labelled(prepared, parts, np.broadcast_to(np.uint8(0), (count, 1, 1, 3)))
+
+
+def _labelled(prepared: Prepared, parts: Sequence[str], pixels: Pixels) -> Images:
     rows = pd.concat([prepared.part(part) for part in parts], ignore_index=True)
     return Images(
         rows["id"].to_numpy(str),
-        pixels[0] if len(pixels) == 1 else ConcatenatedPixels(pixels),
+        pixels,
         rows["label"].to_numpy(),
         rows["fold"].to_numpy(),
         (rows["problem"] == "").to_numpy(),

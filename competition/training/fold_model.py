@@ -9,16 +9,16 @@ from competition.config.params import ExcludedFolds
 from competition.files.manifest import atomic_write
 from competition.training.checkpoint import save_arrays
 from competition.training.loop import Epoch, Trained
-from competition.training.trainer import Trainer
+from competition.training.scorer import FoldScorer
 
 
 def save_fold_model(
-    trainer: Trainer, fold: ExcludedFolds, trained: Trained, folder: Path
+    trainer: FoldScorer, fold: ExcludedFolds, trained: Trained, folder: Path
 ) -> tuple[list[Path], dict[str, object]]:
     """Write the model that the trainer has just trained. Returns its files, and its scores and epochs for the manifest."""
     files = [folder / name for name in ("weights.npz", "history.csv", "oof.npz")]
     fault_point("fold.before_weights", files[0])
-    save_arrays(files[0], trainer.engine.weights())
+    save_arrays(files[0], trainer.weights())
     with atomic_write(files[1]) as temporary, temporary.open("w", newline="") as file:
         table = csv.DictWriter(file, [field.name for field in fields(Epoch)], lineterminator="\n")
         table.writeheader()

@@ -11,6 +11,7 @@ import numpy as np
 
 from competition.config.params import Member
 from competition.training.engine import State, saved_variables
+from competition.training.head_trainer import network_with_head
 from competition.training.model import build
 
 BATCH = 16  # images per forward pass
@@ -22,13 +23,18 @@ class ClassMaps:
     """The maps of a member's fold models."""
 
     def __init__(self, member: Member, classes: int) -> None:
-        self.model = build(member.without_pretrained_weights, classes)
-        grid = averaged_grid(self.model)
+        self._member = member
+        self.model = build(member.without_pretrained_weights if member.head is None else member, classes)
+        # Not every head is a row of weights per class.
+        grid = averaged_grid(self.model) if member.head is None else None
         self.method = "Grad-CAM" if grid is not None else "Occlusion"
         self._network = keras.Model(self.model.inputs[0], grid) if grid is not None else self.model
 
     def load_weights(self, weights: State) -> None:
         """weights: of a fold model, as in weights.npz."""
+        if self._member.head is not None:
+            self._network = network_with_head(self._member, weights, "single")
+            return
         for name, variable in saved_variables(self.model):
             variable.assign(weights[name])
 

@@ -8,8 +8,6 @@ import numpy as np
 from keras.ops import convert_to_numpy
 
 from competition.config.params import ExcludedFolds, Member, Train
-from competition.ensemble.metrics import metric_named
-from competition.ensemble.predictions import ViewPredictions, stored_as
 from competition.ensemble.views import get_views
 from competition.images.augment import Augmentation
 from competition.images.batches import TrainingBatches, TrainingPlan, prediction_batches
@@ -26,9 +24,10 @@ from competition.training.fold_rows import FoldRows, deviation
 from competition.training.input_stall import InputStallDetector
 from competition.training.model import build
 from competition.training.probe import linear_probe, pooled_features, with_head
+from competition.training.scorer import FoldScorer
 
 
-class Trainer:
+class Trainer(FoldScorer):
     """Trains and predicts any number of folds and trials of one member with one compiled engine."""
 
     def __init__(
@@ -45,16 +44,11 @@ class Trainer:
         alive: heartbeat, called before every prediction batch.
         engine: one of this member that was compiled earlier; None compiles it.
         """
-        self.member, self.rows, self.metric = rows.member, rows, metric_named(metric)
+        super().__init__(rows, metric)
         self._classes, self._targets, self._device, self._alive = rows.classes, rows.targets, device, alive
         self.engine = engine or engine_of(rows.member, rows.classes, predict_batch, device, rows.targets)
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
-        self._scored: dict[int, ViewPredictions] = {}  # last scored epoch -> its out-of-fold predictions
-
-    @property
-    def images(self) -> Images:
-        return self.rows.images
 
     def train(
         self,
@@ -98,11 +92,11 @@ class Trainer:
         run = loop.FoldRun(plan, train, batches_at, scores_after, self.metric.sign, checkpoints, initial_weights)
         yield from loop.train_fold(self.engine, run, stall_detector)
 
-    def train_to_end(
-        self, fold: ExcludedFolds, train: Train, score_epochs: bool | Collection[int] = True
-    ) -> loop.Trained:
-        """train() without checkpoints, for callers that show nothing meanwhile."""
-        return loop.last_event(self.train(fold, train, None, score_epochs))
+    def weights(self) -> State:
+        return self.engine.weights()
+
+    def load_weights(self, weights: State) -> None:
+        self.engine.load_weights(weights)
 
     def _probed(self, plan: TrainingPlan) -> State:
         """The initial weights, with a last layer fitted to the features of this fold's training rows."""
@@ -131,66 +125,6 @@ class Trainer:
         images, targets, weights = next(batches.as_numpy_iterator())
         images, targets = (convert_to_numpy(part) for part in augmented(images, targets))
         return images, targets, weights
-
-    def score(self, fold: ExcludedFolds) -> float:
-        """The competition's metric on the held-out rows by the weights in the engine, under the identity view."""
-        return self._score_of(self.held_out(fold), fold)
-
-    def _score_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
-        targets = self.rows.held_out_targets(fold)
-        return self.metric.display(self.metric.evaluate(targets, probs.view("identity")))
-
-    def _loss_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
-        """Mean loss of held-out rows with plain targets: log loss, or the squared error in units of the targets' variance."""
-        targets, output = self.rows.held_out_targets(fold), probs.view("identity")
-        if self._targets.kind == "regression":
-            unit = deviation(self.rows.targets_of(self.rows.usable(fold)))
-            return float(np.mean(((output[:, 0] - targets) / unit) ** 2))
-        metric = metric_named("log_loss" if self._targets.kind == "single" else "multilabel_log_loss")
-        return metric.display(metric.evaluate(targets, output))
-
-    def out_of_fold(self, fold: ExcludedFolds, trained: loop.Trained) -> ViewPredictions:
-        """Out-of-fold predictions of the model that `train` has just trained; those of its last score if still valid."""
-        if trained.selected_epoch not in self._scored:
-            self._scored = {trained.selected_epoch: self.held_out(fold)}
-        return self._scored[trained.selected_epoch]
-
-    def selected_score(self, fold: ExcludedFolds, trained: loop.Trained) -> float:
-        """The metric of out_of_fold()."""
-        return self._score_of(self.out_of_fold(fold, trained), fold)
-
-    def held_out(self, fold: ExcludedFolds) -> ViewPredictions:
-        """Out-of-fold probabilities by the weights in the engine, under the identity view.
-
-        Raises Diverged if they are not finite: the last update may have overflowed after a loss that was finite.
-        """
-        rows = self.rows.held_out(fold)
-        probs = self._probabilities(self.images, rows, ["identity"])
-        if not np.isfinite(probs).all():
-            raise loop.Diverged(
-                f"the model predicts NaN or infinity for {int((~np.isfinite(probs)).reshape(len(rows), -1).any(1).sum())} of "
-                f"{len(rows)} held-out rows; lower train.learning_rate or set train.clip_norm"
-            )
-        return self._predictions(self.images.ids[rows], ("identity",), probs)
-
-    def predict(self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
-        """Predict every row of `rows` under every view.
-
-        weights: of a fold model; None: those in the engine.
-        An unreadable row gets the mean over the readable ones, an estimate of the class frequencies.
-        """
-        if weights is not None:
-            self.engine.load_weights(weights)
-        is_readable = images.readable[rows]
-        probs = np.zeros((len(rows), len(views), self._classes), np.float32)
-        if is_readable.any():
-            probs[is_readable] = self._probabilities(images, rows[is_readable], views)
-        probs[~is_readable] = probs[is_readable].mean(0) if is_readable.any() else 1 / self._classes
-        return self._predictions(images.ids[rows], tuple(views), probs)
-
-    def _predictions(self, ids: np.ndarray, views: tuple[str, ...], probs: np.ndarray) -> ViewPredictions:
-        kind = self._targets.kind
-        return ViewPredictions(ids, views, probs.astype(stored_as(kind)), kind)
 
     def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
         def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -20,7 +20,7 @@ from competition.tuning.study import Evaluation, should_prune
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
     from competition.training.loop import Epoch
-    from competition.training.trainer import Trainer
+    from competition.training.scorer import FoldScorer
 
 MOST_TRAINERS = 3  # compiled engines kept at once; the least recently used one is dropped
 # Parts of a fold model's epochs after which a trial is scored, for its first fold and for the others. Scoring every epoch would
@@ -92,7 +92,7 @@ class TrialRunner:
         self,
         member: Member,
         params: Params,
-        open_trainer: "Callable[[Member, Images | None], Trainer]",
+        open_trainer: "Callable[[Member, Images | None], FoldScorer]",
         show: Callable[[str], None],
     ) -> None:
         """
@@ -101,7 +101,7 @@ class TrialRunner:
         """
         self.member = member
         self._params, self._open_trainer, self._show = params, open_trainer, show
-        self._trainers: OrderedDict[str, Trainer] = OrderedDict()
+        self._trainers: OrderedDict[str, FoldScorer] = OrderedDict()
         self._images: dict[int, Images] = {}  # image size -> images of the folds that may take part
 
     def evaluate(self, values: Values, trial: Trial) -> Evaluation:
@@ -109,10 +109,11 @@ class TrialRunner:
 
         Raises TrialPruned, and ArithmeticError if the loss is not finite.
         """
-        from competition.training.loop import Diverged, EpochDone, StepsDone, Trained
-
         member, folds, tune = with_values(self.member, values), scored_folds(self._params), self._params.tune
         trainer, is_compiled, building = self._trainer(member)
+        # After the trainer, which starts TensorFlow without its start-up messages.
+        from competition.training.loop import Diverged, EpochDone, StepsDone, Trained
+
         by_fold = tune.pruner == "wilcoxon"
         sign, epochs, predictions = trainer.metric.sign, member.train.epochs, list[np.ndarray]()
         progress = _Progress(trial, sign, len(folds), epochs, by_fold, is_compiled)
@@ -135,7 +136,7 @@ class TrialRunner:
         if not np.isfinite(progress.scores).all():
             raise ArithmeticError(f"the scores are {progress.scores}")
         seconds, facts = progress.seconds(), dict[str, object]()
-        if not is_compiled:
+        if not is_compiled and member.head is None:
             compiling = round(max(building + time.monotonic() - progress.started - seconds, 0.0), 2)
             facts["compiled"] = compiling
             searched = format_values(compiled_values(member, tune.search))
@@ -167,7 +168,7 @@ class TrialRunner:
             predictions.append(trainer.out_of_fold(fold, trained).view("identity"))
         return np.concatenate(predictions)
 
-    def _trainer(self, member: Member) -> "tuple[Trainer, bool, float]":
+    def _trainer(self, member: Member) -> "tuple[FoldScorer, bool, float]":
         """(trainer with an engine compiled for this member, whether it was there already, seconds of building it)."""
         key, started = compiled_key(member), time.monotonic()
         if key in self._trainers:

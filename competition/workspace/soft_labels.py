@@ -19,7 +19,7 @@ from competition.workspace.dependencies import describe_fold, is_nested, model_p
 from competition.workspace.runs import Run
 
 if TYPE_CHECKING:
-    from competition.training.trainer import Trainer
+    from competition.training.scorer import FoldScorer
 
 VIEW = "identity"
 
@@ -51,10 +51,10 @@ def _teacher_predictions(prepared: Prepared, student: Run, teacher: Run, fold: E
     return concatenate_folds(parts)
 
 
-def predict_soft_labels(trainer: "Trainer", weights: dict[str, np.ndarray], fold: ExcludedFolds) -> ViewPredictions:
+def predict_soft_labels(trainer: "FoldScorer", weights: dict[str, np.ndarray], fold: ExcludedFolds) -> ViewPredictions:
     """Predictions of a teacher model for the rows it was trained on.
 
-    trainer: Trainer of the teacher.  weights: of its model without `fold`.
+    trainer: of the teacher.  weights: of its model without `fold`.
     """
     images = trainer.images
     rows = np.flatnonzero((images.folds >= 0) & ~np.isin(images.folds, fold) & images.readable)
@@ -69,7 +69,7 @@ def missing_teacher(student: Run, teacher: Run, fold: ExcludedFolds) -> UserErro
     )
 
 
-def save_soft_labels(trainer: "Trainer", folder: Path, fold: ExcludedFolds) -> tuple[list[Path], dict[str, int]]:
+def save_soft_labels(trainer: "FoldScorer", folder: Path, fold: ExcludedFolds) -> tuple[list[Path], dict[str, int]]:
     """Predict the soft labels of a teacher model and write them to soft/soft.npz in its folder.
 
     Returns the file, and the number of rows for the manifest.

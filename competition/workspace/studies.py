@@ -34,7 +34,22 @@ def study_subject(data: str, params: Params, member: Member) -> dict[str, Any]:
         "member": stated_keys(replace(member, seeds=1)),
         "weights": path_digest(Path(member.weights)),  # "" if it is no file or folder on this machine
         **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
+        **_head_entry(params, member),
     }
+
+
+def _head_entry(params: Params, member: Member) -> dict[str, Any]:
+    """What a head depends on besides its member: the views of the plugins, and the other networks; {} without a head."""
+    if member.head is None:
+        return {}
+    parts = [part for view in member.head.views for part in view.split("+")]
+    others = [params.members[name] for name in member.head.also]
+    networks = [
+        {key: getattr(other, key) for key in ("architecture", "image_size", "alpha", "normalise")}
+        | {"weights": path_digest(Path(other.weights)) or other.weights}
+        for other in others
+    ]
+    return {"also": networks, "head_views": plugins_entry(VIEWS=parts)}
 
 
 def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:

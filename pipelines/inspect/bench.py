@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from competition.config.errors import counted
 from competition.config.params import Member
 from competition.files.manifest import write_json
 from competition.images.cache import CacheBudget
@@ -13,7 +14,7 @@ from competition.workspace.dependencies import training_parts
 from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
-from pipelines.terminal.selection import selected_folds, selected_members
+from pipelines.terminal.selection import networks_to_train, selected_folds
 from pipelines.terminal.trainer import open_trainer, read_images, start_device, timed
 
 MAX_DECODED = 512  # images that are decoded again, at most: decoding is as fast for the next thousand
@@ -22,9 +23,11 @@ MAX_DECODED = 512  # images that are decoded again, at most: decoding is as fast
 def run(job: Job) -> None:
     """data/ -> bench.json; no fold model is changed"""
     _, results = job.prepared, {}  # an error before anything is started
-    for name in selected_members(job):
+    for name in networks_to_train(job, "bench"):
         member = tuned_member(job.workspace, name)
-        job.echo(f"bench {name}: {member.architecture} at {member.image_size} px, {member.train.batch} images a step")
+        job.echo(
+            f"bench {name}: {member.architecture} at {member.image_size} px, {counted(member.train.batch, 'image')} a step"
+        )
         results[name] = bench_member(job, name, member)
     write_json(job.path("bench.json"), results)
     job.echo(f"bench: all results are in {display_path(job.path('bench.json'))}")

@@ -1,6 +1,7 @@
 """Show the studies in the browser: live tables and charts by optuna-dashboard, on this machine only."""
 
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import make_server
 
@@ -35,7 +36,11 @@ def run(job: Job) -> None:
         ) from None
     with server:
         job.echo(f"dashboard: {source} on http://{host}:{server.server_port}; Ctrl-C ends it")
-        server.serve_forever()
+        # Ctrl-C interrupts the main thread; in that of the server a request would swallow it.
+        serving = Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        while serving.is_alive():
+            serving.join(1.0)
 
 
 def storage_of(job: Job) -> "tuple[BaseStorage, str]":

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from competition.config.errors import counted
 from competition.workspace.dependencies import training_parts
 from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
-from pipelines.terminal.selection import selected_folds, selected_members
+from pipelines.terminal.selection import networks_to_train, selected_folds
 from pipelines.terminal.trainer import TrainerInputs, open_trainer, start_device, target_caption
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def run(job: Job) -> None:
     device = start_device(job)
     run_eagerly()
     folds = selected_folds(job) if job.options.fold else [0]
-    for name in selected_members(job):
+    for name in networks_to_train(job, "debug"):
         for fold in folds:
             debug_fold(job, name, fold, device)
 
@@ -70,7 +71,9 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     inputs = TrainerInputs(select=lambda images: sample_rows(images, rows, 0))
     trainer = open_trainer(job, member, name, device, inputs)
     images = trainer.images
-    job.echo(f"debug {name} fold {fold}: eager, {len(images.ids)} rows, {train.epochs} epochs; its scores mean nothing")
+    job.echo(
+        f"debug {name} fold {fold}: eager, {counted(len(images.ids), 'row')}, {counted(train.epochs, 'epoch')}; its scores mean nothing"
+    )
     pixels, targets, _ = trainer.first_batch(fold, train)
     captions = [target_caption(target, classes) for target in targets]
     batch_sheet = job.path("debug", f"{name}-fold{fold}-batch.png")

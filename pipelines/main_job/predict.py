@@ -1,6 +1,7 @@
 """Predict out-of-fold and test rows under every view by every fold model, once; the stages after it only use NumPy."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -19,16 +20,17 @@ from competition.workspace.dependencies import (
     views_dependencies,
 )
 from competition.workspace.earlier_version import training_of
+from competition.workspace.features import feature_table, networks_of
 from competition.workspace.runs import Run, blended_runs, stored_runs
 from pipelines.terminal import hosts
 from pipelines.terminal.cluster import predict_on_cluster
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
-from pipelines.terminal.trainer import TrainerInputs, kept_engine, open_trainer, read_images, start_device
+from pipelines.terminal.trainer import TrainerInputs, engine_key, open_scorer, open_trainer, read_images, start_device
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
-    from competition.training.trainer import Trainer
+    from competition.training.scorer import FoldScorer
 
 
 def run(job: Job) -> None:
@@ -109,14 +111,22 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> No
     job.echo(
         f"predict {name}: on {device.replicas} x {device.kind}; {counted(len(views), 'view')} of {counted(len(stale), 'fold model')}"
     )
-    trainer = open_trainer(job, run.member, name, device, TrainerInputs(parts=("train",), engine=kept_engine(job, run)))
-    test = read_images(job, run.member, ("test",), name)
-    transforms = measure_views(trainer, views)
+    if run.member.head is None:
+        inputs = TrainerInputs(parts=("train",), engine=job.engines.pop(engine_key(job, run), None))
+        trainer: FoldScorer = open_trainer(job, run.member, name, device, inputs)
+        test = read_images(job, run.member, ("test",), name)
+        times = measure_views(trainer, views)
+    else:
+        from competition.images.labelled_images import unread_images
+
+        trainer = open_scorer(job, run.member, name, device, TrainerInputs(parts=("train", "test")))
+        test = unread_images(job.prepared, ("test",))
+        times = feature_times(job, run, views)
     costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
     with Bar(len(stale), f"predict {name}") as bar:
         for fold, depends in stale.items():
             manifest, weights = fold_views_path(run, job.params, fold), fold_model_path(run, fold).parent
-            make = partial(predict_fold, trainer, test, weights, manifest.parent, fold, transforms)
+            make = partial(predict_fold, trainer, test, weights, manifest.parent, fold, times)
             costs = job.cached(f"predict {name} fold {fold}", manifest, depends, make).result["seconds_per_1000"]
             bar.update()
     slowest = max(costs, key=costs.__getitem__)
@@ -126,26 +136,47 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> No
     )
 
 
-def measure_views(trainer: "Trainer", views: Sequence[str]) -> dict[str, float]:
-    """View -> seconds of its transform of one batch. Compiles the programs of prediction, whose time is then in no cost."""
+@dataclass(frozen=True)
+class ViewTimes:
+    """What a view costs besides the network, which all views of a fold model share."""
+
+    transforms: Mapping[str, float]  # view -> seconds for one batch
+    batch: int
+    is_extra: bool  # not part of the time of predict_fold: features are computed once, before it
+
+
+def measure_views(trainer: "FoldScorer", views: Sequence[str]) -> ViewTimes:
+    """Time the transform of one batch. Compiles the programs of prediction, whose time is then in no cost."""
+    from competition.training.trainer import Trainer
     from competition.training.view_cost import transform_seconds
 
-    some_rows = np.arange(min(trainer.engine.predict_batch, len(trainer.images.ids)))
-    trainer.predict(None, trainer.images, some_rows, views)
-    return transform_seconds(trainer.engine, views, trainer.member.image_size)
+    assert isinstance(trainer, Trainer)
+    batch = trainer.engine.predict_batch
+    trainer.predict(None, trainer.images, np.arange(min(batch, len(trainer.images.ids))), views)
+    return ViewTimes(transform_seconds(trainer.engine, views, trainer.member.image_size), batch, False)
+
+
+def feature_times(job: Job, run: Run, views: Sequence[str]) -> ViewTimes:
+    """The measured time of computing features under each view, of which each fold model bears an equal part."""
+    seconds = dict.fromkeys(views, 0.0)
+    for network in networks_of(job.workspace, run.member):
+        for view in views:
+            manifest = read_manifest(feature_table(job.workspace, network, "train", view).path)
+            seconds[view] += manifest.result["seconds_per_1000"] / 1000 / run.folds if manifest else 0.0
+    return ViewTimes(seconds, 1, True)
 
 
 def predict_fold(
-    trainer: "Trainer", test: "Images", model: Path, folder: Path, fold: int, transforms: Mapping[str, float]
+    trainer: "FoldScorer", test: "Images", model: Path, folder: Path, fold: int, times: ViewTimes
 ) -> Computed:
-    """Predict the held-out rows and the test rows under every view in `transforms`, and write them to `folder`.
+    """Predict the held-out rows and the test rows under every view in `times`, and write them to `folder`.
 
-    model: folder of the fold model.  transforms: result of measure_views().
+    model: folder of the fold model.
     """
     from competition.training.checkpoint import load_arrays
     from competition.training.view_cost import seconds_per_1000
 
-    weights, views, train = load_arrays(model / "weights.npz"), tuple(transforms), trainer.images
+    weights, views, train = load_arrays(model / "weights.npz"), tuple(times.transforms), trainer.images
     held_out_rows, test_rows = np.flatnonzero(train.folds == fold), np.arange(len(test.ids))
     files = [folder / "oof.npz", folder / "test.npz"]
     started = perf_counter()
@@ -153,7 +184,7 @@ def predict_fold(
     seconds = perf_counter() - started
     for file, content in zip(files, predictions, strict=True):
         content.save(file)
-    batch = trainer.engine.predict_batch
-    padded = sum(-(-len(rows) // batch) * batch for rows in (held_out_rows, test_rows))
-    costs = seconds_per_1000(seconds, padded, transforms, batch)
+    padded = sum(-(-len(rows) // times.batch) * times.batch for rows in (held_out_rows, test_rows))
+    seconds += padded / times.batch * sum(times.transforms.values()) if times.is_extra else 0.0
+    costs = seconds_per_1000(seconds, padded, times.transforms, times.batch)
     return files, {"oof_rows": len(held_out_rows), "test_rows": len(test_rows), "seconds_per_1000": costs}

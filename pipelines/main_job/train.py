@@ -39,18 +39,18 @@ from competition.workspace.scores import result_line, summary_lines
 from competition.workspace.soft_labels import load_soft_labels, missing_teacher, save_soft_labels
 from competition.workspace.studies import member_with_tuned_values, study_differences
 from pipelines.terminal import hosts
-from pipelines.terminal.backend import start_backend
 from pipelines.terminal.cluster import train_on_cluster
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Computed, InUse, Job
+from pipelines.terminal.runner import Computed, InUse, Job, start_backend
 from pipelines.terminal.selection import selected_folds, selected_members
-from pipelines.terminal.trainer import TrainerInputs, keep_engine, open_trainer, start_device, target_caption
+from pipelines.terminal.trainer import TrainerInputs, keep_engine, open_scorer, start_device, target_caption
 
 if TYPE_CHECKING:
     from competition.training.device import Device
     from competition.training.input_stall import InputStallDetector
     from competition.training.loop import Events, Trained
+    from competition.training.scorer import FoldScorer
     from competition.training.trainer import Trainer
 
 WAIT_SECONDS = 1.0  # between two looks at what another process computes
@@ -197,7 +197,7 @@ class Session:
 
     job: Job
     run: Run
-    trainer: "Trainer"
+    trainer: "FoldScorer"
     stall_detector: "InputStallDetector"
     bar: Bar
     alive: Callable[[], None]  # to be called at every step
@@ -208,6 +208,7 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds],
     """Train the models in `pending` on a device; see train_models."""
     prepared = job.prepared
     from competition.training.input_stall import InputStallDetector
+    from competition.training.trainer import Trainer
 
     member, name = run.member, run.title
     names = ", ".join(str(fold) if isinstance(fold, int) else f"{fold[0]}+{fold[1]}" for fold in pending)
@@ -219,8 +220,9 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds],
         same_fold = [fold for fold in pending if not is_nested(member, fold)]
         update_soft_labels(job, run, teacher, same_fold, device, alive)
     soft = partial(load_soft_labels, prepared, run) if member.teacher else None
-    trainer = open_trainer(job, member, name, device, TrainerInputs(soft_labels=soft, alive=alive))
-    draw_augmented_batch(prepared, trainer, run, pending)
+    trainer = open_scorer(job, member, name, device, TrainerInputs(soft_labels=soft, alive=alive))
+    if isinstance(trainer, Trainer):
+        draw_augmented_batch(prepared, trainer, run, pending)
     if is_streamed(trainer.images.pixels):
         job.echo(
             f"train {name}: {prod(trainer.images.pixels.shape) / 1e9:.1f} GB of decoded images fit neither "
@@ -228,7 +230,8 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds],
         )
     with Bar(None, name) as bar:
         share_models(Session(job, run, trainer, InputStallDetector(), bar, alive, len(pending)), pending)
-    keep_engine(job, run, trainer.engine)
+    if isinstance(trainer, Trainer):
+        keep_engine(job, run, trainer.engine)
 
 
 def share_models(session: Session, pending: list[ExcludedFolds]) -> None:
@@ -333,7 +336,7 @@ def show_events(
     for event in events:
         if isinstance(event, StepsDone):
             session.alive()
-            session.bar.set_text(f"{describe_fold(fold)}, loss {event.loss:.3f}")
+            session.bar.text = f"{describe_fold(fold)}, loss {event.loss:.3f}"
             session.bar.update_to(done * event.total + event.step, session.models * event.total)
             event.stop = bool(received)
         elif isinstance(event, EpochDone):
@@ -363,7 +366,7 @@ def update_soft_labels(
     Each model predicts the rows that it was trained on. The result is stored beside the model.
     Raises UserError if one of the models is missing or out of date.
     """
-    trainer: Trainer | None = None  # built for the first fold that needs it
+    trainer: FoldScorer | None = None  # built for the first fold that needs it
     for fold in folds:
         if not is_trained(teacher, fold):
             raise missing_teacher(student, teacher, fold)
@@ -372,7 +375,7 @@ def update_soft_labels(
             continue
         if trainer is None:
             inputs = TrainerInputs(parts=("train",), alive=alive)
-            trainer = open_trainer(job, teacher.member, teacher.title, device, inputs)
+            trainer = open_scorer(job, teacher.member, teacher.title, device, inputs)
         make = partial(save_soft_labels, trainer, model_path(teacher, fold).parent, fold)
         title = f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}"
         while True:  # another `make train` in this folder may predict them now

@@ -15,6 +15,14 @@ def selected_members(job: Job) -> list[str]:
     return [selected] if selected else names
 
 
+def networks_to_train(job: Job, verb: str) -> list[str]:
+    """The selected members whose networks are trained. A line names the others, about which the verb says nothing."""
+    names = selected_members(job)
+    if frozen := [name for name in names if job.params.members[name].head is not None]:
+        job.echo(f"{verb}: without {', '.join(frozen)}, because only a head on stored features is fitted, in seconds")
+    return [name for name in names if name not in frozen]
+
+
 def selected_folds(job: Job) -> list[int]:
     folds, selection = job.params.prepare.folds, job.options.fold
     if not selection:

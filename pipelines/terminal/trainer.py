@@ -8,30 +8,31 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import ExcludedFolds, Member
 from competition.config.params_file import locate
 from competition.ensemble.predictions import Predictions
 from competition.images.cache import CacheBudget
 from competition.prepare.targets import check_training
 from competition.workspace.dependencies import training_parts
+from competition.workspace.features import FeatureTable, feature_table, feature_views, missing_tables, networks_of
 from competition.workspace.runs import Run
 from pipelines.terminal import hosts
-from pipelines.terminal.backend import start_backend
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job, image_cache
+from pipelines.terminal.runner import Computed, Job, image_cache, start_backend
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
     from competition.training.device import Device
     from competition.training.engine import Engine
+    from competition.training.features import FeatureSource
+    from competition.training.scorer import FoldScorer
     from competition.training.trainer import Trainer
     from competition.tuning.trials import TrialRunner
 
 
 # Weights of all networks whose engines are kept; those of larger ones would take the memory that the next member needs.
 KEPT_WEIGHTS = 20_000_000
-_kept_engines: "dict[str, Engine]" = {}
 
 
 def start_device(job: Job) -> "Device":
@@ -76,13 +77,15 @@ class TrainerInputs:
 def open_trainer(
     job: Job, member: Member, title: str, device: "Device", inputs: TrainerInputs = TrainerInputs()
 ) -> "Trainer":
-    """Trainer of `member` on its device, with its images decoded and its engine built.  title: in messages."""
+    """Trainer of a `member` whose network is trained, with its images decoded and its engine built.  title: in messages."""
     prepared = job.prepared
     targets = prepared.competition.targets
     check_training(targets.kind, title, member.train)
     from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer
 
+    if member.head is not None:
+        raise UserError(f"{title}: the network of a member with a head is not trained; name another member: MEMBER=...")
     parts = inputs.parts or training_parts(member)
     images = inputs.images or inputs.select(read_images(job, member, parts, title))
     try:
@@ -91,6 +94,100 @@ def open_trainer(
         return Trainer(rows, prepared.competition.metric, device, batch, inputs.alive, inputs.engine)
     except UserError as error:  # about the member's architecture or weights
         raise UserError(f"{member_place(job, title)}: {error}") from error
+
+
+def open_scorer(
+    job: Job, member: Member, title: str, device: "Device", inputs: TrainerInputs = TrainerInputs()
+) -> "FoldScorer":
+    """What trains and predicts the fold models of a member: a Trainer, or a HeadTrainer on stored features.
+
+    inputs.parts: with "test" the test rows can be predicted, too.
+    """
+    if member.head is None:
+        return open_trainer(job, member, title, device, inputs)
+    from competition.images.labelled_images import unread_images
+    from competition.training.features import concatenated
+    from competition.training.fold_rows import FoldRows
+    from competition.training.head_trainer import HeadTrainer
+
+    prepared = job.prepared
+    parts = inputs.parts or training_parts(member)
+    sources = [
+        open_features(job, network, title, device, (parts, feature_views(job.workspace, member)), inputs.alive)
+        for network in networks_of(job.workspace, member)
+    ]
+    images = inputs.images or inputs.select(unread_images(prepared, [part for part in parts if part != "test"]))
+    rows = FoldRows(member, images, len(prepared.competition.classes), prepared.competition.targets)
+    return HeadTrainer(rows, prepared.competition.metric, concatenated(sources), inputs.alive)
+
+
+def open_features(
+    job: Job,
+    network: Member,
+    title: str,
+    device: "Device",
+    wanted: tuple[Sequence[str], Sequence[str]],
+    alive: Callable[[], None],
+) -> "FeatureSource":
+    """The features of a network under all wanted views, computed first where they are missing.
+
+    wanted: (parts of the index, views).  One pass over the images of a part serves all its missing views.
+    """
+    from filelock import FileLock
+
+    from competition.training.features import StoredFeatures, feature_engine
+
+    workspace, (parts, views) = job.workspace, wanted
+    if hosts.are_joined():
+        raise UserError(
+            f"{title}: a member with a head needs one host, and several are connected; train it on one of them"
+        )
+    if missing_tables(workspace, network, parts, views):
+        folder = job.path("features")
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "features.lock"):  # another process may compute the same now
+            missing = missing_tables(workspace, network, parts, views)
+            engine = feature_engine(network, device, job.params.predict.batch) if missing else None
+            for tables in missing.values():
+                assert engine is not None
+                compute_tables(job, network, title, engine, tables, alive)
+    ids = np.concatenate([job.prepared.part(part)["id"].to_numpy(str) for part in parts])
+    by_view = {
+        view: np.concatenate([feature_table(workspace, network, part, view).load() for part in parts]) for view in views
+    }
+    return StoredFeatures(ids, by_view)
+
+
+def compute_tables(
+    job: Job, network: Member, title: str, engine: "Engine", tables: Sequence[FeatureTable], alive: Callable[[], None]
+) -> None:
+    """Compute the features of one part of the index under the views of these tables, in one pass over its images."""
+    from competition.images.cache import CacheBudget
+    from competition.training.features import store_features
+
+    part = tables[0].part
+    images = read_images(job, network, [part], title, CacheBudget(job.path("features"), 0, 0))
+    count = len(images.ids)
+    with Bar(None, f"{title}: features of {part} images") as bar:
+
+        def progress(done: int, total: int) -> None:
+            alive()
+            bar.update_to(done, total)
+
+        seconds = store_features(engine, images, {table.view: table.file for table in tables}, progress)
+    job.echo(
+        f"{title}: features of {counted(count, f'{part} image')} under {counted(len(tables), 'view')} took {seconds:.1f} s"
+    )
+    result = {"rows": count, "seconds_per_1000": 1000 * seconds / len(tables) / max(count, 1)}
+    for table in tables:
+        job.cached(
+            f"{title}: features under {table.view}", table.path, table.depends, partial(_complete, table, result)
+        )
+
+
+def _complete(table: FeatureTable, result: dict[str, float]) -> Computed:
+    """What the manifest of computed features states."""
+    return [table.file], result
 
 
 def open_trial_runner(job: Job, name: str) -> "TrialRunner":
@@ -102,25 +199,21 @@ def open_trial_runner(job: Job, name: str) -> "TrialRunner":
     device: list[Device] = []
     select = partial(restricted_to_folds, folds=folds_used_in_tuning(job.params))
 
-    def open_with(member: Member, images: "Images | None") -> "Trainer":
+    def open_with(member: Member, images: "Images | None") -> "FoldScorer":
         device[:] = device or [start_device(job)]
-        return open_trainer(job, member, f"tune {name}", device[0], TrainerInputs(images=images, select=select))
+        return open_scorer(job, member, f"tune {name}", device[0], TrainerInputs(images=images, select=select))
 
     return TrialRunner(job.params.members[name], job.params, open_with, lambda line: job.echo(f"tune {name}: {line}"))
 
 
 def keep_engine(job: Job, run: Run, engine: "Engine") -> None:
     """Keep the engine that has trained a run for its predictions in the same process: compiling it again takes seconds."""
-    if sum(kept.model.count_params() for kept in (*_kept_engines.values(), engine)) <= KEPT_WEIGHTS:
-        _kept_engines[_engine_key(job, run)] = engine
+    if sum(kept.model.count_params() for kept in (*job.engines.values(), engine)) <= KEPT_WEIGHTS:
+        job.engines[engine_key(job, run)] = engine
 
 
-def kept_engine(job: Job, run: Run) -> "Engine | None":
-    """The engine that has trained this run in this process, once; None: there is none."""
-    return _kept_engines.pop(_engine_key(job, run), None)
-
-
-def _engine_key(job: Job, run: Run) -> str:
+def engine_key(job: Job, run: Run) -> str:
+    """What the engine of a run is kept under in `job.engines`; whoever uses it takes it out."""
     return f"{run.folder.resolve()} {run.digest} {job.params.device} {job.params.predict.batch}"
 
 

@@ -150,7 +150,7 @@ def test_the_newest_blend_is_the_one_made_last_whatever_the_clock_says(tmp_path:
 
 
 STAGE = """#!/bin/bash
-case "$*" in *" pip "*) exit 0 ;; *" train "*) kill -{signal} $$ ;; esac
+case "$*" in *" pip "*) exit 0 ;; *" train"*) kill -{signal} $$ ;; esac
 """
 
 
@@ -176,6 +176,7 @@ def test_a_killed_process_is_named_and_its_temporary_files_are_removed(tmp_path:
     from competition.files.manifest import write_json
     from competition.config.params_file import load_params
     from pipelines.terminal.options import Options
+    from competition.workspace.workspace import Workspace
     from pipelines.terminal.runner import Job
     folder = Path(sys.argv[1])
     job = Job(Workspace(folder, load_params(Path("params.yaml"))), Options(), folder)

@@ -40,6 +40,7 @@ members:
   application: {{architecture: MobileNetV2, image_size: 32, alpha: 0.35, weights: none}}
   plugin: {{architecture: tiny, image_size: 16, alpha: 1.0, weights: none}}
   keras_file: {{architecture: from_file, image_size: 16, alpha: 1.0, weights: models/network.keras, normalise: 0..1}}
+  frozen: {{architecture: MobileNetV2, image_size: 32, alpha: 0.35, weights: none, head: {{kind: rbf, strengths: [30]}}}}
 {preset}
 predict: {{batch: 300, views: [identity]}}
 policy: {{rounds: 1}}
@@ -61,9 +62,9 @@ def tiny(image_size, classes):
 MODELS = {"tiny": tiny}
 """
 HAS_HUB = importlib.util.find_spec("keras_hub") is not None
-ALL_KINDS = ["cnn", "pupil", "application", "plugin", "keras_file", *(["preset"] if HAS_HUB else [])]
+ALL_KINDS = ["cnn", "pupil", "application", "plugin", "keras_file", "frozen", *(["preset"] if HAS_HUB else [])]
 KINDS = [
-    *("cnn", "pupil", "application", "plugin", "keras_file"),
+    *("cnn", "pupil", "application", "plugin", "keras_file", "frozen"),
     pytest.param("preset", marks=pytest.mark.skipif(not HAS_HUB, reason="keras-hub is not installed (goldfold[hub])")),
 ]
 

@@ -1,0 +1,124 @@
+"""Features of a network that is not trained: one pass over the images of a part, under several views, stored by id."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from competition.config.params import Member
+from competition.ensemble.predictions import positions
+from competition.ensemble.views import get_views
+from competition.files.manifest import atomic_write
+from competition.images.batches import prediction_batches
+from competition.images.labelled_images import Images
+from competition.training.device import Device, auto_precision, round_up_batch
+from competition.training.engine import CompiledIn, Engine
+from competition.training.engines import make_engine
+from competition.training.model import build
+
+CHUNK = 2_048  # rows that are stored at once: a kill costs at most the pass over so many images
+
+# (images, row numbers (n,), view) -> (n, F) float32
+FeatureSource = Callable[[Images, np.ndarray, str], np.ndarray]
+
+
+def feature_network(member: Member) -> keras.Model:
+    """The member's network up to its last layer: images (B, H, W, 3) of 0..255 -> features (B, F) float32."""
+    network = build(member, 2)
+    features = keras.ops.cast(network.get_layer("logits").input, "float32")
+    model = keras.Model(network.inputs, features, name=network.name)
+    model.trainable = False
+    return model
+
+
+def feature_engine(member: Member, device: Device, predict_batch: int) -> Engine:
+    """The compiled network of a frozen-feature member; its `probabilities` are the features."""
+    precision = auto_precision(device) if member.train.precision == "auto" else member.train.precision
+    resolved = replace(member, train=replace(member.train, precision=precision))
+    batch = round_up_batch(predict_batch, device.replicas)
+    # The output of a regression is what the network computes, without a softmax.
+    return make_engine(
+        lambda: feature_network(resolved), batch, batch, device, CompiledIn(1, False, False, "regression")
+    )
+
+
+def compute_features(
+    engine: Engine, images: Images, rows: np.ndarray, views: Sequence[str], alive: Callable[[], None] = lambda: None
+) -> np.ndarray:
+    """Features of these rows, (n, V, F) float32; zeros for an unreadable image.  alive: called before every batch."""
+
+    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for batch in prediction_batches(images.pixels, readable, engine.predict_batch):
+            alive()
+            yield batch
+
+    readable = rows[images.readable[rows]]
+    width = engine.model.output_shape[-1]
+    features = np.zeros((len(rows), len(views), width), np.float32)
+    if len(readable):
+        features[images.readable[rows]] = engine.probabilities(batches(), readable, get_views(views))
+    return features
+
+
+def store_features(
+    engine: Engine, images: Images, files: Mapping[str, Path], progress: Callable[[int, int], None]
+) -> float:
+    """Write the features of all rows under each view, (N, F) float16, and return the seconds of the pass.
+
+    files: view -> .npy file.  What an interrupted pass has written beside them is used.
+    progress: called with the rows that are done and all rows.
+    """
+    count, views, seconds = len(images.ids), list(files), 0.0
+    for start in range(0, count, CHUNK):
+        rows = np.arange(start, min(start + CHUNK, count))
+        chunks = {view: _chunk(path, start) for view, path in files.items()}
+        if not all(path.is_file() for path in chunks.values()):
+            started = time.perf_counter()
+            features = compute_features(engine, images, rows, views, partial(progress, start, count))
+            seconds += time.perf_counter() - started
+            for position, path in enumerate(chunks.values()):
+                _save(path, features[:, position].astype(np.float16))
+        progress(int(rows[-1]) + 1, count)
+    for path in files.values():
+        chunk_files = [_chunk(path, start) for start in range(0, count, CHUNK)]
+        parts = [np.load(chunk, allow_pickle=False) for chunk in chunk_files]
+        _save(path, np.concatenate(parts) if parts else np.zeros((0, engine.model.output_shape[-1]), np.float16))
+        for chunk in chunk_files:
+            chunk.unlink()
+    return seconds
+
+
+@dataclass(frozen=True)
+class StoredFeatures:
+    """ids: (N,) str.  tables: view -> (N, F) float16, of the same ids. A FeatureSource."""
+
+    ids: np.ndarray
+    tables: Mapping[str, np.ndarray]
+
+    def __call__(self, images: Images, rows: np.ndarray, view: str) -> np.ndarray:
+        return np.asarray(self.tables[view][positions(self.ids, images.ids[rows])], np.float32)
+
+
+def concatenated(sources: Sequence[FeatureSource]) -> FeatureSource:
+    """The features of several networks side by side."""
+    if len(sources) == 1:
+        return sources[0]
+    return lambda images, rows, view: np.concatenate([source(images, rows, view) for source in sources], axis=1)
+
+
+def live_features(engine: Engine) -> FeatureSource:
+    """Features that are computed when they are needed: of new images."""
+    return lambda images, rows, view: compute_features(engine, images, rows, [view])[:, 0]
+
+
+def _chunk(path: Path, start: int) -> Path:
+    return path.with_name(f"{path.stem}-{start:08}.npy")
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        np.save(file, array, allow_pickle=False)

@@ -1,0 +1,111 @@
+"""A frozen-feature member: the features of its network are stored, a fold model is a head that is fitted to them."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from competition.config.params import ExcludedFolds, Head, Member, Train
+from competition.ensemble.metrics import TargetKind
+from competition.images.labelled_images import Images
+from competition.training import loop
+from competition.training.checkpoint import Checkpoints
+from competition.training.engine import State
+from competition.training.features import FeatureSource, feature_network
+from competition.training.fold_rows import STRATUM_ROWS, FoldRows, model_number
+from competition.training.heads import (
+    HeadRows,
+    fit_best_head,
+    head_outputs,
+    inner_parts_of,
+    output_loss,
+    probabilities_of,
+)
+from competition.training.input_stall import InputStallDetector
+from competition.training.scorer import FoldScorer
+
+
+class HeadTrainer(FoldScorer):
+    """Fits and predicts any number of folds and trials of one frozen-feature member."""
+
+    def __init__(
+        self, rows: FoldRows, metric: str, features: FeatureSource, alive: Callable[[], None] = lambda: None
+    ) -> None:
+        """features: of every row that is fitted or predicted.  alive: heartbeat."""
+        super().__init__(rows, metric)
+        self._features, self._alive = features, alive
+        self._arrays: State = {}  # of the head that was fitted or loaded last
+
+    def train(
+        self,
+        fold: ExcludedFolds,
+        train: Train,
+        checkpoints: Checkpoints | None = None,
+        score_epochs: bool | Collection[int] = True,
+        stall_detector: InputStallDetector | None = None,
+    ) -> loop.Events:
+        """Fit the head to the training rows of a fold model; see Trainer.train. It takes seconds and has no checkpoints."""
+        self._alive()
+        plan, head = self.rows.plan(fold, train), self._head
+        images, rows = self.images, plan.rows
+        features = np.stack([self._features(images, rows, view) for view in head.views])
+        targets = self.rows.targets_of(rows)
+        weights = plan.weights[rows] / plan.weights[rows].mean()
+        fitted_rows = HeadRows(features, targets, weights, self.rows.classes, self.rows.targets.kind)
+        groups = np.arange(len(rows)) if images.groups is None else images.groups[rows]
+        strata = self.rows.targets.strata(images.labels[rows], STRATUM_ROWS)
+        seed = train.seed * 1_000 + model_number(fold)
+        fitted = fit_best_head(head, fitted_rows, inner_parts_of(strata, groups, seed), seed)
+        self._arrays = fitted.arrays
+        self._scored = {1: (predictions := self.held_out(fold))}
+        score = self._score_of(predictions, fold)
+        loss = fitted.inner_loss
+        if loss is None:
+            outputs = head_outputs(fitted.arrays, features[0], fitted_rows.kind)
+            loss = output_loss(probabilities_of(outputs, fitted_rows.kind), fitted_rows)
+        epoch = loop.Epoch(1, loss, fitted.strength, score, None, self._loss_of(predictions, fold))
+        yield loop.Trained([epoch], 1)
+
+    @property
+    def _head(self) -> Head:
+        assert self.member.head is not None
+        return self.member.head
+
+    def weights(self) -> State:
+        return self._arrays
+
+    def load_weights(self, weights: State) -> None:
+        self._arrays = weights
+
+    def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
+        self._alive()
+        kind = self.rows.targets.kind
+        outputs = [head_outputs(self._arrays, self._features(images, rows, view), kind) for view in views]
+        return np.stack([probabilities_of(output, kind) for output in outputs], axis=1)
+
+
+class HeadLayer(keras.layers.Layer):
+    """The fitted head as a layer: features (B, F) -> logits (B, C), or values (B, 1) of a regression."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], kind: TargetKind) -> None:
+        super().__init__(name="logits", dtype="float32", trainable=False)
+        self._kind = kind
+        # Numbers select what is computed, so they are constants and not variables.
+        self._numbers = {name: float(value) for name, value in arrays.items() if not value.ndim}
+        self._tensors = {
+            name: self.add_weight(name=name.rpartition("/")[2], shape=value.shape, trainable=False)
+            for name, value in arrays.items()
+            if value.ndim
+        }
+        for name, variable in self._tensors.items():
+            variable.assign(arrays[name])
+
+    def call(self, features: Any) -> Any:
+        return head_outputs({**self._numbers, **self._tensors}, features, self._kind, keras.ops)
+
+
+def network_with_head(member: Member, arrays: Mapping[str, np.ndarray], kind: TargetKind) -> keras.Model:
+    """The whole network of a fold model: images (B, H, W, 3) of 0..255 -> logits (B, C), or values (B, 1)."""
+    backbone = feature_network(member)
+    return keras.Model(backbone.inputs, HeadLayer(arrays, kind)(backbone.outputs[0]), name=backbone.name)

@@ -1,0 +1,304 @@
+"""Heads of frozen-feature members: fitted by scikit-learn to the features of a network that is not trained.
+
+A fitted head is a set of arrays, so it is stored without pickle, and `head_outputs` computes it with NumPy or, as the last
+layer of an exported network, with Keras: both run the same lines.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from competition.config.params import Head
+from competition.ensemble.metrics import TargetKind
+
+Arrays = dict[str, np.ndarray]  # "head/..." -> float32 array
+
+# Tried where head.strengths states none. Measured on Oxford 102 (docs/frozen_features.md).
+STRENGTHS: dict[str, tuple[float, ...]] = {
+    "linear": (0.003, 0.03, 0.3, 3.0),
+    "rbf": (10.0, 30.0, 100.0),
+    "mlp": (1e-3, 1.0),
+    "neighbours": (5.0, 15.0),
+}
+LANDMARKS = (
+    1_000  # rows that approximate the kernel of `rbf` (Nystroem); 3,000 gain nothing and cost three times as much
+)
+GAMMA = 0.5  # of the kernel exp(-GAMMA / F * squared distance of standardised features)
+ITERATIONS = 200
+MLP_EPOCHS = 60
+INNER_PARTS = 4
+FEW_ROWS = 2_000
+LARGEST_SERIAL = 2e9  # numbers in the features times classes
+FACTOR_RANGE = 3.0  # of the logarithm of 1 / temperature
+NEIGHBOUR_TEMPERATURE = 0.05  # of the cosine similarities that weight the neighbours
+CLASS_FLOOR = 1e-3  # probability shared by the classes that no neighbour has
+
+
+@dataclass(frozen=True)
+class FittedHead:
+    arrays: Arrays
+    strength: float
+    inner_loss: float | None  # on the rows that chose the strength; None if there was nothing to choose
+
+
+@dataclass(frozen=True)
+class HeadRows:
+    """Training rows of a head.
+
+    features: (V, n, F) float32.  targets: (n,) int of C classes, (n, C) bool or (n,) float64.  weights: (n,).  classes: C.
+    """
+
+    features: np.ndarray
+    targets: np.ndarray
+    weights: np.ndarray
+    classes: int
+    kind: TargetKind
+
+    def part(self, rows: np.ndarray) -> "HeadRows":
+        """Some of the rows."""
+        return HeadRows(self.features[:, rows], self.targets[rows], self.weights[rows], self.classes, self.kind)
+
+
+def fit_head(head: Head, rows: HeadRows, strength: float, seed: int) -> Arrays:
+    """Fit a head of one strength. Each view of a row counts as a row with an equal share of its weight.
+
+    Raises ValueError for features that are not finite.
+    """
+    views = len(rows.features)
+    features = rows.features.reshape(-1, rows.features.shape[2])
+    arrays = _scaling(rows.features[0])
+    x = _scaled(arrays, features, np)
+    targets, weights = np.concatenate([rows.targets] * views), np.concatenate([rows.weights / views] * views)
+    if head.kind == "neighbours":
+        shares = rows.targets[:, None] if rows.targets.ndim == 1 else rows.targets
+        shares = np.eye(rows.classes)[rows.targets] if rows.kind == "single" else shares
+        unit = x[: len(rows.targets)] / np.linalg.norm(x[: len(rows.targets)], axis=1, keepdims=True)
+        number = np.asarray(min(strength, len(unit)), np.float32)
+        return arrays | {"head/rows": unit, "head/shares": shares.astype(np.float32), "head/neighbours": number}
+    if head.kind == "mlp":
+        return arrays | _fit_mlp(head, x, targets, weights, rows, strength, seed)
+    if head.kind == "rbf":
+        arrays |= _kernel(x, seed)
+        x = _kernel_values(arrays, x, np)
+        # Nystroem: in this basis the inner product of two rows approximates their kernel.
+        values, vectors = np.linalg.eigh(_kernel_values(arrays, arrays["head/landmarks"], np).astype(np.float64))
+        basis = (vectors / np.sqrt(np.maximum(values, 1e-6))).astype(np.float32)
+        kernel, bias = _fit_linear(x @ basis, targets, weights, rows, strength)
+        return arrays | {"head/kernel": (basis @ kernel).astype(np.float32), "head/bias": bias}
+    kernel, bias = _fit_linear(x, targets, weights, rows, strength)
+    return arrays | {"head/kernel": kernel, "head/bias": bias}
+
+
+def head_outputs(head: Mapping[str, Any], features: Any, kind: TargetKind, xp: Any = np) -> Any:
+    """(n, C) logits of features (n, F), or values (n, 1) of a regression.  xp: numpy, or keras.ops for Keras tensors."""
+    x = _scaled(head, features, xp)
+    if "head/rows" in head:
+        return _neighbour_outputs(head, x, kind, xp) * head.get("head/factor", 1.0)
+    if "head/landmarks" in head:
+        x = _kernel_values(head, x, xp)
+    if "head/hidden_kernel" in head:
+        x = xp.maximum(xp.matmul(x, head["head/hidden_kernel"]) + head["head/hidden_bias"], 0.0)
+    return (xp.matmul(x, head["head/kernel"]) + head["head/bias"]) * head.get("head/factor", 1.0)
+
+
+def probabilities_of(outputs: np.ndarray, kind: TargetKind) -> np.ndarray:
+    """(n, C) logits -> (n, C) float32 probabilities of classes or of independent labels; values of a regression stay."""
+    from scipy.special import expit, softmax
+
+    if kind == "regression":
+        return np.asarray(outputs, np.float32)
+    return np.asarray(softmax(outputs, 1) if kind == "single" else expit(outputs), np.float32)
+
+
+def output_loss(probs: np.ndarray, rows: HeadRows) -> float:
+    """Weighted log loss of probabilities (n, C), or the squared error of values (n, 1)."""
+    if rows.kind == "regression":
+        losses = (probs[:, 0] - rows.targets) ** 2
+    elif rows.kind == "single":
+        losses = -np.log(np.maximum(probs[np.arange(len(probs)), rows.targets], 1e-7))
+    else:
+        clipped = np.clip(probs, 1e-7, 1 - 1e-7)
+        losses = -np.where(rows.targets, np.log(clipped), np.log(1 - clipped)).mean(1)
+    return float(np.average(losses, weights=rows.weights))
+
+
+def fit_best_head(head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], seed: int) -> FittedHead:
+    """Choose the strength of the least loss on rows that the head was not fitted to, then fit it to all rows.
+
+    Losses are compared at the temperature that is best for each strength, and this temperature becomes part of the head: a
+    strong penalty makes probabilities too even, which says nothing about their order.
+    inner_parts: (n,) bool each, rows that are held out together; [] = nothing is chosen, the middle strength is used.
+    """
+    from threadpoolctl import threadpool_limits
+
+    # Threads that wait for each other take 30 times as long on small matrices while other processes compute.
+    is_small = rows.features.size * rows.classes <= LARGEST_SERIAL
+    with threadpool_limits(1 if is_small else None):
+        return _fit_best(head, rows, inner_parts, seed)
+
+
+def _fit_best(head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], seed: int) -> FittedHead:
+    strengths = sorted(head.strengths or STRENGTHS[head.kind])
+    if len(strengths) == 1 or not len(inner_parts):
+        strength = strengths[len(strengths) // 2]
+        return FittedHead(fit_head(head, rows, strength, seed), strength, None)
+    held_out = rows.part(np.concatenate([np.flatnonzero(inner) for inner in inner_parts]))
+    scored: list[tuple[float, float, float]] = []  # (loss, strength, factor of the outputs)
+    for strength in strengths:
+        outputs = []
+        for inner in inner_parts:
+            fitted = fit_head(head, rows.part(~inner), strength, seed)
+            outputs.append(np.mean([head_outputs(fitted, view, rows.kind) for view in rows.part(inner).features], 0))
+        loss, factor = _best_factor(np.concatenate(outputs), held_out)
+        scored.append((loss, strength, factor))
+    loss, strength, factor = min(scored)
+    arrays = fit_head(head, rows, strength, seed) | {"head/factor": np.asarray(factor, np.float32)}
+    return FittedHead(arrays, strength, loss)
+
+
+def inner_parts_of(strata: np.ndarray, groups: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Parts of the training rows of a fold model that are held out to choose a strength: (n,) bool each.
+
+    strata: (n,) int, for example classes.  groups: (n,) int; duplicates of one photo stay together.
+    One quarter of the rows; of few rows each quarter once, because a small part says little. [] if there are too few rows.
+    """
+    import warnings
+
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    splitter = StratifiedGroupKFold(INNER_PARTS, shuffle=True, random_state=seed)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of classes with fewer rows than parts
+            splits = list(splitter.split(strata, strata, groups))
+    except ValueError:  # every class has fewer rows than parts
+        return []
+    kept = splits if len(strata) <= FEW_ROWS else splits[:1]
+    return [np.isin(np.arange(len(strata)), inner) for _, inner in kept]
+
+
+def _best_factor(outputs: np.ndarray, rows: HeadRows) -> tuple[float, float]:
+    """(least loss, factor of the outputs, 1 / temperature, that gives it); a regression keeps factor 1."""
+    from scipy.optimize import minimize_scalar
+
+    if rows.kind == "regression":
+        return output_loss(outputs, rows), 1.0
+    best = minimize_scalar(
+        lambda logarithm: output_loss(probabilities_of(outputs * np.exp(logarithm), rows.kind), rows),
+        bounds=(-FACTOR_RANGE, FACTOR_RANGE),
+        method="bounded",
+    )
+    return float(best.fun), float(np.exp(best.x))
+
+
+def _scaling(features: np.ndarray) -> Arrays:
+    """How features are standardised.  features: (n, F), untransformed views.
+
+    Features that are never negative, such as those after a ReLU, are skewed: their square roots are standardised (macro-F1 of
+    MobileNet on Oxford 102 at 128 px .913 instead of .897; signed roots of a ViT's features lose .004).
+    """
+    is_rooted = bool(features.min() >= 0)
+    values = np.sqrt(features) if is_rooted else features
+    return {
+        "head/mean": values.mean(0).astype(np.float32),
+        "head/scale": (values.std(0) + 1e-6).astype(np.float32),
+        "head/power": np.asarray(0.5 if is_rooted else 1.0, np.float32),
+    }
+
+
+def _scaled(head: Mapping[str, Any], features: Any, xp: Any) -> Any:
+    is_rooted = float(head["head/power"]) == 0.5
+    return ((xp.sqrt(xp.maximum(features, 0.0)) if is_rooted else features) - head["head/mean"]) / head["head/scale"]
+
+
+def _kernel(x: np.ndarray, seed: int) -> Arrays:
+    """Landmarks of the kernel: rows (m, F) drawn without replacement."""
+    drawn = np.random.default_rng(seed).permutation(len(x))[:LANDMARKS]
+    return {"head/landmarks": x[np.sort(drawn)].astype(np.float32)}
+
+
+def _kernel_values(head: Mapping[str, Any], x: Any, xp: Any) -> Any:
+    """(n, m) kernel between rows x (n, F) and the landmarks."""
+    landmarks = head["head/landmarks"]
+    squares = xp.sum(xp.square(x), axis=1, keepdims=True) + xp.sum(xp.square(landmarks), axis=1)
+    distances = xp.maximum(squares - 2.0 * xp.matmul(x, xp.transpose(landmarks)), 0.0)
+    return xp.exp(-GAMMA / landmarks.shape[1] * distances)
+
+
+def _fit_linear(
+    x: np.ndarray, targets: np.ndarray, weights: np.ndarray, rows: HeadRows, strength: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """(kernel (F, C), bias (C,)) float32 of a logistic regression, one per label, or of a ridge regression.
+
+    A class or label without rows gets a bias below all others.
+    """
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    if rows.kind == "regression":
+        ridge = Ridge(alpha=1 / strength).fit(x, targets, sample_weight=weights)
+        return ridge.coef_[:, None].astype(np.float32), np.asarray([ridge.intercept_], np.float32)
+    columns = [targets] if rows.kind == "single" else list(targets.T)
+    kernels, biases = [], []
+    for column in columns:
+        if len(np.unique(column)) == 1:  # of a label that all rows have, or none
+            known, coefficients, offsets = column[:1].astype(int), np.zeros((1, x.shape[1])), np.asarray([0.0])
+        else:
+            regression = LogisticRegression(C=strength, max_iter=ITERATIONS, tol=1e-3)
+            regression.fit(x, column, sample_weight=weights)
+            known, coefficients = regression.classes_.astype(int), regression.coef_
+            offsets = regression.intercept_
+            if len(known) == 2:  # scikit-learn gives one row for two classes
+                coefficients = np.concatenate([-coefficients, coefficients]) / 2
+                offsets = np.concatenate([-offsets, offsets]) / 2
+        count = rows.classes if rows.kind == "single" else 2
+        kernel, bias = np.zeros((x.shape[1], count)), np.full(count, offsets.min() - 5.0)
+        kernel[:, known], bias[known] = coefficients.T, offsets
+        kernels.append(kernel if rows.kind == "single" else kernel[:, 1:] - kernel[:, :1])
+        biases.append(bias if rows.kind == "single" else bias[1:] - bias[:1])
+    return np.concatenate(kernels, 1).astype(np.float32), np.concatenate(biases).astype(np.float32)
+
+
+def _fit_mlp(
+    head: Head, x: np.ndarray, targets: np.ndarray, weights: np.ndarray, rows: HeadRows, strength: float, seed: int
+) -> Arrays:
+    """One hidden layer of ReLUs."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+    options = {"hidden_layer_sizes": (head.hidden,), "alpha": strength, "max_iter": MLP_EPOCHS, "random_state": seed}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of epochs is fixed
+        if rows.kind == "regression":
+            mean, deviation = targets.mean(), targets.std() or 1.0
+            network = MLPRegressor(**options).fit(x, (targets - mean) / deviation, sample_weight=weights)
+        else:
+            network = MLPClassifier(**options).fit(x, targets.astype(int), sample_weight=weights)
+    (hidden, kernel), (hidden_bias, bias) = network.coefs_, network.intercepts_
+    if rows.kind == "regression":
+        kernel, bias = kernel * deviation, bias * deviation + mean
+    elif rows.kind == "single":
+        known = network.classes_
+        if len(known) == 2:  # one output for two classes
+            kernel, bias = np.concatenate([-kernel, kernel], 1) / 2, np.concatenate([-bias, bias]) / 2
+        all_kernels, all_biases = np.zeros((len(kernel), rows.classes)), np.full(rows.classes, bias.min() - 5.0)
+        all_kernels[:, known], all_biases[known] = kernel, bias
+        kernel, bias = all_kernels, all_biases
+    named = {"hidden_kernel": hidden, "hidden_bias": hidden_bias, "kernel": kernel, "bias": bias}
+    return {f"head/{name}": np.asarray(value, np.float32) for name, value in named.items()}
+
+
+def _neighbour_outputs(head: Mapping[str, Any], x: Any, kind: TargetKind, xp: Any) -> Any:
+    """Logits of the weighted shares of the nearest training rows by cosine similarity, or their weighted mean value."""
+    unit = x / xp.sqrt(xp.sum(xp.square(x), axis=1, keepdims=True) + 1e-12)
+    similarities = xp.matmul(unit, xp.transpose(head["head/rows"]))
+    nearest = xp.sort(similarities, axis=1)[:, -int(head["head/neighbours"])][:, None]
+    weights = xp.where(similarities >= nearest, xp.exp((similarities - 1.0) / NEIGHBOUR_TEMPERATURE), 0.0)
+    means = xp.matmul(weights, head["head/shares"]) / xp.sum(weights, axis=1, keepdims=True)
+    if kind == "regression":
+        return means
+    floored = means * (1 - CLASS_FLOOR) + CLASS_FLOOR / means.shape[1]
+    return xp.log(floored) if kind == "single" else xp.log(floored) - xp.log(1 - floored + 1e-7)

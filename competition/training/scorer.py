@@ -1,0 +1,118 @@
+"""What every trainer does with a fold model: predict its held-out rows and others, and score them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from competition.config.params import ExcludedFolds, Train
+from competition.ensemble.metrics import metric_named
+from competition.ensemble.predictions import ViewPredictions, stored_as
+from competition.images.labelled_images import Images
+from competition.training import loop
+from competition.training.checkpoint import Checkpoints
+from competition.training.engine import State
+from competition.training.fold_rows import FoldRows, deviation
+from competition.training.input_stall import InputStallDetector
+
+
+class FoldScorer(ABC):
+    """The fold models of one member. `Trainer` trains networks, `HeadTrainer` fits heads to stored features."""
+
+    def __init__(self, rows: FoldRows, metric: str) -> None:
+        """metric: name of the competition's metric."""
+        self.member, self.rows, self.metric = rows.member, rows, metric_named(metric)
+        self._scored: dict[int, ViewPredictions] = {}  # last scored epoch -> its out-of-fold predictions
+
+    @abstractmethod
+    def train(
+        self,
+        fold: ExcludedFolds,
+        train: Train,
+        checkpoints: Checkpoints | None = None,
+        score_epochs: bool | Collection[int] = True,
+        stall_detector: InputStallDetector | None = None,
+    ) -> loop.Events:
+        """Train on all folds but the excluded ones; yield what happens, at last Trained."""
+
+    @abstractmethod
+    def weights(self) -> State:
+        """What a fold model consists of: stored as weights.npz."""
+
+    @abstractmethod
+    def load_weights(self, weights: State) -> None:
+        """Load the result of weights()."""
+
+    @abstractmethod
+    def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
+        """(n, V, C) float32 of readable rows by the model that was trained or loaded last."""
+
+    @property
+    def images(self) -> Images:
+        return self.rows.images
+
+    def train_to_end(
+        self, fold: ExcludedFolds, train: Train, score_epochs: bool | Collection[int] = True
+    ) -> loop.Trained:
+        """train() without checkpoints, for callers that show nothing meanwhile."""
+        return loop.last_event(self.train(fold, train, None, score_epochs))
+
+    def score(self, fold: ExcludedFolds) -> float:
+        """The competition's metric on the held-out rows by the weights in the engine, under the identity view."""
+        return self._score_of(self.held_out(fold), fold)
+
+    def _score_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
+        targets = self.rows.held_out_targets(fold)
+        return self.metric.display(self.metric.evaluate(targets, probs.view("identity")))
+
+    def _loss_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
+        """Mean loss of held-out rows with plain targets: log loss, or the squared error in units of the targets' variance."""
+        targets, output = self.rows.held_out_targets(fold), probs.view("identity")
+        if self.rows.targets.kind == "regression":
+            unit = deviation(self.rows.targets_of(self.rows.usable(fold)))
+            return float(np.mean(((output[:, 0] - targets) / unit) ** 2))
+        metric = metric_named("log_loss" if self.rows.targets.kind == "single" else "multilabel_log_loss")
+        return metric.display(metric.evaluate(targets, output))
+
+    def out_of_fold(self, fold: ExcludedFolds, trained: loop.Trained) -> ViewPredictions:
+        """Out-of-fold predictions of the model that `train` has just trained; those of its last score if still valid."""
+        if trained.selected_epoch not in self._scored:
+            self._scored = {trained.selected_epoch: self.held_out(fold)}
+        return self._scored[trained.selected_epoch]
+
+    def selected_score(self, fold: ExcludedFolds, trained: loop.Trained) -> float:
+        """The metric of out_of_fold()."""
+        return self._score_of(self.out_of_fold(fold, trained), fold)
+
+    def held_out(self, fold: ExcludedFolds) -> ViewPredictions:
+        """Out-of-fold probabilities by the weights in the engine, under the identity view.
+
+        Raises Diverged if they are not finite: the last update may have overflowed after a loss that was finite.
+        """
+        rows = self.rows.held_out(fold)
+        probs = self._probabilities(self.images, rows, ["identity"])
+        if not np.isfinite(probs).all():
+            raise loop.Diverged(
+                f"the model predicts NaN or infinity for {int((~np.isfinite(probs)).reshape(len(rows), -1).any(1).sum())} of "
+                f"{len(rows)} held-out rows; lower train.learning_rate or set train.clip_norm"
+            )
+        return self._predictions(self.images.ids[rows], ("identity",), probs)
+
+    def predict(self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
+        """Predict every row of `rows` under every view.
+
+        weights: of a fold model; None: those in the engine.
+        An unreadable row gets the mean over the readable ones, an estimate of the class frequencies.
+        """
+        if weights is not None:
+            self.load_weights(weights)
+        is_readable = images.readable[rows]
+        probs = np.zeros((len(rows), len(views), self.rows.classes), np.float32)
+        if is_readable.any():
+            probs[is_readable] = self._probabilities(images, rows[is_readable], views)
+        probs[~is_readable] = probs[is_readable].mean(0) if is_readable.any() else 1 / self.rows.classes
+        return self._predictions(images.ids[rows], tuple(views), probs)
+
+    def _predictions(self, ids: np.ndarray, views: tuple[str, ...], probs: np.ndarray) -> ViewPredictions:
+        kind = self.rows.targets.kind
+        return ViewPredictions(ids, views, probs.astype(stored_as(kind)), kind)

@@ -1,0 +1,78 @@
+"""Frozen-feature members take the whole main job; their features are computed once however many members, folds and trials use them."""
+
+import json
+
+import numpy as np
+import pytest
+from builders import ROOT
+from stages import Workspace
+
+PARAMS = f"""
+extends: {ROOT}/params.yaml
+competition: {{name: small}}
+prepare: {{folds: 3}}
+train: {{batch: 300}}
+tune: {{trials: 3, members: [linear], folds: [0, 1], search: {{head.strength: {{low: 0.01, high: 10.0, log: true}}}}}}
+members:
+  linear: {{architecture: cnn, image_size: 16, alpha: 0.5, weights: none, head: {{kind: linear, views: [identity, shift_up]}}}}
+  rbf: {{architecture: cnn, image_size: 16, alpha: 0.5, weights: none, head: {{kind: rbf}}}}
+  both: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {{kind: linear, also: [rbf]}}}}
+predict: {{batch: 300, views: [identity, shift_up]}}
+policy: {{rounds: 1}}
+blend: {{rounds: 1, bags: 1}}
+honest: {{resamples: 50}}
+"""
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
+    workspace = Workspace(tmp_path_factory.mktemp("frozen"))
+    workspace.params.write_text(PARAMS)
+    return workspace, workspace.do_in_one_process("download", "prepare", "resolve", "tune", "train", "predict", "blend")
+
+
+def test_the_features_of_a_network_are_computed_once_for_all_members_folds_and_trials(frozen) -> None:
+    workspace, output = frozen
+    # Two networks, train and test images; 3 members x 3 folds, and trials.
+    assert output.count(" images under 2 views took ") == 4, output
+    assert len(list(workspace.work.glob("features/*/features.npy"))) == 8  # of each under two views
+    assert not list(workspace.work.glob("features/*/features-*.npy"))
+    assert "3 trials of head.strength" in output
+
+
+def test_the_blend_of_heads_is_scored_and_submitted_and_a_second_call_computes_nothing(frozen) -> None:
+    workspace = frozen[0]
+    scores = json.loads(next(workspace.work.glob("blend/*/scores.json")).read_text())
+    assert set(scores["members"]) == {"linear", "rbf", "both"}
+    assert scores["honest"] > 0.85  # features of a network with random weights
+    (submission,) = workspace.submissions.glob("*.csv")
+    before = submission.read_bytes()
+    again = workspace.do_in_one_process("tune", "train", "predict", "blend")
+    assert "features of" not in again and "held-out rows" not in again
+    assert [path.read_bytes() for path in workspace.submissions.glob("*.csv")] == [before]
+
+
+def test_a_fold_model_is_its_head_alone_and_is_fitted_again_to_the_same_bytes(frozen, tmp_path) -> None:
+    workspace = frozen[0].copy_to(tmp_path)
+    (weights,) = workspace.work.glob("members/rbf/*/fold1/weights.npz")
+    with np.load(weights) as arrays:
+        assert set(arrays.files) == {
+            f"head/{name}" for name in ("mean", "scale", "power", "landmarks", "kernel", "bias", "factor")
+        }
+    before = workspace.weights()
+    workspace.do("train", "--member", "rbf", "--fold", "1", "--force")
+    assert workspace.weights() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("members.linear.head.kind=svm", "'linear', 'rbf', 'mlp' or 'neighbours'"),
+        ("members.both.head.also=[rfb]", "no member 'rfb'; did you mean 'rbf'?"),
+        ("members.rbf.teacher=[linear]", "a member with a head is fitted to labels alone"),
+        ("members.rbf.head.strengths=[0]", "greater than 0"),
+    ],
+)
+def test_a_wrong_head_is_refused_before_anything_is_computed(frozen, change: str, sentence: str) -> None:
+    result = frozen[0].run("train", "--set", change)
+    assert result.code == 1 and sentence in result.err

@@ -1,0 +1,154 @@
+"""Frozen-feature members: heads of every kind and target, the same by NumPy and Keras, on features that are computed once."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from builders import CLASSES, member, params, pixels_of
+
+from competition.config.params import Head
+from competition.ensemble.predictions import ViewPredictions
+from competition.images.labelled_images import Images
+from competition.prepare.targets import SINGLE, Targets
+from competition.training import features
+from competition.training.device import open_device
+from competition.training.fold_rows import FoldRows
+from competition.training.head_trainer import HeadLayer, HeadTrainer, network_with_head
+from competition.training.heads import HeadRows, fit_best_head, fit_head, head_outputs, inner_parts_of, probabilities_of
+from competition.training.loop import last_event
+
+N, F, VIEWS = 120, 6, 2
+KINDS = ("linear", "rbf", "mlp", "neighbours")
+rng = np.random.default_rng(0)
+LABELS = np.arange(N) % 3
+CENTRES = rng.normal(0, 3, (3, F))
+FEATURES = (CENTRES[LABELS] + rng.normal(0, 1, (VIEWS, N, F))).astype(np.float32)
+
+
+def rows_of(kind: str) -> HeadRows:
+    """The rows as classes, as two labels of which one stands for class 2 or as a number."""
+    targets = {
+        "single": LABELS,
+        "multi": np.stack([LABELS == 2, LABELS > 0], axis=1),
+        "regression": 100.0 + 10 * LABELS,
+    }[kind]
+    classes = {"single": 3, "multi": 2, "regression": 1}[kind]
+    return HeadRows(FEATURES, targets, np.ones(N), classes, kind)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("target", ["single", "multi", "regression"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_head_learns_every_kind_of_target_and_keras_computes_what_numpy_does(kind: str, target: str) -> None:
+    rows = rows_of(target)
+    head = fit_head(Head(kind), rows.part(np.arange(60)), 5.0 if kind == "neighbours" else 1.0, seed=0)
+    outputs = head_outputs(head, FEATURES[0, 60:], rows.kind)
+    predicted, expected = probabilities_of(outputs, rows.kind), rows.targets[60:]
+    if target == "regression":
+        assert np.abs(predicted[:, 0] - expected).mean() < 3.0
+    else:
+        labels = predicted.argmax(1) if target == "single" else predicted > 0.5
+        assert (labels == expected).mean() > 0.95
+    inputs = keras.Input((F,))
+    network = keras.Model(inputs, HeadLayer(head, rows.kind)(inputs))
+    np.testing.assert_allclose(network(FEATURES[0, 60:]), outputs, rtol=2e-4, atol=2e-4)
+
+
+def test_features_that_are_never_negative_are_standardised_after_their_square_root() -> None:
+    rows = rows_of("single")
+    skewed = replace(rows, features=np.maximum(rows.features, 0))
+    assert float(fit_head(Head("linear"), rows, 1.0, 0)["head/power"]) == 1.0
+    assert float(fit_head(Head("linear"), skewed, 1.0, 0)["head/power"]) == 0.5
+
+
+@pytest.mark.parametrize("kind", ["linear", "rbf", "mlp"])
+def test_a_class_without_training_rows_is_the_least_probable(kind: str) -> None:
+    rows = rows_of("single").part(np.flatnonzero(LABELS != 1))
+    probs = probabilities_of(head_outputs(fit_head(Head(kind), rows, 1.0, 0), FEATURES[0], "single"), "single")
+    assert probs.shape == (N, 3) and (probs.argmin(1) == 1).all()
+
+
+def test_the_strength_is_chosen_on_rows_that_did_not_fit_it_and_duplicates_stay_together() -> None:
+    noise = HeadRows(rng.normal(0, 1, (1, N, 60)).astype(np.float32), LABELS, np.ones(N), 3, "single")
+    groups = np.arange(N) // 2
+    parts = inner_parts_of(LABELS, groups, seed=1)
+    assert all(26 <= part.sum() <= 34 for part in parts) and np.sum(parts, axis=0).tolist() == [1] * N
+    assert all(len(set(groups[part]) & set(groups[~part])) == 0 for part in parts)
+    # On features of noise the strongest penalty is best; on the training rows themselves it would be the weakest.
+    fitted = fit_best_head(Head("linear", strengths=(1e-4, 100.0)), noise, parts, seed=0)
+    assert fitted.strength == 1e-4 and fitted.inner_loss is not None
+
+
+def test_few_rows_of_a_class_do_not_stop_the_choice() -> None:
+    assert inner_parts_of(np.arange(5), np.arange(5), seed=0) == []
+    fitted = fit_best_head(Head("linear", strengths=(0.1, 1.0, 10.0)), rows_of("single"), [], seed=0)
+    assert (fitted.strength, fitted.inner_loss) == (1.0, None)
+
+
+IDS = np.array([f"i{n:02}" for n in range(48)])
+IMAGE_LABELS = np.arange(48) % CLASSES
+IMAGES = Images(IDS, pixels_of(IMAGE_LABELS), IMAGE_LABELS, np.arange(48) // CLASSES % 3, np.ones(48, bool))
+
+
+def frozen(**head: object):
+    return replace(member(), head=Head("linear", **head))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return features.feature_engine(frozen(), open_device(params("device.logical_devices=1").device), 7)
+
+
+def trainer_on(table: np.ndarray, labels: np.ndarray, targets: Targets = SINGLE) -> HeadTrainer:
+    rows = FoldRows(frozen(), replace(IMAGES, labels=labels), CLASSES, targets)
+    return HeadTrainer(rows, "macro_f1", features.StoredFeatures(IDS[::-1], {"identity": table[::-1]}))
+
+
+def test_no_label_of_the_held_out_fold_changes_its_fold_model(engine) -> None:
+    table = features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
+    others = np.where(IMAGES.folds == 1, (IMAGE_LABELS + 1) % CLASSES, IMAGE_LABELS)
+    predictions: list[ViewPredictions] = []
+    for labels in (IMAGE_LABELS, others):
+        trainer = trainer_on(table, labels)
+        trained = last_event(trainer.train(1, trainer.member.train))
+        predictions.append(trainer.out_of_fold(1, trained))
+    np.testing.assert_array_equal(predictions[0].probs, predictions[1].probs)
+    assert predictions[0].ids.tolist() == IDS[IMAGES.folds == 1].tolist()
+
+
+def test_the_whole_network_with_its_head_predicts_what_the_stored_features_give(engine) -> None:
+    table = features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
+    trainer = trainer_on(table, IMAGE_LABELS)
+    last_event(trainer.train(0, trainer.member.train))
+    network = network_with_head(frozen(), trainer.weights(), "single")
+    pixels = np.asarray(IMAGES.pixels[np.arange(48)], np.float32)
+    probs = trainer.predict(None, IMAGES, np.arange(48), ["identity"]).probs[:, 0]
+    np.testing.assert_allclose(keras.ops.softmax(network(pixels)), probs, atol=2e-3)
+
+
+def test_features_are_zero_for_an_unreadable_image_and_joined_by_id(engine) -> None:
+    broken = replace(IMAGES, readable=np.arange(48) != 5)
+    whole = features.compute_features(engine, IMAGES, np.arange(48), ["identity", "flip_lr"])
+    part = features.compute_features(engine, broken, np.array([4, 5, 6]), ["identity", "flip_lr"])
+    assert whole.shape[:2] == (48, 2) and not part[1].any()
+    np.testing.assert_allclose(part[[0, 2]], whole[[4, 6]], atol=1e-5)
+    stored = features.StoredFeatures(IDS[::-1], {"flip_lr": whole[::-1, 1]})
+    np.testing.assert_array_equal(stored(IMAGES, np.array([3, 40]), "flip_lr"), whole[[3, 40], 1])
+
+
+def test_an_interrupted_pass_goes_on_behind_its_last_complete_chunk(engine, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(features, "CHUNK", 20)
+    file, passes = tmp_path / "features.npy", list[int]()
+
+    def stop_at_second_chunk(done: int, total: int) -> None:
+        if done > 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        features.store_features(engine, IMAGES, {"identity": file}, stop_at_second_chunk)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["features-00000000.npy", "features-00000020.npy"]
+    features.store_features(engine, IMAGES, {"identity": file}, lambda done, _: passes.append(done))
+    assert passes[0] == 20 and sorted(path.name for path in tmp_path.iterdir()) == ["features.npy"]
+    whole = features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
+    np.testing.assert_array_equal(np.load(file), whole.astype(np.float16))
