@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from competition.config.digests import to_plain
-from competition.config.errors import UserError
+from competition.config.errors import UserError, did_you_mean
 from competition.config.params import Params
 from competition.config.params_file import load_params, parse_overrides
-from competition.config.suggestions import did_you_mean
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.metrics import default_labels
 from competition.ensemble.outputs import identity_view

@@ -4,7 +4,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,8 +78,11 @@ def alive_machines() -> list[Machine]:
 
 def check_addresses(machines: Sequence[Machine], public: bool) -> None:
     """Raise UserError if a machine has a public address, unless cluster.public allows it."""
-    addresses = [machine.address for machine in machines if _is_public(machine.address)]
-    if addresses and not public:
+    addresses = []
+    for machine in machines if not public else ():
+        with suppress(ValueError):  # a host name
+            addresses += [machine.address] if ipaddress.ip_address(machine.address).is_global else []
+    if addresses:
         raise UserError(
             f"{addresses[0]} is a public address, and whoever reaches Ray's ports runs code on all machines; start Ray with "
             "--node-ip-address on a private network (a VPN, or an SSH tunnel), or set cluster.public: true behind a firewall"
@@ -140,13 +143,6 @@ def _described(resources: Resources) -> str:
     words = [f"{resources[name]:g} {name}" for name in ("CPU", "GPU", "TPU") if resources[name]]
     words += [f"{resources['memory'] / GIGABYTE:.1f} GB of memory"] if resources["memory"] else []
     return ", ".join(words) or "1 CPU or more"
-
-
-def _is_public(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_global
-    except ValueError:  # a host name
-        return False
 
 
 def _is_own(host: str) -> bool:

@@ -30,12 +30,13 @@ from competition.cluster.node import (
     compute,
     remove_task,
 )
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import ClusterParams, Needs
 
 if TYPE_CHECKING:
     from ray import ObjectRef
     from ray.util.queue import Queue
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 LOOK_SECONDS = 3.0  # between two looks at the list of machines
 REMOVAL_SECONDS = 10.0  # for the folders of finished tasks
@@ -75,7 +76,9 @@ def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterPar
         request_machines([*needs.values()])
     machines = machines_for(needs, cluster)
     tasks = _Tasks(callbacks, cluster.retries)
-    events = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": _only_on(_own_node())})
+    events = Queue(
+        actor_options={"num_cpus": 0, "scheduling_strategy": _only_on(ray.get_runtime_context().get_node_id())}
+    )
     try:
         submit(
             requests, setup, events, {name: _options(need, machines, cluster) for name, need in needs.items()}, tasks
@@ -99,7 +102,9 @@ def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterPar
                     )
         if tasks.removals:
             ray.wait([*tasks.removals], num_returns=len(tasks.removals), timeout=REMOVAL_SECONDS)
-        tasks.raise_failures()
+        for name, sentence in tasks.failed.items():
+            others = f"; {len(tasks.failed) - 1} more failed" if len(tasks.failed) > 1 else ""
+            raise UserError(f"{name}: {sentence}{others}; everything else is done, the same command tries again")
     except KeyboardInterrupt:
         tasks.stop()
         raise
@@ -227,7 +232,7 @@ class _Tasks:
                 sentence = f"it needs {self.undelivered[missing[0]]}, which failed"
             elif not isinstance(cause, TaskError):
                 times = self.starts.get(request.name, 0)
-                sentence = f"started {times} times without a result, most recently: {sentence}"
+                sentence = f"started {counted(times, 'time')} without a result, most recently: {sentence}"
             self.failed[request.name] = sentence
             self.callbacks.print_line(f"cluster: {request.name} failed: {sentence}")
         else:
@@ -236,12 +241,6 @@ class _Tasks:
             self.done += 1
             options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _only_on(result.node)}
             self.removals.append(ray.remote(remove_task).options(**options).remote(result.folder))
-
-    def raise_failures(self) -> None:
-        if self.failed:
-            name, sentence = next(iter(self.failed.items()))
-            others = f"; {len(self.failed) - 1} more failed" if len(self.failed) > 1 else ""
-            raise UserError(f"{name}: {sentence}{others}; everything else is done, the same command tries again")
 
     def stop(self) -> None:
         """End all tasks; the processes write their checkpoints first."""
@@ -255,13 +254,7 @@ class _Tasks:
             ray.wait([*self.waiting], num_returns=len(self.waiting), timeout=STOP_SECONDS)
 
 
-def _own_node() -> str:
-    import ray
-
-    return str(ray.get_runtime_context().get_node_id())
-
-
-def _only_on(node: str) -> Any:
+def _only_on(node: str) -> "NodeAffinitySchedulingStrategy":
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)

@@ -49,7 +49,7 @@ class TaskRequest:
     member: str
     verb: str  # train | predict | tune
     result_folder: str  # relative to work/
-    values: Mapping[str, Any]  # what the process computes, for pipelines.terminal.cluster_child
+    values: Mapping[str, object]  # what the process computes, for pipelines.terminal.cluster_child
     inputs: tuple[str, ...] = ()  # result folders that it reads
     force: bool = False  # compute although this machine has the result
 
@@ -95,17 +95,30 @@ def compute(request: TaskRequest, setup: Setup, gpus: float, events: "Queue", *i
     from ray.util import get_node_ip_address
 
     address = get_node_ip_address()
-    events.put_nowait(Event(request.name, address, versions=installed_versions(setup.packages)))
+    import importlib.metadata
+
+    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for package in setup.packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    installed = versions
+    events.put_nowait(Event(request.name, address, versions=installed))
     own = Path(os.path.expanduser(setup.folder)) / address.replace(":", "_")
     common = Path(setup.shared) if setup.shared else own
     receive_files(common, setup.files)
     folder = common / "tasks" / request.result_folder.replace("/", "-")
     work = folder / "work"
-    prepare_work(work / request.result_folder.partition("/")[0], common, setup.records)
+    of_competition = work / request.result_folder.partition("/")[0]
+    of_competition.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        data = (common / of_competition.name / "data").absolute()
+        (of_competition / "data").symlink_to(data, target_is_directory=True)
+    if setup.records:
+        (of_competition / "resolve.json").write_text(json.dumps({"path": setup.records}))
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        for name, data in zip(request.inputs, inputs, strict=True):
+        for name, received in zip(request.inputs, inputs, strict=True):
             packed = Path(temporary) / "archive"
-            packed.write_bytes(data.archive if isinstance(data, Result) else data)
+            packed.write_bytes(received.archive if isinstance(received, Result) else received)
             shutil.rmtree(work / name, ignore_errors=True)  # a lost task may have left another version
             install(packed, work / name, RESULT_RATIO)
         if request.force:
@@ -125,16 +138,6 @@ def compute(request: TaskRequest, setup: Setup, gpus: float, events: "Queue", *i
     return Result(result, ray.get_runtime_context().get_node_id(), str(folder))
 
 
-def installed_versions(packages: tuple[str, ...]) -> dict[str, str]:
-    import importlib.metadata
-
-    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for package in packages:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
-    return versions
-
-
 def receive_files(folder: Path, files: "Mapping[str, tuple[str, ObjectRef[bytes]]]") -> None:
     """Store the files that this machine lacks or has with another digest, once for all its tasks."""
     import ray
@@ -148,22 +151,14 @@ def receive_files(folder: Path, files: "Mapping[str, tuple[str, ObjectRef[bytes]
                     temporary.write_bytes(ray.get(reference))
 
 
-def prepare_work(work: Path, common: Path, records: str) -> None:
-    """Make the work folder of a task, with a link to the data.  work: work/<competition>."""
-    work.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        (work / "data").symlink_to((common / work.name / "data").absolute(), target_is_directory=True)
-    if records:
-        (work / "resolve.json").write_text(json.dumps({"path": records}))
-
-
 def run_process(
     command: Sequence[str], task: Mapping[str, Any], start: Path, log: Path, show: Callable[[str], None]
 ) -> None:
     """Run the process until it ends, and show its lines.  start: its current folder.  log: gets its lines, too."""
     start.mkdir(parents=True, exist_ok=True)
     variables = {name: value for name, value in os.environ.items() if not name.startswith(REMOVED_VARIABLES)}
-    variables["PYTHONPATH"] = task["project"]
+    # Packages that the machine has on a path of its own stay importable, after the project.
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [task["project"], variables.get("PYTHONPATH", "")]))
     variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if 0 < task["gpus"] < 1:
         variables["XLA_CLIENT_MEM_FRACTION"] = f"{GPU_SHARE * task['gpus']:.3f}"

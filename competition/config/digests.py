@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 
-def digest_of(value: Any) -> str:
+def digest_of(value: object) -> str:
     """Return the sha256 of the canonical JSON of plain values and dataclasses."""
     text = json.dumps(to_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: object) -> Any:
     """Convert dataclasses, mappings, sequences, sets, paths and NumPy scalars to JSON types."""
     if is_dataclass(value) and not isinstance(value, type):
         return to_plain(asdict(value))

@@ -12,26 +12,27 @@ PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./@-]*")
 NOT_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}
 
 
-def set_value(text: str, keys: Sequence[str], value: Any) -> str:
+def set_value(text: str, keys: Sequence[str], value: object) -> str:
     """Return `text` with the value of `keys`, one mapping inside the other; missing keys are added.
 
     Raises UserError where the present value spans several lines of block style, which is not edited.
     """
-    parent, missing = composed(text), list(keys)
-    while missing:
-        child = _child(parent, missing[0])
+    parent = composed(text)
+    for position, key in enumerate(keys):
+        if parent.id != "mapping":
+            raise UserError(f"{key}: a mapping was expected around it, another value was found")
+        child = next((child for name, child in parent.value if name.value == key), None)
         if child is None:
-            for key in reversed(missing[1:]):
-                value = {key: value}
-            return _inserted(text, parent, missing[0], value)
+            for inner in reversed(keys[position + 1 :]):
+                value = {inner: value}
+            return _inserted(text, parent, key, value)
         parent = child
-        missing.pop(0)
     if parent.id != "scalar" and not parent.flow_style:
         raise UserError(f"{'.'.join(keys)}: a value of several lines is not edited; write it as {rendered(value)}")
     return text[: parent.start_mark.index] + rendered(value) + text[parent.end_mark.index :]
 
 
-def rendered(value: Any) -> str:
+def rendered(value: object) -> str:
     """A plain value in one line of YAML 1.2."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{rendered(key)}: {rendered(item)}" for key, item in value.items()) + "}"
@@ -42,27 +43,16 @@ def rendered(value: Any) -> str:
     return json.dumps(value)
 
 
-def _child(node: Any, key: str) -> Any:
-    """The value of `key` in a mapping node, or None."""
-    if node.id != "mapping":
-        raise UserError(f"{key}: a mapping was expected around it, another value was found")
-    return next((child for name, child in node.value if name.value == key), None)
-
-
-def _inserted(text: str, parent: Any, key: str, value: Any) -> str:
+def _inserted(text: str, parent: Any, key: str, value: object) -> str:
     """Add `key: value` at the end of a mapping, in its style."""
     entry = f"{rendered(key)}: {rendered(value)}"
     if parent.flow_style:
         at = parent.value[-1][1].end_mark.index if parent.value else parent.end_mark.index - 1
         return text[:at] + (", " if parent.value else "") + entry + text[at:]
     indent = " " * parent.value[0][0].start_mark.column
-    end = text.find("\n", _last_scalar(parent).end_mark.index)
+    last = parent
+    while last.id != "scalar" and not last.flow_style and last.value:  # the node that ends last
+        last = last.value[-1][1] if last.id == "mapping" else last.value[-1]
+    end = text.find("\n", last.end_mark.index)
     before, after = (text, "") if end < 0 else (text[: end + 1], text[end + 1 :])
     return before + ("" if before.endswith("\n") else "\n") + f"{indent}{entry}\n" + after
-
-
-def _last_scalar(node: Any) -> Any:
-    """The node that ends last among a node's own lines."""
-    while node.id != "scalar" and not node.flow_style and node.value:
-        node = node.value[-1][1] if node.id == "mapping" else node.value[-1]
-    return node

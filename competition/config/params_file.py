@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from competition.config.digests import to_plain
-from competition.config.errors import InvalidParameter, UserError
+from competition.config.errors import InvalidParameter, Key, UserError, did_you_mean
 from competition.config.params import Member, Params
 from competition.config.plugins import NO_PLUGINS, Plugins, activate, load_plugins
 from competition.config.secrets import is_secret
-from competition.config.suggestions import did_you_mean
 from competition.config.validation import MISSING, validate
-from competition.config.yaml_text import line_of, parse_yaml, read_text, read_yaml
+from competition.config.yaml_text import Tree, line_of, parse_yaml, read_text, read_yaml
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,7 @@ class Override:
     """One `key.path=value` of SET."""
 
     path: tuple[str, ...]
-    value: Any
+    value: object
 
 
 def load_params(path: Path, overrides: Sequence[Override] = ()) -> Params:
@@ -40,22 +38,20 @@ def load_params(path: Path, overrides: Sequence[Override] = ()) -> Params:
         activate(_plugins_of(tree))
         return validate(tree)
     except InvalidParameter as error:
-        keys, problem = _as_in_file(error.keys), error.problem
+        keys, problem, others = error.keys, error.problem, error.conflicts_with
+        if keys[0] == "foreign" and len(keys) > 1:  # foreign.x.oof is members.x.predictions.oof in the file
+            keys = ("members", keys[1], "predictions", *keys[2:])
         if problem == MISSING:
             problem = _missing_key(keys, has_base=len(files) > 1)
         place = locate(path, keys, overrides)
-        raise UserError(f"{place}: {problem}{_other_place(path, place, error.conflicts_with, overrides)}") from None
+        if others[:1] == ("members",) and not any(states(tree, others) for tree in _read_with_bases(path).values()):
+            others = others[2:]  # a value of `train` that all members have in common
+        other = locate(path, others, overrides) if others else ""
+        is_elsewhere = other and other.split()[0] != place.split()[0]  # in another file
+        raise UserError(f"{place}: {problem}{f' ({other})' if is_elsewhere else ''}") from None
 
 
-def _other_place(path: Path, place: str, keys: Sequence[Any], overrides: Sequence[Override]) -> str:
-    """ " (photos.yaml line 3: train.probe)" if the parameter that conflicts with the one at `place` is in another file."""
-    if keys[:1] == ("members",) and not any(states(tree, keys) for tree in _read_with_bases(path).values()):
-        keys = keys[2:]  # a value of `train` that all members have in common
-    other = locate(path, keys, overrides) if keys else ""
-    return f" ({other})" if other and other.split()[0] != place.split()[0] else ""
-
-
-def _plugins_of(tree: dict[str, Any]) -> Plugins:
+def _plugins_of(tree: Tree) -> Plugins:
     """Load the file that `plugins` names. A value of a wrong type is left for `validate` to report."""
     path = tree.get("plugins")
     if not path or not isinstance(path, str):
@@ -66,7 +62,7 @@ def _plugins_of(tree: dict[str, Any]) -> Plugins:
         raise InvalidParameter(("plugins",), str(error)) from error
 
 
-def file_tree(params: Params) -> dict[str, Any]:
+def file_tree(params: Params) -> Tree:
     """Return the tree of a parameter file from which `load_params` reads the same parameters."""
     tree = to_plain(params)
     external = {name: {"predictions": files} for name, files in tree.pop("foreign").items()}
@@ -97,7 +93,7 @@ def _shown(part: str, sets: str) -> str:
     return "a text" if any(map(is_secret, keys)) else repr(part)
 
 
-def locate(path: Path, keys: Sequence[Any], overrides: Sequence[Override] = ()) -> str:
+def locate(path: Path, keys: Sequence[Key], overrides: Sequence[Override] = ()) -> str:
     """Where a parameter is stated: 'SET train.epochs' or 'flowers.yaml line 34: train.epochs'.
 
     Named is the file that the value comes from: of the file and those it extends, the first that states the key of the
@@ -106,22 +102,15 @@ def locate(path: Path, keys: Sequence[Any], overrides: Sequence[Override] = ()) 
     dotted = ".".join(map(str, keys))
     if any(override.path == tuple(keys[: len(override.path)]) for override in overrides):
         return f"SET {dotted}"
-    file = _origin(_read_with_bases(path), keys)
+    files = _read_with_bases(path)
+    merged = 1 if keys[:1] == ("members",) else 2  # members are replaced together, other blocks key by key
+    stating = [file for depth in (merged, 1) for file, tree in files.items() if states(tree, keys[:depth])]
+    file = next(iter([*stating, *files]))
     depth, line = line_of(read_text(file), keys)
     return f"{file.name} line {line}: {dotted}" if depth else f"{file.name}: {dotted}"
 
 
-def _origin(files: dict[Path, dict[str, Any]], keys: Sequence[Any]) -> Path:
-    """The file that `_merged` takes a value from.  files: nearest first."""
-    merged = 1 if keys[:1] == ("members",) else 2  # members are replaced together, other blocks key by key
-    for depth in (merged, 1):
-        for file, tree in files.items():
-            if states(tree, keys[:depth]):
-                return file
-    return next(iter(files))
-
-
-def states(tree: Any, keys: Sequence[Any]) -> bool:
+def states(tree: object, keys: Sequence[Key]) -> bool:
     """Return True if the tree has a value at these keys."""
     for key in keys:
         if not isinstance(tree, dict) or key not in tree:
@@ -130,12 +119,7 @@ def states(tree: Any, keys: Sequence[Any]) -> bool:
     return True
 
 
-def _as_in_file(keys: tuple[Any, ...]) -> tuple[Any, ...]:
-    """foreign.x.oof -> members.x.predictions.oof"""
-    return ("members", keys[1], "predictions", *keys[2:]) if keys[0] == "foreign" and len(keys) > 1 else keys
-
-
-def _missing_key(keys: tuple[Any, ...], has_base: bool) -> str:
+def _missing_key(keys: tuple[Key, ...], has_base: bool) -> str:
     if has_base and keys[0] == "members" and len(keys) > 1:
         return "missing; the members of a file replace those of the file it extends, so state every key of the member"
     if has_base or (keys[0] == "members" and len(keys) > 1):  # a recipe's members are never completed by its base
@@ -146,9 +130,9 @@ def _missing_key(keys: tuple[Any, ...], has_base: bool) -> str:
     )
 
 
-def _read_with_bases(path: Path) -> dict[Path, dict[str, Any]]:
+def _read_with_bases(path: Path) -> dict[Path, Tree]:
     """The file and the files that it extends, nearest first, each without its `extends`."""
-    trees: dict[Path, dict[str, Any]] = {}
+    trees: dict[Path, Tree] = {}
     while True:
         tree = read_yaml(path)
         base = tree.pop("extends", None)
@@ -163,17 +147,21 @@ def _read_with_bases(path: Path) -> dict[Path, dict[str, Any]]:
             raise UserError(f"extends: {chain} is a cycle; remove `extends` from one of these files")
 
 
-def _merged(files: dict[Path, dict[str, Any]]) -> dict[str, Any]:
+def _merged(files: dict[Path, Tree]) -> Tree:
     """A file states only what differs from its base, key by key in each block; `members` replaces the base's members.
 
     Members that the base tunes are then no longer tuned; if the file has none of them and does not state tune.members or
     tune.trials itself, nothing is tuned.
     """
-    merged: dict[str, Any] = {}
+    merged: Tree = {}
     for file, tree in reversed(files.items()):
         if tree.get("plugins") and isinstance(tree["plugins"], str):  # relative to the file that states it
             tree = {**tree, "plugins": str(file.parent / Path(os.path.expanduser(tree["plugins"])))}
-        _drop_tuned_members(merged, tree)
+        tune, members = merged.get("tune"), tree.get("members")
+        if isinstance(tune, dict) and isinstance(members, dict) and isinstance(tune.get("members"), list):
+            names = [name for name in tune["members"] if name in members]
+            if tune["members"]:
+                merged["tune"] = {**tune, "members": names, **({} if names else {"trials": 0})}
         for block, values in tree.items():
             if block != "members" and isinstance(values, dict) and isinstance(merged.get(block), dict):
                 merged[block] = {**merged[block], **values}
@@ -182,17 +170,7 @@ def _merged(files: dict[Path, dict[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _drop_tuned_members(base: dict[str, Any], tree: dict[str, Any]) -> None:
-    """Remove members that `tree` replaces from tune.members of its base."""
-    tune, members = base.get("tune"), tree.get("members")
-    if not isinstance(tune, dict) or not isinstance(members, dict) or not isinstance(tune.get("members"), list):
-        return
-    if tune["members"]:
-        names = [name for name in tune["members"] if name in members]
-        base["tune"] = {**tune, "members": names, **({} if names else {"trials": 0})}
-
-
-def _add_members(tree: dict[str, Any], overrides: Sequence[Override]) -> None:
+def _add_members(tree: Tree, overrides: Sequence[Override]) -> None:
     """Add an empty member for each new name of which the overrides state `predictions` or all required keys.
 
     A name with fewer keys is more likely misspelt, and stays unknown.
@@ -208,9 +186,9 @@ def _add_members(tree: dict[str, Any], overrides: Sequence[Override]) -> None:
             members.setdefault(name, {})
 
 
-def _apply(tree: dict[str, Any], override: Override) -> None:
+def _apply(tree: Tree, override: Override) -> None:
     """Set one value. `train.x` of SET also replaces a member's own `train.x`."""
-    block: Any = tree
+    block: Tree = tree
     for depth, key in enumerate(override.path[:-1]):
         optional = depth == 2 and override.path[0] == "members" and key in ("train", "predictions")
         if optional and isinstance(block, dict) and not isinstance(block.get(key), dict):

@@ -1,7 +1,6 @@
 """Digest of the definitions that one entry of a plugins file uses: a changed metric invalidates no trained model."""
 
 import ast
-from typing import Any
 
 from competition.config.digests import digest_of
 
@@ -74,7 +73,7 @@ def is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A syntax tree as lists and texts. Empty fields are left out, because versions of Python differ in them."""
     if isinstance(value, ast.AST):
         fields = {

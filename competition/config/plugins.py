@@ -15,12 +15,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, did_you_mean
 from competition.config.plugin_digest import definition_digest
-from competition.config.suggestions import did_you_mean
 
 HEAVY = ("tensorflow", "keras", "keras_hub", "jax")
 MODULE = "goldfold_plugins"  # name of the imported module
@@ -65,7 +64,7 @@ class Plugins:
     views: Mapping[str, Function] = field(default_factory=dict)
     augmentations: Mapping[str, Function] = field(default_factory=dict)
     metrics: Mapping[str, Function | LowerIsBetter] = field(default_factory=dict)
-    adapters: Mapping[str, Any] = field(default_factory=dict)
+    adapters: Mapping[str, SimpleNamespace] = field(default_factory=dict)
     callbacks: Mapping[str, Function] = field(default_factory=dict)
 
     def call(self, what: str, function: Function, *arguments: Any, **named: Any) -> Any:
@@ -177,7 +176,7 @@ def _refuse_heavy_imports(tree: ast.Module, path: Path) -> None:
         nodes += ast.iter_child_nodes(node)
 
 
-def _run(path: Path) -> Any:
+def _run(path: Path) -> ModuleType:
     """Execute the file as a module. Nothing is written beside it."""
     spec = importlib.util.spec_from_file_location(MODULE, path)
     assert spec is not None and spec.loader is not None
@@ -205,7 +204,7 @@ def _run(path: Path) -> Any:
     return module
 
 
-def _check_names(plugins: Plugins, kind: str, values: Any) -> None:
+def _check_names(plugins: Plugins, kind: str, values: object) -> None:
     """Check the names and signatures of one dictionary."""
     if not isinstance(values, dict):
         raise UserError(plugins.problem(kind, f"a dictionary was expected, {type(values).__name__} was found"))
@@ -219,7 +218,7 @@ def _check_names(plugins: Plugins, kind: str, values: Any) -> None:
         _check_signature(plugins, what, function, SIGNATURES[kind])
 
 
-def _check_signature(plugins: Plugins, what: str, function: Any, accepted: tuple[Parameters, ...]) -> None:
+def _check_signature(plugins: Plugins, what: str, function: object, accepted: tuple[Parameters, ...]) -> None:
     """Require a function that takes the parameters of one of `accepted`, and no other required ones."""
     expected = " or ".join(f"({', '.join(names)})" for names in accepted)
     if not callable(function):
@@ -234,7 +233,7 @@ def _check_signature(plugins: Plugins, what: str, function: Any, accepted: tuple
         raise UserError(plugins.problem(what, f"it takes ({parameter_names}); the parameters {expected} were expected"))
 
 
-def _adapter(plugins: Plugins, name: str, parts: Any) -> Any:
+def _adapter(plugins: Plugins, name: str, parts: object) -> SimpleNamespace:
     """The functions of one adapter as attributes, as of an adapter's module."""
     what = f"ADAPTERS[{name!r}]"
     if not isinstance(parts, dict):
@@ -250,7 +249,7 @@ def _adapter(plugins: Plugins, name: str, parts: Any) -> Any:
             raise UserError(plugins.problem(what, f"its function {part!r} is missing"))
     functions = {part: partial(plugins.call, f"{what}[{part!r}]", function) for part, function in parts.items()}
 
-    def rows(raw: Path, settings: Any) -> Iterator[Any]:
+    def rows(raw: Path, settings: object) -> Iterator[object]:
         iterator, end = iter(functions["rows"](raw, settings)), object()
         while (row := plugins.call(f"{what}['rows']", next, iterator, end)) is not end:
             yield row

@@ -11,8 +11,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from competition.config.params import RENAMED_KEYS, AboveZero, Dimension, Finite, Head, Member, Positive, Train
-from competition.config.suggestions import did_you_mean
+from competition.config.errors import did_you_mean
+from competition.config.params import RENAMED_KEYS, AboveZero, Choice, Dimension, Finite, Head, Member, Positive, Train
 
 Problem = tuple[tuple[str, ...], str]  # path below tune.search, what is wrong
 Values = dict[str, Any]  # searched parameter -> value
@@ -48,23 +48,23 @@ AT_RUN_TIME = {
 ON_OR_OFF = ("ema", "low_resolution_epochs")  # only whether they are above 0 is compiled in
 
 
-def searchable_keys() -> list[str]:
-    return [*(key for key in get_type_hints(Train) if key not in NOT_SEARCHED), *MEMBER_KEYS, *HEAD_KEYS]
+SEARCHABLE = (*(key for key in get_type_hints(Train) if key not in NOT_SEARCHED), *MEMBER_KEYS, *HEAD_KEYS)
 
 
-def search_problems(search: Mapping[str, Dimension]) -> Iterator[Problem]:
-    """What is wrong with the search space, without regard to the members."""
+def search_problems(search: Mapping[str, Dimension], is_grid: bool) -> Iterator[Problem]:
+    """What is wrong with the search space, without regard to the members.  is_grid: every value is to be tried."""
     for key, dimension in search.items():
-        if not key.startswith(AUGMENT) and key not in searchable_keys():
-            if new_key := RENAMED_KEYS.get(f"train.{key}"):
-                yield (key,), f"renamed; write {new_key}"
-                return
-            known = [*searchable_keys(), f"{AUGMENT}noise"]
-            yield (key,), f"no parameter that a trial can change{did_you_mean(key, known)}"
+        if not key.startswith(AUGMENT) and key not in SEARCHABLE:
+            new_key = RENAMED_KEYS.get(f"train.{key}")
+            hint = did_you_mean(key, [*SEARCHABLE, f"{AUGMENT}noise"])
+            yield (key,), f"renamed; write {new_key}" if new_key else f"no parameter that a trial can change{hint}"
             return
         yield from _kind_problems(key, dimension)
         yield from _value_problems(key, dimension)
         yield from _condition_problems(key, search)
+        is_endless = dimension.step is None and (dimension.log or number_type(key) is not int)
+        if is_grid and not dimension.choices and is_endless:
+            yield (key,), "an interval without step was found; tune.sampler: grid needs step or choices"
 
 
 def _kind_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
@@ -75,7 +75,7 @@ def _kind_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
         elif len(set(map(repr, dimension.choices))) < 2:
             yield (key,), f"{list(dimension.choices)} was found; at least two different choices were expected"
         return
-    if _number_type(key) is None:
+    if number_type(key) is None:
         yield (key,), f"choices: [...] was expected, because {key} is no number"
     elif low is None or high is None:
         yield (key,), "low and high, or choices, were expected"
@@ -84,9 +84,9 @@ def _kind_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
         yield (key,), f"low {low} and high {high} are not an interval; {limits}"
     elif dimension.log and step is not None:
         yield (key,), "log and step were found; a logarithmic interval has no step, use choices"
-    elif _number_type(key) is int and any(value != int(value) for value in (low, high, step or 1)):
+    elif number_type(key) is int and any(value != int(value) for value in (low, high, step or 1)):
         yield (key,), f"low {low}, high {high}, step {step}: {key} is a whole number, so all three must be"
-    elif dimension.log and _number_type(key) is int and low < 1:
+    elif dimension.log and number_type(key) is int and low < 1:
         yield (key,), f"low {low} was found; a logarithmic interval of whole numbers begins at 1 or above"
 
 
@@ -98,7 +98,7 @@ def _value_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
     for path, value in values:
         if value is None:
             continue
-        number = _number_type(key)
+        number = number_type(key)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if number and is_number and (number is float or value == int(value)):
             value = number(value)  # 3.0 is a whole number, and 3 a number
@@ -134,23 +134,18 @@ def _ancestors(key: str, search: Mapping[str, Dimension]) -> set[str]:
 
 
 def _type_of(key: str) -> Any:
-    if key.startswith(AUGMENT):
-        return Finite
+    """The annotation of the parameter, with its limits."""
     if key in HEAD_KEYS:
         return HEAD_KEYS[key]
     owner = Member if key in MEMBER_KEYS else Train
-    return get_type_hints(owner, include_extras=True)[key]
+    return Finite if key.startswith(AUGMENT) else get_type_hints(owner, include_extras=True)[key]
 
 
-def _number_type(key: str) -> type | None:
+def number_type(key: str) -> type | None:
     """int or float, or None for a parameter that is neither."""
     hint = _type_of(key)
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    return hint if hint in (int, float) else None
-
-
-def is_whole(key: str) -> bool:
-    return _number_type(key) is int
+    return {int: int, float: float}.get(hint) if isinstance(hint, type) else None
 
 
 def in_order(search: Mapping[str, Dimension]) -> list[str]:
@@ -158,7 +153,7 @@ def in_order(search: Mapping[str, Dimension]) -> list[str]:
     return sorted(search, key=lambda key: len(_ancestors(key, search)))
 
 
-def is_active(dimension: Dimension, values: Mapping[str, Any]) -> bool:
+def is_active(dimension: Dimension, values: Values) -> bool:
     """Return True if the condition of a dimension holds.  values: of the active keys before it."""
     return all(parent in values and values[parent] in allowed for parent, allowed in dimension.when.items())
 
@@ -174,7 +169,7 @@ def own_values(member: Member, search: Mapping[str, Dimension]) -> Values:
     return {key: values.get(key, 0.0) if key.startswith(AUGMENT) else values[key] for key in search}
 
 
-def with_values(member: Member, values: Mapping[str, Any]) -> Member:
+def with_values(member: Member, values: Values) -> Member:
     """The member with these values of searched parameters."""
     own = {key: value for key, value in values.items() if key in MEMBER_KEYS}
     head = {key.removeprefix("head."): value for key, value in values.items() if key in HEAD_KEYS}
@@ -203,29 +198,17 @@ def compiled_values(member: Member, search: Mapping[str, Dimension]) -> Values:
     return {key: value for key, value in own_values(member, search).items() if key not in AT_RUN_TIME}
 
 
-def points(dimension: Dimension, whole: bool) -> list[Any]:
-    """All values of a dimension with choices or a step.  whole: of a whole number."""
-    if dimension.choices:
-        return list(dimension.choices)
-    low, high, step = dimension.low or 0.0, dimension.high or 0.0, dimension.step or 1.0
-    count = int((high - low) / step + 1e-9) + 1
-    return [int(low + n * step) if whole else low + n * step for n in range(count)]
-
-
-def endless_dimensions(search: Mapping[str, Dimension]) -> list[str]:
-    """Keys that a grid cannot enumerate."""
-    return [
-        key
-        for key, dimension in search.items()
-        if not dimension.choices and dimension.step is None and (dimension.log or not is_whole(key))
-    ]
-
-
 def grid(search: Mapping[str, Dimension], keys: Sequence[str] | None = None) -> list[Values]:
     """Every combination of the values of all dimensions, those of inactive ones left out; each once."""
     keys = in_order(search) if keys is None else keys
+    all_values: list[Sequence[Choice]] = []
+    for key in keys:
+        dimension, number = search[key], number_type(key) or float
+        low, high, step = dimension.low or 0.0, dimension.high or 0.0, dimension.step or 1.0
+        steps = range(int((high - low) / step + 1e-9) + 1)
+        all_values.append(dimension.choices or [number(low + n * step) for n in steps])
     combinations: dict[str, Values] = {}
-    for row in product(*(points(search[key], is_whole(key)) for key in keys)):
+    for row in product(*all_values):
         values: Values = {}
         for key, value in zip(keys, row, strict=True):
             if is_active(search[key], values):

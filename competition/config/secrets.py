@@ -5,9 +5,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, get_type_hints
+from typing import get_type_hints
 from urllib.parse import unquote
 
+from competition.config.errors import Key
 from competition.config.params import Params
 from competition.config.redaction import HIDDEN, redact
 
@@ -15,7 +16,7 @@ SECRET_NAME = re.compile(r"(?i)(password|passwd|secret|token|key)$")  # of a var
 SHORTEST_VARIABLE = 8  # characters; a shorter value of such a variable is rather a switch
 
 
-def is_secret(keys: Sequence[Any]) -> bool:
+def is_secret(keys: Sequence[Key]) -> bool:
     """Return True if the parameter at these keys, or the one that contains them, is marked as secret."""
     return any(tuple(map(str, keys[: len(path)])) == path for path in _secret_paths())
 

@@ -4,50 +4,43 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from competition.config.errors import InvalidParameter
+from competition.config.errors import InvalidParameter, Key, did_you_mean
 from competition.config.params import RENAMED_KEYS, Member, Params
 from competition.config.rules import check_rules
 from competition.config.secrets import is_secret
-from competition.config.suggestions import did_you_mean
-from competition.config.yaml_text import kind
+from competition.config.yaml_text import Tree, kind
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 LARGEST_TUNED = 3  # folds of tune.folds, where the parameters do not state them
 MISSING = "missing"
 
 
-def validate(tree: dict[str, Any]) -> Params:
+def validate(tree: Tree) -> Params:
     """Convert a merged parameter tree to `Params`. `tree` is modified. Raises InvalidParameter."""
     _separate_external_members(tree)
     _require_text_keys(tree, ())
-    _complete_member_train(tree)
-    _complete_needs(tree.get("cluster"))
+    _complete(tree)
     try:
         params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
     except ValidationError as error:
         errors = error.errors()
         # The first unknown key, else the first error: a misspelt key also causes errors about the key it replaces.
         raise _explained(next((e for e in errors if e["type"] == "unexpected_keyword_argument"), errors[0])) from None
-    params = _with_tune_folds(params)
+    if not params.tune.folds:
+        # With two folds none would remain, and () stays: `make tune` then says that it does nothing.
+        count = min(LARGEST_TUNED, params.prepare.folds - 1)
+        params = replace(params, tune=replace(params.tune, folds=tuple(range(count)) if count >= 2 else ()))
     check_rules(params)
     return params
 
 
-def _with_tune_folds(params: Params) -> Params:
-    """The parameters with tune.folds stated. [] becomes the first three folds, or fewer so that at least one remains.
-
-    With two folds none would remain, and () stays: `make tune` then says that it does nothing.
-    """
-    if params.tune.folds:
-        return params
-    count = min(LARGEST_TUNED, params.prepare.folds - 1)
-    return replace(params, tune=replace(params.tune, folds=tuple(range(count)) if count >= 2 else ()))
-
-
-def _separate_external_members(tree: dict[str, Any]) -> None:
+def _separate_external_members(tree: Tree) -> None:
     """Move members with `predictions` from `members` to `foreign`, a key that parameter files must not contain."""
     if "foreign" in tree:
         raise InvalidParameter(
@@ -66,7 +59,7 @@ def _separate_external_members(tree: dict[str, Any]) -> None:
     tree["foreign"] = foreign
 
 
-def _require_text_keys(tree: Any, keys: tuple[Any, ...]) -> None:
+def _require_text_keys(tree: object, keys: tuple[Key, ...]) -> None:
     """Reject keys such as 7 or true, which JSON would turn into text silently."""
     for key, value in tree.items() if isinstance(tree, dict) else ():
         if not isinstance(key, str):
@@ -74,33 +67,37 @@ def _require_text_keys(tree: Any, keys: tuple[Any, ...]) -> None:
         _require_text_keys(value, (*keys, key))
 
 
-def _complete_member_train(tree: dict[str, Any]) -> None:
-    """Fill in each member's `train` from the common one. Values of a wrong type are left for pydantic to report."""
-    members: Any = tree.get("members") if isinstance(tree.get("train"), dict) else None
-    for member in members.values() if isinstance(members, dict) else ():
-        if isinstance(member, dict) and isinstance(member.get("train", {}), dict):
-            member["train"] = {**tree["train"], **member.get("train", {})}
+def _complete(tree: Tree) -> None:
+    """Fill in each member's `train` from the common one, and what it needs from cluster.needs.
+
+    Values of a wrong type are left for pydantic to report.
+    """
+    members, common, cluster = tree.get("members"), tree.get("train"), tree.get("cluster")
+    if isinstance(members, dict) and isinstance(common, dict):
+        for member in members.values():
+            if isinstance(member, dict) and isinstance(member.get("train", {}), dict):
+                member["train"] = {**common, **member.get("train", {})}
+    if (
+        isinstance(cluster, dict)
+        and isinstance(cluster.get("needs"), dict)
+        and isinstance(cluster.get("members"), dict)
+    ):
+        for name, needs in cluster["members"].items():
+            cluster["members"][name] = {**cluster["needs"], **needs} if isinstance(needs, dict) else needs
 
 
-def _complete_needs(cluster: Any) -> None:
-    """Fill in what each member needs from cluster.needs. Values of a wrong type are left for pydantic to report."""
-    if not isinstance(cluster, dict) or not isinstance(cluster.get("needs"), dict):
-        return
-    members = cluster.get("members")
-    if isinstance(members, dict):
-        for name, needs in members.items():
-            members[name] = {**cluster["needs"], **needs} if isinstance(needs, dict) else needs
-
-
-def _explained(error: Any) -> InvalidParameter:
+def _explained(error: "ErrorDetails") -> InvalidParameter:
     """Convert one error of pydantic."""
     keys = [key for key in error["loc"] if key != "[key]"]
     if error["type"] == "unexpected_keyword_argument":
         if new_key := RENAMED_KEYS.get(".".join(map(str, keys[-2:]))):
             return InvalidParameter(keys, f"renamed; write {new_key}")
-        hint = did_you_mean(str(keys[-1]), _sibling_keys(keys))
-        elsewhere = _key_of_other_blocks(str(keys[-1]))
-        return InvalidParameter(keys, f"unknown key{elsewhere or hint}")
+        name = str(keys[-1])
+        blocks = {block: schema for block, schema in get_type_hints(Params).items() if is_dataclass(schema)}
+        blocks["members.NAME"] = Member
+        elsewhere = [f"{block}.{name}" for block, schema in blocks.items() if name in {f.name for f in fields(schema)}]
+        hint = f"; did you mean '{elsewhere[0]}'?" if len(elsewhere) == 1 else did_you_mean(name, _sibling_keys(keys))
+        return InvalidParameter(keys, f"unknown key{hint}")
     if error["type"] in ("missing", "missing_argument"):
         return InvalidParameter(keys, MISSING)
     if error["type"] in ("dataclass_type", "dict_type"):
@@ -114,18 +111,10 @@ def _explained(error: Any) -> InvalidParameter:
     return InvalidParameter(keys, f"{value} was found; {expected}{hint}")
 
 
-def _key_of_other_blocks(key: str) -> str:
-    """ "; did you mean 'predict.views'?" for a key that another block has; "" for one that no or several blocks have."""
-    blocks = {name: block for name, block in get_type_hints(Params).items() if is_dataclass(block)}
-    blocks["members.NAME"] = Member
-    paths = [f"{name}.{key}" for name, block in blocks.items() if key in {field.name for field in fields(block)}]
-    return f"; did you mean '{paths[0]}'?" if len(paths) == 1 else ""
-
-
-def _sibling_keys(keys: Sequence[Any]) -> list[str]:
+def _sibling_keys(keys: Sequence[Key]) -> list[str]:
     """The valid keys of the block that contains the last of `keys`."""
     block: Any = Params
     for key in keys[:-1]:
-        block = get_args(block)[1] if get_origin(block) is dict else get_type_hints(block)[key]
+        block = get_args(block)[1] if get_origin(block) is dict else get_type_hints(block)[str(key)]
     names = [field.name for field in fields(block)]
     return [name for name in names if name != "foreign"] if block is Params else names

@@ -3,16 +3,21 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from competition.config.errors import UserError
+from competition.config.errors import Key, UserError
+
+if TYPE_CHECKING:  # ruamel is imported where a text is read
+    from ruamel.yaml import YAML
+
+Tree = dict[str, Any]  # the plain values of a file: block -> key -> value
 
 LARGEST_FILE = 1_000_000  # bytes; a parameter file has a few hundred lines
 DEEPEST = 20  # nested blocks
 MOST_VALUES = 100_000  # keys and values, each alias counted with all that it stands for
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> Tree:
     """Return the mapping in a file. Raises UserError with the file and, if known, the line."""
     tree = parse_yaml(read_text(path), str(path))
     if not isinstance(tree, dict):
@@ -102,14 +107,14 @@ class _Block:
     depth: int = 0  # nested blocks
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> object:
     """Give each alias its own copy: a change of one place must not change the others."""
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
     return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
-def _yaml() -> Any:
+def _yaml() -> "YAML":
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="safe", pure=True)
@@ -123,7 +128,7 @@ def composed(text: str) -> Any:
     return _yaml().compose(text)
 
 
-def line_of(text: str, keys: Sequence[Any]) -> tuple[int, int]:
+def line_of(text: str, keys: Sequence[Key]) -> tuple[int, int]:
     """Return how many of `keys` the document contains, one inside the other, and the line of the last of these, from 1."""
     node, depth, line = composed(text), 0, 1
     for key in keys:
@@ -141,7 +146,7 @@ def line_of(text: str, keys: Sequence[Any]) -> tuple[int, int]:
     return depth, line
 
 
-def kind(value: Any) -> str:
+def kind(value: object) -> str:
     """Name the kind of a plain value for a message: 'a mapping', 'a list', 'a text', 'nothing' or the value itself."""
     names: Mapping[type, str] = {dict: "a mapping", list: "a list", str: "a text", type(None): "nothing"}
     return names.get(type(value), f"{value!r}")

@@ -2,10 +2,9 @@
 
 from dataclasses import asdict, replace
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, did_you_mean
 from competition.config.params import Params
 from competition.config.plugins import active
-from competition.config.suggestions import did_you_mean
 from competition.ensemble.blend import BLENDS, BlendSettings, methods_for
 from competition.ensemble.calibration import CALIBRATIONS
 from competition.ensemble.chain import ChainSettings

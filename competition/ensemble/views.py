@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, did_you_mean
 from competition.config.plugins import Plugins, active, plugin_named
-from competition.config.suggestions import did_you_mean
 
 Images = Any  # a batch (B, H, W, 3) of the caller's library: NumPy, TensorFlow or JAX
 View = Callable[[Images], Images]  # (B, H, W, 3) -> (B, H, W, 3)

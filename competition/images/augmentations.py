@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, did_you_mean
 from competition.config.plugins import active, plugin_named
-from competition.config.suggestions import did_you_mean
 from competition.images import draws
 
 Function = Callable[..., Any]

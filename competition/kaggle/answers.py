@@ -6,7 +6,8 @@ A value of another type counts as missing, so that one unknown field never hides
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TypeGuard
+
+UNREADABLE = "unreadable"  # status of a row of a list that is no object
 
 
 def text(value: object) -> str:
@@ -35,18 +36,14 @@ def decimal(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def is_object(value: object) -> TypeGuard[Mapping[str, object]]:
-    return isinstance(value, Mapping)
-
-
 def nested(value: object) -> Mapping[str, object]:
     """The value of a field that holds an object; {} for everything else."""
-    return value if is_object(value) else {}
+    return value if isinstance(value, Mapping) else {}
 
 
 def objects(value: object) -> list[Mapping[str, object]]:
     """The objects in a list; other entries are left out, [] if it is no list."""
-    return [entry for entry in value if is_object(entry)] if isinstance(value, list) else []
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
 def utc_time(value: object) -> str:
@@ -56,8 +53,3 @@ def utc_time(value: object) -> str:
         return (time.astimezone(UTC) if time.tzinfo else time).strftime("%Y-%m-%dT%H:%M:%S")
     except (ValueError, OverflowError):  # the latter near the years 1 and 9999
         return text(value)
-
-
-def seconds(value: object) -> float | None:
-    """Seconds of a duration such as "3600.5s"; None if it is unknown."""
-    return decimal(text(value).removesuffix("s"))

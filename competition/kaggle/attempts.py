@@ -17,6 +17,12 @@ T = TypeVar("T")
 # Failure kinds in which Kaggle's answer shows that the request had no effect.
 NO_EFFECT = {"rate", "credentials", "rules", "phone", "access", "missing", "upload", "push", "dataset"}
 NO_EFFECT |= set(REFUSED_SUBMISSIONS)
+# Failure kind -> why the answer is missing; other kinds have their reason.
+LOST = {
+    "connection": "the connection broke",
+    "stalled": "Kaggle stopped answering",
+    "answer": "Kaggle's answer could not be read",
+}
 LONGEST_PAUSE = 15.0  # seconds between two requests for a list
 
 
@@ -27,18 +33,6 @@ class UnknownOutcome(UserError):
 def had_no_effect(error: KaggleError) -> bool:
     """Return True if the request certainly had no effect. 408 is excluded: a gateway sends it when a reply is lost."""
     return error.kind in NO_EFFECT or (400 <= error.status < 500 and error.status != 408)
-
-
-def lost_reason(error: KaggleError) -> str:
-    """Short description of why an answer is missing."""
-    if error.status:
-        return f"Kaggle answered {error.status}"
-    reasons = {
-        "connection": "the connection broke",
-        "stalled": "Kaggle stopped answering",
-        "answer": "Kaggle's answer could not be read",
-    }
-    return reasons.get(error.kind, error.reason.rstrip("."))
 
 
 class LostAnswer(Exception):
@@ -57,22 +51,19 @@ def send_at_most_once(
             return send()
         except KaggleError as error:
             if not has_no_effect(error):
-                raise LostAnswer(lost_reason(error)) from error
+                reason = LOST.get(error.kind, error.reason.rstrip("."))
+                raise LostAnswer(f"Kaggle answered {error.status}" if error.status else reason) from error
             is_retried = error.kind in RETRYABLE | {"upload"}
             wait = pause(client.policy, attempt, error.retry_after) if is_retried else None
+            if wait is None and error.kind == "rate" and error.retry_after:
+                again = f"run `{command}` again {retry_time_text(error.retry_after)}, as Kaggle asks."
+                sentence = f"Kaggle limits the rate of requests: nothing was sent; {again}"
+                raise KaggleError("rate", sentence, error.retry_after, error.status, error.reason) from None
             if wait is None:
-                raise with_time_to_return(error, command) from None
+                raise
             client.print_line(retry_line(error.reason, attempt + 1, client.policy.max_attempts, wait))
             time.sleep(wait)
     raise AssertionError("the loop has no end")
-
-
-def with_time_to_return(error: KaggleError, command: str) -> KaggleError:
-    """Return the error; if Kaggle asks to wait, with a message that says when `command` can be run again."""
-    if error.kind != "rate" or not error.retry_after:
-        return error
-    sentence = f"Kaggle limits the rate of requests: nothing was sent; run `{command}` again {retry_time_text(error.retry_after)}"
-    return KaggleError("rate", f"{sentence}, as Kaggle asks.", error.retry_after, error.status, error.reason)
 
 
 def poll(query: Callable[[], T | None], seconds: float, first_pause: float) -> tuple[T | None, str]:

@@ -3,35 +3,26 @@
 import os
 import shutil
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from competition.files.child_process import Emit, Event, answer_parent
 from competition.kaggle import child_competition, child_download, child_kernel
 from competition.kaggle.child_failure import ReportedFailure, failure_of
 
-if TYPE_CHECKING:
-    from kaggle.api.kaggle_api_extended import KaggleApi
 
-
-def answer(request: Event, emit: Emit) -> Any:
+def answer(request: Event, emit: Emit) -> object:
     """Run the action of the request, a public function of one of these modules, and return its value."""
-    api = _api()
-    emit("ready")  # restarts the stall timer: importing the package takes seconds on a busy machine
-    modules = (child_competition, child_download, child_kernel)
-    action = next(vars(module)[request["action"]] for module in modules if request["action"] in vars(module))
-    return action(api, emit, **request["arguments"])
-
-
-def _api() -> "KaggleApi":
-    """An authenticated KaggleApi. The import authenticates but hides its errors, so authenticate again to get them."""
-    import kaggle
+    import kaggle  # authenticates, but hides its errors, so authenticate again to get them
 
     try:
         if not getattr(kaggle.api, "_authenticated", False):
             kaggle.api.authenticate()
     except SystemExit as error:
         raise ReportedFailure("credentials", "it has expired, or it is wrong") from error
-    return kaggle.api
+    api = kaggle.api
+    emit("ready")  # restarts the stall timer: importing the package takes seconds on a busy machine
+    modules = (child_competition, child_download, child_kernel)
+    action = next(vars(module)[request["action"]] for module in modules if request["action"] in vars(module))
+    return action(api, emit, **request["arguments"])
 
 
 if __name__ == "__main__":

@@ -6,17 +6,17 @@ one name. Nothing is retried here: client.py decides about retries.
 """
 
 import base64
-import contextlib
 import hashlib
 import json
 import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from competition.files.child_process import Emit
+from competition.files.manifest import read_record
 from competition.kaggle.child_call import TIMEOUT, open_download
 from competition.kaggle.child_failure import ReportedFailure
 
@@ -68,7 +68,7 @@ def save(answer: "Response", target: Path, emit: Emit, before: int, total: int, 
     """
     part, identity_file = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.json")
     identity, size, md5 = _identity(answer), _length(answer), _md5(answer)
-    can_resume = identity is not None and (is_verified_later or md5) and _read(identity_file) == identity
+    can_resume = identity is not None and (is_verified_later or md5) and read_record(identity_file, dict) == identity
     written = part.stat().st_size if can_resume and part.is_file() else 0
     if written and written == size:
         answer.close()
@@ -145,19 +145,13 @@ def _length(answer: "Response") -> int:
     return int(length) if length.isdecimal() and "Content-Encoding" not in answer.headers else 0
 
 
-def _identity(answer: "Response") -> dict[str, Any] | None:
+def _identity(answer: "Response") -> dict[str, object] | None:
     """Validators and size of this version of the object; None if the server does not send them."""
     validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
     if not validator or not _length(answer):
         return None
     modified = answer.headers.get("Last-Modified")
     return {"validator": validator, "modified": modified, "md5": _md5(answer), "size": _length(answer)}
-
-
-def _read(path: Path) -> Any:
-    with contextlib.suppress(OSError, ValueError):
-        return json.loads(path.read_text(encoding="utf-8"))
-    return None
 
 
 def _kind(answer: "Response") -> str:

@@ -5,10 +5,14 @@ import errno
 import json
 import os
 import traceback
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from competition.kaggle.answers import is_object, nested, text
+from competition.kaggle.answers import nested, text
+
+if TYPE_CHECKING:
+    from requests import Response
 
 DISK = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR}
 
@@ -21,7 +25,7 @@ class ReportedFailure(Exception):
         self.kind = kind
 
 
-def failure_of(error: BaseException) -> dict[str, Any]:
+def failure_of(error: BaseException) -> dict[str, object]:
     """kind, status, message, retry_after of any exception of the package, of requests or of the disk."""
     import requests
 
@@ -79,11 +83,11 @@ def connection_problem(error: BaseException) -> str:
     return next(messages, f"the client reports {type(error).__name__}")
 
 
-def message_of(error: BaseException, answer: Any) -> str:
+def message_of(error: BaseException, answer: "Response") -> str:
     """The server's error message, from any of the three JSON layouts that it uses, or what requests says of the status."""
     message = ""
     with contextlib.suppress(ValueError):
         body = nested(answer.json())
         details = body.get("error") or body
-        message = text(nested(details).get("message")) if is_object(details) else text(details)
+        message = text(nested(details).get("message")) if isinstance(details, Mapping) else text(details)
     return message or str(error).split(" for url:")[0]

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from competition.files.child_process import Emit
-from competition.kaggle import answers
-from competition.kaggle.answers import nested, text, utc_time, whole
+from competition.kaggle.answers import decimal, nested, text, utc_time, whole
 from competition.kaggle.child_call import TIMEOUT, call, pages
 from competition.kaggle.child_failure import ReportedFailure, failure_of
 
@@ -38,8 +37,11 @@ def quota(api: "KaggleApi", emit: Emit) -> dict[str, object]:
     quotas = {device: nested(answer.get(f"{device}Quota")) for device in ("gpu", "tpu")}
     return {
         "refresh": utc_time(answer.get("quotaRefreshTime")),
-        **{f"{device}_used": answers.seconds(quota.get("timeUsed")) for device, quota in quotas.items()},
-        **{f"{device}_allowed": answers.seconds(quota.get("totalTimeAllowed")) for device, quota in quotas.items()},
+        **{
+            f"{device}_{name}": decimal(text(quota.get(field)).removesuffix("s"))  # "3600.5s"
+            for device, quota in quotas.items()
+            for name, field in (("used", "timeUsed"), ("allowed", "totalTimeAllowed"))
+        },
     }
 
 
@@ -112,10 +114,12 @@ def kernel_output(api: "KaggleApi", emit: Emit, kernel: str, version: int, folde
             name, url = text(file.get("fileName")), text(file.get("url"))
             if (only and name != only) or name in names:
                 continue
-            target = _inside(Path(folder), name)
+            parts = name.split("/")
+            if name.startswith("/") or "\\" in name or "\0" in name or {"", ".", ".."} & set(parts):
+                raise ReportedFailure("name", f"an output file is called {name!r}")
             if not url:
                 raise ReportedFailure("answer", f"it has no link for {name}")
-            _fetch(url, target, emit)
+            _fetch(url, Path(folder).joinpath(*parts), emit)
             names.append(name)
     return names
 
@@ -123,13 +127,6 @@ def kernel_output(api: "KaggleApi", emit: Emit, kernel: str, version: int, folde
 def _of_version(kernel: str, version: int) -> dict[str, object]:
     owner, _, slug = kernel.partition("/")
     return {"userName": owner, "kernelSlug": slug, "versionLabel": f"v{version}" if version else None}
-
-
-def _inside(folder: Path, name: str) -> Path:
-    parts = name.split("/")
-    if name.startswith("/") or "\\" in name or "\0" in name or any(part in {"", ".", ".."} for part in parts):
-        raise ReportedFailure("name", f"an output file is called {name!r}")
-    return folder.joinpath(*parts)
 
 
 def _fetch(url: str, target: Path, emit: Emit) -> None:

@@ -23,18 +23,12 @@ from typing import Any
 
 from competition.config.errors import UserError
 from competition.config.redaction import printable, redact, redacted_answer
-from competition.files.child_process import ChildEnded, ChildStalled, run_child
+from competition.files.child_process import ChildEnded, ChildStalled, Event, run_child
 from competition.kaggle import credentials
 from competition.kaggle.archive import Progress
-from competition.kaggle.errors import (
-    RETRYABLE,
-    Failure,
-    error_from_failure,
-    failure_from,
-    retry_line,
-)
+from competition.kaggle.errors import RETRYABLE, Failure, error_from_failure, failure_from, retry_line
 
-OnEvent = Callable[[dict[str, Any]], None]  # receives the events of the child process
+OnEvent = Callable[[Event], None]  # receives the events of the child process
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -69,7 +63,7 @@ def competition_slug(text: str) -> str:
 def ask(
     client: Client,
     action: str,
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     slug: str,
     on_event: OnEvent = lambda event: None,
     once: bool = False,
@@ -84,7 +78,7 @@ def ask(
     credential, policy = credentials.find_credential(client.environment), client.policy
     max_done, previous_max_done, attempt = 0, 0, 0
 
-    def record_progress(event: dict[str, Any]) -> None:
+    def record_progress(event: Event) -> None:
         nonlocal max_done
         if event["event"] == "progress":
             max_done = max(max_done, int(event["done"]))
@@ -115,7 +109,7 @@ def pause(policy: RetryPolicy, attempt: int, retry_after: float | None) -> float
 
 
 def _run(
-    client: Client, credential: credentials.Credential, request: Mapping[str, Any], on_event: OnEvent
+    client: Client, credential: credentials.Credential, request: Event, on_event: OnEvent
 ) -> tuple[Any, Failure | None]:
     """Run one child process: (value, None) or (None, failure)."""
     temporary = Path(tempfile.mkdtemp(prefix="kaggle-"))  # the package's settings and upload links; removed at the end
@@ -145,7 +139,7 @@ def _run(
 def progress_of(progress: Progress) -> OnEvent:
     """Event handler that calls `progress`."""
 
-    def on_event(event: dict[str, Any]) -> None:
+    def on_event(event: Event) -> None:
         if event["event"] == "progress":
             progress(int(event["done"]), int(event["total"]))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 
 SETTINGS_URL = "https://www.kaggle.com/settings"
 
@@ -98,7 +98,7 @@ def _checked(value: object, source: str, what: str) -> str:
     if not isinstance(value, str):
         problem = f"a {what} of the type {type(value).__name__}"
     elif len(value.splitlines()) > 1:
-        problem = f"{len(value.splitlines())} lines"
+        problem = f"{counted(len(value.splitlines()), 'line')}"
     elif bad := next((character for character in value if not "!" <= character <= "~"), ""):
         problem = f"a {what} with the character U+{ord(bad):04X}"
     else:
@@ -114,7 +114,10 @@ def _key(environment: Mapping[str, str], home: Path) -> Credential | None:
     user, key = environment.get("KAGGLE_USERNAME", "").strip(), environment.get("KAGGLE_KEY", "").strip()
     if user and key:
         return _with_key(source, user, key, ())
-    file = _config_folder(environment, home) / "kaggle.json"
+    folder = home / ".kaggle"  # if it exists, it precedes XDG_CONFIG_HOME
+    if not folder.is_dir():
+        folder = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "kaggle"
+    file = Path(environment.get("KAGGLE_CONFIG_DIR") or folder) / "kaggle.json"
     if not file.is_file():
         return None
     try:
@@ -149,15 +152,6 @@ def _oauth(home: Path) -> Credential | None:
     secrets = tuple(_checked(value, str(file), name) for name, value in tokens.items() if "expir" not in name)
     username = _checked(username, str(file), "username")
     return Credential("oauth", str(file), username, secrets, {}, _permission_warning(file))
-
-
-def _config_folder(environment: Mapping[str, str], home: Path) -> Path:
-    """Folder in which the kaggle package looks for kaggle.json: ~/.kaggle, if it exists, precedes XDG_CONFIG_HOME."""
-    if folder := environment.get("KAGGLE_CONFIG_DIR"):
-        return Path(folder)
-    if (home / ".kaggle").is_dir():
-        return home / ".kaggle"
-    return Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "kaggle"
 
 
 def _permission_warning(file: Path) -> tuple[str, ...]:

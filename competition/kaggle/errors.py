@@ -2,15 +2,14 @@
 
 import contextlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any
 
 from competition.config.errors import UserError
 from competition.config.redaction import printable, redact
+from competition.files.child_process import Event
 from competition.kaggle import answers
 from competition.kaggle.credentials import SETTINGS_URL, Credential
 
@@ -56,7 +55,7 @@ class Failure:
     status: int = 0  # of HTTP
 
 
-def failure_from(event: Mapping[str, Any], credential: Credential, action: str) -> Failure:
+def failure_from(event: Event, credential: Credential, action: str) -> Failure:
     """Failure described by the "error" event of the child process.  action: of child.py."""
     # Redacted before it is cut: a cut secret would not be recognised.
     message = printable(redact(" ".join(str(event.get("message", "")).split()), credential.secrets))[:500]

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from competition.config.errors import UserError
+from competition.files.child_process import Event
 from competition.files.manifest import write_json, write_text
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, ask
@@ -109,7 +109,7 @@ def quota(client: Client) -> Quota:
     return Quota(**{name: None if each is None else each / 3600 for name, each in answer.items()}, refresh=refresh)
 
 
-def metadata(kernel: Kernel, code_file: str) -> dict[str, Any]:
+def metadata(kernel: Kernel, code_file: str) -> dict[str, object]:
     """Content of kernel-metadata.json. UserError for a machine that Kaggle does not use, a wrong slug or dataset name."""
     if kernel.machine_shape in ON_CPU:
         raise UserError(f"Kaggle accepts {kernel.machine_shape} and runs it on a CPU: use TpuV5E8.")
@@ -142,9 +142,8 @@ def metadata(kernel: Kernel, code_file: str) -> dict[str, Any]:
 def write_folder(kernel: Kernel, text: str, folder: Path, as_notebook: bool) -> None:
     """Write the input of `kaggle kernels push -p FOLDER`: metadata and one code file.  text: Python source."""
     code_file = f"{kernel.slug}.ipynb" if as_notebook else f"{kernel.slug}.py"
-    values = metadata(kernel, code_file)
+    write_json(folder / "kernel-metadata.json", metadata(kernel, code_file))
     write_text(folder / code_file, notebook(text) if as_notebook else text)
-    write_json(folder / "kernel-metadata.json", values)
 
 
 def push(client: Client, kernel: Kernel, text: str, as_notebook: bool = False) -> KernelVersion:
@@ -176,7 +175,7 @@ def follow(
     name, until = f"{pushed.owner}/{pushed.slug}", time.monotonic() + seconds
     unknown, unknown_since = "", 0.0  # the last status that is not known here, and when it appeared
 
-    def on_event(event: dict[str, Any]) -> None:
+    def on_event(event: Event) -> None:
         nonlocal log_lines
         if event["event"] == "log":
             log_lines = event["count"]

@@ -42,7 +42,11 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
     follow(target, client, pushed)
     output = kernel_results.pull(client, pushed, intent.run, target.workspace.folder / "kernel" / "output")
     for result_folder in output.result_folders:
-        remove_replaced_model(target, result_folder, intent.force and output.status == "done")
+        if fold_model := fold_model_of_folder(target, result_folder):
+            run, fold = fold_model
+            is_of_run = f"/{run.folder.name}/" in f"/{result_folder}"
+            if is_of_run and ((intent.force and output.status == "done") or not is_trained(run, fold)):
+                model_path(run, fold).unlink(missing_ok=True)
     root = target.workspace.folder.parent.resolve().parent
     merged = kernel_results.merge(output, root, intent.collect, target.workspace.params.kaggle.unpack_ratio)
     on = f" on {output.devices}" if output.devices else ""
@@ -70,15 +74,6 @@ def follow(target: ImportTarget, client: Client, pushed: kernels.KernelVersion) 
     if outcome.status in kernels.KNOWN_STATUSES and outcome.status not in kernels.ENDED:
         raise UserError(f"the kernel has not ended ({outcome.status}); run the same command to wait, see {pushed.url}")
     target.say(f"kernel: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
-
-
-def remove_replaced_model(target: ImportTarget, result_folder: str, force: bool) -> None:
-    """Remove the manifest of a stale local fold model (of any, with `force`), so that the kernel's replaces it."""
-    if fold_model := fold_model_of_folder(target, result_folder):
-        run, fold = fold_model
-        is_of_run = f"/{run.folder.name}/" in f"/{result_folder}"
-        if is_of_run and (force or not is_trained(run, fold)):
-            model_path(run, fold).unlink(missing_ok=True)
 
 
 def report_merged(target: ImportTarget, result_folders: Mapping[kernel_results.Action, Sequence[str]]) -> None:

@@ -47,7 +47,10 @@ def main(working: Path, inputs: Path) -> int:
     root = Path(tempfile.mkdtemp(prefix="goldfold-"))
     problem, code, devices, status = "", 0, "", "done"
     try:
-        unpack_project(root)
+        data = base64.b85decode(PROJECT)
+        if hashlib.sha256(data).hexdigest() != PLAN["project"]:
+            raise RuntimeError("the project in this file is damaged: push the kernel again")
+        unzip(io.BytesIO(lzma.decompress(data)), root)
         restored = restore(inputs, root)
         print(
             f"goldfold: run {PLAN['run']}, Python {platform.python_version()}, {len(restored)} results of earlier runs"
@@ -66,8 +69,15 @@ def main(working: Path, inputs: Path) -> int:
             traceback.print_exc()
         status, code, problem = "failed", 1, str(error) or repr(error)
     archives, not_packed = collect(root, PLAN["collect"], working)
-    if status == "done" and not not_packed:
-        not_packed = copy_outputs(root, PLAN["leave"], working)
+    for name, pattern in PLAN["leave"].items() if status == "done" and not not_packed else ():
+        paths = list(root.glob(pattern))  # one file, which is copied to the outputs
+        try:
+            if len(paths) == 1:
+                write_atomically(working / name, paths[0].read_bytes())
+            else:
+                not_packed = f"{name}: expected one file {pattern}, found {len(paths)}"
+        except OSError as error:
+            not_packed = f"{name} could not be written: {error.strerror}"
     if not_packed:
         status, code, problem = "failed", code or 1, "; ".join(filter(None, (problem, not_packed)))
     manifest = {
@@ -83,13 +93,6 @@ def main(working: Path, inputs: Path) -> int:
     write_atomically(working / OUTPUT, json.dumps(manifest, indent=1).encode())
     print(f"goldfold: {status}, {len(archives)} results in {manifest['seconds']} s. {problem}", flush=True)
     return 1 if status == "failed" else 0
-
-
-def unpack_project(root: Path) -> None:
-    data = base64.b85decode(PROJECT)
-    if hashlib.sha256(data).hexdigest() != PLAN["project"]:
-        raise RuntimeError("the project in this file is damaged: push the kernel again")
-    unzip(io.BytesIO(lzma.decompress(data)), root)
 
 
 def unzip(source: Path | io.BytesIO, folder: Path) -> None:
@@ -367,19 +370,6 @@ def write_archive(result_folder: str, folder: Path, files: list[Path], working: 
 def digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def copy_outputs(root: Path, files: dict[str, str], working: Path) -> str:
-    """Copy single files to the outputs; return what went wrong, or "". files: name -> pattern that matches one file."""
-    for name, pattern in files.items():
-        paths = list(root.glob(pattern))
-        if len(paths) != 1:
-            return f"{name}: expected one file {pattern}, found {len(paths)}"
-        try:
-            write_atomically(working / name, paths[0].read_bytes())
-        except OSError as error:
-            return f"{name} could not be written: {error.strerror}"
-    return ""
 
 
 def restore(inputs: Path, root: Path) -> list[str]:

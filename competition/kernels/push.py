@@ -1,26 +1,18 @@
 """Start a kernel at most once: save the intent before the push, and find a version whose answer was lost."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from competition.config.errors import UserError
 from competition.files.manifest import write_json
-from competition.kaggle.attempts import (
-    LostAnswer,
-    UnknownOutcome,
-    had_no_effect,
-    poll,
-    send_at_most_once,
-)
+from competition.kaggle.attempts import LostAnswer, UnknownOutcome, had_no_effect, poll, send_at_most_once
 from competition.kaggle.client import Client, ask
 from competition.kaggle.errors import SITE, KaggleError
-from competition.kernels import api as kernels
 from competition.kernels import kernel_script
-from competition.kernels.api import Kernel, KernelVersion
+from competition.kernels.api import KernelVersion
 
 
 @dataclass(frozen=True)
@@ -63,16 +55,15 @@ def newest_version(client: Client, owner: str, slug: str, may_be_other: bool = F
 
 
 def push_once(
-    client: Client, kernel: Kernel, text: str, as_notebook: bool, intent: PushIntent, state: Path, lag: float
+    client: Client, send: Callable[[], KernelVersion], intent: PushIntent, state: Path, lag: float
 ) -> PushIntent:
     """Save the intent, push, save Kaggle's answer. Retried only if Kaggle certainly did not accept the push.
 
-    state: file of the intent.  lag: seconds for which a version whose answer was lost is looked for; raise
-    UnknownOutcome if it does not appear, and keep the intent.
+    send: pushes the kernel.  state: file of the intent.  lag: seconds for which a version whose answer was lost is looked
+    for; raise UnknownOutcome if it does not appear, and keep the intent.
     """
     write_json(state, intent)
     try:
-        send = partial(kernels.push, client, kernel, text, as_notebook)
         pushed = send_at_most_once(client, "make kernel", send, lambda e: had_no_effect(e) or e.kind == "sources")
     except LostAnswer as lost:
         return find_lost_push(client, intent, state, lag, f" ({lost})")
@@ -88,7 +79,19 @@ def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, 
     client.print_line(
         f"kernel: the answer to the push of run {intent.run} was lost{why}; looking for it for {lag:.0f} s"
     )
-    pushed, error = poll(lambda: _version_of(client, intent), lag, client.policy.first_wait)
+
+    def version_of_run() -> KernelVersion | None:
+        """The version after `intent.previous` whose source names the run."""
+        source = _source(client, intent.owner, intent.slug, 0, intent.run)
+        newest = int(source["version"])  # 0 if Kaggle returned no number: it stands for the newest version
+        for version in range(newest, intent.previous, -1) if newest else (0,):
+            if version != newest:
+                source = _source(client, intent.owner, intent.slug, version, intent.run)
+            if source["holds"]:
+                return KernelVersion(intent.owner, intent.slug, version, f"{SITE}/code/{name}")
+        return None
+
+    pushed, error = poll(version_of_run, lag, client.policy.first_wait)
     if pushed is None:
         reason = f"its versions cannot be read, {error}" if error else f"no version after {intent.previous} holds it"
         raise UnknownOutcome(
@@ -96,19 +99,6 @@ def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, 
             "`make kernel` looks again, `make kernel AGAIN=1` pushes it once more (a second session if the first runs)"
         )
     return _save(state, intent, pushed)
-
-
-def _version_of(client: Client, intent: PushIntent) -> KernelVersion | None:
-    """The version after `intent.previous` whose source names the run."""
-    owner, slug = intent.owner, intent.slug
-    source = _source(client, owner, slug, 0, intent.run)
-    newest = int(source["version"])  # 0 if Kaggle returned no number: it stands for the newest version
-    for version in range(newest, intent.previous, -1) if newest else (0,):
-        if version != newest:
-            source = _source(client, owner, slug, version, intent.run)
-        if source["holds"]:
-            return KernelVersion(owner, slug, version, f"{SITE}/code/{owner}/{slug}")
-    return None
 
 
 def _source(client: Client, owner: str, slug: str, version: int, text: str) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds, Member, Params
+from competition.config.params import ExcludedFolds, Params
 from competition.config.teachers import ancestors
 from competition.files.manifest import is_current
 from competition.kernels import packing
@@ -70,21 +70,14 @@ def results_to_blend(
     """
     result_folders = _packed(work, [work / "noise"])
     for run, fold in _local_models(params, runs, missing, params.members):
-        folder = fold_model_path(run, fold).parent
-        if path_in_kernel(work, folder) not in excluded and folder.is_dir():
-            result_folders[path_in_kernel(work, folder)] = needed_to_blend(run, params, fold)
+        manifest, views = fold_model_path(run, fold), fold_views_path(run, params, fold)
+        folder, name = manifest.parent, path_in_kernel(work, manifest.parent)
+        if name not in excluded and folder.is_dir():
+            result_folders[name] = packing.whole_folder(folder)
+            # Predictions are found by the digest of the weights, which is in the model's manifest.
+            if is_current(views, views_dependencies(run, params, fold)):
+                result_folders[name] = folder, [manifest, *packing.whole_folder(views.parent)[1]]
     return result_folders
-
-
-def needed_to_blend(run: Run, params: Params, fold: int) -> tuple[Path, Sequence[Path]]:
-    """Folder and files of a fold model that a kernel needs to blend it: its predictions, or else the whole model.
-
-    Predictions are found by the digest of the weights, which is in the model's manifest.
-    """
-    manifest, views = fold_model_path(run, fold), fold_views_path(run, params, fold)
-    if not is_current(views, views_dependencies(run, params, fold)):
-        return packing.whole_folder(manifest.parent)
-    return manifest.parent, [manifest, *packing.whole_folder(views.parent)[1]]
 
 
 def submission_request_digest(runs: Runs, params: Params) -> str:
@@ -104,11 +97,6 @@ def submission_request_digest(runs: Runs, params: Params) -> str:
     names, metric = params.blend.members, params.competition.metric
     choices = [asdict(params.predict), *blend_blocks(params).values(), names, metric]
     return digest_of({"models": models, "choices": choices})
-
-
-def local_inputs(params: Params, members: Mapping[str, Member]) -> ResultFolders:
-    """Local images and weights that training reads."""
-    return {folder: (Path(folder), files) for folder, files in packing.own_files(params, members).items()}
 
 
 def _local_models(

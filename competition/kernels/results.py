@@ -89,7 +89,9 @@ def merge(output: Output, into: Path, allowed: Sequence[str], max_ratio: float) 
     result_folders: dict[Action, list[str]] = {"copied": [], "partial": [], "skipped": []}
     for entry in values["archives"]:
         name = str(entry["result_folder"])
-        if ".." in PurePosixPath(name).parts or not any(_matches(name, pattern) for pattern in allowed):
+        # As Path.glob matches: a star does not match a slash.
+        of_same_depth = [pattern for pattern in allowed if name.count("/") == pattern.count("/")]
+        if ".." in PurePosixPath(name).parts or not any(fnmatch.fnmatch(name, pattern) for pattern in of_same_depth):
             raise UserError(f"unexpected result {name!r} in the output: expected {', '.join(allowed)}.")
         result_folders[install(output.folder / entry["file"], into / name, max_ratio)].append(name)
     return result_folders
@@ -113,8 +115,3 @@ def install(packed: Path, target: Path, max_ratio: float) -> Action:
     shutil.rmtree(target, ignore_errors=True)
     unpacked.replace(target)
     return "copied" if manifest is not None else "partial"
-
-
-def _matches(name: str, pattern: str) -> bool:
-    """Match as Path.glob does: a star does not match a slash."""
-    return name.count("/") == pattern.count("/") and fnmatch.fnmatch(name, pattern)

@@ -4,27 +4,44 @@ The compiler runs in a child process. Results are cached by the digest of everyt
 """
 
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from competition.config.digests import digest_of
+from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
+from competition.config.plugins import active
+from competition.files.child_process import ChildEnded, ChildStalled, run_child
 from competition.files.manifest import write_json
-from competition.preflight.compile_process import Report, results_of_child
-from competition.preflight.pairs import JaxPair
-from competition.preflight.remedies import INSTALL, remedy_for
+from competition.preflight.lowering import one_line
+from competition.preflight.pairs import ROOT, JaxPair
 from competition.preflight.request import PreflightRequest, PreflightResult, compiled_in, result_from_json
-from competition.preflight.topology import roofline_seconds
+from competition.preflight.topology import QUIET, roofline_seconds
 
+INSTALL = "python -m pip install -c constraints.txt -e '.[preflight]'"
+
+# Unsupported operation -> remedy; "" is the remedy of all others.
+REMEDIES = {
+    "ImageProjectiveTransformV3": "rotate, zoom and shift on the host (train.rotate, train.zoom, train.shift do)",
+    "ImageProjectiveTransformV2": "rotate, zoom and shift on the host (train.rotate, train.zoom, train.shift do)",
+    "ScaleAndTranslate": "resize with antialias=False, or on the host",
+    "ResizeBicubic": "resize bilinearly, or on the host",
+    "CropAndResize": "crop by slicing, then resize bilinearly",
+    "StatelessRandomGammaV3": "draw mixup weights uniformly, or on the host",
+    "StatelessRandomGammaV2": "draw mixup weights uniformly, or on the host",
+    "RandomGamma": "draw mixup weights uniformly, or on the host",
+    "DecodeJpeg": "decode on the host, in the input pipeline",
+    "DecodeImage": "decode on the host, in the input pipeline",
+    "PyFunc": "call Python on the host, in the input pipeline",
+    "EagerPyFunc": "call Python on the host, in the input pipeline",
+    "": "move it to the host (input pipeline), or choose another architecture or view",
+}
+Report = Callable[[str], None]  # called with what the child process does now
 SAFE_SHARE = 0.8  # of the memory; a quick result above it is compiled again at full effort
-
-
-def installed(package: str) -> bool:
-    return find_spec(package) is not None
 
 
 def require_compiler(mode: str, backend: str, pair: JaxPair) -> None:
@@ -36,7 +53,7 @@ def require_compiler(mode: str, backend: str, pair: JaxPair) -> None:
             )
         return
     required = [p for p in ("jax", "libtpu") if mode != "ops" or (p == "jax" and backend == "jax")]
-    missing = [package for package in required if not installed(package)]
+    missing = [package for package in required if find_spec(package) is None]
     if missing:
         alternative = "; MODE=ops works without it on the TensorFlow backend" if mode != "ops" else ""
         raise UserError(
@@ -62,7 +79,11 @@ def run_preflight(
     if missing:
         require_compiler(request.mode, request.backend, request.pair)
         for step, raw in results_of_child(request, missing, report, limit_seconds).items():
-            results[step] = result = _result(step, raw, request)
+            batch = request.shapes.batch if step == "train" else request.shapes.predict_batch
+            facts = {"step": step, "batch": batch, "limit": request.topology.memory, "mode": request.mode}
+            result = result_from_json({**facts, "operations": (), **raw})
+            roofline = roofline_seconds(request.topology, result.flops, result.moved)
+            results[step] = result = replace(result, roofline=roofline, remedy=remedy_for(result))
             if result.verdict != "crashed":
                 store_result(request, result, cache)
     uncertain = [
@@ -91,15 +112,46 @@ def store_result(request: PreflightRequest, result: PreflightResult, cache: Path
     write_json(_cache_file(depends, result.step, cache), {"depends": depends, "answer": result})
 
 
-def _cache_file(depends: dict[str, Any], step: str, cache: Path) -> Path:
+def _cache_file(depends: Mapping[str, object], step: str, cache: Path) -> Path:
     return cache / f"{digest_of({**depends, 'step': step})[:32]}.json"
 
 
-def _result(step: str, raw: dict[str, Any], request: PreflightRequest) -> PreflightResult:
-    """The answer of the child process (child.step_result) about one step."""
-    shapes, topology = request.shapes, request.topology
-    batch = shapes.batch if step == "train" else shapes.predict_batch
-    facts = {"step": step, "batch": batch, "limit": topology.memory, "mode": request.mode, "operations": ()}
-    result = result_from_json({**facts, **raw})
-    roofline = roofline_seconds(topology, result.flops, result.moved)
-    return replace(result, roofline=roofline, remedy=remedy_for(result))
+def results_of_child(
+    request: PreflightRequest, steps: Sequence[str], report: Report, limit_seconds: float
+) -> dict[str, dict[str, Any]]:
+    """Raw results by step; a step that ended the process is "crashed", and so are the later ones.
+
+    limit_seconds: a child whose program takes longer to lower or to compile is killed.
+    """
+    content = {"topology": request.topology.name, "plugins": str(active().file or ""), "steps": list(steps)}
+    content = to_plain({**vars(request), **content, "pair": request.pair.name})
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **QUIET, "KERAS_BACKEND": request.backend}
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    results: dict[str, dict[str, object]] = {}
+    message = ""
+    child = run_child("competition.preflight.child", content, environment, limit_seconds, request.pair.interpreter)
+    try:
+        with closing(child):
+            for event in child:
+                if event["event"] == "activity":
+                    report(event["text"])
+                elif event["event"] == "step":
+                    results[event["step"]] = event["result"]
+                elif event["event"] == "error":
+                    message = event["message"]
+    except (ChildEnded, ChildStalled) as error:
+        message = (str(error).strip().splitlines() or ["no output"])[-1]
+    crashed = {"verdict": "crashed", "message": one_line(f"the compiler's process ended: {message}")}
+    return {step: results.get(step, crashed) for step in steps}
+
+
+def remedy_for(result: PreflightResult) -> str:
+    """One sentence; "" if the step would run."""
+    if result.verdict == "too_big":
+        return f"lower {result.step}.batch or the member's image_size, or set train.precision: bfloat16"
+    if result.verdict == "unsupported":
+        return next((REMEDIES[name] for name in result.operations if name in REMEDIES), REMEDIES[""])
+    if result.verdict == "crashed":
+        return f"jax and libtpu may be incompatible; install the pinned versions with `{INSTALL}`"
+    return ""

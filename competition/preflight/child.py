@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -35,7 +34,7 @@ def answer(request: Event, emit: Emit) -> None:
 
 def step_result(
     step: str, parts: Sequence[Part], topology: Topology | None, report: Callable[[str], None]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Lower and compile the programs of a step.
 
     Returns the verdict (lowers | fits | too_big | unsupported), the sums over the programs and their largest memory; on

@@ -6,11 +6,18 @@ this in a child process (preflight/child.py). It uses private names of jax, so p
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from competition.preflight.lowering import Unsupported, one_line, operations_in
 from competition.preflight.topology import GIB, Topology, devices_of
+
+if TYPE_CHECKING:
+    from jax import Device
+    from jax.stages import Lowered
+    from jaxlib._jax import LoadedExecutable
+    from jaxlib.mlir.ir import Operation, WalkResult
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class TooBig(Exception):
         self.needed = needed  # bytes; 0 = unknown
 
 
-def compile_program(program: Any, topology: Topology) -> Compiled:
+def compile_program(program: "bytes | Lowered", topology: Topology) -> Compiled:
     """Compile one program of `lowering.programs`.  program: bytes or jax.stages.Lowered.  Raises TooBig, Unsupported."""
     started = time.monotonic()
     try:
@@ -44,23 +51,29 @@ def compile_program(program: Any, topology: Topology) -> Compiled:
             executable = _compile_replica(program, devices_of(topology))
             memory, cost = executable.get_compiled_memory_stats(), executable.cost_analysis()
         else:
-            _ask_no_device_for_layouts()
+            from jax._src.interpreters import pxla
+
+            # jax 0.7 compares the layouts of arguments with those of the device, which is absent: that ends the process.
+            if hasattr(pxla, "is_default_layout"):
+                pxla.is_default_layout = lambda *_: True
             executable = program.compile()
             memory, cost = executable.memory_analysis(), executable.cost_analysis()
     except Exception as error:  # jaxlib raises several types of errors; only the message distinguishes them
         raise compile_error(str(error)) from None
-    return read_analyses(memory, cost, time.monotonic() - started)
+    cost = cost[0] if isinstance(cost, list) else cost
+    parts = (
+        memory.argument_size_in_bytes,
+        memory.output_size_in_bytes,
+        -memory.alias_size_in_bytes,
+        memory.temp_size_in_bytes,
+        memory.generated_code_size_in_bytes,
+    )
+    return Compiled(
+        int(sum(parts)), float(cost.get("flops", 0)), float(cost.get("bytes accessed", 0)), time.monotonic() - started
+    )
 
 
-def _ask_no_device_for_layouts() -> None:
-    """jax 0.7 compares the layouts of arguments with the default of the device, which is absent: that ends the process."""
-    from jax._src.interpreters import pxla
-
-    if hasattr(pxla, "is_default_layout"):
-        pxla.is_default_layout = lambda *_: True
-
-
-def _compile_replica(program: bytes, devices: list[Any]) -> Any:
+def _compile_replica(program: bytes, devices: "Sequence[Device]") -> "LoadedExecutable":
     """Compile the program of one replica, equal on all devices."""
     import jax
     import numpy as np
@@ -74,23 +87,20 @@ def _compile_replica(program: bytes, devices: list[Any]) -> Any:
     with mlir.make_ir_context() as context:
         context.allow_unregistered_dialects = True
         module = ir.Module.parse(program)
-        _remove_copies(module, ir)
+        copies = []  # mhlo.copy is the only operation in TensorFlow's programs that is not StableHLO
+
+        def collect(operation: "Operation") -> "WalkResult":
+            if operation.operation.name == "mhlo.copy":
+                copies.append(operation.operation)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(collect)
+        for copy in copies:
+            copy.results[0].replace_all_uses_with(copy.operands[0])
+            copy.erase()
         takes_bytes = jax.__version_info__ < (0, 8)
         computation = mlir.module_to_bytecode(module) if takes_bytes else module
         return devices[0].client.compile(computation, _jax.DeviceList(tuple(devices)), options)
-
-
-def read_analyses(memory: Any, cost: Any, seconds: float) -> Compiled:
-    """Read jax's analyses.  memory: CompiledMemoryStats.  cost: cost_analysis(), a dictionary or a list of one."""
-    cost = cost[0] if isinstance(cost, list) else cost
-    parts = (
-        memory.argument_size_in_bytes,
-        memory.output_size_in_bytes,
-        -memory.alias_size_in_bytes,
-        memory.temp_size_in_bytes,
-        memory.generated_code_size_in_bytes,
-    )
-    return Compiled(int(sum(parts)), float(cost.get("flops", 0)), float(cost.get("bytes accessed", 0)), seconds)
 
 
 def compile_error(message: str) -> Exception:
@@ -103,18 +113,3 @@ def compile_error(message: str) -> Exception:
     if "RESOURCE_EXHAUSTED" in message or "CompileTimeHbmOom" in message:
         return TooBig(0, one_line(message))
     return Unsupported(operations_in(message), one_line(message))
-
-
-def _remove_copies(module: Any, ir: Any) -> None:
-    """Remove mhlo.copy, the only operation in TensorFlow's programs that is not StableHLO."""
-    copies = []
-
-    def collect(operation: Any) -> Any:
-        if operation.operation.name == "mhlo.copy":
-            copies.append(operation.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(collect)
-    for copy in copies:
-        copy.results[0].replace_all_uses_with(copy.operands[0])
-        copy.erase()

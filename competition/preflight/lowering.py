@@ -5,13 +5,16 @@ no operation on one device. JAX yields the program of all devices, with the all-
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from competition.config.params import Member
-from competition.ensemble.views import get_views
+from competition.ensemble.views import View, get_views
 from competition.preflight.topology import Topology, devices_of
+
+if TYPE_CHECKING:
+    from jax.stages import Lowered, Traced
 
 Spec = tuple[tuple[int, ...], str]  # shape, dtype
 
@@ -39,7 +42,7 @@ class Shapes:
 class Part:
     """One program of a step."""
 
-    lower: Callable[[], Any]  # raises Unsupported
+    lower: "Callable[[], bytes | Lowered]"  # raises Unsupported
     times: int = 1  # runs per step
     view: str = ""  # the view it transforms images for; "" = the network
 
@@ -64,22 +67,19 @@ def programs(backend: str, member: Member, shapes: Shapes, steps: Sequence[str],
 def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
     import tensorflow as tf
 
+    from competition.training.engine import apply_view
     from competition.training.engine_tensorflow import TensorFlowEngine
 
     engine = TensorFlowEngine(*_engine_arguments(member, shapes, tf.distribute.get_strategy(), "tensorflow"))
     specs = _specs(member, shapes, shapes.replicas, engine._depths)
 
-    def part(function: Callable[..., Any], spec: str, times: int = 1, view: str = "") -> Part:
+    def part(function: Callable[..., object], spec: str, times: int = 1, view: str = "") -> Part:
         return Part(lambda: lowered(function, specs[spec]), times, view)
 
     network = part(engine.predictor.probabilities, "predict", len(shapes.views))
-    return {"train": [part(engine._replica_step, "train")], "predict": [network, *_view_parts(part, shapes.views)]}
-
-
-def _view_parts(part: Callable[..., Part], names: Sequence[str]) -> list[Part]:
-    from competition.training.engine import apply_view
-
-    return [part(apply_view(view), "view", 1, name) for name, view in zip(names, get_views(names), strict=True)]
+    views = zip(shapes.views, get_views(shapes.views), strict=True)
+    view_parts = [part(apply_view(view), "view", 1, name) for name, view in views]
+    return {"train": [part(engine._replica_step, "train")], "predict": [network, *view_parts]}
 
 
 def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> Parts:
@@ -87,6 +87,7 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     from competition.images.mixing import COUNT, has_device_part
+    from competition.training.engine import apply_view
     from competition.training.engine_jax import JaxEngine
     from competition.training.trainer import augmentation_of
 
@@ -95,17 +96,17 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     mesh = cpu_mesh if topology is None else Mesh(devices_of(topology), ("batch",))
     replicated, by_batch = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
 
-    def spec(shape: tuple[int, ...], dtype: Any) -> Any:
+    def spec(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
         along_batch = shape[0] in (shapes.batch, shapes.predict_batch)
         return jax.ShapeDtypeStruct(shape, dtype, sharding=by_batch if along_batch else replicated)
 
-    def on_devices(arrays: dict[str, Any]) -> dict[str, Any]:
+    def on_devices(arrays: Mapping[str, jax.Array]) -> dict[str, jax.ShapeDtypeStruct]:
         return {n: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated) for n, x in arrays.items()}
 
     # Global shapes: the JAX program is that of all devices.
     specs = {step: [spec(*s) for s in some] for step, some in _specs(member, shapes, 1, engine._depths).items()}
 
-    def train() -> Any:
+    def train() -> "Lowered":
         *batch, row = specs["train"]
         # A TPU augments in the step; see batch_augmentation.is_on_device.
         if has_device_part(augmentation_of(member.train)):
@@ -113,19 +114,20 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
         step = jax.jit(engine._step, donate_argnums=0, out_shardings=(replicated, replicated))
         return _traced(lambda: step.trace(on_devices(engine._state), tuple(batch), row), topology)
 
-    def predict() -> Any:
+    def predict() -> "Lowered":
         step = jax.jit(engine._probabilities, out_shardings=replicated)
         return _traced(lambda: step.trace(on_devices(engine.prediction_state()), *specs["predict"]), topology)
 
-    def part(function: Callable[..., Any], spec: str, times: int, view: str) -> Part:
-        transform = jax.jit(function, out_shardings=by_batch)
-        return Part(lambda: _traced(lambda: transform.trace(*specs[spec]), topology), times, view)
+    def view_part(name: str, view: View) -> Part:
+        transform = jax.jit(apply_view(view), out_shardings=by_batch)
+        return Part(lambda: _traced(lambda: transform.trace(*specs["view"]), topology), 1, name)
 
     network = Part(predict, len(shapes.views))
-    return {"train": [Part(train)], "predict": [network, *_view_parts(part, shapes.views)]}
+    views = zip(shapes.views, get_views(shapes.views), strict=True)
+    return {"train": [Part(train)], "predict": [network, *(view_part(name, view) for name, view in views)]}
 
 
-def _traced(trace: Callable[[], Any], topology: Topology | None) -> Any:
+def _traced(trace: "Callable[[], Traced]", topology: Topology | None) -> "Lowered":
     try:
         return trace().lower(lowering_platforms=("tpu",)) if topology is None else trace().lower()
     except (NotImplementedError, ValueError, TypeError) as error:
@@ -143,7 +145,7 @@ def _engine_arguments(member: Member, shapes: Shapes, strategy: Any, backend: st
     return (lambda: build(member, shapes.classes)), shapes.batch, shapes.predict_batch, device, compiled_in
 
 
-def _specs(member: Member, shapes: Shapes, parts: int, trainable: Any) -> dict[str, list[Spec]]:
+def _specs(member: Member, shapes: Shapes, parts: int, trainable: Sized) -> dict[str, list[Spec]]:
     """Shapes and dtypes of the programs' arguments if a global batch is split into `parts`."""
     from competition.training.optimizer import StepScalars
 
@@ -155,7 +157,7 @@ def _specs(member: Member, shapes: Shapes, parts: int, trainable: Any) -> dict[s
     return {"train": [*train, ((row,), "float32")], "predict": [(predict, "float32")], "view": [(predict, "uint8")]}
 
 
-def lowered(function: Callable[..., Any], specs: Sequence[Spec]) -> bytes:
+def lowered(function: Callable[..., object], specs: Sequence[Spec]) -> bytes:
     """Serialized StableHLO of a TensorFlow function at these shapes; its variables become arguments.
 
     Raises Unsupported for an operation that XLA cannot express.

@@ -2,8 +2,10 @@
 
 import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
+
+from competition.training.backend import is_installed
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("tensorflow-cpu", "tensorflow", "keras", "jax", "libtpu")  # whose versions a result depends on
@@ -30,7 +32,7 @@ class JaxPair:
     def versions(self) -> dict[str, str]:
         """Package -> version, "" where it is not installed."""
         if not self.environment:
-            return {package: _installed_version(package) for package in PACKAGES}
+            return {package: version(package) if is_installed(package) else "" for package in PACKAGES}
         lines = (ROOT / self.requirements).read_text(encoding="utf-8").splitlines()
         pinned = dict(line.split("==") for line in lines if "==" in line)
         return {package: pinned.get(package, "") for package in PACKAGES}
@@ -45,10 +47,3 @@ PAIRS = {
     )
 }
 NEWEST, KAGGLE = PAIRS["newest"], PAIRS["kaggle"]
-
-
-def _installed_version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

@@ -131,7 +131,9 @@ def cost_of(load: Load, speed: Speed) -> Cost:
     return Cost(train, predict, again, load.trials, pruned)
 
 
-def speed_by_preflight(train: Any, predict: Any, views: int, utilisation: float) -> Speed:
+def speed_by_preflight(
+    train: Mapping[str, float], predict: Mapping[str, float], views: int, utilisation: float
+) -> Speed:
     """Estimate the speed from two preflight results (JSON).  utilisation: roofline time / real time.
 
     Scoring the identity view is counted as one view's share of the prediction step.

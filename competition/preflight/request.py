@@ -1,5 +1,6 @@
 """What preflight is asked about a member, what it answers, and everything that an answer depends on."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -55,12 +56,12 @@ class PreflightRequest:
     pair: JaxPair = NEWEST
 
 
-def result_from_json(raw: dict[str, Any]) -> PreflightResult:
+def result_from_json(raw: Mapping[str, Any]) -> PreflightResult:
     """Build a result from its JSON. Raises TypeError or KeyError for any other content."""
     return PreflightResult(**{**raw, "operations": tuple(raw["operations"])})
 
 
-def compiled_in(request: PreflightRequest) -> dict[str, Any]:
+def compiled_in(request: PreflightRequest) -> dict[str, object]:
     """Return everything a result depends on. Seed, epochs, rates and augmentation are not compiled in."""
     member, train = request.member, request.member.train
     package = Path(__file__).parents[1]
@@ -69,10 +70,12 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
     sources = [*training.glob("engine*.py"), *training.glob("optimizer*.py"), *(training / name for name in names)]
     sources += [package / "preflight" / "lowering.py", package / "ensemble" / "views.py"]
     is_from_file = member.architecture == FROM_FILE
+    views = (part for view in request.shapes.views for part in view.split("+"))
+    own_code = plugin_digests(MODELS=(member.architecture,), AUGMENTATIONS=train.augment, VIEWS=views)
     network_file = [member.normalise, path_digest(Path(member.weights))] if is_from_file else []
     return {
         "architecture": [member.architecture, member.image_size, member.training_size, member.alpha],
-        "own": [*network_file, _own_code(request)],
+        "own": [*network_file, own_code],
         "train": {key: value for key, value in asdict(train).items() if key not in SUPPLIED},
         "averaged": train.ema > 0,
         "augmented_in_step": any(
@@ -85,10 +88,3 @@ def compiled_in(request: PreflightRequest) -> dict[str, Any]:
         "sources": {p.name: sha256(p) for p in sorted(sources)},
         "versions": request.pair.versions,
     }
-
-
-def _own_code(request: PreflightRequest) -> dict[str, str]:
-    """Digests of the user's code that is compiled in."""
-    views = (part for view in request.shapes.views for part in view.split("+"))
-    member = request.member
-    return plugin_digests(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment, VIEWS=views)

@@ -44,13 +44,14 @@ def objections(request: PreflightRequest, cache: Path) -> list[str] | None:
     results = {step: result for step, result in quick.items() if result.good} | cached_results(request, STEPS, cache)
     if not results:
         return None
-    return [f"{step} {_reason(result)}: {result.remedy}" for step, result in results.items() if not result.good]
-
-
-def _reason(result: PreflightResult) -> str:
-    if result.verdict == "too_big":
-        return f"needs {result.memory / GIB:.2f} GiB of memory per device, {result.limit / GIB:.2f} GiB are available"
-    return f"uses {', '.join(result.operations) or 'an operation'}, which is not supported"
+    sentences = []
+    for step, result in results.items():
+        reason = f"uses {', '.join(result.operations) or 'an operation'}, which is not supported"
+        if result.verdict == "too_big":
+            available = f"{result.limit / GIB:.2f} GiB are available"
+            reason = f"needs {result.memory / GIB:.2f} GiB of memory per device, {available}"
+        sentences += [] if result.good else [f"{step} {reason}: {result.remedy}"]
+    return sentences
 
 
 def cells(member: str, step: str, result: PreflightResult) -> list[str]:

@@ -5,10 +5,12 @@ A device runs a program and holds a share of the batch: one core of v2 and v3, o
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from competition.config.errors import UserError
-from competition.config.suggestions import did_you_mean
+from competition.config.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from jax import Device
 
 GIB = 2**30
 
@@ -91,12 +93,12 @@ def topology_named(name: str) -> Topology:
     raise UserError(f"TOPOLOGY={name}: unknown{did_you_mean(plain, [*TOPOLOGIES, *ALIASES])}")
 
 
-def devices_of(topology: Topology) -> list[Any]:
+def devices_of(topology: Topology) -> "list[Device]":
     """Return jax devices of an absent TPU, to compile for. Needs jax and libtpu; run it in a child process."""
     os.environ.update(QUIET)
     from jax.experimental import topologies
 
-    options: dict[str, Any] = {"chips_per_host_bounds": list(topology.bounds)}
+    options: dict[str, object] = {"chips_per_host_bounds": list(topology.bounds)}
     if topology.chip_config:
         options["chip_config_name"] = topology.chip_config
     return list(topologies.get_topology_desc(topology.libtpu, platform="tpu", **options).devices)

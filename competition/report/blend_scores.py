@@ -1,7 +1,6 @@
 """Scores of a blend as stored in scores.json."""
 
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from competition.ensemble.trivial import is_clearly_better, trivial_output
 from competition.workspace.ensemble_inputs import EnsembleInputs
 
 
-def diversity_json(values: Diversity) -> dict[str, Any]:
+def diversity_json(values: Diversity) -> dict[str, object]:
     """For JSON: undefined values, such as the error correlation of a member without errors, are null."""
     fields = asdict(values)
     for name, value in fields.items():
@@ -29,7 +28,7 @@ def diversity_json(values: Diversity) -> dict[str, Any]:
     return fields
 
 
-def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: EnsembleInputs) -> dict[str, Any]:
+def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: EnsembleInputs) -> dict[str, object]:
     """The scores of scores.json, all computed on `honest.scored`: rows that chose hyperparameters are excluded.
 
     Without test images `leaderboard_band` is None. `optimistic`: every row chose hyperparameters.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from competition.config.errors import counted
 from competition.ensemble.metrics import METRICS, Metric
 from competition.ensemble.reliance import accuracy, weighted_score
 from competition.prepare.caveats import NOTED, Caveats
@@ -35,7 +36,7 @@ def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str) -> li
     number = table["id"].map(dict(zip(members["id"], members["series"]))).fillna(-1).to_numpy(int)
     crossing_rows = int(crossing(number, table["fold"].to_numpy()).sum())
     objects = members["series"].nunique()
-    summary = f"{len(members):,} photos may be series of {objects:,} objects"
+    summary = f"{len(members):,} photos may be series of {counted(objects, 'object')}"
     if crossing_rows and crossing_rows >= NOTED * (table["part"] == "train").sum():
         return [
             f"{summary}, and {crossing_rows:,} have a photo of their series in another fold: "
@@ -117,7 +118,7 @@ def series_sentences(scores: Scores) -> list[str]:
     mate, alone = accuracies["with_mate"], accuracies["without_mate"]
     of_mate, of_alone = (with_error(one["value"], one["error"]) for one in (mate, alone))
     return [
-        f"series: accuracy {of_mate} on {mate['rows']:,} rows with a photo of their series in another fold, "
+        f"series: accuracy {of_mate} on {counted(mate['rows'], 'row')} with a photo of their series in another fold, "
         f"{of_alone} on the {alone['rows']:,} others: on other objects expect the second "
         "(prepare.group_by=embedding keeps series together)"
     ]
@@ -149,7 +150,18 @@ def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores:
 
     folder: of the prepared data.  train: training rows of the index.  scores: of the blend; empty without a blend.
     """
-    blocks: list[Block] = [series_text(caveats, train, scores), *shift_blocks(caveats.shift, scores)]
+    has_mate, series = caveats.crossing(train["id"].to_numpy(str), train["fold"].to_numpy())
+    members, objects = int((series >= 0).sum()), len(np.unique(series[series >= 0]))
+    text = (
+        f"{members:,} of {len(train):,} training photos may be series of {counted(objects, 'object')}; "
+        f"{int(has_mate.sum()):,} have a photo of their series in another fold. Whether they are series is for the eye to judge: "
+        f"{FALSE_RATE}, which would be about {max(1, round(0.016 * len(train))):,} here."
+    )
+    if not members:
+        text = f"None of the {len(train):,} training photos looks like one of a series of the same object."
+    is_noted = bool(has_mate.sum() >= NOTED * max(len(train), 1))
+    blocks: list[Block] = [Text([text, *as_sentences(series_sentences(scores))], is_noted)]
+    blocks += shift_blocks(caveats.shift, scores)
     for name, caption in (
         ("shift.png", "The test rows least like training rows."),
         ("series.png", "What may be series, the largest first; those across folds before the others."),
@@ -157,21 +169,6 @@ def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores:
         if (folder / name).is_file():
             blocks.append(Image(sheet_uri(folder / name), caption))
     return Section("caveats", TITLE, SOURCES, blocks)
-
-
-def series_text(caveats: Caveats, train: pd.DataFrame, scores: Scores) -> Text:
-    """How many training photos are of series, and what those across folds do to the score."""
-    has_mate, series = caveats.crossing(train["id"].to_numpy(str), train["fold"].to_numpy())
-    members, objects = int((series >= 0).sum()), len(np.unique(series[series >= 0]))
-    text = (
-        f"{members:,} of {len(train):,} training photos may be series of {objects:,} objects; "
-        f"{int(has_mate.sum()):,} have a photo of their series in another fold. Whether they are series is for the eye to judge: "
-        f"{FALSE_RATE}, which would be about {max(1, round(0.016 * len(train))):,} here."
-    )
-    if not members:
-        text = f"None of the {len(train):,} training photos looks like one of a series of the same object."
-    sentences = [text, *map(_sentence, series_sentences(scores))]
-    return Text(sentences, bool(has_mate.sum() >= NOTED * max(len(train), 1)))
 
 
 def shift_blocks(shift: Shift | None, scores: Scores) -> list[Block]:
@@ -195,12 +192,13 @@ def shift_blocks(shift: Shift | None, scores: Scores) -> list[Block]:
     note = "Unlike: test rows whose odds of being one are above those of 99 % of the training rows."
     cells = [["logistic regression, cross-validated", *row, f"{shift.unlike:,}"]]
     table = Table(columns, cells, note=note, title="Adversarial validation")
-    return [Text([_sentence(text) for text in sentences], shift.differs), table]
+    return [Text(as_sentences(sentences), shift.differs), table]
 
 
-def _sentence(text: str) -> str:
-    """A line of the terminal as a sentence of the page."""
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+def as_sentences(lines: Sequence[str]) -> list[str]:
+    """Lines of the terminal as sentences of the page."""
+    capitalised = [f"{line[0].upper()}{line[1:]}" for line in lines]
+    return [line if line.endswith(".") else f"{line}." for line in capitalised]
 
 
 def _auc(shift: Scores) -> str:

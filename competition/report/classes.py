@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores, positions
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
@@ -33,12 +34,17 @@ MAX_CHART_CLASSES = 130  # a matrix of more classes is too large for the page; t
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 
 
-def honest_rows(blend: Path, prepared: Prepared) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return (ids, labels, predicted, scores) of the scored out-of-fold rows, from chains fitted without their fold.
+class HonestRows(NamedTuple):
+    """The scored out-of-fold rows of a blend, from chains fitted without their fold."""
 
-    Shapes: (N,) str, (N,) int, (N,) int, (N, C); labels and predicted of a multi-label competition (N, C) bool, of a
-    regression (N,) float.  Raises UserError if the blend has other rows than the prepared data.
-    """
+    ids: np.ndarray  # (N,) str
+    labels: np.ndarray  # (N,) int; of a multi-label competition (N, C) bool, of a regression (N,) float
+    predicted: np.ndarray  # as labels
+    scores: np.ndarray  # (N, C)
+
+
+def honest_rows(blend: Path, prepared: Prepared) -> HonestRows:
+    """Read the rows of a blend. Raises UserError if it has other rows than the prepared data."""
     ids, scores = load_scores(blend / "honest_oof.npz")
     kind = prepared.competition.targets.kind
     train = prepared.part("train")
@@ -48,18 +54,16 @@ def honest_rows(blend: Path, prepared: Prepared) -> tuple[np.ndarray, np.ndarray
         raise UserError(f"the blend has other rows than the prepared data ({user_error}); run `make predict`") from None
     predicted = stored_decisions(blend, ids, kind, scores.shape[1])
     scored = read_table(blend)["scored"].loc[ids].to_numpy() == 1
-    return ids[scored], prepared.targets(labels)[scored], predicted[scored], scores[scored]
+    return HonestRows(ids[scored], prepared.targets(labels)[scored], predicted[scored], scores[scored])
 
 
-def classes_section(
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], prepared: Prepared, pixels: Pixels | None
-) -> Section:
+def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> Section:
     """Scores of the classes and their confusions.  rows: of `honest_rows`.  pixels: as in `errors_section`."""
     _, labels, predicted, _ = rows
     names, wrong = prepared.competition.classes, int((labels != predicted).sum())
     table = confusion(labels, predicted, len(names))
     blocks: list[Block] = [
-        Text([f"{wrong:,} of {len(labels):,} rows are misclassified by chains fitted without their fold."]),
+        Text([f"Misclassified rows: {wrong:,} of {len(labels):,}, by chains fitted without their fold."]),
         *class_tables(table, names),
         *(pair_blocks(table, rows, prepared, pixels) if pixels is not None else []),
     ]
@@ -79,19 +83,20 @@ def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
         pair_columns = ["class", "predicted as", "rows", "share of the class"]
         blocks.append(Table(pair_columns, cells, 2, title="The most frequent confusions"))
     if len(names) <= MAX_CHART_CLASSES:
-        blocks.append(matrix_chart(table, names))
+        ordered = " Classes that are confused stand together." if len(names) > ORDERED else ""
+        wrong = "; orange with a number: wrong rows" if (table.sum() > np.trace(table)) else ""
+        note = (
+            f"Down: the class; across: what it is taken for. Blue on the diagonal: right{wrong}; the darker, the larger the share of "
+            f"the class.{ordered} The tables hold the same numbers."
+        )
+        blocks.append(Charts([confusion_chart(table, names)], note, "Confusion matrix", zoom=True))
     if len(scores) > len(worst):
         cells, folded = [class_cells(score, names) for score in scores], f"all {len(scores)} classes"
         blocks.append(Table(columns, cells, 2, folded=folded))
     return blocks
 
 
-def pair_blocks(
-    table: np.ndarray,
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
-    prepared: Prepared,
-    pixels: Pixels,
-) -> list[Block]:
+def pair_blocks(table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels: Pixels) -> list[Block]:
     """The classes that are confused most: rows of both that are right, and those taken for the other, as pictures.
 
     table: (C, C), of mistakes.confusion.  rows: of `honest_rows`.  pixels: of the training rows in index order.
@@ -116,16 +121,6 @@ def pair_blocks(
                 groups.append((title, tiles))
         blocks.append(SideBySide(f"{names[a]} and {names[b]}", groups))
     return blocks
-
-
-def matrix_chart(table: np.ndarray, names: Sequence[str]) -> Charts:
-    ordered = " Classes that are confused stand together." if len(names) > ORDERED else ""
-    wrong = "; orange with a number: wrong rows" if (table.sum() > np.trace(table)) else ""
-    note = (
-        f"Down: the class; across: what it is taken for. Blue on the diagonal: right{wrong}; the darker, the larger the share of "
-        f"the class.{ordered} The tables hold the same numbers."
-    )
-    return Charts([confusion_chart(table, names)], note, "Confusion matrix", zoom=True)
 
 
 def class_cells(score: ClassScore, names: Sequence[str]) -> list[str]:
@@ -153,10 +148,7 @@ def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
 
 
 def errors_section(
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
-    prepared: Prepared,
-    pixels: Pixels | None,
-    has_networks: bool = True,
+    rows: HonestRows, prepared: Prepared, pixels: Pixels | None, has_networks: bool = True
 ) -> Section | None:
     """The misclassified rows with the highest scores, as pictures.
 
@@ -191,6 +183,6 @@ def label_issues_section(file: Path) -> Section | None:
         for r in issues.head(WORST).to_dict("records")
     ]
     columns = ["id", "label", "suggested", "score of the label", "score of the suggestion"]
-    text = f"{len(issues):,} labels are doubtful by the last `make label-issues`; the most doubtful first."
+    text = f"{counted(len(issues), 'doubtful label')} by the last `make label-issues`, the most doubtful first."
     blocks: list[Block] = [Text([text]), *([Table(columns, rows, 3)] if rows else [])]
     return Section("labels", "Doubtful labels", "label_issues.csv · make label-issues", blocks)

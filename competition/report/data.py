@@ -1,7 +1,8 @@
 """The report's section on the data: folds, duplicates, conflicts, leaks, unreadable images."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from competition.report.charts import bar_chart
 from competition.report.page import Block, Charts, Section, Table, Text
 
 MAX_ROWS = 12  # of a table of findings
+MATCH = {True: "byte for byte", False: "nearly"}  # of two photos
 MAX_OPEN_CLASSES = 20  # a longer table of classes is folded
 
 
@@ -81,6 +83,7 @@ def folds_blocks(support: pd.DataFrame, names: Sequence[str], fold_sizes: Sequen
 
 def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     """What was found in the data, and one sentence on what was not."""
+    competition, label_text = prepared.competition, prepared.competition.label_text
     pairs, conflicts, leaks, unreadable, removed = (
         read(folder / f"{name}.csv") for name in ("duplicates", "conflicts", "leaks", "unreadable", "external_removed")
     )
@@ -88,55 +91,38 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     names |= {"test images among the labelled ones": leaks, "unreadable images": unreadable}
     absent = [name for name, table in names.items() if not len(table)]
     blocks: list[Block] = [Text([f"Not found: {', '.join(absent)}."])] if absent else []
-    blocks += leak_blocks(leaks, prepared) if len(leaks) else []
-    blocks += conflict_blocks(conflicts, prepared) if len(conflicts) else []
-    blocks += duplicate_blocks(pairs) if len(pairs) else []
-    blocks += unreadable_blocks(unreadable) if len(unreadable) else []
+    if len(leaks):
+        bound = inflation(prepared.index, leaks, competition.label_count)
+        blocks += [Text([f"LEAK: {bound.sentence(competition.targets.kind)}."], True)] if bound.touched else []
+        columns = ["leak", "id", "same photo as", "its label", "match"]
+        cells = [[r["kind"], r["id"], r["match"], label_text(r["label"]), MATCH[r["exact"]]] for r in first_rows(leaks)]
+        blocks.append(Table(columns, cells, 5, truncation(leaks), title="Test images among the labelled ones"))
+    if len(conflicts):
+        photos = conflicts["group"].nunique()
+        blocks.append(Text([f"{counted(photos, 'photo has', 'photos have')} two labels or more."]))
+        cells = [[f"{r['group']}", r["id"], label_text(r["label"])] for r in first_rows(conflicts)]
+        blocks.append(Table(["photo", "id", "label"], cells, 3, truncation(conflicts), title="Conflicting labels"))
+    if len(pairs):
+        exact = int(pairs["exact"].sum())
+        text = f"{len(pairs):,} pairs of the same photo, {exact:,} of them byte for byte; none crosses a fold."
+        columns = ["photo", "same as", "match", "hash distance, of 64 bits", "pixel distance, of 255"]
+        cells = [
+            [r["a"], r["b"], MATCH[r["exact"]], f"{r['bits']:.0f}", f"{r['pixels']:.2f}"] for r in first_rows(pairs)
+        ]
+        blocks += [Text([text]), Table(columns, cells, 3, truncation(pairs), title="Duplicate photos")]
+    if len(unreadable):
+        text = f"{counted(len(unreadable), 'image')} cannot be decoded; test images among them get the mean prediction."
+        cells = [[r["id"], r["part"], r["shard"], r["problem"]] for r in first_rows(unreadable)]
+        table = Table(["id", "part", "file", "problem"], cells, 4, truncation(unreadable), title="Unreadable images")
+        blocks += [Text([text], True), table]
     if len(removed):
         blocks.append(Text([f"{len(removed):,} external images are also in the competition and were removed."]))
     return blocks
 
 
-def leak_blocks(leaks: pd.DataFrame, prepared: Prepared) -> list[Block]:
-    competition = prepared.competition
-    bound = inflation(prepared.index, leaks, competition.label_count)
-    warning: list[Block] = [Text([f"LEAK: {bound.sentence(competition.targets.kind)}."], True)] if bound.touched else []
-    rows = [
-        [r["kind"], r["id"], r["match"], competition.label_text(r["label"]), _match(r["exact"])]
-        for r in leaks.head(MAX_ROWS).to_dict("records")
-    ]
-    columns = ["leak", "id", "same photo as", "its label", "match"]
-    return [*warning, Table(columns, rows, 5, _truncation(leaks), title="Test images among the labelled ones")]
+def first_rows(table: pd.DataFrame) -> list[dict[Hashable, Any]]:
+    return table.head(MAX_ROWS).to_dict("records")
 
 
-def conflict_blocks(conflicts: pd.DataFrame, prepared: Prepared) -> list[Block]:
-    photos, label_text = conflicts["group"].nunique(), prepared.competition.label_text
-    text = f"{photos:,} {'photo has' if photos == 1 else 'photos have'} two labels or more."
-    rows = [[f"{r['group']}", r["id"], label_text(r["label"])] for r in conflicts.head(MAX_ROWS).to_dict("records")]
-    return [Text([text]), Table(["photo", "id", "label"], rows, 3, _truncation(conflicts), title="Conflicting labels")]
-
-
-def duplicate_blocks(pairs: pd.DataFrame) -> list[Block]:
-    exact = int(pairs["exact"].sum())
-    text = f"{len(pairs):,} pairs of the same photo, {exact:,} of them byte for byte; none crosses a fold."
-    rows = [
-        [r["a"], r["b"], _match(r["exact"]), f"{r['bits']:.0f}", f"{r['pixels']:.2f}"]
-        for r in pairs.head(MAX_ROWS).to_dict("records")
-    ]
-    columns = ["photo", "same as", "match", "hash distance, of 64 bits", "pixel distance, of 255"]
-    return [Text([text]), Table(columns, rows, 3, _truncation(pairs), title="Duplicate photos")]
-
-
-def unreadable_blocks(unreadable: pd.DataFrame) -> list[Block]:
-    text = f"{counted(len(unreadable), 'image')} cannot be decoded; test images among them get the mean prediction."
-    rows = [[r["id"], r["part"], r["shard"], r["problem"]] for r in unreadable.head(MAX_ROWS).to_dict("records")]
-    table = Table(["id", "part", "file", "problem"], rows, 4, _truncation(unreadable), title="Unreadable images")
-    return [Text([text], True), table]
-
-
-def _match(exact: bool) -> str:
-    return "byte for byte" if exact else "nearly"
-
-
-def _truncation(table: pd.DataFrame) -> str:
+def truncation(table: pd.DataFrame) -> str:
     return f"The first {MAX_ROWS} of {len(table):,}." if len(table) > MAX_ROWS else ""

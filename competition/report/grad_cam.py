@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image as Pillow
@@ -59,7 +58,7 @@ def grad_cam_section(
     return Section("gradcam", "What the network looks at", f"{FILE} · make grad-cam", blocks)
 
 
-def map_blocks(file: Path, result: Mapping[str, Any], prepared: Prepared, pixels: Pixels) -> list[Block]:
+def map_blocks(file: Path, result: Mapping[str, object], prepared: Prepared, pixels: Pixels) -> list[Block]:
     """Pictures with their maps: wrong rows, each for two classes, and right rows.  result: of the manifest, with run and method."""
     with np.load(file) as arrays:
         ids, classes, maps = arrays["ids"], arrays["classes"], arrays["maps"].astype(np.float32)

@@ -18,7 +18,7 @@ from competition.report.terminal import folds_text
 from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
 from competition.workspace.dependencies import fold_model_path, views_manifest
 from competition.workspace.runs import Run
-from competition.workspace.scores import held_out_score, trivial_score
+from competition.workspace.scores import held_out_score, trivial_score_of_fold
 
 MAX_CURVES = 12  # members with learning curves; the others are in the table only
 CURVES_NOTE = (
@@ -69,7 +69,7 @@ def members_section(
         return None
     tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
     blocks: list[Block] = [
-        scores_table(models_of, tuned_folds, [trivial_score(prepared, fold) for fold in range(folds)], metric),
+        scores_table(models_of, tuned_folds, [trivial_score_of_fold(prepared, fold) for fold in range(folds)], metric),
         effort_table(runs, models_of, params, spreads),
     ]
     if incomplete := [
@@ -169,7 +169,12 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
     histories = [model.history for model in models]
     scores, held_out = by_epoch(histories, "held_out"), by_epoch(histories, "held_out_loss")
     if len(scores) < 2:
-        return [Text([one_epoch_text(histories, metric)], name=name)]
+        columns = {"loss": "training loss", "held_out_loss": "held-out loss", "held_out": f"held-out {metric}"}
+        means = {title: by_epoch(histories, column) for column, title in columns.items()}
+        known = [f"{title} {np.nanmean(values):.4g}" for title, values in means.items() if np.isfinite(values).any()]
+        folds = "1 fold" if len(histories) == 1 else f"{len(histories)} folds"
+        text = f"One epoch was trained, so there are no curves; mean of {folds}: {', '.join(known)}."
+        return [Text([text], name=name)]
     start = overfitting(held_out)
     mark_at = start.best if start is not None and start.is_clear else None
     losses = [Line("training loss", by_epoch(histories, "loss"), 0)]
@@ -190,15 +195,6 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
     key = [legend(["training", "held-out"])] if is_curve(held_out) or is_curve(scores) else []
     shown = [drawing for drawing in drawings if drawing]
     return [Charts([*key, *shown], curves_text(scores, held_out, start), name)]
-
-
-def one_epoch_text(histories: Sequence[pd.DataFrame], metric: str) -> str:
-    """The numbers of a single epoch, which has no curves."""
-    columns = {"loss": "training loss", "held_out_loss": "held-out loss", "held_out": f"held-out {metric}"}
-    means = {title: by_epoch(histories, column) for column, title in columns.items()}
-    known = [f"{title} {np.nanmean(values):.4g}" for title, values in means.items() if np.isfinite(values).any()]
-    folds = "1 fold" if len(histories) == 1 else f"{len(histories)} folds"
-    return f"One epoch was trained, so there are no curves; mean of {folds}: {', '.join(known)}."
 
 
 def is_curve(values: np.ndarray) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.ensemble.bootstrap import Evaluation, resampled
 from competition.ensemble.metrics import Metric, metric_named
@@ -30,6 +30,9 @@ class Optimism:
     value: float
     is_bound: bool  # True: `value` is an upper bound, because too few outputs are stored to estimate their correlation
 
+    def __str__(self) -> str:
+        return f"{'at most ' if self.is_bound else ''}{self.value:.4f}"
+
 
 @dataclass(frozen=True)
 class RepeatedChoices:
@@ -45,12 +48,12 @@ class RepeatedChoices:
         """Lines for the terminal; empty if nothing was chosen repeatedly."""
         lines = []
         if self.blends > 1:
-            best = f"the best of their honest scores is expected to be {_amount(self.blend_optimism)} too good"
-            lines.append(f"repeated choices: {self.blends} different blends on these rows; {best}")
+            best = f"the best of their honest scores is expected to be {self.blend_optimism} too good"
+            lines.append(f"repeated choices: {counted(self.blends, 'different blend')} on these rows; {best}")
         if self.trials:
-            lines.append(f"repeated choices: {self.trials} tuning trials so far")
+            lines.append(f"repeated choices: {counted(self.trials, 'tuning trial')} so far")
         if self.submissions > 1:
-            best = f"the best of them is expected to be {_amount(self.public_optimism)} too good"
+            best = f"the best of them is expected to be {self.public_optimism} too good"
             lines.append(f"repeated choices: {self.submissions} public scores; {best}")
         return lines
 
@@ -162,7 +165,3 @@ def _stored_outputs(
         return shared.labels, {file: stored_output(folders[file], shared.ids, metric, classes) for file in newest}
     except UserError:  # the blends are of other data
         return None
-
-
-def _amount(optimism: Optimism) -> str:
-    return f"{'at most ' if optimism.is_bound else ''}{optimism.value:.4f}"

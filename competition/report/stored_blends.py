@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.ensemble.metrics import Metric, TargetKind
 from competition.ensemble.predictions import load_scores
 from competition.prepare.prepared import Prepared
@@ -31,9 +31,11 @@ class SharedRows:
         """One sentence per kind of excluded rows."""
         notes = []
         if self.unknown:
-            notes.append(f"{self.unknown:,} rows are excluded: they are no longer in the prepared data")
+            notes.append(f"{counted(self.unknown, 'row')} excluded: no longer in the prepared data")
         if self.tuned:
-            notes.append(f"{self.tuned:,} rows are excluded: they chose hyperparameters of one of the blends")
+            notes.append(
+                f"{counted(self.tuned, 'row')} excluded: hyperparameters of one of the blends were chosen on them"
+            )
         if self.optimistic:
             names = " and ".join(self.optimistic)
             notes.append(
@@ -95,18 +97,13 @@ def stored_decisions(folder: Path, ids: np.ndarray, kind: TargetKind, classes: i
     """The decided labels of honest_oof.csv in the order of `ids`: (N,) int, (N, C) bool, or (N,) values of a regression."""
     decided = read_table(folder)["label"].loc[ids]
     if kind == "multi":
-        return label_sets_of(decided.tolist(), classes)
+        numbers = [[int(number) for number in str(text).split()] for text in decided]
+        columns = max([classes, *(max(row) + 1 for row in numbers if row)])
+        sets = np.zeros((len(numbers), columns), bool)
+        for row, chosen in enumerate(numbers):
+            sets[row, chosen] = True
+        return sets
     return decided.to_numpy(np.float64 if kind == "regression" else np.int64)
-
-
-def label_sets_of(texts: Sequence[str], classes: int) -> np.ndarray:
-    """(N, C) bool of texts of `stored_labels`. With a class number of C or more the array has more columns."""
-    numbers = [[int(number) for number in str(text).split()] for text in texts]
-    columns = max([classes, *(max(row) + 1 for row in numbers if row)])
-    sets = np.zeros((len(numbers), columns), bool)
-    for row, chosen in enumerate(numbers):
-        sets[row, chosen] = True
-    return sets
 
 
 def has_outputs(folder: Path) -> bool:

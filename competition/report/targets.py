@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from competition.config.errors import counted
 from competition.ensemble.target_metrics import auc, average_precision
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import truth_chart
+from competition.report.classes import HonestRows
 from competition.report.page import Charts, Section, Sheet, Table, Text, Tile
 from competition.report.pictures import no_pictures, row_pictures
 
@@ -67,12 +69,7 @@ def values_section(targets: np.ndarray, values: np.ndarray) -> Section:
     return Section("classes", "Errors", SOURCE, [Text([text]), charts, Table(columns, rows)])
 
 
-def worst_section(
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
-    prepared: Prepared,
-    pixels: Pixels | None,
-    has_networks: bool,
-) -> Section | None:
+def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None, has_networks: bool) -> Section | None:
     """The rows with the most wrong labels, or with the largest errors of a regression, as pictures.
 
     rows: of `classes.honest_rows`.  pixels: (N, H, W, 3) uint8 of the training rows in index order; None leaves them out.
@@ -99,9 +96,9 @@ def worst_section(
             lines = [f"is {targets[n]:.5g}", f"predicted {scores[n, 0]:.5g}"]
         tiles.append(Tile(*image, [*lines, str(ids[n])]))
     note = (
-        f"The {len(tiles)} rows with the most wrong labels: labels that it does not have (✕) and that it lacks, each with its score."
+        f"{counted(len(tiles), 'row')} with the most wrong labels: labels that it does not have (✕) and that it lacks, each with its score."
         if is_multi
-        else f"The {len(tiles)} rows with the largest errors."
+        else f"{counted(len(tiles), 'row')} with the largest errors."
     )
     note += f" {no_pictures(has_networks)}" if pixels is None else ""
     return Section("errors", "Largest errors", f"{SOURCE}; cache", [Sheet(tiles, note)])

@@ -2,13 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from competition.preflight.planning import duration
 from competition.preflight.request import result_from_json
 from competition.preflight.results import COLUMNS, NOTE, cells
 from competition.preflight.topology import GIB, TOPOLOGIES
 from competition.report.page import Block, Section, Table, Text
+from competition.report.terminal import Scores
 
 
 def tpu_section(work: Path) -> Section | None:
@@ -16,26 +16,24 @@ def tpu_section(work: Path) -> Section | None:
     blocks: list[Block] = []
     for file in sorted((work / "preflight").glob("*.json")):
         if file.stem in TOPOLOGIES:
-            blocks += preflight_blocks(json.loads(file.read_text(encoding="utf-8")))
+            result = json.loads(file.read_text(encoding="utf-8"))
+            topology = TOPOLOGIES[result["topology"]]
+            rows = [
+                cells(member, step, result_from_json(raw))
+                for member, steps in result["members"].items()
+                for step, raw in steps.items()
+            ]
+            head = f"{topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {result['backend']}"
+            table = Table(list(COLUMNS), rows, 2, NOTE[0].upper() + NOTE[1:] + ".")
+            blocks += [Text([f"Preflight for {head}"]), table]
+            blocks += [Text(result["changes"], True)] if result["changes"] else []
     if (work / "plan.json").is_file():
         blocks += plan_blocks(json.loads((work / "plan.json").read_text(encoding="utf-8")))
     sources = "preflight/<topology>.json, plan.json · make preflight, make plan"
     return Section("tpu", "Preflight and plan", sources, blocks) if blocks else None
 
 
-def preflight_blocks(result: dict[str, Any]) -> list[Block]:
-    topology = TOPOLOGIES[result["topology"]]
-    rows = [
-        cells(member, step, result_from_json(raw))
-        for member, steps in result["members"].items()
-        for step, raw in steps.items()
-    ]
-    head = f"{topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {result['backend']}"
-    table = Table(list(COLUMNS), rows, 2, NOTE[0].upper() + NOTE[1:] + ".")
-    return [Text([f"Preflight for {head}"]), table, *([Text(result["changes"], True)] if result["changes"] else [])]
-
-
-def plan_blocks(plan: dict[str, Any]) -> list[Block]:
+def plan_blocks(plan: Scores) -> list[Block]:
     machine = plan.get("topology") or plan.get("machine", "this machine")
     rows = [
         [name, *(duration(cost[key]) for key in ("train", "predict", "saved"))]

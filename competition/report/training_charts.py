@@ -92,23 +92,19 @@ def epoch_chart(
 def _draw(drawing: Chart, line: Line) -> float:
     """Draw a line and return its last mean over the folds."""
     colour, style = PLACEHOLDERS[f"c{line.colour}"], (0, (4, 2.5)) if line.dashed else "solid"
-    for fold in line.values.T:
-        points = finite_points(fold)
-        if len(points) > 1:
-            drawing.axes.plot(*points.T, color=colour, linewidth=0.9, alpha=0.4, linestyle=style)
-    known = np.isfinite(line.values).any(1)
-    means = np.full(len(line.values), np.nan)
-    means[known] = np.nanmean(line.values[known], axis=1)
-    points = finite_points(means)
-    if len(points) > 1:
-        (curve,) = drawing.axes.plot(*points.T, color=colour, linewidth=2.2, linestyle=style)
+    known = np.isfinite(line.values)
+    epochs = np.arange(1, len(line.values) + 1)
+    for fold in range(line.values.shape[1]):
+        if known[:, fold].sum() > 1:
+            points = epochs[known[:, fold]], line.values[known[:, fold], fold]
+            drawing.axes.plot(*points, color=colour, linewidth=0.9, alpha=0.4, linestyle=style)
+    some = known.any(1)
+    at, means = epochs[some], np.nanmean(line.values[some], axis=1)
+    if len(at) > 1:
+        (curve,) = drawing.axes.plot(at, means, color=colour, linewidth=2.2, linestyle=style)
         drawing.mark(curve, "curve", line.name)
-    (end,) = drawing.axes.plot(*points[-1], "s" if line.dashed else "o", color=colour, markersize=6, clip_on=False)
-    drawing.mark(end, "end", f"{line.name}: {points[-1, 1]:.4g} after epoch {points[-1, 0]:.0f}, mean over folds")
-    return float(points[-1, 1])
-
-
-def finite_points(values: np.ndarray) -> np.ndarray:
-    """(n, 2) epochs from 1 and values, without those that are not finite.  values: (E,)."""
-    epochs = np.flatnonzero(np.isfinite(values))
-    return np.stack([epochs + 1.0, values[epochs]], axis=1)
+    (end,) = drawing.axes.plot(
+        at[-1], means[-1], "s" if line.dashed else "o", color=colour, markersize=6, clip_on=False
+    )
+    drawing.mark(end, "end", f"{line.name}: {means[-1]:.4g} after epoch {at[-1]}, mean over folds")
+    return float(means[-1])

@@ -3,19 +3,16 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.ensemble.metrics import metric_named
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.terminal import folds_text, plus_minus
+from competition.report.terminal import Scores, folds_text, plus_minus
 from competition.report.tuning_charts import (
     MOST_SLICES,
     ScoreAxis,
-    ScoredTrial,
     curves_chart,
     front_chart,
     history_chart,
@@ -55,9 +52,20 @@ def tuning_section(workspace: Workspace) -> Section | None:
     return Section("tuning", "Tuning", "tune/<member>/<study>/best.json, study.log · make tune", blocks)
 
 
-def _member_blocks(name: str, best: dict[str, Any], result: Path, params: Params, metric: str) -> list[Block]:
+def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric: str) -> list[Block]:
     sign, study = metric_named(metric).sign, _load_study(best["study"], result, params)
-    lines = _result_lines(best, sign, metric)
+    own = best["values"] == best["own_values"]
+    line = f"{best['trials']} trials, {best['pruned']} pruned, a trial cost {best['mean_share']:.0%} of a full one. "
+    line += f"Used: {format_values(best['values'])}{' (its own values)' if own else ''}."
+    if comparison := best["comparison"]:
+        line += (
+            f" The best trial differs from the member's own values by {sign * comparison['difference']:+.4f} "
+            f"{plus_minus(comparison['error'])} on {comparison['rows']:,} rows that chose neither (training seeds: "
+            f"{comparison['seeds']})."
+        )
+    rows = f"Scores of trials are {metric} on rows of {folds_text(best['folds'])}"
+    baseline = f" On these rows {best['trivial']}." if best.get("trivial") else ""  # absent in earlier versions
+    lines = [line, f"{rows}, so they compare trials and nothing else on this page.{baseline}"]
     if study is None:
         missing = f"The study {best['study']} is not in the storage any more, only its result."
         return [Text([*lines, missing], name=name)]
@@ -74,8 +82,7 @@ def _member_blocks(name: str, best: dict[str, Any], result: Path, params: Params
     if not scored:
         return [Text(lines, name=name), _trials_table(trials, sign)]
     axis = score_axis(scored, metric, sign)
-    charts = _charts(trials, scored, front, importances, axis)
-    return [Text(lines, name=name), Charts(charts, _marks_note(trials, scored, axis)), _trials_table(trials, sign)]
+    return [Text(lines, name=name), study_charts(trials, front, importances, axis), _trials_table(trials, sign)]
 
 
 def _load_study(name: str, result: Path, params: Params) -> "Study | None":
@@ -90,22 +97,7 @@ def _load_study(name: str, result: Path, params: Params) -> "Study | None":
         return None
 
 
-def _result_lines(best: Mapping[str, Any], sign: int, metric: str) -> list[str]:
-    """What the study chose, against what, and on which rows."""
-    own = best["values"] == best["own_values"]
-    line = f"{best['trials']} trials, {best['pruned']} pruned, a trial cost {best['mean_share']:.0%} of a full one. "
-    line += f"Used: {format_values(best['values'])}{' (its own values)' if own else ''}."
-    if comparison := best["comparison"]:
-        line += (
-            f" The best trial differs from the member's own values by {sign * comparison['difference']:+.4f} "
-            f"{plus_minus(comparison['error'])} on {comparison['rows']:,} rows that chose neither (training seeds: "
-            f"{comparison['seeds']})."
-        )
-    rows = f"Scores of trials are {metric} on rows of {folds_text(best['folds'])}"
-    return [line, f"{rows}, so they compare trials and nothing else on this page."]
-
-
-def _importances(study: Any) -> dict[str, float]:
+def _importances(study: "Study") -> dict[str, float]:
     """Parameter -> share of the importance by PED-ANOVA (Watanabe et al. 2023), the largest first; {} for too few trials."""
     import optuna
 
@@ -141,31 +133,22 @@ def importance_line(importances: Mapping[str, float], complete: int) -> str:
     )
 
 
-def _charts(
-    trials: Sequence["FrozenTrial"],
-    scored: Sequence[ScoredTrial],
-    front: Sequence[int],
-    importances: Mapping[str, float],
-    axis: ScoreAxis,
-) -> list[Markup]:
-    keys = [*importances, *(key for key in _scales(trials) if key not in importances)]
-    logs = {key for key, is_log in _scales(trials).items() if is_log}
+def study_charts(
+    trials: Sequence["FrozenTrial"], front: Sequence[int], importances: Mapping[str, float], axis: ScoreAxis
+) -> Charts:
+    """The charts of a study, and what their marks mean: those that they have, and no others.
+
+    trials: Optuna's, complete or pruned.  front: numbers of the trials that none beats in score and time.
+    """
+    scored = scored_trials(trials, axis.sign)
+    distributions = {key: one for trial in trials for key, one in trial.distributions.items()}
+    keys = [*importances, *(key for key in distributions if key not in importances)]
+    logs = {key for key, one in distributions.items() if getattr(one, "log", False)}
     charts = [history_chart(scored, axis)]
     if any(importances.values()):
         charts.append(importance_chart(importances))
     charts += slice_charts(scored, keys, logs, axis)
     charts.append(front_chart(scored, front, axis) if front else curves_chart(trials, axis))
-    return [drawing for drawing in charts if drawing]
-
-
-def _scales(trials: Sequence["FrozenTrial"]) -> dict[str, bool]:
-    """Searched parameter -> is its scale logarithmic?"""
-    distributions = {key: one for trial in trials for key, one in trial.distributions.items()}
-    return {key: bool(getattr(one, "log", False)) for key, one in distributions.items()}
-
-
-def _marks_note(trials: Sequence["FrozenTrial"], scored: Sequence[ScoredTrial], axis: ScoreAxis) -> str:
-    """What the marks mean: those that the charts have, and no others."""
     marks = ["Gold: the best trial."]
     if any(trial.is_own for trial in scored):
         marks.append("◆ the member's own values.")
@@ -173,9 +156,9 @@ def _marks_note(trials: Sequence["FrozenTrial"], scored: Sequence[ScoredTrial], 
         marks.append(f"{'▼' if axis.sign > 0 else '▲'} a score too far off for the axis; the table has it.")
     if any(trial.state.name == "PRUNED" and trial.intermediate_values for trial in trials):
         marks.append("✕ a pruned trial ends.")
-    if len(_scales(trials)) > MOST_SLICES:
-        marks.append(f"Charts of the {MOST_SLICES} most important of {len(_scales(trials))} parameters.")
-    return " ".join(marks)
+    if len(keys) > MOST_SLICES:
+        marks.append(f"Charts of the {MOST_SLICES} most important of {len(keys)} parameters.")
+    return Charts([drawing for drawing in charts if drawing], " ".join(marks))
 
 
 def _trials_table(trials: Sequence["FrozenTrial"], sign: int) -> Table:
@@ -188,4 +171,4 @@ def _trials_table(trials: Sequence["FrozenTrial"], sign: int) -> Table:
         seconds = f"{facts['seconds']:,.0f} s" if "seconds" in facts else "–"
         rows.append([str(trial.number), state, score, share, seconds, format_values(trial.params)])
     columns = ["trial", "state", "score", "trained", "training", "values"]
-    return Table(columns, rows, 2, folded=f"{len(rows)} trials")
+    return Table(columns, rows, 2, folded=f"{counted(len(rows), 'trial')}")

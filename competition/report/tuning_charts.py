@@ -6,11 +6,12 @@ They show what optuna.visualization shows, in the colours of the page and with t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, isfinite, log10, nan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
 
+from competition.config.params import Choice
 from competition.ensemble.metrics import score_range
 from competition.report.svg import NORMAL, PLACEHOLDERS, Chart, axis_ends, chart, shortened
 from competition.tuning.choice import format_value, origin_of
@@ -31,7 +32,7 @@ class ScoredTrial:
 
     number: int
     score: float  # as the metric shows it
-    values: Mapping[str, Any]  # parameter -> value
+    values: Mapping[str, Choice]  # parameter -> value
     is_own: bool  # tried the member's own values
     seconds: float  # of training; NaN if it was no objective
 
@@ -97,23 +98,23 @@ def history_chart(trials: Sequence[ScoredTrial], axis: ScoreAxis) -> Markup:
 
 def slice_charts(trials: Sequence[ScoredTrial], keys: Sequence[str], logs: set[str], axis: ScoreAxis) -> list[Markup]:
     """One chart for each searched parameter: the score by its value.  logs: parameters searched on a logarithmic scale."""
-    tried = {key: [trial for trial in trials if key in trial.values] for key in keys[:MOST_SLICES]}
-    return [slice_chart(key, tried[key], key in logs, axis) for key in tried if tried[key]]
+    charts = []
+    for key in keys[:MOST_SLICES]:
+        having = [trial for trial in trials if key in trial.values]
+        if not having:
+            continue
+        with chart(*SIZE, MARGINS) as drawing:
+            drawing.axes.set(title=f"{axis.metric} by {key}", xlabel=key)
+            places = _value_axis(drawing.axes, [trial.values[key] for trial in having], key in logs)
+            _draw_trials(drawing, places, having, axis)
+            best = having[axis.best([trial.score for trial in having])]
+            value = format_value(best.values[key])
+            label = f"{axis.metric} by {key} of {len(having)} trials; the best trial has {value}"
+            charts.append(drawing.markup(label))
+    return charts
 
 
-def slice_chart(key: str, trials: Sequence[ScoredTrial], is_log: bool, axis: ScoreAxis) -> Markup:
-    """The score of each trial by its value of one parameter.  trials: those that have it."""
-    values = [trial.values[key] for trial in trials]
-    with chart(*SIZE, MARGINS) as drawing:
-        drawing.axes.set(title=f"{axis.metric} by {key}", xlabel=key)
-        places = _value_axis(drawing.axes, values, is_log)
-        _draw_trials(drawing, places, trials, axis)
-        best = trials[axis.best([trial.score for trial in trials])]
-        value = format_value(best.values[key])
-        return drawing.markup(f"{axis.metric} by {key} of {len(trials)} trials; the best trial has {value}")
-
-
-def _value_axis(axes: "Axes", values: Sequence[Any], is_log: bool) -> list[float]:
+def _value_axis(axes: "Axes", values: Sequence[Choice], is_log: bool) -> list[float]:
     """Set the x axis for these values and return the place of each."""
     if any(isinstance(value, bool | str) for value in values):
         names = list(dict.fromkeys(map(format_value, values)))
@@ -121,7 +122,8 @@ def _value_axis(axes: "Axes", values: Sequence[Any], is_log: bool) -> list[float
         shown = range(0, len(names), ceil(len(names) / MOST_TICKS))
         axes.set_xticks(shown, [shortened(names[n], 10) for n in shown])
         return [float(names.index(format_value(value))) for value in values]
-    places = [log10(value) if is_log else float(value) for value in values]
+    numbers = [float(value) for value in values]
+    places = [log10(number) for number in numbers] if is_log else numbers
     low, high = min(places), max(places)
     margin = (high - low) * 0.06 or 0.1 * (abs(low) or 1)
     axes.set_xlim(low - margin, high + margin)
@@ -186,22 +188,19 @@ def curves_chart(trials: Sequence["FrozenTrial"], axis: ScoreAxis) -> Markup:
         drawing.axes.set(title=title, xlabel="percent of the trial", xlim=(0, 102), ylim=(limits.low, limits.high))
         drawing.ticks("y", 4)
         for trial in reported:
-            _draw_curve(drawing, trial, trial.number == best, limits)
+            is_best = trial.number == best
+            finite = [(step, value) for step, value in sorted(trial.intermediate_values.items()) if isfinite(value)]
+            steps, values = np.array(finite, float).T
+            (line,) = drawing.axes.plot(steps, limits.sign * values, color=PLACEHOLDERS["gold" if is_best else "c0"])
+            line.set(linewidth=2.4 if is_best else 1, alpha=1 if is_best else 0.65, zorder=3 if is_best else 2)
+            drawing.mark(line, "curve", f"trial {trial.number}{', the best' if is_best else ''}")
+            if trial.state.name == "PRUNED":
+                end = limits.clipped(limits.sign * values[-1])
+                (cross,) = drawing.axes.plot(steps[-1], end, "X", color=PLACEHOLDERS["wrong"], markersize=8)
+                cross.set(markeredgewidth=0, clip_on=False, zorder=4)
+                drawing.mark(cross, "pruned", f"trial {trial.number} was pruned at {steps[-1]:.0f} %")
         ended = sum(trial.state.name == "PRUNED" for trial in reported)
         return drawing.markup(f"{axis.metric} of {len(reported)} trials while they were trained; {ended} were pruned")
-
-
-def _draw_curve(drawing: Chart, trial: "FrozenTrial", is_best: bool, axis: ScoreAxis) -> None:
-    finite = [(step, value) for step, value in sorted(trial.intermediate_values.items()) if isfinite(value)]
-    steps, values = np.array(finite, float).T
-    (line,) = drawing.axes.plot(steps, axis.sign * values, color=PLACEHOLDERS["gold" if is_best else "c0"])
-    line.set(linewidth=2.4 if is_best else 1, alpha=1 if is_best else 0.65, zorder=3 if is_best else 2)
-    drawing.mark(line, "curve", f"trial {trial.number}{', the best' if is_best else ''}")
-    if trial.state.name == "PRUNED":
-        end = axis.clipped(axis.sign * values[-1])
-        (cross,) = drawing.axes.plot(steps[-1], end, "X", color=PLACEHOLDERS["wrong"], markersize=8)
-        cross.set(markeredgewidth=0, clip_on=False, zorder=4)
-        drawing.mark(cross, "pruned", f"trial {trial.number} was pruned at {steps[-1]:.0f} %")
 
 
 def front_chart(trials: Sequence[ScoredTrial], front: Sequence[int], axis: ScoreAxis) -> Markup:

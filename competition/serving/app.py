@@ -8,9 +8,9 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
+from prometheus_client import generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -21,13 +21,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from competition.prepare.decoding import BadImage
-from competition.serving.batching import Batcher, Overloaded
+from competition.serving.batching import Batcher, Metrics, Overloaded
 from competition.serving.engines import Engine
-from competition.serving.limits import Limits
-from competition.serving.metrics import CONTENT_TYPE, Metrics
-from competition.serving.requests import EXPECTED, MODEL, BadRequest, images_of, metadata, prediction, status
+from competition.serving.requests import EXPECTED, MODEL, STATUS, BadRequest, Limits, images_of, metadata, prediction
 from competition.serving.similar import TrainingImages
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # of Prometheus
 LOGGER = logging.getLogger("goldfold.serving")
 PAGE = {
     "/": ("page.html", "text/html"),
@@ -63,22 +62,25 @@ def create_app(
     """
     server = _Server(engine, limits, training_images)
     middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_NAMES))] if loopback_only else []
+    constant = {
+        f"/v1/models/{MODEL}": STATUS,
+        f"/v1/models/{MODEL}/metadata": metadata(engine.bundle, engine.name),
+        "/healthz": {"status": "ok", "engine": engine.name},
+    }
+    here = Path(__file__).parent
     routes = [
         Route(f"/v1/models/{MODEL}:predict", server.predict, methods=["POST"]),
-        Route(f"/v1/models/{MODEL}", server.status),
-        Route(f"/v1/models/{MODEL}/metadata", server.metadata),
-        Route("/healthz", server.health),
-        Route("/metrics", server.metrics_text),
         Route("/photo", server.photo, methods=["POST"]),
         Route("/training/{row:int}.png", server.picture),
-        *(Route(path, _static(*file)) for path, file in PAGE.items()),
+        Route("/metrics", server.metrics_text),
+        *(Route(path, _constant(JSONResponse(answer))) for path, answer in constant.items()),
+        *(
+            Route(path, _constant(Response((here / file).read_bytes(), media_type=kind)))
+            for path, (file, kind) in PAGE.items()
+        ),
     ]
-    handlers: dict[Any, Any] = {
-        HTTPException: _answer_http_error,
-        BadRequest: _answer_bad_request,
-        BadImage: _answer_bad_request,
-        Overloaded: server.answer_overloaded,
-    }
+    errors = (HTTPException, BadRequest, BadImage, Overloaded)
+    handlers = dict.fromkeys(errors, server.answer_error)
     app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.lifespan)
     return _guarded(app, limits, server.metrics, {route.path for route in routes})
 
@@ -95,15 +97,16 @@ class _Server:
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self._batcher = Batcher(self._engine, self._limits, self.metrics)
-        loading = asyncio.create_task(self._load_training_images())
+
+        async def load_training_images() -> None:
+            self._training_images = images = await asyncio.to_thread(self._find_training_images)
+            while images is not None and await self._batcher.when_idle(images.add_features):
+                pass
+
+        loading = asyncio.create_task(load_training_images())
         yield
         loading.cancel()
         await self._batcher.stop()
-
-    async def _load_training_images(self) -> None:
-        self._training_images = await asyncio.to_thread(self._find_training_images)
-        while self._training_images is not None and await self._batcher.when_idle(self._training_images.add_features):
-            pass
 
     async def predict(self, request: Request) -> Response:
         body = await _body(request, self._limits)
@@ -140,20 +143,15 @@ class _Server:
             data = await asyncio.to_thread(self._training_images.picture, request.path_params["row"])
         return _error(404, "no such training image") if data is None else Response(data, media_type="image/png")
 
-    async def status(self, request: Request) -> Response:
-        return JSONResponse(status())
-
-    async def metadata(self, request: Request) -> Response:
-        return JSONResponse(metadata(self._engine.bundle, self._engine.name))
-
-    async def health(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok", "engine": self._engine.name})
-
     async def metrics_text(self, request: Request) -> Response:
-        return Response(self.metrics.text(), headers={"content-type": CONTENT_TYPE})
+        return Response(generate_latest(self.metrics.registry), headers={"content-type": CONTENT_TYPE})
 
-    async def answer_overloaded(self, request: Request, error: Exception) -> Response:
-        return _error(503, f"{self._limits.waiting} images are waiting; try again", {"retry-after": "1"})
+    async def answer_error(self, request: Request, error: Exception) -> Response:
+        if isinstance(error, Overloaded):
+            return _error(503, f"{self._limits.waiting} images are waiting; try again", {"retry-after": "1"})
+        if isinstance(error, HTTPException):
+            return _error(error.status_code, WRONG_ADDRESS.get(error.status_code, error.detail), error.headers)
+        return _error(400, str(error))
 
 
 async def _body(request: Request, limits: Limits) -> bytes:
@@ -186,23 +184,11 @@ def _error(code: int, message: str, headers: Mapping[str, str] | None = None) ->
     return JSONResponse({"error": message}, code, headers)
 
 
-async def _answer_http_error(request: Request, error: HTTPException) -> Response:
-    if error.status_code in WRONG_ADDRESS:
-        return _error(error.status_code, WRONG_ADDRESS[error.status_code])
-    return _error(error.status_code, error.detail, error.headers)
+def _constant(answer: Response) -> Callable[[Request], Awaitable[Response]]:
+    async def constant(request: Request) -> Response:
+        return answer
 
-
-async def _answer_bad_request(request: Request, error: Exception) -> Response:
-    return _error(400, str(error))
-
-
-def _static(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]]:
-    content = Path(__file__).with_name(name).read_bytes()
-
-    async def answer(request: Request) -> Response:
-        return Response(content, media_type=media_type)
-
-    return answer
+    return constant
 
 
 def _guarded(app: ASGIApp, limits: Limits, metrics: Metrics, routes: set[str]) -> ASGIApp:

@@ -9,18 +9,41 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from competition.prepare.decoding import BadImage, size_of
 from competition.serving.engines import Engine
-from competition.serving.limits import Limits
-from competition.serving.metrics import Metrics
+from competition.serving.requests import Limits
 
 T = TypeVar("T")
+SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64)
 IDLE_PAUSE = 0.05  # seconds between two looks whether images wait
 Answer = tuple[np.ndarray, int]  # (C,) float32 probabilities, class number
+
+
+class Metrics:
+    """Prometheus metrics of one server, in a registry of its own.
+
+    requests: by route and status.  seconds: of a request, by route.  batches: images per call of the model.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter("goldfold_requests", "Requests answered", ["route", "status"], registry=self.registry)
+        self.seconds = Histogram(
+            "goldfold_request_seconds", "Seconds until the answer", ["route"], buckets=SECONDS, registry=self.registry
+        )
+        self.batches = Histogram(
+            "goldfold_batch_images", "Images per call of the model", buckets=SIZES, registry=self.registry
+        )
+        self.model_seconds = Histogram(
+            "goldfold_model_seconds", "Seconds of one call of the model", buckets=SECONDS, registry=self.registry
+        )
+        self.waiting = Gauge("goldfold_waiting_images", "Images that wait for the model", registry=self.registry)
 
 
 class Overloaded(Exception):
@@ -34,7 +57,7 @@ class Batcher:
         self.engine, self._limits, self._metrics = engine, limits, metrics
         self._decoders = ThreadPoolExecutor(os.cpu_count(), "decode")
         self._runner = ThreadPoolExecutor(1, "model")
-        self._queue: deque[tuple[Any, asyncio.Future[Answer]]] = deque()
+        self._queue: deque[tuple[object, asyncio.Future[Answer]]] = deque()
         self._arrived = asyncio.Event()
         self._waiting = 0  # images accepted and not answered
         self._task = asyncio.create_task(self._run())
@@ -74,7 +97,7 @@ class Batcher:
             await asyncio.sleep(IDLE_PAUSE)
         return await asyncio.get_running_loop().run_in_executor(self._runner, work)
 
-    def _prepare(self, data: bytes) -> Any:
+    def _prepare(self, data: bytes) -> object:
         if len(data) > self._limits.image_bytes:
             raise BadImage(f"{len(data):,} bytes are more than the {self._limits.image_bytes:,} of one image")
         width, height = size_of(data)
@@ -86,7 +109,11 @@ class Batcher:
         loop = asyncio.get_running_loop()
         while True:
             await self._arrived.wait()
-            batch = self._next_batch()
+            batch: list[tuple[object, asyncio.Future[Answer]]] = []
+            while self._queue and len(batch) < self._limits.batch:
+                item, future = self._queue.popleft()
+                if not future.done():
+                    batch.append((item, future))
             if not batch:
                 self._arrived.clear()
                 continue
@@ -103,11 +130,3 @@ class Batcher:
             for (_, future), row, number in zip(batch, probs, classes, strict=True):
                 if not future.done():
                     future.set_result((row, int(number)))
-
-    def _next_batch(self) -> list[tuple[Any, "asyncio.Future[Answer]"]]:
-        batch: list[tuple[Any, asyncio.Future[Answer]]] = []
-        while self._queue and len(batch) < self._limits.batch:
-            item, future = self._queue.popleft()
-            if not future.done():
-                batch.append((item, future))
-        return batch

@@ -5,9 +5,8 @@ reduced decoding of large JPEGs, and Pillow's bilinear filter in its fixed-point
 What TensorFlow's decoders read differently is refused: `image_problem` lists it, `images.normalized` converts it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,16 +19,23 @@ FIXED_POINT = 2.0**22  # Pillow's PRECISION_BITS = 32 - 8 - 2
 REDUCTIONS = (1, 2, 4, 8)  # a JPEG can be decoded at 1/n of its size
 
 
-def decode_batch(data: Any, sizes: Sequence[int], fit: Fit) -> list[Any]:
+def decode_batch(data: tf.Tensor, sizes: Sequence[int], fit: Fit) -> list[tf.Tensor]:
     """Decode encoded images once per size.  data: (B,) string.  Returns (B, S, S, 3) uint8 for each S of `sizes`.
 
     An image that is refused is an InvalidArgumentError of the whole batch.
     """
+
+    def decode_one(data: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        problem = image_problem(data)
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
+            data = tf.identity(data)
+        return tuple(_sized(data, size, fit) for size in sizes)
+
     specs = tuple(tf.TensorSpec((size, size, 3), tf.uint8) for size in sizes)
-    return list(tf.map_fn(lambda one: tuple(_decode(one, sizes, fit)), data, fn_output_signature=specs))
+    return list(tf.map_fn(decode_one, data, fn_output_signature=specs))
 
 
-def resize(images: Any, size: int, fit: Fit) -> Any:
+def resize(images: tf.Tensor, size: int, fit: Fit) -> tf.Tensor:
     """(..., H, W, 3) uint8 -> (..., size, size, 3) uint8: Pillow's Image.resize (squash) or ImageOps.fit (crop), bilinear.
 
     H and W need not be static.
@@ -64,7 +70,7 @@ def resizes_tall_images_down_first() -> bool:
         return bool(np.array_equal(_resized(tf.constant(tall, tf.float64), down, across, False), expected))
 
 
-def _resized(values: Any, down: Any, across: Any, across_first: bool) -> Any:
+def _resized(values: tf.Tensor, down: tf.Tensor, across: tf.Tensor, across_first: bool) -> tf.Tensor:
     """(..., H, W, 3) float64 -> (..., S, S, 3) float64 whole numbers.  down: (S, H).  across: (S, W)."""
     steps = [("...hwc,ow->...hoc", across), ("...hwc,oh->...owc", down)]
     for equation, weights in steps if across_first else reversed(steps):
@@ -73,7 +79,7 @@ def _resized(values: Any, down: Any, across: Any, across_first: bool) -> Any:
     return values
 
 
-def _filter(length: Any, start: Any, extent: Any, size: int) -> Any:
+def _filter(length: tf.Tensor, start: tf.Tensor, extent: tf.Tensor, size: int) -> tf.Tensor:
     """(size, length) float64 whole numbers: the weight of each input pixel in each output pixel, times FIXED_POINT.
 
     start, extent: position and length of the part of the input that is resized, pixels.
@@ -89,18 +95,10 @@ def _filter(length: Any, start: Any, extent: Any, size: int) -> Any:
     return tf.floor(weights / tf.reduce_sum(weights, 1, keepdims=True) * FIXED_POINT + 0.5)
 
 
-def _decode(data: Any, sizes: Sequence[int], fit: Fit) -> list[Any]:
-    problem = image_problem(data)
-    with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
-        data = tf.identity(data)
-    is_jpeg = tf.equal(tf.strings.substr(data, 0, 2), b"\xff\xd8")
-    return [_sized(data, is_jpeg, size, fit) for size in sizes]
-
-
-def _sized(data: Any, is_jpeg: Any, size: int, fit: Fit) -> Any:
+def _sized(data: tf.Tensor, size: int, fit: Fit) -> tf.Tensor:
     """(size, size, 3) uint8."""
 
-    def jpeg() -> Any:
+    def jpeg() -> tf.Tensor:
         sides = tf.io.extract_jpeg_shape(data)[:2]
         # Pillow's draft(): the largest reduction that leaves twice the size or more on both sides.
         ratio = tf.reduce_min(sides) // (2 * size)
@@ -108,58 +106,55 @@ def _sized(data: Any, is_jpeg: Any, size: int, fit: Fit) -> Any:
         decode_jpeg = partial(tf.io.decode_jpeg, data, channels=3, dct_method="INTEGER_ACCURATE")
         return tf.switch_case(branch, [partial(decode_jpeg, ratio=ratio) for ratio in REDUCTIONS])
 
+    is_jpeg = tf.equal(tf.strings.substr(data, 0, 2), b"\xff\xd8")
     pixels = tf.cond(is_jpeg, jpeg, lambda: tf.io.decode_png(data, channels=3))
     return resize(tf.ensure_shape(pixels, (None, None, 3)), size, fit)
 
 
-def image_problem(data: Any) -> Any:
+def image_problem(data: tf.Tensor) -> tf.Tensor:
     """() string -> () string: "" or why this graph would not read the image as Pillow does."""
     head = tf.io.decode_raw(tf.strings.substr(data, 0, tf.minimum(tf.strings.length(data), HEAD)), tf.uint8)
     head = tf.cast(head, tf.int32)
+    size = tf.shape(head)[0]
+
+    def jpeg_problem() -> tf.Tensor:
+        shape = tf.cast(tf.io.extract_jpeg_shape(data), tf.int64)
+        problems = {
+            f"more than {LARGEST:,} pixels": shape[0] * shape[1] > LARGEST,
+            "a CMYK JPEG; convert it to RGB": shape[2] == 4,
+            "a JPEG rotated by its Exif orientation; save it upright": _orientation(head) > 1,
+        }
+        return _first_problem(problems)
+
+    def png_problem() -> tf.Tensor:
+        width, height = (tf.cast(_number(head, place, 4, True), tf.int64) for place in (16, 20))
+        depth, kind = _byte(head, 24), _byte(head, 25)
+        before_pixels = tf.minimum(_find(head, b"IDAT"), size)
+        is_coloured = (kind != 0) & (kind != 2) | (_find(head, b"tRNS") < before_pixels)
+        problems = {
+            f"more than {LARGEST:,} pixels": width * height > LARGEST,
+            "a PNG without 8 bits per value; convert it to 8-bit RGB": depth != 8,
+            "a PNG with a palette or transparency; convert it to RGB": is_coloured,
+            "a PNG with Exif data; save it upright without them": _find(head, b"eXIf") < before_pixels,
+        }
+        return _first_problem(problems)
+
+    readers = {b"\xff\xd8\xff": jpeg_problem, b"\x89PNG\r\n\x1a\n": png_problem}
     return tf.case(
-        [
-            (_starts_with(head, b"\xff\xd8\xff"), lambda: _jpeg_problem(data, head)),
-            (_starts_with(head, b"\x89PNG\r\n\x1a\n"), lambda: _png_problem(head)),
-        ],
+        [(_find(head[: len(start)], start) == 0, reader) for start, reader in readers.items()],
         default=lambda: tf.constant("expected a JPEG or PNG; convert other formats to PNG"),
     )
 
 
-def _jpeg_problem(data: Any, head: Any) -> Any:
-    shape = tf.cast(tf.io.extract_jpeg_shape(data), tf.int64)
-    return _first_problem(
-        [
-            (shape[0] * shape[1] > LARGEST, f"more than {LARGEST:,} pixels"),
-            (shape[2] == 4, "a CMYK JPEG; convert it to RGB"),
-            (_orientation(head) > 1, "a JPEG rotated by its Exif orientation; save it upright"),
-        ]
-    )
-
-
-def _png_problem(head: Any) -> Any:
-    width, height = _number(head, 16, 4, True), _number(head, 20, 4, True)
-    depth, kind = _byte(head, 24), _byte(head, 25)
-    size = tf.shape(head)[0]
-    before_pixels = tf.minimum(_find(head, b"IDAT"), size)
-    return _first_problem(
-        [
-            (tf.cast(width, tf.int64) * tf.cast(height, tf.int64) > LARGEST, f"more than {LARGEST:,} pixels"),
-            (depth != 8, "a PNG without 8 bits per value; convert it to 8-bit RGB"),
-            ((kind != 0) & (kind != 2), "a PNG with a palette or transparency; convert it to RGB"),
-            (_find(head, b"tRNS") < before_pixels, "a PNG with a palette or transparency; convert it to RGB"),
-            (_find(head, b"eXIf") < before_pixels, "a PNG with Exif data; save it upright without them"),
-        ]
-    )
-
-
-def _first_problem(problems: Sequence[tuple[Any, str]]) -> Any:
+def _first_problem(problems: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """The first problem that the image has; "" without one.  problems: text -> () bool."""
     text = tf.constant("")
-    for has_problem, name in reversed(problems):
+    for name, has_problem in reversed(list(problems.items())):
         text = tf.where(has_problem, name, text)
     return text
 
 
-def _orientation(head: Any) -> Any:
+def _orientation(head: tf.Tensor) -> tf.Tensor:
     """() int32: the orientation of the first Exif block, 1 to 8; 1 if there is none."""
     tiff = _find(head, b"Exif\0\0") + 6
     big = _byte(head, tiff) == ord("M")
@@ -171,11 +166,7 @@ def _orientation(head: Any) -> Any:
     return tf.where((value >= 1) & (value <= 8), value, 1)
 
 
-def _starts_with(head: Any, prefix: bytes) -> Any:
-    return _find(head[: len(prefix)], prefix) == 0
-
-
-def _find(values: Any, pattern: bytes) -> Any:
+def _find(values: tf.Tensor, pattern: bytes) -> tf.Tensor:
     """() int32: position of the first `pattern`; 2 * HEAD if there is none."""
     count = tf.maximum(tf.shape(values)[0] - len(pattern) + 1, 0)
     matches = [values[n : n + count] == byte for n, byte in enumerate(pattern)]
@@ -183,14 +174,14 @@ def _find(values: Any, pattern: bytes) -> Any:
     return tf.concat([positions, [2 * HEAD]], 0)[0]
 
 
-def _byte(head: Any, position: Any) -> Any:
+def _byte(head: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
     """The byte at each position; 0 outside the head."""
     size = tf.shape(head)[0]
     inside = (position >= 0) & (position < size)
     return tf.where(inside, tf.gather(head, tf.clip_by_value(position, 0, tf.maximum(size - 1, 0))), 0)
 
 
-def _number(head: Any, position: Any, length: int, big_endian: Any) -> Any:
+def _number(head: tf.Tensor, position: tf.Tensor, length: int, big_endian: tf.Tensor) -> tf.Tensor:
     """Unsigned integer of `length` bytes at each position, int32; values of 2^31 and more become 2^31 - 1."""
     parts = [tf.cast(_byte(head, position + n), tf.int64) for n in range(length)]
     big = tf.add_n([part * 256 ** (length - 1 - n) for n, part in enumerate(parts)])

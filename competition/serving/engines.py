@@ -3,9 +3,10 @@
 `prepare` decodes and checks one image with Pillow, in any thread; `run` predicts a batch of prepared images, in one thread.
 """
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,39 +17,30 @@ from competition.serving.bundle import FILES, Bundle, load_bundle
 Result = tuple[np.ndarray, np.ndarray]  # (B, C) float32 probabilities, (B,) int64 class numbers
 
 
-class Engine(Protocol):
+class Engine(ABC):
+    """A runtime that takes pixels: Pillow decodes exactly as for training, whatever the format of the image."""
+
     name: str
-    bundle: Bundle
+
+    def __init__(self, folder: Path, bundle: Bundle) -> None:
+        """Load the model in `folder`. Raises ImportError if the runtime is not installed."""
+        self.bundle = bundle
 
     def prepare(self, data: bytes) -> Any:
-        """Return what `run` takes for one encoded image. Raises images.BadImage."""
+        """What `run` takes for one encoded image: one (S, S, 3) uint8 array per size of the model. Raises BadImage."""
+        return [decode(data, size, self.bundle.fit) for size in self.bundle.sizes]
 
     def run(self, prepared: Sequence[Any]) -> Result:
         """Predict a batch of one or more prepared images."""
+        return self.run_pixels([np.stack(images) for images in zip(*prepared, strict=True)])
 
+    @abstractmethod
     def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
         """Predict a batch of decoded images.  pixels: for each size of the model (B, S, S, 3) uint8."""
 
+    @abstractmethod
     def features(self, pixels: np.ndarray) -> np.ndarray:
         """(B, F) float32 of unit length.  pixels: (B, S, S, 3) uint8, S = bundle.features_size."""
-
-
-class PixelEngine:
-    """A runtime that takes pixels: Pillow decodes exactly as for training, whatever the format of the image."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        self.bundle = bundle
-
-    def prepare(self, data: bytes) -> list[np.ndarray]:
-        """One (S, S, 3) uint8 array for each size of the model."""
-        return [decode(data, size, self.bundle.fit) for size in self.bundle.sizes]
-
-    def run(self, prepared: Sequence[list[np.ndarray]]) -> Result:
-        return self.run_pixels([np.stack(images) for images in zip(*prepared, strict=True)])
-
-    def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
-        """pixels: for each size of the model (B, S, S, 3) uint8."""
-        raise NotImplementedError
 
     def _all_inputs(self, pixels: np.ndarray) -> list[np.ndarray]:
         """`pixels` at their size and black images at the others, which the features do not depend on."""
@@ -56,42 +48,40 @@ class PixelEngine:
         return [pixels if shape == pixels.shape else np.zeros(shape, np.uint8) for shape in shapes]
 
 
-class OnnxEngine(PixelEngine):
+def by_input(pixels: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """Name of the model's input -> its images."""
+    return {f"images_{images.shape[1]}": images for images in pixels}
+
+
+class OnnxEngine(Engine):
     """ONNX Runtime on the CPU."""
 
     name = "onnx"
 
     def __init__(self, folder: Path, bundle: Bundle) -> None:
-        super().__init__(bundle)
-        try:
-            import onnxruntime
-        except ImportError:
-            raise UserError("the onnx engine needs ONNX Runtime; install goldfold[serve]") from None
+        super().__init__(folder, bundle)
+        import onnxruntime
+
         path = str(folder / FILES["onnx"])
         self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
-        probs, classes = self._run(["probabilities", "class_id"], pixels)
-        return probs, classes
+        probs, classes = self._session.run(["probabilities", "class_id"], by_input(pixels))
+        return np.asarray(probs), np.asarray(classes)
 
     def features(self, pixels: np.ndarray) -> np.ndarray:
-        return np.asarray(self._run(["features"], self._all_inputs(pixels))[0])
-
-    def _run(self, outputs: list[str], pixels: Sequence[np.ndarray]) -> list[Any]:
-        return list(self._session.run(outputs, {f"images_{images.shape[1]}": images for images in pixels}))
+        return np.asarray(self._session.run(["features"], by_input(self._all_inputs(pixels)))[0])
 
 
-class LiteRtEngine(PixelEngine):
+class LiteRtEngine(Engine):
     """LiteRT on the CPU (XNNPACK)."""
 
     name = "litert"
 
     def __init__(self, folder: Path, bundle: Bundle) -> None:
-        super().__init__(bundle)
-        try:
-            from ai_edge_litert.interpreter import Interpreter
-        except ImportError:
-            raise UserError("the litert engine needs LiteRT; install goldfold[litert]") from None
+        super().__init__(folder, bundle)
+        from ai_edge_litert.interpreter import Interpreter
+
         self._interpreter = Interpreter(str(folder / FILES["litert"]))
         self._batch = -1
 
@@ -117,18 +107,16 @@ class LiteRtEngine(PixelEngine):
         return sorted(outputs, key=lambda array: array.ndim)
 
 
-class SavedModelEngine:
+class SavedModelEngine(Engine):
     """TensorFlow with the signature that takes encoded images."""
 
     name = "saved_model"
 
     def __init__(self, folder: Path, bundle: Bundle) -> None:
-        try:
-            import tensorflow as tf
-        except ImportError:
-            raise UserError("the saved_model engine needs TensorFlow; install goldfold[cpu]") from None
-        self.bundle, self._tf = bundle, tf
-        self._model = tf.saved_model.load(str(folder / FILES["saved_model"]))
+        super().__init__(folder, bundle)
+        import tensorflow as tf
+
+        self._tf, self._model = tf, tf.saved_model.load(str(folder / FILES["saved_model"]))
 
     def prepare(self, data: bytes) -> bytes:
         """The image as the graph reads it: formats and orientations that it refuses are converted to PNG."""
@@ -136,25 +124,26 @@ class SavedModelEngine:
         return normalized(data)
 
     def run(self, prepared: Sequence[bytes]) -> Result:
-        return self._result(self._model.signatures["serving_default"](image_bytes=self._tf.constant(list(prepared))))
+        outputs = self._call("serving_default", {"image_bytes": list(prepared)})
+        return outputs["probabilities"], outputs["class_id"]
 
     def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
-        inputs = {f"images_{images.shape[1]}": self._tf.constant(images) for images in pixels}
-        return self._result(self._model.signatures["pixels"](**inputs))
+        outputs = self._call("pixels", by_input(pixels))
+        return outputs["probabilities"], outputs["class_id"]
 
     def features(self, pixels: np.ndarray) -> np.ndarray:
-        inputs = {f"images_{pixels.shape[1]}": self._tf.constant(pixels)}
-        return np.asarray(self._model.signatures["features"](**inputs)["features"])
+        return self._call("features", by_input([pixels]))["features"]
 
-    @staticmethod
-    def _result(outputs: Any) -> Result:
-        return outputs["probabilities"].numpy(), outputs["class_id"].numpy()
+    def _call(self, signature: str, inputs: Mapping[str, np.ndarray | list[bytes]]) -> dict[str, np.ndarray]:
+        tensors = {name: self._tf.constant(value) for name, value in inputs.items()}
+        return {name: output.numpy() for name, output in self._model.signatures[signature](**tensors).items()}
 
 
-ENGINES: dict[str, Callable[..., Engine]] = {
-    "onnx": OnnxEngine,
-    "saved_model": SavedModelEngine,
-    "litert": LiteRtEngine,
+ENGINES: dict[str, type[Engine]] = {"onnx": OnnxEngine, "saved_model": SavedModelEngine, "litert": LiteRtEngine}
+INSTALL = {
+    "onnx": "ONNX Runtime; install goldfold[serve]",
+    "saved_model": "TensorFlow; install goldfold[cpu]",
+    "litert": "LiteRT; install goldfold[litert]",
 }
 
 
@@ -166,4 +155,12 @@ def open_engine(name: str, folder: Path) -> Engine:
             f"{folder} holds {', '.join(bundle.formats)}, not {name}; `make export FORMAT={name}` adds it, or choose ENGINE="
             f"{bundle.formats[0]}"
         )
-    return ENGINES[name](folder, bundle)
+    return load_engine(name, folder, bundle)
+
+
+def load_engine(name: str, folder: Path, bundle: Bundle) -> Engine:
+    """Load one format of an export. Raises UserError if its runtime is not installed."""
+    try:
+        return ENGINES[name](folder, bundle)
+    except ImportError:
+        raise UserError(f"the {name} engine needs {INSTALL[name]}") from None

@@ -5,7 +5,6 @@ The same steps as `competition.ensemble.chain.apply_chain` in float32, without r
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import keras
 import numpy as np
@@ -24,12 +23,7 @@ from competition.training.engine import apply_view, check_state, saved_variables
 from competition.training.head_trainer import network_with_head
 from competition.training.model import build
 
-Outputs = dict[str, Any]  # probabilities (B, C) float32, class_id (B,) int64, class_name (B,) string
-
-
-def input_name(size: int) -> str:
-    """Name of the input that takes images of this side."""
-    return f"images_{size}"
+Outputs = dict[str, tf.Tensor]  # probabilities (B, C) float32, class_id (B,) int64, class_name (B,) string
 
 
 def load_model(member: Member, classes: int, arrays: Mapping[str, np.ndarray]) -> keras.Model:
@@ -47,6 +41,11 @@ def load_model(member: Member, classes: int, arrays: Mapping[str, np.ndarray]) -
     for name, variable in variables:
         variable.assign(arrays[name])
     return model
+
+
+def pixels_spec(size: int) -> tf.TensorSpec:
+    """The input that takes images of this side: images_SIZE."""
+    return tf.TensorSpec((None, size, size, 3), tf.uint8, f"images_{size}")
 
 
 class ExportedChain(tf.Module):
@@ -68,67 +67,67 @@ class ExportedChain(tf.Module):
         self._feature_network = keras.Model(first.inputs, first.get_layer("logits").input)
         self._features_size = selection.features_size
 
-    def signatures(self) -> dict[str, Any]:
+    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """Name -> concrete function: serving_default (encoded images), images (any size), pixels (exact sizes), features."""
-        pixels = {
-            input_name(size): tf.TensorSpec((None, size, size, 3), tf.uint8, input_name(size)) for size in self._sizes
-        }
+        sizes, fit = self._sizes, self._fit
+        pixels = {spec.name: spec for spec in map(pixels_spec, sizes)}
+        of_features = pixels_spec(self._features_size)
+
+        def from_pixels(**images: tf.Tensor) -> Outputs:
+            return self._named([images[name] for name in pixels])
+
+        def features(**images: tf.Tensor) -> Outputs:
+            return {"features": self._features(images[of_features.name])}
+
         functions = {
-            "serving_default": (self._from_bytes, {"image_bytes": tf.TensorSpec((None,), tf.string, "image_bytes")}),
-            "images": (self._from_images, {"images": tf.TensorSpec((None, None, None, 3), tf.uint8, "images")}),
-            "pixels": (self._from_pixels, pixels),
-            "features": (
-                self._features_from_pixels,
-                {name: pixels[name] for name in [input_name(self._features_size)]},
+            "serving_default": (
+                lambda image_bytes: self._named(decode_batch(image_bytes, sizes, fit)),
+                {"image_bytes": tf.TensorSpec((None,), tf.string, "image_bytes")},
             ),
+            "images": (
+                lambda images: self._named([resize(images, size, fit) for size in sizes]),
+                {"images": tf.TensorSpec((None, None, None, 3), tf.uint8, "images")},
+            ),
+            "pixels": (from_pixels, pixels),
+            "features": (features, {of_features.name: of_features}),
         }
         return {
             name: tf.function(function, autograph=False).get_concrete_function(**inputs)
             for name, (function, inputs) in functions.items()
         }
 
-    def numbers(self, reshape: Callable[[Any], Any] = lambda features: features) -> tuple[Any, list[Any]]:
+    def numbers(
+        self, reshape: Callable[[tf.Tensor], tf.Tensor] = lambda features: features
+    ) -> tuple[tf.types.experimental.PolymorphicFunction, list[tf.TensorSpec]]:
         """(function, its input signature): `pixels` and `features` without class names, for runtimes without strings.
 
         reshape: applied to the features.
         """
-        inputs = [tf.TensorSpec((None, size, size, 3), tf.uint8, input_name(size)) for size in self._sizes]
 
-        def numbers(*images: Any) -> Outputs:
-            pixels = dict(zip(self._sizes, images, strict=True))
-            features = reshape(self._features(pixels[self._features_size]))
-            return {**self._outputs(pixels), "features": tf.identity(features, "features")}
+        def numbers(*images: tf.Tensor) -> Outputs:
+            features = reshape(self._features(images[self._sizes.index(self._features_size)]))
+            return {**self._outputs(images), "features": tf.identity(features, "features")}
 
-        return tf.function(numbers, autograph=False), inputs
+        return tf.function(numbers, autograph=False), [pixels_spec(size) for size in self._sizes]
 
-    def _from_bytes(self, image_bytes: Any) -> Outputs:
-        decoded = decode_batch(image_bytes, self._sizes, self._fit)
-        return self._named(dict(zip(self._sizes, decoded, strict=True)))
-
-    def _from_images(self, images: Any) -> Outputs:
-        return self._named({size: resize(images, size, self._fit) for size in self._sizes})
-
-    def _from_pixels(self, **images: Any) -> Outputs:
-        return self._named({size: images[input_name(size)] for size in self._sizes})
-
-    def _features_from_pixels(self, **images: Any) -> Outputs:
-        return {"features": self._features(images[input_name(self._features_size)])}
-
-    def _features(self, images: Any) -> Any:
+    def _features(self, images: tf.Tensor) -> tf.Tensor:
         """(B, F) float32 of unit length: what the last layer of one fold model reads."""
         return tf.math.l2_normalize(self._feature_network(tf.cast(images, tf.float32), training=False), 1)
 
-    def _named(self, pixels: Mapping[int, Any]) -> Outputs:
-        outputs = self._outputs(pixels)
+    def _named(self, images: Sequence[tf.Tensor]) -> Outputs:
+        outputs = self._outputs(images)
         return {**outputs, "class_name": tf.gather(self.class_names, outputs["class_id"])}
 
-    def _outputs(self, pixels: Mapping[int, Any]) -> Outputs:
-        """pixels: side -> (B, side, side, 3) uint8."""
+    def _outputs(self, images: Sequence[tf.Tensor]) -> Outputs:
+        """images: (B, S, S, 3) uint8 for each S of the selection's sizes."""
+        pixels = dict(zip(self._sizes, images, strict=True))
         members = {name: self._member_probs(name, pixels[size]) for name, size in self._member_sizes.items()}
-        probs = blended(self._chain, members)
+        used = [name for name, weight in self._chain.blend.weights.items() if weight]
+        blend, parts = self._chain.blend, [members[name] for name in used]
+        probs = weighted_mean(parts, [blend.weights[name] for name in used], blend.mixing, blend.offsets)
         return {"probabilities": tf.identity(probs, "probabilities"), "class_id": decided(self._chain, probs)}
 
-    def _member_probs(self, name: str, images: Any) -> Any:
+    def _member_probs(self, name: str, images: tf.Tensor) -> tf.Tensor:
         """(B, C) float32 of one member: its views, its temperature."""
         policy = self._chain.policies[name]
         views = [apply_view(view)(images) for view in get_views(list(policy))]
@@ -142,14 +141,7 @@ class ExportedChain(tf.Module):
         return mixed if temperature == 1.0 else tf.nn.softmax(floored_logs(mixed) / temperature)
 
 
-def blended(chain: Chain, members: Mapping[str, Any]) -> Any:
-    """(B, C) float32: `Blend.mix`.  members: name -> (B, C)."""
-    used = [name for name, weight in chain.blend.weights.items() if weight]
-    weights = [chain.blend.weights[name] for name in used]
-    return weighted_mean([members[name] for name in used], weights, chain.blend.mixing, chain.blend.offsets)
-
-
-def decided(chain: Chain, probs: Any) -> Any:
+def decided(chain: Chain, probs: tf.Tensor) -> tf.Tensor:
     """(B, C) -> (B,) int64 class numbers: `Decision.labels`."""
     decision = chain.decision
     if decision.thresholds:
@@ -160,7 +152,9 @@ def decided(chain: Chain, probs: Any) -> Any:
     return tf.argmax(scores, 1, name="class_id")
 
 
-def weighted_mean(parts: Sequence[Any], weights: Sequence[float], mixing: str, offsets: Sequence[float]) -> Any:
+def weighted_mean(
+    parts: Sequence[tf.Tensor], weights: Sequence[float], mixing: str, offsets: Sequence[float]
+) -> tf.Tensor:
     """(B, C) float32: `mixing.mix` for "mean" and "geometric"."""
     if mixing not in ("mean", "geometric"):
         raise UserError(f"mixing '{mixing}' cannot be exported; expected mean or geometric")
@@ -171,5 +165,5 @@ def weighted_mean(parts: Sequence[Any], weights: Sequence[float], mixing: str, o
     return tf.nn.softmax(mixed) if mixing == "geometric" else mixed / tf.reduce_sum(mixed, 1, keepdims=True)
 
 
-def floored_logs(probs: Any) -> Any:
+def floored_logs(probs: tf.Tensor) -> tf.Tensor:
     return tf.math.log(tf.maximum(probs, FLOOR))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def decoded(images: EncodedImages, size: int, fit: Fit) -> "Images":
 
 
 def predict_new_images(
-    trainer: "FoldScorer", images: "Images", fold_weights: Sequence[Mapping[str, Any]], views: Sequence[str]
+    trainer: "FoldScorer", images: "Images", fold_weights: Sequence[Mapping[str, np.ndarray]], views: Sequence[str]
 ) -> ViewPredictions:
     """The mean over the fold models of one member of the probabilities under these views, as for test rows."""
     rows = np.arange(len(images.ids))

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from competition.config.errors import UserError
+from competition.prepare.decoding import decode
 from competition.serving.bundle import FILES, Bundle, size_on_disk
-from competition.serving.engines import ENGINES, Engine, PixelEngine
+from competition.serving.engines import load_engine
 
 FORMAT_TOLERANCE = 1e-3  # largest difference of a probability between formats; 1e-5 is usual
 STORED_TOLERANCE = 5e-3  # and from the stored predictions, whose views are rounded to float16; 2e-4 is usual
@@ -35,13 +36,12 @@ def check_formats(folder: Path, bundle: Bundle, images: Sequence[bytes]) -> tupl
     Returns the checks and the reference: (B, C) probabilities and (B,) class numbers, of the first format, from the
     pixels that Pillow decodes.  Raises UserError if a format differs by more than FORMAT_TOLERANCE.
     """
-    decoded = [PixelEngine(bundle).prepare(data) for data in images]
-    pixels = [np.stack(arrays) for arrays in zip(*decoded, strict=True)]
+    pixels = [np.stack([decode(data, size, bundle.fit) for data in images]) for size in bundle.sizes]
     checks: list[Check] = []
     reference: tuple[np.ndarray, np.ndarray] | None = None
     for name in bundle.formats:
         started = time.perf_counter()
-        engine = ENGINES[name](folder, bundle)
+        engine = load_engine(name, folder, bundle)
         load_seconds = time.perf_counter() - started
         if reference is None:
             reference = engine.run_pixels(pixels)
@@ -53,7 +53,8 @@ def check_formats(folder: Path, bundle: Bundle, images: Sequence[bytes]) -> tupl
                 f"{FILES[name]} differs from {FILES[bundle.formats[0]]} by {difference:.2g} in a probability, expected at most "
                 f"{FORMAT_TOLERANCE:g}; export without {name} (FORMAT=)"
             )
-        milliseconds = _median_milliseconds(engine, images[0])
+        seconds = timeit.repeat(lambda: engine.run([engine.prepare(images[0])]), repeat=REPEATS, number=1)  # noqa: B023
+        milliseconds = round(float(np.median(seconds)) * 1e3, 2)
         megabytes = size_on_disk(folder / FILES[name]) / 1e6
         changed = int((classes != reference[1]).sum())
         checks.append(Check(name, round(megabytes, 2), round(load_seconds, 2), milliseconds, difference, changed))
@@ -70,8 +71,3 @@ def check_stored(probs: np.ndarray, stored: np.ndarray) -> float:
             f"{STORED_TOLERANCE:g}; `make predict FORCE=1` predicts again with the packages installed now"
         )
     return difference
-
-
-def _median_milliseconds(engine: Engine, image: bytes) -> float:
-    seconds = timeit.repeat(lambda: engine.run([engine.prepare(image)]), repeat=REPEATS, number=1)
-    return round(float(np.median(seconds)) * 1e3, 2)

@@ -8,19 +8,41 @@ https://www.tensorflow.org/tfx/serving/api_rest: POST /v1/models/NAME:predict wi
 import base64
 import binascii
 import json
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from competition.serving.bundle import Bundle
-from competition.serving.limits import Limits
 
 MODEL, VERSION, SIGNATURE = "goldfold", "1", "serving_default"
+# The answer to GET /v1/models/NAME.
+STATUS = {
+    "model_version_status": [
+        {"version": VERSION, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+    ]
+}
 EXPECTED = 'expected {"instances": [{"b64": "..."}]} as JSON, a form with image files, or one image as the body'
 DIGITS = 8  # decimals of a probability in an answer
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one client may ask of the server. Beyond a limit it gets an error with the limit in it; the server goes on."""
+
+    body_bytes: int = 32_000_000  # of one request
+    image_bytes: int = 16_000_000  # of one encoded image
+    image_pixels: int = 50_000_000  # of one image; checked in the header, before its pixels are decoded
+    instances: int = 128  # images of one request
+    waiting: int = 512  # images that wait for the model; beyond, a request gets 503
+    batch: int = 32  # images predicted at once
+    header_seconds: float = 10.0  # until the header of a request is complete
+    body_seconds: float = 20.0  # until its body is complete
+    request_seconds: float = 60.0  # until its answer is sent
+    stop_seconds: float = 10.0  # that running requests get after SIGTERM
+    connections: int = 1_500  # open at once; later ones are closed at once
 
 
 class BadRequest(ValueError):
@@ -44,7 +66,18 @@ async def images_of(headers: Headers, body: bytes, limits: Limits) -> list[bytes
     instances = request["instances"]
     if not 0 < len(instances) <= limits.instances:
         raise BadRequest(f"{len(instances):,} instances were sent; expected 1 to {limits.instances}")
-    return [_image(number, instance) for number, instance in enumerate(instances)]
+    images = []
+    for number, instance in enumerate(instances):
+        if isinstance(instance, dict) and isinstance(instance.get("image_bytes"), dict):
+            instance = instance["image_bytes"]  # the input by name, which TensorFlow Serving accepts as well
+        content = instance.get("b64") if isinstance(instance, dict) else None
+        if not isinstance(content, str):
+            raise BadRequest(f'instance {number}: expected {{"b64": "..."}}, an image in base64')
+        try:
+            images.append(base64.b64decode(content, validate=True))
+        except (binascii.Error, ValueError):
+            raise BadRequest(f"instance {number}: b64 is not base64") from None
+    return images
 
 
 async def _images_of_form(headers: Headers, body: bytes, limits: Limits) -> list[bytes]:
@@ -66,34 +99,16 @@ async def _images_of_form(headers: Headers, body: bytes, limits: Limits) -> list
     return images
 
 
-def _image(number: int, instance: Any) -> bytes:
-    if isinstance(instance, dict) and isinstance(instance.get("image_bytes"), dict):
-        instance = instance["image_bytes"]  # the input by name, which TensorFlow Serving accepts as well
-    text = instance.get("b64") if isinstance(instance, dict) else None
-    if not isinstance(text, str):
-        raise BadRequest(f'instance {number}: expected {{"b64": "..."}}, an image in base64')
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise BadRequest(f"instance {number}: b64 is not base64") from None
-
-
-def prediction(bundle: Bundle, probs: np.ndarray, number: int) -> dict[str, Any]:
+def prediction(bundle: Bundle, probs: np.ndarray, number: int) -> dict[str, object]:
     """One entry of "predictions".  probs: (C,) float32.  number: of the predicted class."""
     rounded = [round(value, DIGITS) for value in probs.tolist()]
     return {"class_id": number, "class_name": bundle.classes[number], "probabilities": rounded}
 
 
-def status() -> dict[str, Any]:
-    """The answer to GET /v1/models/NAME."""
-    state = {"version": VERSION, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
-    return {"model_version_status": [state]}
-
-
-def metadata(bundle: Bundle, engine: str) -> dict[str, Any]:
+def metadata(bundle: Bundle, engine: str) -> dict[str, object]:
     """The answer to GET /v1/models/NAME/metadata; "goldfold" holds what TensorFlow Serving has no place for."""
 
-    def tensor(dtype: str, *sides: int) -> dict[str, Any]:
+    def tensor(dtype: str, *sides: int) -> Mapping[str, object]:
         return {"dtype": dtype, "tensor_shape": {"dim": [{"size": str(side), "name": ""} for side in sides]}}
 
     signature = {

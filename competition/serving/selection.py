@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from competition.config.digests import to_plain
 from competition.config.errors import UserError
@@ -142,30 +141,24 @@ def _selection(
                 f"the runs of member {member} have different numbers of fold models, so their average is no plain mean; "
                 f"`make train predict MEMBER={member}` completes them"
             )
-        weights[member] = {
-            f"{run.digest[:8]}:{fold}" if len(by_run) > 1 else str(fold): _trained_weights(run, fold)
-            for run, folds in by_run
-            for fold in folds
-        }
+        weights[member] = {}
+        for run, fold in ((run, fold) for run, folds in by_run for fold in folds):
+            if not is_trained(run, fold):
+                raise UserError(
+                    f"member {run.name} fold {fold} is not trained with these parameters; `make train MEMBER={run.name} "
+                    f"FOLD={fold}` trains it"
+                )
+            model = f"{run.digest[:8]}:{fold}" if len(by_run) > 1 else str(fold)
+            weights[member][model] = fold_model_path(run, fold).with_name("weights.npz")
         manifests = {model: read_manifest(path.with_name("manifest.json")) for model, path in weights[member].items()}
         digests[member] = {model: manifest.files["weights.npz"] for model, manifest in manifests.items() if manifest}
     members = {member: by_run[0][0].member for member, by_run in models.items()}
     return Selection(name, title, chain, members, weights, digests, is_blend)
 
 
-def _trained_weights(run: Run, fold: int) -> Path:
-    """weights.npz of a fold model.  Raises UserError if it is not trained."""
-    if not is_trained(run, fold):
-        raise UserError(
-            f"member {run.name} fold {fold} is not trained with these parameters; `make train MEMBER={run.name} "
-            f"FOLD={fold}` trains it"
-        )
-    return fold_model_path(run, fold).with_name("weights.npz")
-
-
 def export_dependencies(
     selection: Selection, prepared: Prepared, params: Params, formats: Sequence[str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What an export depends on."""
     return {
         "data": prepared.digest,

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from competition.config.errors import UserError
-from competition.serving.limits import Limits
+from competition.serving.requests import Limits
 
 SPARE_FILES = 100  # open files that are not connections
 
@@ -66,34 +66,24 @@ def protocol(limits: Limits, connections: int) -> type[H11Protocol]:
             super().connection_made(transport)
             if len(self.connections) > connections:
                 transport.close()
-                return
-            self._wait_for_header()
+            else:
+                self._watch_header()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            if self._is_between_requests():
-                self._wait_for_header()
-            else:
-                self._stop_timer()
+            self._watch_header()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_timer()
+            if self._header_timer is not None:
+                self._header_timer.cancel()
             super().connection_lost(exc)
 
-        def _is_between_requests(self) -> bool:
-            return self.cycle is None or self.cycle.response_complete
-
-        def _wait_for_header(self) -> None:
-            if self._header_timer is None:  # bytes that trickle in do not start it again
-                self._header_timer = self.loop.call_later(limits.header_seconds, self._close_idle)
-
-        def _close_idle(self) -> None:
-            self._header_timer = None
-            if self._is_between_requests():
-                self.transport.close()
-
-        def _stop_timer(self) -> None:
-            if self._header_timer is not None:
+        def _watch_header(self) -> None:
+            """Start the timer between two requests, stop it within one; bytes that trickle in do not start it again."""
+            is_between = self.cycle is None or self.cycle.response_complete
+            if is_between and self._header_timer is None:
+                self._header_timer = self.loop.call_later(limits.header_seconds, self.transport.close)
+            elif not is_between and self._header_timer is not None:
                 self._header_timer.cancel()
                 self._header_timer = None
 

@@ -44,7 +44,10 @@ class TrainingImages:
         chunk, self._waiting = self._waiting[:CHUNK], self._waiting[CHUNK:]
         if not len(chunk):
             return False
-        features = self._engine.features(np.stack([self._resized(image) for image in self._pixels[chunk]]))
+        size, images = self._engine.bundle.features_size, list(self._pixels[chunk])
+        if images[0].shape[0] != size:  # the cache may have another size
+            images = [np.asarray(Image.fromarray(image).resize((size, size))) for image in images]
+        features = self._engine.features(np.stack(images))
         self._features = np.concatenate([self._features.reshape(-1, features.shape[1]), features])
         self.compared = np.concatenate([self.compared, chunk])
         return True
@@ -69,11 +72,6 @@ class TrainingImages:
         image = Image.fromarray(self._pixels[np.array([row])][0])
         image.thumbnail((SHOWN, SHOWN), Image.Resampling.LANCZOS)
         return encode(image, "png")
-
-    def _resized(self, pixels: np.ndarray) -> np.ndarray:
-        """The image at the size of the features; unchanged where the cache has that size."""
-        size = self._engine.bundle.features_size
-        return pixels if len(pixels) == size else np.asarray(Image.fromarray(pixels).resize((size, size)))
 
 
 def cached_training_images(

@@ -2,9 +2,9 @@
 
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -16,24 +16,33 @@ from competition.serving.bundle import FILES
 from competition.serving.graph import ExportedChain
 from competition.serving.selection import Selection
 
+if TYPE_CHECKING:
+    from onnx import GraphProto
+    from tf2onnx.graph import Graph, Node
+
 OPSET = 17  # of ONNX; the newest that tf2onnx 1.16 writes is 18
 LARGEST_FILE = 1_900_000_000  # bytes; ONNX and LiteRT files are limited to 2 GiB
 
 
 def write_formats(chain: ExportedChain, selection: Selection, folder: Path, formats: Sequence[str]) -> None:
     """Write each format in `formats` to its place in `folder`. Raises UserError if a package is missing."""
+    total = sum(path.stat().st_size for paths in selection.weights.values() for path in paths.values())
     for name in formats:
-        if name != "saved_model":
-            _check_size(selection, name)
-        WRITERS[name](chain, folder / FILES[name])
+        path = folder / FILES[name]
+        if name == "saved_model":
+            shutil.rmtree(path, ignore_errors=True)
+            tf.saved_model.save(chain, str(path), signatures=chain.signatures())
+            continue
+        if total > LARGEST_FILE:
+            raise UserError(
+                f"the weights of {selection.title} take {total / 1e9:.1f} GB; a file of format {name} holds at most 2 GB: "
+                "export FORMAT=saved_model, or one member or fold (MEMBER=, FOLD=)"
+            )
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(_onnx(chain) if name == "onnx" else _litert(chain))
 
 
-def _saved_model(chain: ExportedChain, path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
-    tf.saved_model.save(chain, str(path), signatures=chain.signatures())
-
-
-def _onnx(chain: ExportedChain, path: Path) -> None:
+def _onnx(chain: ExportedChain) -> bytes:
     try:
         import tf2onnx
     except ImportError:
@@ -46,11 +55,10 @@ def _onnx(chain: ExportedChain, path: Path) -> None:
         function, input_signature=inputs, opset=OPSET, custom_op_handlers={"Erfc": (_erfc_by_erf, [])}
     )
     _restore_constants(model.graph, function.get_concrete_function(*inputs).graph, [spec.name for spec in inputs])
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(model.SerializeToString())
+    return bytes(model.SerializeToString())
 
 
-def _erfc_by_erf(context: Any, node: Any, name: str, arguments: Any) -> None:
+def _erfc_by_erf(context: "Graph", node: "Node", name: str, arguments: object) -> None:
     """Erfc(x) as 1 - Erf(x): TensorFlow computes the exact GELU by Erfc, which ONNX does not have."""
     one = context.make_const(f"{name}_one", np.ones((), np.float32)).output[0]
     shapes, dtypes, values = node.output_shapes, node.output_dtypes, list(node.input)
@@ -59,7 +67,7 @@ def _erfc_by_erf(context: Any, node: Any, name: str, arguments: Any) -> None:
     context.make_node("Sub", [one, erf], outputs=node.output, name=name, shapes=shapes, dtypes=dtypes)
 
 
-def _restore_constants(model_graph: Any, source: tf.Graph, names: Sequence[str]) -> None:
+def _restore_constants(model_graph: "GraphProto", source: tf.Graph, names: Sequence[str]) -> None:
     """Give the model the constants that tf2onnx left as inputs, such as the length of a position embedding.
 
     model_graph: onnx.GraphProto, changed in place.  source: the graph it was converted from.  names: of the true inputs.
@@ -74,27 +82,10 @@ def _restore_constants(model_graph: Any, source: tf.Graph, names: Sequence[str])
         model_graph.input.remove(extra)
 
 
-def _litert(chain: ExportedChain, path: Path) -> None:
+def _litert(chain: ExportedChain) -> bytes:
     # Outputs lose their names; with an axis more the features differ from the probabilities in their number of axes.
     function, inputs = chain.numbers(lambda features: features[:, None])
     # With variables instead of constants LiteRT would start from uninitialised memory and return NaN.
     frozen = convert_variables_to_constants_v2(function.get_concrete_function(*inputs))
     converter = tf.lite.TFLiteConverter.from_concrete_functions([frozen], chain)
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(converter.convert())
-
-
-WRITERS: dict[str, Callable[[ExportedChain, Path], Any]] = {
-    "saved_model": _saved_model,
-    "onnx": _onnx,
-    "litert": _litert,
-}
-
-
-def _check_size(selection: Selection, name: str) -> None:
-    total = sum(path.stat().st_size for paths in selection.weights.values() for path in paths.values())
-    if total > LARGEST_FILE:
-        raise UserError(
-            f"the weights of {selection.title} take {total / 1e9:.1f} GB; a file of format {name} holds at most 2 GB: export "
-            "FORMAT=saved_model, or one member or fold (MEMBER=, FOLD=)"
-        )
+    return bytes(converter.convert())

@@ -203,13 +203,12 @@ class TensorFlowEngine:
         def step(
             m: Any,
             v: Any,
-            average: Any,
+            averaged: tuple[Any, list[Any]],
             scaling: Any,
             trainable: list[Any],
-            followed: list[Any],
-            gradient: Any,
-            row: Any,
+            inputs: tuple[Any, Any],
         ) -> None:
+            (average, followed), (gradient, row) = averaged, inputs
             scalars, old_scaling = unpack_row(row), None if scaling is None else scaling.read_value()
             gradient, is_finite = unscaled(gradient, old_scaling)
             factors = self._layout.spread(scalars.rate_factors, list(zip(self._depths, self._is_head, strict=True)))
@@ -233,7 +232,7 @@ class TensorFlowEngine:
 
         first, second = self._moments
         trainable = [v.value for v in self.model.trainable_variables]
-        arguments = (second, self._average, self._scaling, trainable, self._followed, gradient, row)
+        arguments = (second, (self._average, self._followed), self._scaling, trainable, (gradient, row))
         strategy.extended.update(first, step, arguments, group=True)
 
     def _with_averages(self, call: Callable[[], Any]) -> Any:

@@ -10,10 +10,9 @@ from typing import Any
 
 import keras
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, did_you_mean
 from competition.config.params import FROM_FILE, Member
 from competition.config.plugins import active, plugin_named
-from competition.config.suggestions import did_you_mean
 from competition.ensemble.metrics import TargetKind
 from competition.images.augmentations import is_on_device
 from competition.storage import files

@@ -22,7 +22,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from competition.config.faults import fault_point
-from competition.config.search_space import Values, in_order, is_active, is_whole
+from competition.config.search_space import Values, in_order, is_active, number_type
 from competition.tuning.choice import ORIGIN, finished_trials, limit_reached, origin_of
 from competition.tuning.samplers import SeededByNumber, make_pruner
 from competition.tuning.settings import StudySettings
@@ -192,7 +192,7 @@ def suggest(trial: Trial, settings: StudySettings) -> Values:
         low, high, step, log = dimension.low or 0.0, dimension.high or 0.0, dimension.step, dimension.log
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the member's own value, if it lies outside the interval
-            if is_whole(key):
+            if number_type(key) is int:
                 values[key] = trial.suggest_int(key, int(low), int(high), step=int(step or 1), log=log)
             else:
                 values[key] = trial.suggest_float(key, low, high, step=step, log=log)

@@ -10,8 +10,8 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from competition.config.errors import UserError
 from competition.config.params import Member
@@ -40,7 +40,7 @@ HOUR = 3600
 INDEX = ("kernel", "index", "index.csv")
 OUTPUT = ("kernel", "made")  # in the kernel: the submission and its ledger entry
 Folds = dict[str, list[int]]  # member -> folds whose models are missing
-Tuned = Mapping[str, tuple[Member, Mapping[str, Any]]]  # of member_with_tuned_values
+Tuned = Mapping[str, tuple[Member, Mapping[str, object]]]  # of member_with_tuned_values
 
 
 def run(job: Job) -> None:
@@ -48,7 +48,9 @@ def run(job: Job) -> None:
     names = in_training_order(job.params)
     tuned = {n: member_with_tuned_values(job.workspace, n) for n in names}
     runs = {name: runs_of(job.workspace, name) for name in tuned}
-    missing = missing_folds(job, runs)
+    folds = selected_folds(job)
+    stale = {n: folds if job.options.force else request.stale_folds(runs[n], folds) for n in selected_members(job)}
+    missing: Folds = {name: stale[name] for name in runs if stale.get(name)}
     state = job.path("kernel", "run.json")
     if not missing and not state.exists() and not needs_submission(job, runs):
         job.echo("kernel: current; all selected fold models exist")
@@ -57,7 +59,10 @@ def run(job: Job) -> None:
     with lock(state.with_name("kernel.lock"), "kernel"):
         client = kaggle_client(job)
         if state.exists() and not job.options.force and not job.options.again:
-            push = resume(job, client, state)
+            push = read_push_intent(state)
+            if not push.version:  # the push was never confirmed
+                push = find_lost_push(client, push, state, job.params.kaggle.listing_lag)
+            job.echo(f"kernel: resuming run {push.run}, version {push.version} (AGAIN=1 pushes a new run)")
         else:
             push = start(job, client, tuned, runs, missing, state)
         target = import_results.ImportTarget(job.workspace, job.submissions, job.echo)
@@ -67,24 +72,6 @@ def run(job: Job) -> None:
             state.unlink()  # the run cannot continue; the same command starts a new one
             raise
         state.unlink()
-
-
-def resume(job: Job, client: Client, state: Path) -> PushIntent:
-    """Return the run that was pushed before. If the push was never confirmed, look for it on Kaggle."""
-    push = read_push_intent(state)
-    if not push.version:
-        push = find_lost_push(client, push, state, job.params.kaggle.listing_lag)
-    job.echo(f"kernel: resuming run {push.run}, version {push.version} (AGAIN=1 pushes a new run)")
-    return push
-
-
-def missing_folds(job: Job, runs: request.Runs) -> Folds:
-    """Member -> selected folds whose models are missing or stale."""
-    names, folds = selected_members(job), selected_folds(job)
-    stale = {
-        name: folds if job.options.force else request.stale_folds(runs[name], folds) for name in runs if name in names
-    }
-    return {name: folds for name, folds in stale.items() if folds}
 
 
 def needs_submission(job: Job, runs: request.Runs) -> bool:
@@ -108,8 +95,11 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     previous_version = newest_version(client, owner, slug, may_be_other=job.options.again)
     submits = can_blend(job, runs, missing)
     plan = replace(plan_for(job, missing, to_tune, submits), jax=pair)
-    index = write_index(job)
-    inputs = request.local_inputs(job.params, members)
+    index = job.path(*INDEX)  # groups and folds; the kernel's package versions might compute others
+    with atomic_write(index) as temporary:
+        save(prepared.index.drop(columns="sha256"), temporary)  # digests are recomputed and do not compress
+    own = packing.own_files(job.params, members)  # images and weights that training reads
+    inputs: request.ResultFolders = {folder: (Path(folder), files) for folder, files in own.items()}
     inputs |= request.results_to_resume(job.work, job.params, runs, missing)
     if submits:
         inputs |= request.results_to_blend(job.work, job.params, runs, missing, inputs)
@@ -139,7 +129,9 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     intent = PushIntent(
         plan.run, job.options.force, plan.collect, owner, slug, 0, "", previous_version, script_digest, time_text
     )
-    push = push_once(client, kernel, script, submits, intent, state, job.params.kaggle.listing_lag)
+    push = push_once(
+        client, partial(kernels.push, client, kernel, script, submits), intent, state, job.params.kaggle.listing_lag
+    )
     job.echo(f"kernel: run {plan.run} is version {push.version} of {push.url}")
     return push
 
@@ -197,7 +189,9 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> pac
     # Overrides are part of the parameters already; repeated as --set they take precedence over tuned values, as here.
     sets = [f"{'.'.join(o.path)}={json.dumps(o.value)}" for o in job.overrides if o.path[0] in ("train", "members")]
     if job.params.competition.slug and not job.params.competition.miniature:
-        sets.append(f"competition.source={{input:{marker_file(job)}}}")
+        raw = job.path("raw")
+        marker = adapter_named(job.params.competition.adapter).sample(raw).relative_to(raw).parts[0]
+        sets.append(f"competition.source={{input:{marker}}}")
     like, output = (request.path_in_kernel(job.work, job.path(*parts)) for parts in (INDEX, OUTPUT))
     # A member that is tuned there gets a run that this machine does not know yet.
     models = [f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]]
@@ -217,20 +211,6 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> pac
         seconds=round(settings.hours * HOUR),
         grace=round(settings.reserve * HOUR),
     )
-
-
-def write_index(job: Job) -> Path:
-    """Write groups and folds for the kernel, whose package versions might compute different ones."""
-    path = job.path(*INDEX)
-    with atomic_write(path) as temporary:
-        save(job.prepared.index.drop(columns="sha256"), temporary)  # digests are recomputed and do not compress
-    return path
-
-
-def marker_file(job: Job) -> str:
-    """Name of a top-level raw file, by which the kernel finds the folder where Kaggle mounts them."""
-    raw = job.path("raw")
-    return adapter_named(job.params.competition.adapter).sample(raw).relative_to(raw).parts[0]
 
 
 def show_quota(job: Job, client: Client) -> None:

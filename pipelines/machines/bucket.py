@@ -7,7 +7,7 @@ from competition.config.errors import UserError
 from competition.files.manifest import files_intact, read_manifest
 from competition.files.replacement import AGAIN, REPLACED
 from competition.storage import files
-from pipelines.terminal.backend import start_tensorflow
+from competition.training.backend import start_tensorflow
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, bucket_of
 
@@ -20,7 +20,12 @@ def run(job: Job) -> None:
     if not job.params.storage.bucket:
         raise UserError('storage.bucket is empty: name one, e.g. SET="storage.bucket=gs://NAME/FOLDER"')
     start_tensorflow()
-    remote, local = results_of(files.names(bucket_of(job))), results_of(local_names(job))
+    paths = (path for top in SYNCHRONISED for path in job.path(top).rglob("[!.]*") if path.is_file())
+    names = (path.relative_to(job.work).as_posix() for path in paths if path.suffix != ".lock")
+    own_names = sorted(
+        name for name in names if not (name.startswith("members/") and name.split("/")[3:4] in ([AGAIN], [REPLACED]))
+    )
+    remote, local = results_of(files.names(bucket_of(job))), results_of(own_names)
     sent, received, differing = [], [], []
     units = sorted({**local, **remote}, key=lambda name: (name.count("/"), name))
     with Bar(len(units), "bucket") as bar:
@@ -28,7 +33,13 @@ def run(job: Job) -> None:
             bar.update()
             if not is_complete(job, unit):  # missing, unfinished or damaged on this machine
                 if unit in remote:
-                    receive(job, unit, remote[unit])
+                    wanted_names = [name for name in remote[unit] if not f"{unit}/{name}".startswith(REMOTE_ONLY)]
+                    files.copy_files(f"{bucket_of(job)}/{unit}", job.path(unit).as_posix(), wanted_names)
+                    if not is_complete(job, unit):
+                        job.path(unit, files.LAST).unlink(missing_ok=True)
+                        raise UserError(
+                            f"{bucket_of(job)}/{unit} is not what its manifest says; compute it here and run `make bucket FORCE=1`"
+                        )
                     received.append(unit)
             elif unit not in remote or job.options.force:
                 files.copy_files(job.path(unit).as_posix(), f"{bucket_of(job)}/{unit}", local[unit])
@@ -41,15 +52,6 @@ def run(job: Job) -> None:
             f"bucket: {len(differing)} results differ and were left unchanged on both sides ({', '.join(differing[:3])}); "
             "FORCE=1 uploads those of this machine"
         )
-
-
-def local_names(job: Job) -> list[str]:
-    """Files of results, without those of fold models that are being trained again or replaced: members/<member>/<run>/again/..."""
-    paths = (path for top in SYNCHRONISED for path in job.path(top).rglob("[!.]*") if path.is_file())
-    names = (path.relative_to(job.work).as_posix() for path in paths if path.suffix != ".lock")
-    return sorted(
-        name for name in names if not (name.startswith("members/") and name.split("/")[3:4] in ([AGAIN], [REPLACED]))
-    )
 
 
 def results_of(names: list[str]) -> dict[str, list[str]]:
@@ -75,13 +77,3 @@ def is_complete(job: Job, unit: str) -> bool:
         names = [name for name in result.files if not f"data/{name}".startswith(REMOTE_ONLY)]
         return all(job.path(unit, name).is_file() for name in names)
     return files_intact(manifest, result)
-
-
-def receive(job: Job, unit: str, names: list[str]) -> None:
-    wanted_names = [name for name in names if not f"{unit}/{name}".startswith(REMOTE_ONLY)]
-    files.copy_files(f"{bucket_of(job)}/{unit}", job.path(unit).as_posix(), wanted_names)
-    if not is_complete(job, unit):
-        job.path(unit, files.LAST).unlink(missing_ok=True)
-        raise UserError(
-            f"{bucket_of(job)}/{unit} is not what its manifest says; compute it here and run `make bucket FORCE=1`"
-        )

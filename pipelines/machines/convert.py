@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from competition.config.digests import digest_of
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
 from competition.config.params import ConvertParams
 from competition.convert import beam
 from competition.convert.local import convert_shards
@@ -31,7 +31,6 @@ from competition.convert.sources import Source, read_source
 from competition.files.manifest import Manifest
 from competition.images.loader import cores
 from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER
-from competition.prepare.competition import Competition
 from competition.storage import files
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -50,11 +49,28 @@ def run(job: Job) -> None:
     params = job.params.convert
     recipe = recipe_of(job, params)
     source = read_source(recipe.source, job.adapter_settings())
-    check_labels(source.competition)
+    if source.competition.targets.kind != "single":
+        raise UserError(
+            f"make convert writes one class number per image; the target of {source.competition.name} is {source.competition.target}: "
+            "train from the images and the CSV (competition.adapter: folder)"
+        )
     shards = plan_shards(source, recipe, params)
-    report_plan(job, source, shards, recipe)
+    job.echo(*(f"convert: {note}" for note in source.competition.notes))
+    number = Counter(shard.part for shard in shards)
+    parts = ", ".join(
+        f"{counted(len(rows), f'{part} image')} in {counted(number[part], 'shard')}"
+        for part, rows in source.rows.items()
+    )
+    sizes = ", ".join(map(str, recipe.sizes))
+    job.echo(f"convert: {parts}; {len(source.competition.classes)} classes; {sizes} pixels")
     with exclusive(recipe.target):
-        check_target(recipe.target)
+        present = files.names(recipe.target)
+        is_own = any(name == MANIFEST or name.startswith((f"{MANIFESTS}/", f"{beam.FOLDER}/")) for name in present)
+        others = [name for name in present if not name.startswith(OWN)]
+        if others and not is_own:
+            raise UserError(
+                f"convert.target: {recipe.target} already holds {first_few(others, 3)}; name an empty folder"
+            )
         outcomes = convert(job, shards, recipe, params)
         publish_result(source, shards, recipe, outcomes)
     report_result(job, recipe, outcomes, time.monotonic() - started)
@@ -94,15 +110,6 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
     )
 
 
-def check_labels(competition: Competition) -> None:
-    """Raise UserError if an image has several labels or a number: a record of Kaggle's schema holds one class."""
-    if competition.targets.kind != "single":
-        raise UserError(
-            f"make convert writes one class number per image; the target of {competition.name} is {competition.target}: "
-            "train from the images and the CSV (competition.adapter: folder)"
-        )
-
-
 def plan_shards(source: Source, recipe: Recipe, params: ConvertParams) -> list[Shard]:
     every_row = [row for rows in source.rows.values() for row in rows]
     spaced_rows = every_row[:: max(1, math.ceil(len(every_row) / SAMPLE_ROWS))]
@@ -128,15 +135,6 @@ def exclusive(target: str) -> Iterator[None]:
         files.clear_partial(target)
 
 
-def check_target(target: str) -> None:
-    """Raise UserError if the target holds files of anything but an earlier conversion."""
-    present = files.names(target)
-    is_own = any(name == MANIFEST or name.startswith((f"{MANIFESTS}/", f"{beam.FOLDER}/")) for name in present)
-    others = [name for name in present if not name.startswith(OWN)]
-    if others and not is_own:
-        raise UserError(f"convert.target: {target} already holds {first_few(others, 3)}; name an empty folder")
-
-
 def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> list[Outcome]:
     """Convert all shards that are not finished and return the outcomes, in the order of the shards."""
     manifest = files.read_json(f"{recipe.target}/{MANIFEST}")
@@ -147,28 +145,24 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
             if files.exists(f"{recipe.target}/{shard.manifest}"):
                 files.remove(f"{recipe.target}/{shard.manifest}")
     if params.engine == "beam":
-        run_beam(shards, recipe, params)
+        beam.save_work(shards, recipe)
+        ran = in_beam(params, recipe.target, params.beam_options)
+        if ran.returncode != 0:
+            lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()] or ["no message"]
+            causes = [line.partition("UserError: ")[2] for line in lines if "UserError: " in line]
+            cause = (causes or lines[-1:])[0].removeprefix("goldfold: ")
+            raise UserError(f"Apache Beam failed: {cause} (with convert.beam_options)")
         finished = [finished_shard(shard, recipe) for shard in shards]
         missing = [f"{shard.part}-{shard.name}" for shard, outcome in zip(shards, finished) if outcome is None]
         if missing:
             raise UserError(
-                f"Apache Beam ended without {len(missing)} shards, {first_few(missing)}; run the command again"
+                f"Apache Beam ended without {counted(len(missing), 'shard')}, {first_few(missing)}; run the command again"
             )
         return [outcome for outcome in finished if outcome is not None]
     with Bar(sum(len(shard.rows) for shard in shards), "convert", "img") as bar:
         converted = convert_shards(shards, recipe, params.processes or cores(), bar.update_to)
         outcomes = {(outcome.part, outcome.name): outcome for outcome in converted}
     return [outcomes[shard.part, shard.name] for shard in shards]
-
-
-def run_beam(shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> None:
-    beam.save_work(shards, recipe)
-    ran = in_beam(params, recipe.target, params.beam_options)
-    if ran.returncode != 0:
-        lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()] or ["no message"]
-        causes = [line.partition("UserError: ")[2] for line in lines if "UserError: " in line]
-        cause = (causes or lines[-1:])[0].removeprefix("goldfold: ")
-        raise UserError(f"Apache Beam failed: {cause} (with convert.beam_options)")
 
 
 def in_beam(params: ConvertParams, task: str, options: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
@@ -216,28 +210,22 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
     beam.remove_work(target)
 
 
-def report_plan(job: Job, source: Source, shards: Sequence[Shard], recipe: Recipe) -> None:
-    job.echo(*(f"convert: {note}" for note in source.competition.notes))
-    number = Counter(shard.part for shard in shards)
-    parts = ", ".join(f"{len(rows):,} {part} images in {number[part]} shards" for part, rows in source.rows.items())
-    sizes = ", ".join(map(str, recipe.sizes))
-    job.echo(f"convert: {parts}; {len(source.competition.classes)} classes; {sizes} pixels")
-
-
 def report_result(job: Job, recipe: Recipe, outcomes: Sequence[Outcome], seconds: float) -> None:
     dropped, replaced = (sum(len(getattr(o, name)) for o in outcomes) for name in ("dropped", "replaced"))
     if dropped:
         job.echo(f"convert: {dropped:,} labelled images cannot be read and were dropped (their ids: manifest.json)")
     if replaced:
-        job.echo(f"convert: WARNING {replaced:,} test images cannot be read and are grey (their ids: manifest.json)")
+        job.echo(
+            f"convert: WARNING {counted(replaced, 'unreadable test image')}, in the shards as grey (ids: manifest.json)"
+        )
     target = recipe.target if files.is_remote(recipe.target) else display_path(Path(recipe.target))
     reused = sum(outcome.reused for outcome in outcomes)
     if reused == len(outcomes):
-        job.echo(f"convert: current, {len(outcomes)} shards in {target}")
+        job.echo(f"convert: current, {counted(len(outcomes), 'shard')} in {target}")
         return
     images = sum(outcome.written for outcome in outcomes if not outcome.reused)
     finished = f", {reused} were finished before" if reused else ""
     job.echo(
-        f"convert: {len(outcomes) - reused} shards written and read back{finished}; {images:,} images at {len(recipe.sizes)} "
-        f"sizes in {seconds:.0f} s, {target}"
+        f"convert: {counted(len(outcomes) - reused, 'shard')} written and read back{finished}; {counted(images, 'image')} at "
+        f"{counted(len(recipe.sizes), 'size')} in {seconds:.0f} s, {target}"
     )

@@ -5,14 +5,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from competition.cluster.estimate import Failures, estimate_training, lower_bound
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import Member
-from competition.config.yaml_text import read_yaml
+from competition.config.yaml_text import Tree, read_yaml
 from competition.files.manifest import write_json
 from competition.preflight.planning import (
     HOUR,
@@ -31,12 +31,14 @@ from competition.preflight.planning import (
 )
 from competition.preflight.topology import topology_named
 from competition.workspace.studies import tuned_member
-from pipelines.terminal.backend import start_backend
-from pipelines.terminal.output import display_path, plural
+from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job
+from pipelines.terminal.runner import Job, start_backend
 from pipelines.terminal.selection import networks_to_train
 from pipelines.terminal.trainer import timed
+
+if TYPE_CHECKING:
+    from competition.training.device import Device
 
 PRICES = Path(__file__).with_name("prices.yaml")
 STEPS_MEASURED = 12  # per epoch, at most
@@ -75,7 +77,7 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     return result | plan_machines(job, works, starting)
 
 
-def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int, views: tuple[str, ...]) -> Speed:
+def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch: int, views: tuple[str, ...]) -> Speed:
     """Measure training and prediction with the real trainer on random images.
 
     The first epoch compiles; later ones are timed. Two folds: half of the images is trained on, half is scored.
@@ -114,9 +116,14 @@ def measure_speed(member: Member, sizes: Sizes, device: Any, predict_batch: int,
     return Speed(ready, step_seconds, held_out_seconds / count, cached / count / len(views), max(first - cached, 0.0))
 
 
-def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, Any]:
+def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
     topology = topology_named(job.options.topology)
-    preflight = preflight_members(job, topology.name)
+    file = job.path("preflight", f"{topology.name}.json")
+    if not file.exists():
+        raise UserError(
+            f"{display_path(file)} is missing: a plan for {topology.name} needs `make preflight TOPOLOGY={topology.name}`; run it first"
+        )
+    preflight = dict(json.loads(file.read_text(encoding="utf-8"))["members"])
     utilisation, views = prices["utilisation"], len(job.params.predict.views)
     plans: dict[str, dict[str, Cost]] = {"high": {}, "likely": {}, "low": {}}
     works: dict[str, tuple[Load, Speed]] = {}
@@ -143,7 +150,16 @@ def plan_topology(job: Job, sizes: Sizes, prices: dict[str, Any]) -> dict[str, A
     result: dict[str, Any] = {"topology": topology.name, "members": plans["likely"]}
     result |= {"seconds": seconds["likely"], "between": seconds}
     if topology.name == prices["kaggle"]["topology"]:
-        result["kaggle"] = plan_kaggle_sessions(job, seconds["likely"], prices["kaggle"])
+        kaggle = prices["kaggle"]
+        estimate = sessions_for(
+            seconds["likely"], kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"]
+        )
+        job.echo(
+            f"plan: on Kaggle {counted(estimate.sessions, 'session')} of at most {kaggle['session_hours']} h, "
+            f"{estimate.hours:.1f} h in all: {estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, "
+            f"so {counted(estimate.weeks, 'week')} (limits of {kaggle['as_of']})"
+        )
+        result["kaggle"] = estimate
     result["cloud"] = bills(seconds["likely"] / HOUR, topology.name, prices["cloud"])
     for bill in result["cloud"]:
         price = f"{bill.kind}, price of {bill.as_of}, the accelerator alone"
@@ -167,7 +183,7 @@ def plan_machines(
     start = starting + sum(speed.ready for _, speed in works.values()) / len(works)
     estimate, bound = estimate_training(fold_models, machines, start), lower_bound(fold_models, machines)
     alone = sum(fold_models) + len(works) * start  # without a cluster, a process trains all fold models of a member
-    number = plural(machines, "machine")
+    number = counted(machines, "machine")
     kind = f"with {job.options.topology}" if job.options.topology else "like this one"
     job.echo(
         f"plan: {number} {kind} train in {duration(estimate.seconds)}, a single one in {duration(alone)}; no schedule is "
@@ -190,31 +206,12 @@ def plan_machines(
     return {"machines": {**times, "hours": hours, "cloud": cheapest}}
 
 
-def plan_kaggle_sessions(job: Job, seconds: float, kaggle: dict[str, Any]) -> Any:
-    estimate = sessions_for(seconds, kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"])
-    job.echo(
-        f"plan: on Kaggle {plural(estimate.sessions, 'session')} of at most {kaggle['session_hours']} h, {estimate.hours:.1f} h in all: "
-        f"{estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, so {plural(estimate.weeks, 'week')} "
-        f"(limits of {kaggle['as_of']})"
-    )
-    return estimate
-
-
-def preflight_members(job: Job, topology: str) -> dict[str, Any]:
-    file = job.path("preflight", f"{topology}.json")
-    if not file.exists():
-        raise UserError(
-            f"{display_path(file)} is missing: a plan for {topology} needs `make preflight TOPOLOGY={topology}`; run it first"
-        )
-    return dict(json.loads(file.read_text(encoding="utf-8"))["members"])
-
-
 def member_lines(costs: dict[str, Cost]) -> list[str]:
     return [
         f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}; "
         f"one compilation for all folds saves {duration(cost.saved)}"
         + (
-            f"; {cost.trials} trials included, pruning is expected to save {duration(cost.pruned)}"
+            f"; {counted(cost.trials, 'trial')} included, pruning is expected to save {duration(cost.pruned)}"
             if cost.trials
             else ""
         )

@@ -4,14 +4,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from competition.config.errors import UserError
+from competition.config.errors import Key, UserError, counted
 from competition.config.params_file import locate
 from competition.config.yaml_text import line_of, read_text
 from competition.files.manifest import write_json
 from competition.preflight import results as preflight_results
-from competition.preflight.answers import installed, require_compiler, run_preflight
+from competition.preflight.answers import require_compiler, run_preflight
 from competition.preflight.batch_search import GRAIN, largest_batch
 from competition.preflight.pairs import NEWEST, PAIRS, JaxPair
 from competition.preflight.planning import sizes_of
@@ -31,9 +30,13 @@ from pipelines.terminal.selection import selected_members
 def run(job: Job) -> None:
     """params.yaml -> work/<competition>/preflight/<topology>.json, and a table on the screen"""
     options = job.options
-    if options.if_tpu and (not has_tpu() or is_installed("tensorflow-tpu")):
+    has_tpu = any(Path(path).exists() for path in TPU_FILES) or any(sign in os.environ for sign in TPU_SIGNS)
+    if options.if_tpu and (not has_tpu or is_installed("tensorflow-tpu")):
         return  # TensorFlow's TPU wheel cannot lower on a CPU; its first step fails with the same message
-    topology, backend, pair = topology_named(options.topology), backend_of(job), PAIRS[options.pair]
+    topology, pair = topology_named(options.topology), PAIRS[options.pair]
+    backend = options.backend or job.params.device.backend
+    if backend == "auto":  # JAX, since current TPU images support TPUs only with JAX
+        backend = "jax" if options.mode != "ops" or is_installed("jax") else "tensorflow"
     require_compiler(options.mode, backend, pair)
     steps = [options.step] if options.step else list(STEPS)
     results: dict[str, dict[str, PreflightResult]] = {}
@@ -80,7 +83,7 @@ def preflight_member(
     with Bar(None, f"preflight {name}") as bar:
 
         def show_step(activity: str) -> None:
-            bar.set_text(activity)
+            bar.text = activity
             bar.refresh()
 
         return run_preflight(
@@ -109,7 +112,7 @@ def remedies(job: Job, name: str, results: dict[str, PreflightResult], topology:
         result = results.get(step)
         if result is None or result.good:
             continue
-        keys: Sequence[Any] = ("members", name, "architecture")
+        keys: Sequence[Key] = ("members", name, "architecture")
         problem = f"{', '.join(result.operations) or 'an operation'} is not supported on this TPU"
         if result.verdict == "too_big":
             keys = batch_key(job.options.params, name) if step == "train" else ("predict", "batch")
@@ -131,7 +134,7 @@ def advice(result: PreflightResult, largest: PreflightResult | None, topology: T
     estimate = estimate // multiple * multiple
     if not estimate:
         return "possibly not even one image fits"
-    return f"about {estimate} images would fit (SEARCH=1 finds the exact number)"
+    return f"about {counted(estimate, 'image')} would fit (SEARCH=1 finds the exact number)"
 
 
 def batch_key(params: Path, name: str) -> Sequence[str]:
@@ -144,30 +147,15 @@ def table(
     results: dict[str, dict[str, PreflightResult]], topology: Topology, backend: str, mode: str, pair: JaxPair
 ) -> list[str]:
     versions = pair.versions
+    flat = [(name, step, result) for name, steps in results.items() for step, result in steps.items()]
     compiler = f"{backend}, compiled with jax {versions['jax']} and libtpu {versions['libtpu']}"
     if mode == "ops":
         head = f"preflight, operations only, {backend}"
         rows = [
             [*preflight_results.cells(*row)[:2], VERDICTS[row[2].verdict], f"{row[2].lower_seconds:.0f} s"]
-            for row in flat(results)
+            for row in flat
         ]
         return [head, *table_lines(["member", "step", "verdict", "lowered in"], rows)]
     head = f"preflight for {topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {compiler}"
-    rows = [preflight_results.cells(*row) for row in flat(results)]
+    rows = [preflight_results.cells(*row) for row in flat]
     return [head, *table_lines(preflight_results.COLUMNS, rows), f"({preflight_results.NOTE})"]
-
-
-def flat(results: dict[str, dict[str, PreflightResult]]) -> list[tuple[str, str, PreflightResult]]:
-    return [(name, step, result) for name, steps in results.items() for step, result in steps.items()]
-
-
-def backend_of(job: Job) -> str:
-    """The requested backend; for "auto" JAX, since current TPU images support TPUs only with JAX."""
-    backend = job.options.backend or job.params.device.backend
-    if backend != "auto":
-        return str(backend)
-    return "jax" if job.options.mode != "ops" or installed("jax") else "tensorflow"
-
-
-def has_tpu() -> bool:
-    return any(Path(path).exists() for path in TPU_FILES) or any(sign in os.environ for sign in TPU_SIGNS)

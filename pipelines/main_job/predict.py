@@ -26,7 +26,7 @@ from pipelines.terminal import hosts
 from pipelines.terminal.cluster import predict_on_cluster
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
-from pipelines.terminal.trainer import TrainerInputs, kept_engine, open_scorer, open_trainer, read_images, start_device
+from pipelines.terminal.trainer import TrainerInputs, engine_key, open_scorer, open_trainer, read_images, start_device
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
@@ -112,7 +112,7 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> No
         f"predict {name}: on {device.replicas} x {device.kind}; {counted(len(views), 'view')} of {counted(len(stale), 'fold model')}"
     )
     if run.member.head is None:
-        inputs = TrainerInputs(parts=("train",), engine=kept_engine(job, run))
+        inputs = TrainerInputs(parts=("train",), engine=job.engines.pop(engine_key(job, run), None))
         trainer: FoldScorer = open_trainer(job, run.member, name, device, inputs)
         test = read_images(job, run.member, ("test",), name)
         times = measure_views(trainer, views)

@@ -39,11 +39,10 @@ from competition.workspace.scores import result_line, summary_lines
 from competition.workspace.soft_labels import load_soft_labels, missing_teacher, save_soft_labels
 from competition.workspace.studies import member_with_tuned_values, study_differences
 from pipelines.terminal import hosts
-from pipelines.terminal.backend import start_backend
 from pipelines.terminal.cluster import train_on_cluster
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Computed, InUse, Job
+from pipelines.terminal.runner import Computed, InUse, Job, start_backend
 from pipelines.terminal.selection import selected_folds, selected_members
 from pipelines.terminal.trainer import TrainerInputs, keep_engine, open_scorer, start_device, target_caption
 
@@ -337,7 +336,7 @@ def show_events(
     for event in events:
         if isinstance(event, StepsDone):
             session.alive()
-            session.bar.set_text(f"{describe_fold(fold)}, loss {event.loss:.3f}")
+            session.bar.text = f"{describe_fold(fold)}, loss {event.loss:.3f}"
             session.bar.update_to(done * event.total + event.step, session.models * event.total)
             event.stop = bool(received)
         elif isinstance(event, EpochDone):

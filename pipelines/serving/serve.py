@@ -5,7 +5,6 @@ import time
 
 from competition.config.errors import UserError
 from competition.serving.bundle import load_bundle
-from competition.serving.limits import Limits
 from competition.serving.selection import export_name
 from competition.training.backend import is_installed
 from competition.workspace.dependencies import export_path
@@ -22,6 +21,7 @@ def run(job: Job) -> None:
         raise UserError(f"the server needs {', '.join(missing)}; install goldfold[serve]")
     from competition.serving.app import create_app
     from competition.serving.engines import open_engine
+    from competition.serving.requests import Limits
     from competition.serving.server import listen, run_server
     from competition.serving.similar import TrainingImages, cached_training_images
 

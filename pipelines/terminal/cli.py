@@ -21,9 +21,10 @@ import gc
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,6 +32,9 @@ from pipelines.terminal.options import FIELDS, Options, flag_of, variable_of
 from pipelines.terminal.output import GOALS, print_line
 from pipelines.terminal.stage import run_stage
 from pipelines.terminal.verbs import CHAINS, COMMON, IN_CHAIN, MODULES, RENAMED_VERBS, VERBS, Verb
+
+if TYPE_CHECKING:
+    from competition.training.engine import Engine
 
 NEXT_STAGE = "+"
 
@@ -46,23 +50,26 @@ app = typer.Typer(
 )
 
 
-def one_of(choices: Sequence[str]) -> Callable[[str], str]:
-    """Return a typer callback that accepts `choices` and the empty string."""
+@dataclass
+class Process:
+    """What the verbs of one process share.  is_last: no other verb follows.  engines: see trainer.keep_engine."""
 
-    def check(value: str) -> str:
-        if value and value not in choices:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
-        return value
-
-    return check
+    is_last: bool = True
+    engines: "dict[str, Engine]" = field(default_factory=dict)
 
 
-def parameter(name: str, default: Any) -> inspect.Parameter:
+def parameter(name: str, default: object) -> inspect.Parameter:
     """One option as typer reads it from a signature."""
     field_type: Any = FIELDS[name].type
     settings = {key: value for key, value in FIELDS[name].metadata.items() if key not in ("flag", "choices")}
     if choices := FIELDS[name].metadata.get("choices"):
-        settings |= {"metavar": f"[{'|'.join(choices)}]", "callback": one_of(choices)}
+
+        def check(value: str) -> str:
+            if value and value not in choices:
+                raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
+            return value
+
+        settings |= {"metavar": f"[{'|'.join(choices)}]", "callback": check}
     settings["show_default"] = field_type is not Path  # the help text of a path names its default
     annotation = Annotated[field_type, typer.Option(flag_of(name), **settings)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -72,11 +79,23 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
     """Return the function behind `goldfold NAME`; its signature has the options of the verb."""
 
     def call(context: typer.Context, **values: Any) -> None:
-        options, is_last = Options(**values), context.obj != NEXT_STAGE and is_last_goal(name)
-        stages = stages_of(name, options)
-        for stage in stages:
-            following = VERBS[stage].next if is_last and stage == stages[-1] else ""
-            run_stage(MODULES[stage], stage, options_of(stage, options) if len(stages) > 1 else options, following)
+        options, process = Options(**values), context.obj or Process()
+        if name == "train" and options.debug_rows != FIELDS["debug_rows"].default and not options.debug:
+            rows = options.debug_rows
+            print_line(f"goldfold: DEBUG_ROWS={rows} without DEBUG=1 has no effect: `make train DEBUG=1`", sys.stderr)
+            raise typer.Exit(2)
+        is_last = process.is_last and is_last_goal(name)
+        if options.alone or options.only or name not in CHAINS:  # a chosen file is not prepared
+            following = VERBS[name].next if is_last else ""
+            run_stage(MODULES[name], name, options, following, process.engines)
+            return
+        for position, stage in enumerate(CHAINS[name], 1):
+            stage = "debug" if stage == "train" and options.debug else stage
+            stage_verb = VERBS[stage]
+            known = {option: getattr(options, option) for option in (*COMMON, *stage_verb.options)}
+            of_stage = Options(**{**known, **stage_verb.defaults, **IN_CHAIN.get(stage, {})})
+            following = stage_verb.next if is_last and position == len(CHAINS[name]) else ""
+            run_stage(MODULES[stage], stage, of_stage, following, process.engines)
 
     defaults = {f.name: f.default for f in FIELDS.values() if f.name in {*COMMON, *verb.options}} | verb.defaults
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -85,41 +104,25 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
     return call
 
 
-def stages_of(name: str, options: Options) -> tuple[str, ...]:
-    """The stages that a verb runs. A chosen file is not prepared; with --debug the stage `debug` trains."""
-    if options.alone or options.only or name not in CHAINS:
-        return (name,)
-    return tuple("debug" if stage == "train" and options.debug else stage for stage in CHAINS[name])
-
-
-def options_of(stage: str, options: Options) -> Options:
-    """The options of one stage of a chain: those that it knows, and what the chain sets."""
-    verb = VERBS[stage]
-    known = {name: getattr(options, name) for name in (*COMMON, *verb.options)}
-    return Options(**{**known, **verb.defaults, **IN_CHAIN.get(stage, {})})
-
-
 def is_last_goal(name: str) -> bool:
     """Return True if make, if it was called by make, runs nothing after this verb."""
     goals = os.environ.get(GOALS, "").split()
     return not goals or goals[-1] == name
 
 
-def refusal(former: str, name: str) -> Callable[[], None]:
-    """Return the function behind a verb that was renamed: it says the name of today and exits with 2."""
-
-    def call() -> None:
-        print_line(f"goldfold: {former} is now called {name}: run `make {name}`", sys.stderr)
-        raise typer.Exit(2)
-
-    return call
+def refuse(context: typer.Context) -> None:
+    """A verb that was renamed says the name of today and exits with 2."""
+    former = str(context.info_name)
+    name = RENAMED_VERBS[former]
+    print_line(f"goldfold: {former} is now called {name}: run `make {name}`", sys.stderr)
+    raise typer.Exit(2)
 
 
 for _name, _verb in VERBS.items():
     app.command(_name, help=_verb.help)(command(_name, _verb))
-for _former, _name in RENAMED_VERBS.items():
+for _former in RENAMED_VERBS:
     app.command(_former, hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
-        refusal(_former, _name)
+        refuse
     )
 
 
@@ -131,35 +134,23 @@ def main() -> None:
     """
     # Without it the interpreter looks for garbage among all objects before it exits: a second with TensorFlow.
     atexit.register(gc.freeze)
-    *verbs, last = split_stages(sys.argv[1:])
-    defaults = take_options(os.environ)
-    for arguments in verbs:
-        try:
-            app(args=arguments, prog_name="goldfold", obj=NEXT_STAGE, default_map=defaults)
-        except SystemExit as ended:
-            if ended.code:
-                raise
-    app(args=last, prog_name="goldfold", default_map=defaults)
-
-
-def take_options(environment: "os._Environ[str]") -> dict[str, dict[str, str | bool]]:
-    """Remove the options from the variables of the environment and return them as defaults: verb -> option -> value.
-
-    They are removed so that no process that a stage starts takes them for its own.
-    """
-    values: dict[str, str | bool] = {}
-    for name, option in FIELDS.items():
-        if text := environment.pop(variable_of(name), ""):
-            values[name] = text.lower() not in ("0", "no", "false") if isinstance(option.default, bool) else text
-    return {verb: {n: v for n, v in values.items() if n in (*COMMON, *VERBS[verb].options)} for verb in VERBS}
-
-
-def split_stages(arguments: Sequence[str]) -> list[list[str]]:
-    """["train", "--force", "+", "predict"] -> [["train", "--force"], ["predict"]]"""
     stages: list[list[str]] = [[]]
-    for argument in arguments:
+    for argument in sys.argv[1:]:
         if argument == NEXT_STAGE:
             stages.append([])
         else:
             stages[-1].append(argument)
-    return stages
+    # Options from the environment are removed there, so that no process that a stage starts takes them for its own.
+    values: dict[str, str | bool] = {}
+    for name, option in FIELDS.items():
+        if text := os.environ.pop(variable_of(name), ""):
+            values[name] = text.lower() not in ("0", "no", "false") if isinstance(option.default, bool) else text
+    defaults = {verb: {n: v for n, v in values.items() if n in (*COMMON, *VERBS[verb].options)} for verb in VERBS}
+    process = Process()
+    for number, arguments in enumerate(stages, 1):
+        process.is_last = number == len(stages)
+        try:
+            app(args=arguments, prog_name="goldfold", obj=process, default_map=defaults)
+        except SystemExit as ended:
+            if ended.code or process.is_last:
+                raise

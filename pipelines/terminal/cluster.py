@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from competition.cluster import connection, node
 from competition.cluster.driver import Callbacks, Status, run_tasks
 from competition.cluster.node import RESULT_RATIO, Setup, TaskRequest
 from competition.cluster.project import files_to_send, local_files, write_project
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import ExcludedFolds
 from competition.files.manifest import changed_keys, copy_file, files_intact, is_current, read_manifest, sha256
 from competition.files.replacement import again_path, replace_model
@@ -78,7 +77,7 @@ def train_on_cluster(job: Job, names: Sequence[str]) -> None:
     run_on_cluster(job, requests, partial(deliver_model, job, models))
 
 
-def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, Any]]]) -> None:
+def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, object]]]) -> None:
     """Predict by the fold models of each run that have no current predictions."""
     models: Models = {task_name(run, fold): (run, fold) for run, folds in stale for fold in folds}
     requests = []
@@ -130,29 +129,28 @@ def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) 
             path.write_bytes(data)
             job.echo(deliver(request, path))
 
-        def archive_of(name: str) -> bytes:
-            return node.archive(job.work.parent / name, Path(folder))
-
         def show(status: Status) -> None:
             running = ", ".join(f"{task} on {address}" for task, address in sorted(status.running.items())[:4])
-            bar.set_text(f"{len(status.running)} running: {running}; {status.latest}")
+            bar.text = f"{len(status.running)} running: {running}; {status.latest}"
             bar.update_to(status.done)
 
-        callbacks = Callbacks(archive_of, deliver_archive, job.echo, show, partial(compare_versions, job, warned))
-        with connection.connected(job.options.cluster, Path(folder) / "project"), terminated():
-            show_machines(job)
-            run_tasks(requests, setup_of(job, verb == "tune"), cluster, callbacks)
-
-
-def show_machines(job: Job) -> None:
-    machines = connection.alive_machines()
-    addresses = ", ".join(machine.address for machine in machines[:4]) + (" ..." if len(machines) > 4 else "")
-    job.echo(f"cluster: {len(machines)} machines ({addresses})")
-    if os.environ.get("RAY_AUTH_MODE") != "token":
-        job.echo(
-            "cluster: WARNING whoever reaches Ray's ports on these machines runs code on them, because RAY_AUTH_MODE=token is "
-            "not set (docs/cluster.md); Ray listens on all network interfaces"
+        callbacks = Callbacks(
+            lambda name: node.archive(job.work.parent / name, Path(folder)),
+            deliver_archive,
+            job.echo,
+            show,
+            partial(compare_versions, job, warned),
         )
+        with connection.connected(job.options.cluster, Path(folder) / "project"), terminated():
+            machines = connection.alive_machines()
+            addresses = ", ".join(machine.address for machine in machines[:4]) + (" ..." if len(machines) > 4 else "")
+            job.echo(f"cluster: {counted(len(machines), 'machine')} ({addresses})")
+            if os.environ.get("RAY_AUTH_MODE") != "token":
+                job.echo(
+                    "cluster: WARNING whoever reaches Ray's ports on these machines runs code on them, because RAY_AUTH_MODE=token is "
+                    "not set (docs/cluster.md); Ray listens on all network interfaces"
+                )
+            run_tasks(requests, setup_of(job, verb == "tune"), cluster, callbacks)
 
 
 def setup_of(job: Job, is_tuning: bool) -> Setup:
@@ -173,19 +171,16 @@ def setup_of(job: Job, is_tuning: bool) -> Setup:
     files, start_folder = files_to_send(job.work, data, bool(records), local_files(job.params, members, is_tuning))
     references = {}
     if cluster.shared:
-        missing = [n for n, (digest, _) in files.items() if not is_equal(Path(cluster.shared) / n, digest)]
+        shared = {name: Path(cluster.shared) / name for name in files}
+        missing = [n for n, (digest, _) in files.items() if not shared[n].is_file() or sha256(shared[n]) != digest]
         for name in missing:
-            copy_file(files[name][1], Path(cluster.shared) / name)
-        job.echo(f"cluster: data and checkpoints go through {cluster.shared}; {len(missing)} files copied")
+            copy_file(files[name][1], shared[name])
+        job.echo(f"cluster: data and checkpoints go through {cluster.shared}; {counted(len(missing), 'file')} copied")
     else:
         references = {name: (digest, ray.put(path.read_bytes())) for name, (digest, path) in files.items()}
         size = sum(path.stat().st_size for _, path in files.values())
         job.echo(f"cluster: machines receive what they lack of {len(files)} files ({size / 1e6:,.1f} MB)")
     return Setup(cluster.folder, cluster.shared, references, start_folder, records, RECORDED_PACKAGES, COMMAND)
-
-
-def is_equal(path: Path, digest: str) -> bool:
-    return path.is_file() and sha256(path) == digest
 
 
 def deliver_model(job: Job, models: Models, request: TaskRequest, archive: Path) -> str:
@@ -241,7 +236,7 @@ def terminated() -> Iterator[None]:
     """SIGTERM acts as Ctrl-C in this block, with the exit code of SIGTERM."""
     received: list[int] = []
 
-    def stop(number: int, _: Any) -> None:
+    def stop(number: int, _: object) -> None:
         received.append(number)
         raise KeyboardInterrupt
 

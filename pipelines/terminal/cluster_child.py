@@ -24,7 +24,7 @@ from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
 from competition.files.manifest import changed_keys, write_manifest
 from competition.workspace.dependencies import views_dependencies
-from competition.workspace.runs import Run, runs_of, stored_runs
+from competition.workspace.runs import runs_of, stored_runs
 from competition.workspace.studies import tuning_dependencies
 from competition.workspace.study_settings import study_settings
 from competition.workspace.study_worker import storage_of, work_on_study
@@ -89,23 +89,19 @@ def work(job: Job, task: Mapping[str, Any]) -> None:
         work_on_the_study(job, task["member"], values)
         write_manifest(job.options.work / task["result_folder"] / "manifest.json", {}, [], {}, {})
         return
-    run, fold = run_of(job, task["member"], values), values["fold"]
+    own, fold = runs_of(job.workspace, task["member"]), values["fold"]
+    run = next((run for run in [*own, *stored_runs(job.work, task["member"])] if run.digest == values["run"]), None)
+    if run is None:
+        changes = changed_keys(values["depends"], own[0].depends)
+        raise UserError(
+            f"this machine would train another run ({'; '.join(changes[:3])}): its packages or files differ"
+        )
     stage = importlib.import_module(f"pipelines.main_job.{task['verb']}")
     if task["verb"] == "train":
         models: list[ExcludedFolds] = [fold if isinstance(fold, int) else (fold[0], fold[1])]
         stage.train_models(job, run, models)
     else:
         stage.predict_folds(job, run, {fold: views_dependencies(run, job.params, fold)})
-
-
-def run_of(job: Job, member: str, values: Mapping[str, Any]) -> Run:
-    """The run with the digest that the driver computed. Raises UserError if this machine computes another one."""
-    own = runs_of(job.workspace, member)
-    for run in [*own, *stored_runs(job.work, member)]:
-        if run.digest == values["run"]:
-            return run
-    changes = changed_keys(values["depends"], own[0].depends)
-    raise UserError(f"this machine would train another run ({'; '.join(changes[:3])}): its packages or files differ")
 
 
 def work_on_the_study(job: Job, name: str, values: Mapping[str, Any]) -> None:

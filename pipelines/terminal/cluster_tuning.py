@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from competition.cluster.node import TaskRequest
 from competition.config.digests import to_plain
@@ -17,7 +16,7 @@ from pipelines.terminal.cluster import run_on_cluster
 from pipelines.terminal.runner import Job
 
 
-def run_workers(job: Job, name: str, settings: StudySettings, depends: Mapping[str, Any]) -> None:
+def run_workers(job: Job, name: str, settings: StudySettings, depends: Mapping[str, object]) -> None:
     """Run WORKERS workers of a member's study on the cluster, and again where their machine or process is lost.
 
     job: of reachable_study.  depends: what the study depends on; a machine that computes something else refuses to join.
@@ -55,10 +54,7 @@ def reachable_study(job: Job, name: str, study: str) -> Iterator[Job]:
     if storage:
         yield job
         return
-    own, common = (
-        journal_of(job.workspace, name),
-        Path(shared) / job.work.name / "tune" / f"{study}.log",
-    )
+    own, common = (journal_of(job.workspace, name), Path(shared) / job.work.name / "tune" / f"{study}.log")
     copy_longer(own, common)
     try:
         yield with_storage(job, f"{JOURNAL}{common}")

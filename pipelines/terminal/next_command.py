@@ -20,19 +20,16 @@ def next_line(verb: str, following: str, params: Params, options: Options, work:
     if options.member or options.fold or not following:
         return ""
     with_make = GOALS in os.environ
-    first, *others = (following, *(after_blend(params, work) if verb == "blend" else ()))
-    line, prefix = f"next: {command(first, options, with_make)}", "make" if with_make else "goldfold"
-    has_options = line != f"next: {prefix} {first}"
+    others = []
+    if verb == "blend" and params.competition.slug and not params.competition.miniature:
+        others = ["submit"]
+    elif verb == "blend" and (work / "raw" / "private").is_dir():
+        others = ["grade"]
+    line, prefix = f"next: {command(following, options, with_make)}", "make" if with_make else "goldfold"
+    has_options = line != f"next: {prefix} {following}"
     for other in others:
         line += f" or {prefix} {other}" + (" with the same parameters" if has_options else "")
     return line
-
-
-def after_blend(params: Params, work: Path) -> tuple[str, ...]:
-    """Submit to Kaggle, or grade against a private solution; nothing without either."""
-    if params.competition.slug and not params.competition.miniature:
-        return ("submit",)
-    return ("grade",) if (work / "raw" / "private").is_dir() else ()
 
 
 def command(verb: str, options: Options, with_make: bool) -> str:

@@ -3,12 +3,12 @@
 import sys
 import time
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pipelines.terminal.output import print_line
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
 DELAY = 1.0  # seconds before anything is shown
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
@@ -28,10 +28,11 @@ class Bar(AbstractContextManager["Bar"]):
     def __init__(self, total: int | None, description: str, unit: str = "it") -> None:
         """total: None = unknown.  unit: "B" = bytes, shown as MB and MB/s."""
         self.total, self.description, self.unit = total, description, unit
-        self.done, self.first, self.text = 0, 0, ""  # first: where this process began
+        self.done, self.text = 0, ""  # text: behind the bar, shown with the next update
+        self.first = 0  # the position that an earlier process reached; it does not count towards this one's speed
         self.started = self.printed = time.monotonic()
         self._progress: Progress | None = None
-        self._task: Any = None
+        self._task: TaskID
 
     def update(self, steps: int = 1) -> None:
         self.update_to(self.done + steps)
@@ -40,15 +41,6 @@ class Bar(AbstractContextManager["Bar"]):
         """Set the position and, unless it is 0, the total: the callback of library functions."""
         self.done, self.total = done, total or self.total
         self.refresh()
-
-    def start_at(self, done: int) -> None:
-        """Set the position that an earlier process reached; it does not count towards this one's speed."""
-        self.done = self.first = done
-        self.started = time.monotonic()
-
-    def set_text(self, text: str) -> None:
-        """Text behind the bar, shown with the next update."""
-        self.text = text
 
     def refresh(self) -> None:
         now = time.monotonic()
@@ -79,10 +71,6 @@ class Bar(AbstractContextManager["Bar"]):
         if self._progress is not None:
             self._progress.stop()
 
-    def close(self) -> None:
-        self.clear()
-        self._progress = None
-
     def _draw(self) -> None:
         """Start the bar if it is not shown, and set its position; it is redrawn by a thread of rich."""
         if self._progress is None:
@@ -97,7 +85,8 @@ class Bar(AbstractContextManager["Bar"]):
             self.shown.add(self)
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.clear()
+        self._progress = None
 
 
 def _new_progress(unit: str) -> "Progress":
@@ -147,13 +136,13 @@ class ByteSteps(AbstractContextManager["ByteSteps"]):
 
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:
-            self.bar.close()
+            self.bar.clear()
 
     def update(self, step: str, done: int, total: int) -> None:
         """Set the position of `step`: the callback of library functions.  done, total: bytes; total 0 = unknown."""
         if self.bar is None or step != self.step:
             if self.bar is not None:
-                self.bar.close()
+                self.bar.clear()
             self.step, self.bar = step, Bar(total or None, step, "B")
-            self.bar.start_at(done)
+            self.bar.done = self.bar.first = done
         self.bar.update_to(done, total)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from competition.config.errors import UserError
 from competition.config.faults import fault_point
@@ -27,6 +27,7 @@ from competition.files.manifest import (
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, RetryPolicy
 from competition.prepare.competition import Settings
+from competition.training import backend
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
 from pipelines.terminal.options import Options
@@ -37,12 +38,13 @@ from pipelines.terminal.versions import versions
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
     from competition.images.cache import CacheBudget
     from competition.prepare.prepared import Prepared
+    from competition.training.engine import Engine
     from competition.workspace.runs import Run
 
 
 TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.\w+)?")  # as manifest.atomic_write names them
 HOSTS_WAIT = 60.0  # seconds that a host waits for another one that does the same before they are connected
-Computed = tuple[Iterable[Path], Mapping[str, Any]]  # the files of a result, and facts for its manifest
+Computed = tuple[Iterable[Path], Mapping[str, object]]  # the files of a result, and facts for its manifest
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Job:
     options: Options
     submissions: Path
     echoed: list[str] = field(default_factory=list)
+    engines: "dict[str, Engine]" = field(default_factory=dict)  # kept for later stages of this process
 
     @property
     def params(self) -> Params:
@@ -96,7 +99,7 @@ class Job:
         write_run_file(run, changed_keys(stated, run.depends["member"]))
 
     def cached(
-        self, name: str, manifest: Path, depends: Mapping[str, Any], compute: Callable[[], Computed]
+        self, name: str, manifest: Path, depends: Mapping[str, object], compute: Callable[[], Computed]
     ) -> Manifest:
         """Return the manifest of a result; compute the result first unless it is current.
 
@@ -123,7 +126,10 @@ class Job:
             if not self.options.force and is_current(manifest, depends) and not hosts.are_joined():
                 self.echo(f"{name}: another process has just computed it")
                 return read_manifest(manifest) or hosts.written(manifest)
-            remove_leftovers(manifest)
+            if manifest.name == "manifest.json":  # other manifests share their folder
+                for path in manifest.parent.glob(".*.*"):
+                    if path.is_file() and TEMPORARY.fullmatch(path.name):
+                        path.unlink(missing_ok=True)
             manifest.unlink(missing_ok=True)
             files, result = compute()
             fault_point("result.before_manifest", manifest)
@@ -161,14 +167,6 @@ def lock(path: Path, what: str = "") -> Iterator[Holder | None]:
         raise InUse(f"{display_path(path.parent)} is in use by {held}; wait for it, or stop it") from None
 
 
-def remove_leftovers(manifest: Path) -> None:
-    """Remove the temporary files that killed processes left in the folder of one result. The caller holds its lock."""
-    if manifest.name == "manifest.json":  # other manifests share their folder
-        for path in manifest.parent.glob(".*.*"):
-            if path.is_file() and TEMPORARY.fullmatch(path.name):
-                path.unlink(missing_ok=True)
-
-
 def kaggle_client(job: Job, tries: int = 0) -> Client:
     """Return a Kaggle client; print where its credential comes from, never the credential. tries: 0 = kaggle.max_attempts."""
     credential, settings = credentials.find_credential(os.environ), job.params.kaggle
@@ -189,3 +187,9 @@ def image_cache(job: Job) -> "CacheBudget":
     settings = job.params.cache
     folder = Path(os.path.expanduser(settings.folder)) if settings.folder else job.path("cache")
     return CacheBudget(folder, round(settings.ram_gigabytes * 1e9), round(settings.disk_gigabytes * 1e9))
+
+
+def start_backend(job: Job) -> None:
+    """Select the Keras backend, print it with the reason, and start TensorFlow."""
+    if choice := backend.start_backend(job.params.device.backend):
+        job.echo(f"backend: {choice}")

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import traceback
+from typing import TYPE_CHECKING
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
@@ -22,6 +23,9 @@ from pipelines.terminal.options import Options
 from pipelines.terminal.output import print_line
 from pipelines.terminal.runner import Job
 
+if TYPE_CHECKING:
+    from competition.training.engine import Engine
+
 SUBMITTING = ("tune", "train", "predict", "blend", "submit", "kernel")  # stages whose results end in submissions/
 WRITING = ("download", "prepare", "resolve", *SUBMITTING)  # stages that are pointless without a writable work/
 
@@ -29,11 +33,12 @@ WRITING = ("download", "prepare", "resolve", *SUBMITTING)  # stages that are poi
 SERVERS = ("serve", "dashboard")  # stages that only Ctrl-C ends
 
 
-def run_stage(module: str, verb: str, options: Options, following: str) -> None:
+def run_stage(module: str, verb: str, options: Options, following: str, engines: "dict[str, Engine]") -> None:
     """Run the `run(job)` of one stage. Exits with 1 after an error, 130 after Ctrl-C and 141 if nobody reads its output.
 
     A UserError is printed as one sentence; any other error as one line, or as a traceback with DEBUG=1.
     module: of the stage.  following: the verb that usually follows, to be printed at the end; "" = none.
+    engines: of earlier stages of this process, see trainer.keep_engine.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.captureWarnings(True)
@@ -51,7 +56,7 @@ def run_stage(module: str, verb: str, options: Options, following: str) -> None:
         require_folder(work, is_written=verb in WRITING)
         require_folder(options.submissions, is_written=verb in SUBMITTING)
         work.mkdir(parents=True, exist_ok=True)
-        job = Job(Workspace(work, params, overrides), options, options.submissions)
+        job = Job(Workspace(work, params, overrides), options, options.submissions, engines=engines)
         finish_replacements(work)  # what a killed process left between two folders
         stage.run(job)
         if (line := next_line(verb, following, params, options, work)) and not options.debug:

@@ -18,9 +18,8 @@ from competition.workspace.dependencies import training_parts
 from competition.workspace.features import FeatureTable, feature_table, feature_views, missing_tables, networks_of
 from competition.workspace.runs import Run
 from pipelines.terminal import hosts
-from pipelines.terminal.backend import start_backend
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Computed, Job, image_cache
+from pipelines.terminal.runner import Computed, Job, image_cache, start_backend
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 # Weights of all networks whose engines are kept; those of larger ones would take the memory that the next member needs.
 KEPT_WEIGHTS = 20_000_000
-_kept_engines: "dict[str, Engine]" = {}
 
 
 def start_device(job: Job) -> "Device":
@@ -210,16 +208,12 @@ def open_trial_runner(job: Job, name: str) -> "TrialRunner":
 
 def keep_engine(job: Job, run: Run, engine: "Engine") -> None:
     """Keep the engine that has trained a run for its predictions in the same process: compiling it again takes seconds."""
-    if sum(kept.model.count_params() for kept in (*_kept_engines.values(), engine)) <= KEPT_WEIGHTS:
-        _kept_engines[_engine_key(job, run)] = engine
+    if sum(kept.model.count_params() for kept in (*job.engines.values(), engine)) <= KEPT_WEIGHTS:
+        job.engines[engine_key(job, run)] = engine
 
 
-def kept_engine(job: Job, run: Run) -> "Engine | None":
-    """The engine that has trained this run in this process, once; None: there is none."""
-    return _kept_engines.pop(_engine_key(job, run), None)
-
-
-def _engine_key(job: Job, run: Run) -> str:
+def engine_key(job: Job, run: Run) -> str:
+    """What the engine of a run is kept under in `job.engines`; whoever uses it takes it out."""
     return f"{run.folder.resolve()} {run.digest} {job.params.device} {job.params.predict.batch}"
 
 

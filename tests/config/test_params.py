@@ -249,10 +249,7 @@ def test_several_overrides_are_applied_in_order(tmp_path: Path) -> None:
         ),
         ("members.cnn.teacher_scheme=other", 'SET members.cnn.teacher_scheme: "other" was found'),
         ("members.cnn.tuned_folds=[5]", "SET members.cnn.tuned_folds.0: fold 5 was found, folds are 0 to 4"),
-        (
-            "tune.trials=2 tune.folds=[0,5]",
-            "SET tune.folds.1: fold 5 was found, folds are 0 to 4",
-        ),
+        ("tune.trials=2 tune.folds=[0,5]", "SET tune.folds.1: fold 5 was found, folds are 0 to 4"),
         (
             "tune.trials=2 tune.folds=[1]",
             "SET tune.folds: [1] was found; tune.trained_on: tune_folds needs at least two",

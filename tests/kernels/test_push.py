@@ -1,11 +1,14 @@
 """A kernel is started once: a push whose response was lost is searched for and never repeated."""
 
+from functools import partial
+
 import pytest
 from fake_kaggle.parts import Run
 
 from competition.config.errors import UserError
 from competition.kaggle.attempts import UnknownOutcome
 from competition.kaggle.errors import KaggleError
+from competition.kernels import api as kernels
 from competition.kernels import push as kernel_push
 from competition.kernels.api import Kernel
 from competition.kernels.push import PushIntent
@@ -28,7 +31,7 @@ def push(client, state, run="run-2", lag=300.0):
     previous = kernel_push.newest_version(client, "ada", "goldfold-flowers")
     intent = PushIntent(run, False, ("work/*",), "ada", "goldfold-flowers", 0, "", previous)
     source = f"print('{run}', 'goldfold-output.json')"
-    return kernel_push.push_once(client, KERNEL, source, True, intent, state, lag)
+    return kernel_push.push_once(client, partial(kernels.push, client, KERNEL, source, True), intent, state, lag)
 
 
 def test_another_notebook_of_the_same_name_gets_no_version_unless_requested(kaggle, client):
@@ -72,7 +75,7 @@ def test_a_version_pushed_by_somebody_else_is_not_mistaken_for_this_push(kaggle,
     with pytest.raises(
         UnknownOutcome, match=r"unknown whether Kaggle runs .*`make kernel AGAIN=1` pushes it once more"
     ):
-        kernel_push.push_once(client, KERNEL, "print('run-2')", False, intent, state, 0.1)
+        kernel_push.push_once(client, partial(kernels.push, client, KERNEL, "print('run-2')"), intent, state, 0.1)
     assert (kaggle.kernels[NAME], kaggle.count("SaveKernel")) == ([other], 2)
     assert kernel_push.read_push_intent(state).version == 0  # the next `make kernel` searches again
     with pytest.raises(UnknownOutcome):

@@ -72,9 +72,8 @@ def set_up(kaggle: FakeKaggle, folder: Path, root: Path) -> KaggleSetup:
     for folder_to_create in (data, workspace.submissions, home):
         folder_to_create.mkdir(parents=True)
     workspace.params.write_text(PARAMS.format(root=root))
-    Competition("small", "flowers", ("0", "1"), "macro_f1", "label", "id", ("label",), ("0", "1")).save(
-        data / "competition.json"
-    )
+    competition = Competition("small", "flowers", ("0", "1"), "macro_f1", "label", "id", ("label",), ("0", "1"))
+    (data / "competition.json").write_bytes(competition.json_bytes())
     blank = {
         "place": 0,
         "width": 8,

@@ -18,7 +18,7 @@ def at_once(monkeypatch) -> None:
 
 def test_without_a_terminal_a_line_names_position_time_and_text(capsys) -> None:
     with Bar(8, "cnn") as bar:
-        bar.set_text("fold 1, loss 0.300")
+        bar.text = "fold 1, loss 0.300"
         bar.update_to(2)
         line = bar.line(bar.started + 10)
     assert line == "cnn: 2 of 8 (25%), 10 s, 30 s left, 0.2/s; fold 1, loss 0.300"

@@ -240,6 +240,6 @@ def test_a_process_that_dies_is_reported_as_a_crash_and_not_stored(tmp_path: Pat
 def test_without_libtpu_the_error_names_the_installation_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(preflight, "installed", lambda package: False)
+    monkeypatch.setattr(preflight, "find_spec", lambda package: None)
     with pytest.raises(UserError, match=r"jax and libtpu not found.*\[preflight\].*MODE=ops"):
         run_preflight(preflight_request("v3-8", "tensorflow", 64), ["train"], tmp_path, silent, LIMIT)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from competition.config.errors import UserError
+from competition.preflight.answers import remedy_for
 from competition.preflight.batch_search import GRAIN, largest_batch
 from competition.preflight.compiling import TooBig, compile_error
 from competition.preflight.lowering import Unsupported
-from competition.preflight.remedies import remedy_for
 from competition.preflight.request import PreflightResult
 from competition.preflight.topology import GIB, TOPOLOGIES, roofline_seconds, topology_named
 

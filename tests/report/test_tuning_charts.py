@@ -6,7 +6,7 @@ from typing import Any
 import optuna
 import pytest
 
-from competition.report.tuning import _charts, _marks_note, importance_line
+from competition.report.tuning import importance_line, study_charts
 from competition.report.tuning_charts import ScoreAxis, log_ticks, score_axis, scored_trials
 
 
@@ -35,7 +35,8 @@ def study(score: Callable[[int], float], trials: int = 6, prune: int = -1) -> li
 def drawn(trials: list[Any], sign: int = 1) -> tuple[list[str], str, ScoreAxis]:
     scored = scored_trials(trials, sign)
     axis = score_axis(scored, "macro_f1", sign)
-    return _charts(trials, scored, [], {}, axis), _marks_note(trials, scored, axis), axis
+    charts = study_charts(trials, [], {}, axis)
+    return list(charts.drawings), charts.note, axis
 
 
 def test_every_chart_is_of_the_metric_and_no_text_is_optunas() -> None:

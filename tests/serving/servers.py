@@ -20,7 +20,7 @@ from competition.workspace.dependencies import export_path
 from competition.prepare.prepared import load_prepared
 from competition.serving.app import create_app
 from competition.serving.engines import open_engine
-from competition.serving.limits import Limits
+from competition.serving.requests import Limits
 from competition.serving.server import listen, run_server
 from competition.serving.similar import cached_training_images
 

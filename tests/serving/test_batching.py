@@ -11,12 +11,12 @@ from PIL import Image
 
 from competition.prepare.decoding import BadImage
 from competition.serving.bundle import Bundle
-from competition.serving.limits import Limits
 
 pytest.importorskip("prometheus_client", reason="goldfold[serve] is not installed")
+pytest.importorskip("starlette", reason="goldfold[serve] is not installed")
 
-from competition.serving.batching import Batcher, Overloaded
-from competition.serving.metrics import Metrics
+from competition.serving.batching import Batcher, Metrics, Overloaded
+from competition.serving.requests import Limits
 
 BUNDLE = Bundle("the blend", "small", "", "", ("dark", "bright"), (1,), 1, "squash", ("onnx",))
 

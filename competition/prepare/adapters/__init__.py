@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, did_you_mean
 from competition.config.plugins import plugin_named
-from competition.config.suggestions import did_you_mean
 from competition.prepare.adapters import digits, flowers, folder, plants
 
 ADAPTERS: dict[str, Any] = {"digits": digits, "flowers": flowers, "plants": plants, "folder": folder}
