@@ -163,10 +163,11 @@ def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collecti
         f"{request.listing_lag:.0f} s"
     )
 
-    def new_ref_in_list() -> str | None:
-        return newest_ref(_refs(client, request, newest=True).difference(earlier_refs)) or None
-
-    new_ref, error = poll(new_ref_in_list, request.listing_lag, client.policy.first_wait)
+    new_ref, error = poll(
+        lambda: newest_ref(_refs(client, request, newest=True).difference(earlier_refs)) or None,
+        request.listing_lag,
+        client.policy.first_wait,
+    )
     if new_ref is None:
         problem = (
             f"the list of submissions cannot be read, {error}" if error else "it is not in the list of submissions"
