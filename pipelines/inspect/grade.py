@@ -2,12 +2,11 @@
 
 import json
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.ensemble.expected_score import interval
 from competition.files.manifest import write_json
 from competition.prepare.adapters import adapter_named
 from competition.submission import grading, ledger
-from pipelines.terminal.output import plural
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import newest_submission, require_test_images
 
@@ -39,7 +38,7 @@ def run(job: Job) -> None:
             f"{comparison(entry, grade.private, grade.private_rows)}"
         )
     job.echo(
-        f"grade: the solution was opened {plural(grade.solution_accesses, 'time')}; choosing by it repeatedly makes it optimistic"
+        f"grade: the solution was opened {counted(grade.solution_accesses, 'time')}; choosing by it repeatedly makes it optimistic"
     )
 
 

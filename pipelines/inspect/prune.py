@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.config.params_file import load_params
 from competition.ensemble.settings import validate_params
@@ -11,7 +11,7 @@ from competition.prepare.prepared import load_prepared
 from competition.workspace.run_usage import runs_in_use, size_of, submissions_by_run, with_teachers
 from competition.workspace.runs import RUN_FOLDER, stored_runs
 from competition.workspace.workspace import Workspace
-from pipelines.terminal.output import display_path, plural
+from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 from pipelines.terminal.versions import ROOT
 
@@ -19,7 +19,7 @@ from pipelines.terminal.versions import ROOT
 def run(job: Job) -> None:
     """members/*/*/, recipes/, submissions/ledger.jsonl -> a list on the screen; with FORCE=1 the listed folders are removed"""
     unused = unused_folders(job)
-    total, folders = sum(unused.values()), plural(len(unused), "folder")
+    total, folders = sum(unused.values()), counted(len(unused), "folder")
     job.echo(*(f"prune: {display_path(folder)}: {size / 1e6:.1f} MB" for folder, size in unused.items()))
     if not unused:
         job.echo("prune: every run is used by the parameters, a recipe or a submission of the ledger")

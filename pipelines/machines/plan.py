@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from competition.cluster.estimate import Failures, estimate_training, lower_bound
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import Member
 from competition.config.yaml_text import Tree, read_yaml
 from competition.files.manifest import write_json
@@ -31,7 +31,7 @@ from competition.preflight.planning import (
 )
 from competition.preflight.topology import topology_named
 from competition.workspace.studies import tuned_member
-from pipelines.terminal.output import display_path, plural
+from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, start_backend
 from pipelines.terminal.selection import networks_to_train
@@ -155,9 +155,9 @@ def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
             seconds["likely"], kaggle["session_hours"], kaggle["weekly_hours"], kaggle["setup_hours"]
         )
         job.echo(
-            f"plan: on Kaggle {plural(estimate.sessions, 'session')} of at most {kaggle['session_hours']} h, "
+            f"plan: on Kaggle {counted(estimate.sessions, 'session')} of at most {kaggle['session_hours']} h, "
             f"{estimate.hours:.1f} h in all: {estimate.share_of_week:.0%} of a week's {kaggle['weekly_hours']} h, "
-            f"so {plural(estimate.weeks, 'week')} (limits of {kaggle['as_of']})"
+            f"so {counted(estimate.weeks, 'week')} (limits of {kaggle['as_of']})"
         )
         result["kaggle"] = estimate
     result["cloud"] = bills(seconds["likely"] / HOUR, topology.name, prices["cloud"])
@@ -183,7 +183,7 @@ def plan_machines(
     start = starting + sum(speed.ready for _, speed in works.values()) / len(works)
     estimate, bound = estimate_training(fold_models, machines, start), lower_bound(fold_models, machines)
     alone = sum(fold_models) + len(works) * start  # without a cluster, a process trains all fold models of a member
-    number = plural(machines, "machine")
+    number = counted(machines, "machine")
     kind = f"with {job.options.topology}" if job.options.topology else "like this one"
     job.echo(
         f"plan: {number} {kind} train in {duration(estimate.seconds)}, a single one in {duration(alone)}; no schedule is "

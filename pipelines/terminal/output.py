@@ -9,7 +9,7 @@ from competition.config.redaction import printable
 from competition.files.manifest import display_path
 from pipelines.terminal.options import FIELDS, flag_of, variable_of
 
-__all__ = ["as_called", "discard_output", "display_path", "plural", "print_line", "printable"]
+__all__ = ["as_called", "discard_output", "display_path", "print_line", "printable"]
 
 CLOSED_PIPE_EXIT = 141  # as shells report a program that SIGPIPE ended
 GOALS = "GOLDFOLD_GOALS"  # variable with the targets that make was asked for; absent without make
@@ -34,11 +34,6 @@ def discard_output() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(null, stream.fileno())
-
-
-def plural(count: int, noun: str) -> str:
-    """ "1 session", "2 sessions" """
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def as_called(line: str) -> str:
