@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,9 @@ policy: {{rounds: 2}}
 blend: {{rounds: 3, bags: 2}}
 honest: {{resamples: 50}}
 """
+# A count that does not agree with its noun; "fold 1 models", "4.1 images" and "1 of 3 rows" are none.
+NOUNS = "blends|classes|columns|epochs|files|folds|images|labels|machines|members|models|photos|rows|shards|sizes|trials|views"
+FIXED_PLURAL = re.compile(rf"(?<![\w.,-])(?<!fold )1 (?:[a-z-]+ )?(?:{NOUNS})\b")
 MAIN_JOB = ("download", "prepare", "resolve", "tune", "train", "predict", "blend")
 
 
@@ -104,6 +108,7 @@ class Workspace:
         """Run a stage, expect exit code 0 and return its stdout."""
         result = self.run(stage, *arguments, sets=sets)
         assert result.code == 0, f"{stage}: {result.out}\n{result.err}"
+        assert not (wrong := FIXED_PLURAL.findall(result.out)), f"{stage} prints {wrong}"
         return result.out
 
     def do_in_one_process(self, *stages: str, code: str = "") -> str:

@@ -30,7 +30,7 @@ from competition.cluster.node import (
     compute,
     remove_task,
 )
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import ClusterParams, Needs
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class _Tasks:
                 sentence = f"it needs {self.undelivered[missing[0]]}, which failed"
             elif not isinstance(cause, TaskError):
                 times = self.starts.get(request.name, 0)
-                sentence = f"started {times} times without a result, most recently: {sentence}"
+                sentence = f"started {counted(times, 'time')} without a result, most recently: {sentence}"
             self.failed[request.name] = sentence
             self.callbacks.print_line(f"cluster: {request.name} failed: {sentence}")
         else:

@@ -157,7 +157,8 @@ def run_process(
     """Run the process until it ends, and show its lines.  start: its current folder.  log: gets its lines, too."""
     start.mkdir(parents=True, exist_ok=True)
     variables = {name: value for name, value in os.environ.items() if not name.startswith(REMOVED_VARIABLES)}
-    variables["PYTHONPATH"] = task["project"]
+    # Packages that the machine has on a path of its own stay importable, after the project.
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [task["project"], variables.get("PYTHONPATH", "")]))
     variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if 0 < task["gpus"] < 1:
         variables["XLA_CLIENT_MEM_FRACTION"] = f"{GPU_SHARE * task['gpus']:.3f}"

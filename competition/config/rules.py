@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from competition.config.errors import InvalidParameter, Key, did_you_mean
+from competition.config.errors import InvalidParameter, Key, counted, did_you_mean
 from competition.config.params import FROM_FILE, Member, Params
 from competition.config.plugins import active
 from competition.config.search_space import search_problems, variants
@@ -72,7 +72,7 @@ def _tune_problems(params: Params) -> Iterator[Problem]:
     if tune.pruner == "wilcoxon" and 0 < len(tune.folds) < 5:
         yield (
             ("tune", "pruner"),
-            f"wilcoxon was found, and tune.folds has {len(tune.folds)} folds; its test can reject a trial after four scored "
+            f"wilcoxon was found, and tune.folds has {counted(len(tune.folds), 'fold')}; its test can reject a trial after four scored "
             "folds at the earliest, so it needs at least 5 folds; asha prunes within a fold",
         )
     for name, member in params.members.items():

@@ -6,7 +6,7 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.convert.shard import Outcome, Recipe, Shard, convert_shard
 
 POLL = 0.3  # seconds between two reports of progress
@@ -35,7 +35,7 @@ def convert_shards(
             lost = 0 if len(pending) < before else lost + 1
             if lost == LOST_WORKERS:
                 raise UserError(
-                    f"a conversion process was killed {lost} times before it finished a shard, perhaps for lack of memory; "
+                    f"a conversion process was killed {counted(lost, 'time')} before it finished a shard, perhaps for lack of memory; "
                     "set convert.processes or convert.shard_megabytes lower"
                 ) from None
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from PIL import Image, features
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.convert.schema import image_of, labelled
 from competition.prepare import decoding as images
 from competition.prepare.tfrecord import image_example, parse_example, read_records, write_record
@@ -156,7 +156,7 @@ def convert_shard(shard: Shard, recipe: Recipe, on_image: Callable[[], None] = l
                     records.append((row.id, row.label, [sha256(image).hexdigest() for image in encoded]))
                 on_image()
         if not records:
-            raise UserError(f"{shard.part}-{shard.name}: none of its {len(shard.rows):,} images can be read")
+            raise UserError(f"{shard.part}-{shard.name}: none of its {counted(len(shard.rows), 'image')} can be read")
         written = {}
         for number, (size, temporary) in enumerate(zip(recipe.sizes, temporaries, strict=True)):
             # Named as in Kaggle's competitions: tfrecords-jpeg-224x224/train/03-224x224-798.tfrec

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.external_check import Confidence, confidence, leak_notes
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.npz import open_npz, read_array
@@ -124,7 +124,7 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
     probs = probs if probs.ndim == 4 else probs[:, :, None]
     if "classes" in arrays and probs.shape[-1] != len(arrays["classes"]):
         raise UserError(
-            f"{path}: probs has {probs.shape[-1]} columns and 'classes' {len(arrays['classes'])} names; expected as many"
+            f"{path}: probs has {counted(probs.shape[-1], 'column')} and 'classes' {len(arrays['classes']):,}; expected as many"
         )
     if probs.shape[-1] != len(classes):
         raise UserError(
@@ -136,7 +136,7 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
         missing = [name for name in classes if name not in column_of]
         if missing:
             raise UserError(
-                f"{path}: {len(missing)} classes are missing, {first_few(missing)}; its columns are called "
+                f"{path} lacks {counted(len(missing), 'class', 'classes')}, {first_few(missing)}; its columns are called "
                 f"{first_few(list(column_of))}, and the names of the classes were expected"
             )
         probs = probs[..., [column_of[name] for name in classes]]

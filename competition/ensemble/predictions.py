@@ -144,7 +144,9 @@ def id_column(classes: Sequence[str]) -> str:
 def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:
     """Save (N, C) finite scores, whose rows need not sum to 1 (a blend of ranks)."""
     if len(ids) != len(scores) or not np.isfinite(scores).all():
-        raise UserError(f"{len(ids)} ids and scores of shape {scores.shape}: expected finite scores, a row for each id")
+        raise UserError(
+            f"{counted(len(ids), 'id')} and scores of shape {scores.shape}: expected finite scores, a row for each id"
+        )
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         np.savez(file, ids=np.asarray(ids).astype(str), scores=scores.astype(np.float32))
 
@@ -176,7 +178,9 @@ def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     total = np.zeros(parts[0].probs.shape, np.float32)
     for part in parts:
         if len(part.ids) != len(ids):
-            raise UserError(f"fold models predicted {len(part.ids)} and {len(ids)} rows; expected the same test rows")
+            raise UserError(
+                f"fold models predicted {len(part.ids)} and {counted(len(ids), 'row')}; expected the same test rows"
+            )
         total += part.rows(ids)
     target = parts[0].target
     return ViewPredictions(ids, parts[0].views, (total / len(parts)).astype(stored_as(target)), target)

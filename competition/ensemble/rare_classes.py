@@ -104,6 +104,6 @@ def small_class_warning(labels: np.ndarray, classes: int) -> list[str]:
     borrowed = f", {single} of them one row" if single else ""
     borrowed += ", whose spread is borrowed from the next rarest classes" if single and labels.ndim == 1 else ""
     return [
-        f"{few} of {classes} classes have fewer than {FEW_ROWS} rows{borrowed}: no score of such a class alone means "
-        "anything, and standard errors are approximate"
+        f"{few} of {classes} classes {'has' if few == 1 else 'have'} fewer than {FEW_ROWS} rows{borrowed}: "
+        "no score of such a class alone means anything, and standard errors are approximate"
     ]

@@ -12,6 +12,10 @@ import numpy as np
 from competition.config.errors import UserError
 
 
+class UndefinedScore(UserError):
+    """The metric has no value on these rows, whatever is predicted."""
+
+
 def multilabel_macro_f1(targets: np.ndarray, decided: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """Mean over the classes of the F1 of each column; a class without positives and predictions counts as 0.
 
@@ -50,7 +54,7 @@ def multilabel_mean_column_auc(targets: np.ndarray, probs: np.ndarray, weights: 
     positives = np.count_nonzero(targets, axis=0)
     columns = np.flatnonzero((positives > 0) & (positives < len(targets)))
     if not len(columns):
-        raise UserError("mean_column_auc needs a class with a positive and a negative row, found none")
+        raise UndefinedScore("mean_column_auc needs a class with a positive and a negative row, found none")
     with np.errstate(invalid="ignore"):  # a resample may have lost a class: 0 / 0
         aucs = np.array([auc(targets[:, c], probs[:, c], _rows(weights, targets)) for c in columns])
     defined = np.isfinite(aucs)

@@ -24,6 +24,12 @@ def trivial_output(labels: np.ndarray, metric: Metric, classes: int, seed: int) 
     return name, answers[name]
 
 
+def trivial_score(labels: np.ndarray, metric: Metric, classes: int, seed: int) -> tuple[str, float]:
+    """What the trivial baseline answers for these rows, and its score in the metric's usual sign."""
+    answer, output = trivial_output(labels, metric, classes, seed)
+    return answer, metric.display(metric.evaluate(labels, output, classes))
+
+
 def _answers(labels: np.ndarray, metric: Metric, classes: int, seed: int) -> Iterator[tuple[str, np.ndarray]]:
     """(what is answered, the output of every row) of each trivial answer for this kind of target."""
     rows = len(labels)

@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+UNREADABLE = "unreadable"  # status of a row of a list that is no object
+
 
 def text(value: object) -> str:
     """The value of a text field; "" if it is missing, a list or an object."""

@@ -11,11 +11,12 @@ import unicodedata
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.faults import fault_point
+from competition.config.redaction import hide
 from competition.files.manifest import sha256
 
 Progress = Callable[[int, int], None]  # (done, total)
@@ -37,6 +38,10 @@ class ArchiveRefusal(UserError):
         self.reason = reason
 
 
+class NamesCredential(UserError):
+    """A name in the archive holds the credential that it was downloaded with: the server echoes what it receives."""
+
+
 @dataclass(frozen=True)
 class UnpackRules:
     """What is accepted of an archive."""
@@ -44,6 +49,7 @@ class UnpackRules:
     max_ratio: float  # unpacked to packed bytes of the archive
     unlisted: bool = False  # also unpack files that are missing from the server's listing
     case_twins: bool = False  # also unpack names that differ in letter case or Unicode form only
+    secrets: tuple[str, ...] = field(default=(), repr=False)  # that no name may hold, in any form
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,9 @@ def verify(
         known = {name: size for name, size in listing.items() if size is not None and name in sizes}
         wrong = [f"{n} ({sizes[n]} bytes, listed {size})" for n, size in known.items() if sizes[n] != size]
         if absent:
-            raise ArchiveRefusal(path, f"lacks {len(absent)} listed files: {', '.join(absent[:3])}")
+            raise ArchiveRefusal(path, f"lacks {counted(len(absent), 'listed file')}: {', '.join(absent[:3])}")
         if wrong:
-            raise ArchiveRefusal(path, f"has {len(wrong)} files of another size: {', '.join(wrong[:3])}")
+            raise ArchiveRefusal(path, f"has {counted(len(wrong), 'file')} of another size: {', '.join(wrong[:3])}")
         unlisted = [name for name in sizes if name not in listing]
         notes = []
         if not listing:
@@ -77,7 +83,7 @@ def verify(
             size = size_text(sum(sizes[name] for name in unlisted))
             action = "unpacked as well" if rules.unlisted else "left out"
             names = f"{', '.join(unlisted[:3])}{', ...' if len(unlisted) > 3 else ''}"
-            notes = [f"{len(unlisted)} files ({size}) that are not in the listing are {action}: {names}"]
+            notes = [f"{counted(len(unlisted), 'file')} not in the listing ({size}), {action}: {names}"]
             sizes = {name: size for name, size in sizes.items() if name in listing or rules.unlisted}
         _copy(path, zipped, sizes, None, progress)
     return Verified(sha256(path), sizes, notes)
@@ -172,17 +178,25 @@ def _members(path: Path, zipped: zipfile.ZipFile, rules: UnpackRules) -> list[zi
     files = [member for member in zipped.infolist() if not member.filename.endswith("/")]
     problems = [problem for member in zipped.infolist() if (problem := _problem(member))]
     names = [member.filename for member in files]
+    text = "\n".join(member.orig_filename for member in zipped.infolist())
+    if rules.secrets and hide(text, rules.secrets) != text:
+        raise NamesCredential(
+            f"{path} is refused: a file in it is named after your Kaggle credential, so the server echoes it; nothing was "
+            "unpacked, make a new token."
+        )
     counts = Counter(names)
     folders = {str(parent) for name in counts for parent in PurePosixPath(name).parents}
     problems += [f"duplicate name {name[:80]!a}" for name, count in counts.items() if count > 1]
     problems += [f"both file and folder {name[:80]!a}" for name in counts if name in folders]
     if not problems and not rules.case_twins and (twins := _twins(names)):
         raise UserError(
-            f"{path} has {len(twins)} pairs of names that some file systems take for one, e.g. {' and '.join(twins[0])}; "
+            f"{path} has {counted(len(twins), 'pair')} of names that some file systems take for one, e.g. {' and '.join(twins[0])}; "
             'SET="kaggle.case_twins=keep" unpacks both, on a disk that tells them apart (Linux).'
         )
     if problems:
-        raise ArchiveRefusal(path, f"is refused, {len(problems)} members are unsafe: {'; '.join(problems[:3])}")
+        raise ArchiveRefusal(
+            path, f"is refused for {counted(len(problems), 'unsafe member')}: {'; '.join(problems[:3])}"
+        )
     unpacked, packed = sum(member.file_size for member in files), max(1, path.stat().st_size)
     if unpacked > SMALL and unpacked / packed > rules.max_ratio:
         sizes = f"{size_text(packed)} would unpack to {size_text(unpacked)}, {unpacked / packed:.0f} times as much"

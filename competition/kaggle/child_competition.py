@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from competition.files.child_process import Emit
-from competition.kaggle.answers import nested, objects, text, utc_time, whole
+from competition.kaggle.answers import UNREADABLE, nested, objects, text, utc_time, whole
 from competition.kaggle.child_call import call, pages
 from competition.kaggle.child_failure import ReportedFailure, failure_of
 
@@ -99,13 +99,24 @@ def submission(api: "KaggleApi", emit: Emit, ref: str) -> dict[str, str]:
 
 
 def submissions(api: "KaggleApi", emit: Emit, slug: str, newest: bool = False) -> list[dict[str, str]]:
-    """All submissions of the team, the newest first. newest: only those of the first page."""
+    """All submissions of the team, the newest first; rows that are no objects come last, with the status UNREADABLE.
+
+    newest: only those of the first page.
+    """
     rows: list[dict[str, str]] = []
+    unreadable_rows = 0
     number = 1  # of the page, for answers that name no next one
 
     def read_page(token: str) -> Mapping[str, object]:
+        nonlocal unreadable_rows
         page = {"pageToken": token} if token else {"page": number} if number > 1 else {}
-        return call(api, "competitions", "ListSubmissions", competitionName=slug, pageSize=PAGE, **page)
+        answer = call(api, "competitions", "ListSubmissions", competitionName=slug, pageSize=PAGE, **page)
+        listed = answer.get("submissions")
+        unreadable_rows += sum(not isinstance(row, Mapping) for row in listed) if isinstance(listed, list) else 0
+        return answer
+
+    def all_rows() -> list[dict[str, str]]:
+        return [*rows, *[{**_submission({}), "status": UNREADABLE}] * unreadable_rows]
 
     while True:
         before, page = len(rows), []
@@ -114,9 +125,9 @@ def submissions(api: "KaggleApi", emit: Emit, slug: str, newest: bool = False) -
             rows += [row for row in map(_submission, page) if row["ref"] not in known and (row["ref"] or number == 1)]
             emit("progress", done=len(rows), total=0)
             if newest:
-                return rows
+                return all_rows()
         if len(page) < FULL_PAGE or not any(row["ref"] for row in rows[before:]):
-            return rows
+            return all_rows()
         number += 1
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 
 SETTINGS_URL = "https://www.kaggle.com/settings"
 
@@ -98,7 +98,7 @@ def _checked(value: object, source: str, what: str) -> str:
     if not isinstance(value, str):
         problem = f"a {what} of the type {type(value).__name__}"
     elif len(value.splitlines()) > 1:
-        problem = f"{len(value.splitlines())} lines"
+        problem = f"{counted(len(value.splitlines()), 'line')}"
     elif bad := next((character for character in value if not "!" <= character <= "~"), ""):
         problem = f"a {what} with the character U+{ord(bad):04X}"
     else:

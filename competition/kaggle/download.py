@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.files.locks import Held, exclusive
 from competition.files.manifest import read_record, sha256, write_json
-from competition.kaggle import archive
-from competition.kaggle.archive import ArchiveRefusal, UnpackRules, Verified, ignore_progress
+from competition.kaggle import archive, credentials
+from competition.kaggle.archive import ArchiveRefusal, NamesCredential, UnpackRules, Verified, ignore_progress
 from competition.kaggle.client import Client, ask, competition_slug, progress_of
 from competition.kaggle.errors import SITE, KaggleError
 
@@ -37,7 +37,7 @@ class State:
     @property
     def summary(self) -> str:
         rules = "rules accepted" if self.entered else "Kaggle does not say whether the rules are accepted"
-        return f"{self.title}: {rules}" + ("" if self.daily is None else f"; {self.daily} submissions a day")
+        return f"{self.title}: {rules}" + ("" if self.daily is None else f"; {counted(self.daily, 'submission')} a day")
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,11 @@ def download(
         listed = listing(client, slug)
         if not listed.complete:
             client.print_line(
-                f"Kaggle: its listing is incomplete ({len(listed.files)} files); the archive's others are unpacked as well"
+                f"Kaggle: its listing is incomplete ({counted(len(listed.files), 'file')}); the archive's others are unpacked as well"
             )
         require_disk_space(slug, 2 * listed.total, folder)  # for the archive and the unpacked files
-        rules = replace(rules, unlisted=rules.unlisted or not listed.complete)
+        secrets = credentials.find_credential(client.environment).secrets
+        rules = replace(rules, unlisted=rules.unlisted or not listed.complete, secrets=secrets)
         check = partial(archive.verify, listing=listed.files, rules=rules)
         verified = _download_verified(client, slug, folder, check, progress)
         write_json(folder / f"{slug}.json", asdict(verified))
@@ -140,6 +141,9 @@ def _download_verified(
         try:
             verified = check(unverified, progress=partial(progress, "checking"))
             break
+        except NamesCredential:
+            shutil.rmtree(parts)
+            raise
         except ArchiveRefusal as error:
             if is_last_attempt:
                 corrupt = folder / f"{slug}.corrupt"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import archive
 from competition.kaggle.archive import ArchiveRefusal, UnpackRules, ignore_progress
@@ -45,7 +45,7 @@ def fetch_some(
             first = ", ".join(list(listed.files)[:3]) or "none"
             incomplete = "" if listed.complete else "; its listing is incomplete"
             raise UserError(
-                f"ONLY={pattern} matches none of the {len(listed.files):,} files that Kaggle lists for {slug}{incomplete} "
+                f"ONLY={pattern} matches none of the {counted(len(listed.files), 'file')} that Kaggle lists for {slug}{incomplete} "
                 f"(the first: {first}): expected a file, a folder or a pattern such as 'train/*.csv'."
             )
         if unsafe := [name for name in selected if name.startswith("/") or ".." in name.split("/") or "\\" in name]:

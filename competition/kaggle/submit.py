@@ -4,11 +4,11 @@ A submission is a local file or, in competitions that accept submissions from no
 """
 
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.files.manifest import sha256
 from competition.kaggle import answers
 from competition.kaggle.attempts import LostAnswer, UnknownOutcome, had_no_effect, poll, send_at_most_once
@@ -133,7 +133,13 @@ def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], Non
     on_send: called immediately before the file is sent.
     """
     slug, method = request.slug, request.method
-    earlier_refs = _refs(client, request)
+    listed = submissions(client, slug)
+    earlier_refs = _refs(listed, request)
+    if not earlier_refs and (unreadable := sum(entry.status == answers.UNREADABLE.upper() for entry in listed)):
+        client.print_line(
+            f"submit: {counted(unreadable, 'unreadable row')} in Kaggle's list of submissions: if another machine has sent this "
+            "file, it is sent a second time"
+        )
     if earlier_refs and not request.resend:
         return newest_ref(earlier_refs)
     on_send()
@@ -163,11 +169,11 @@ def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collecti
         f"{request.listing_lag:.0f} s"
     )
 
-    new_ref, error = poll(
-        lambda: newest_ref(_refs(client, request, newest=True).difference(earlier_refs)) or None,
-        request.listing_lag,
-        client.policy.first_wait,
-    )
+    def new_ref_in_list() -> str | None:
+        listed = submissions(client, request.slug, newest=True)
+        return newest_ref(_refs(listed, request).difference(earlier_refs)) or None
+
+    new_ref, error = poll(new_ref_in_list, request.listing_lag, client.policy.first_wait)
     if new_ref is None:
         problem = (
             f"the list of submissions cannot be read, {error}" if error else "it is not in the list of submissions"
@@ -179,9 +185,9 @@ def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collecti
     return new_ref
 
 
-def _refs(client: Client, request: SubmissionRequest, newest: bool = False) -> set[str]:
-    """Numbers of the submissions of this file in Kaggle's list, or on the first page of it (newest)."""
-    of_file = [e for e in submissions(client, request.slug, newest) if tag(request.digest) in e.message]
+def _refs(listed: Sequence[Submission], request: SubmissionRequest) -> set[str]:
+    """Numbers of the submissions of this file among those that Kaggle lists."""
+    of_file = [entry for entry in listed if tag(request.digest) in entry.message]
     if of_file and not any(entry.ref for entry in of_file) and not request.resend:
         raise UnknownOutcome(
             f"Kaggle has this file, but returns no number for it: see its score at {page(request.slug)}; `make submit "

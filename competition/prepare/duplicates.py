@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
 from competition.prepare.near_hashes import near_hashes
 
 SLICE = 16_384  # pairs of thumbnails in memory at once; blank images alone may form millions of pairs
@@ -66,7 +66,7 @@ def without_conflicts(index: pd.DataFrame, policy: str) -> pd.DataFrame:
     conflicting = conflicts(index)
     if policy == "error" and len(conflicting):
         raise UserError(
-            f"{conflicting['group'].nunique():,} photos appear under more than one label, {first_few(conflicting['id'], 4)}; "
+            f"{counted(conflicting['group'].nunique(), 'photo')} under more than one label, {first_few(conflicting['id'], 4)}; "
             "correct them, or set prepare.label_conflicts to drop or keep"
         )
     if policy != "drop":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.prepare.duplicates import merged
 from competition.prepare.targets import SINGLE, Targets
 
@@ -31,7 +31,7 @@ def assign(index: pd.DataFrame, folds: int, seed: int, targets: Targets = SINGLE
         )
     if np.bincount(labels).max() < folds:
         raise UserError(
-            f"no class has {folds} training images; lower prepare.folds to {np.bincount(labels).max()} or less"
+            f"no class has {counted(folds, 'training image')}; lower prepare.folds to {np.bincount(labels).max()} or less"
         )
     fold = np.full(len(index), -1)
     with warnings.catch_warnings():  # `thin_classes` reports rare classes by name

@@ -156,7 +156,7 @@ def _check(index: pd.DataFrame, classes: int) -> None:
     if outside.any():
         example = index[outside].iloc[0]
         raise UserError(
-            f"{counted(int(outside.sum()), 'label')} outside the {classes} classes (0 to {classes - 1}), "
+            f"{counted(int(outside.sum()), 'label')} outside the {counted(classes, 'class', 'classes')} (0 to {classes - 1}), "
             f"first {example.label} of {example.id!r} in {example.shard}"
         )
     if not (index["part"] == "train").any():

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 
 
 def find_label_issues(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) -> pd.DataFrame:
@@ -20,7 +20,9 @@ def find_label_issues(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) ->
         raise UserError("cleanlab is needed to look for wrong labels: pip install 'goldfold[labels]'") from None
 
     if not len(ids) == len(labels) == len(probs):
-        raise UserError(f"{len(ids)} ids, {len(labels)} labels and {len(probs)} rows of probabilities do not match")
+        raise UserError(
+            f"{counted(len(ids), 'id')}, {len(labels)} labels and {counted(len(probs), 'row')} of probabilities do not match"
+        )
     exact = np.asarray(probs, np.float64)
     exact = exact / exact.sum(1, keepdims=True)
     worst = find_label_issues(labels, exact, return_indices_ranked_by="self_confidence", n_jobs=1)

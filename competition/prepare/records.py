@@ -11,7 +11,7 @@ from typing import BinaryIO
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
 from competition.config.faults import fault_point
 from competition.prepare import decoding as images
 from competition.prepare.competition import Row
@@ -113,7 +113,7 @@ def write(
     if remaining.any():
         missing = index["id"][remaining[shard_of] > 0]
         raise UserError(
-            f"{remaining.sum():,} images of the index were not found in the raw files, among {first_few(missing)}"
+            f"{counted(int(remaining.sum()), 'image')} of the index missing in the raw files, among {first_few(missing)}"
         )
     return names
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from competition.config.errors import counted
 from competition.ensemble.metrics import METRICS, Metric
 from competition.ensemble.reliance import accuracy, weighted_score
 from competition.prepare.caveats import NOTED, Caveats
@@ -35,7 +36,7 @@ def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str) -> li
     number = table["id"].map(dict(zip(members["id"], members["series"]))).fillna(-1).to_numpy(int)
     crossing_rows = int(crossing(number, table["fold"].to_numpy()).sum())
     objects = members["series"].nunique()
-    summary = f"{len(members):,} photos may be series of {objects:,} objects"
+    summary = f"{len(members):,} photos may be series of {counted(objects, 'object')}"
     if crossing_rows and crossing_rows >= NOTED * (table["part"] == "train").sum():
         return [
             f"{summary}, and {crossing_rows:,} have a photo of their series in another fold: "
@@ -117,7 +118,7 @@ def series_sentences(scores: Scores) -> list[str]:
     mate, alone = accuracies["with_mate"], accuracies["without_mate"]
     of_mate, of_alone = (with_error(one["value"], one["error"]) for one in (mate, alone))
     return [
-        f"series: accuracy {of_mate} on {mate['rows']:,} rows with a photo of their series in another fold, "
+        f"series: accuracy {of_mate} on {counted(mate['rows'], 'row')} with a photo of their series in another fold, "
         f"{of_alone} on the {alone['rows']:,} others: on other objects expect the second "
         "(prepare.group_by=embedding keeps series together)"
     ]
@@ -152,7 +153,7 @@ def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores:
     has_mate, series = caveats.crossing(train["id"].to_numpy(str), train["fold"].to_numpy())
     members, objects = int((series >= 0).sum()), len(np.unique(series[series >= 0]))
     text = (
-        f"{members:,} of {len(train):,} training photos may be series of {objects:,} objects; "
+        f"{members:,} of {len(train):,} training photos may be series of {counted(objects, 'object')}; "
         f"{int(has_mate.sum()):,} have a photo of their series in another fold. Whether they are series is for the eye to judge: "
         f"{FALSE_RATE}, which would be about {max(1, round(0.016 * len(train))):,} here."
     )

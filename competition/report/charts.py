@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
+from competition.config.errors import counted
 from competition.ensemble.metrics import score_range
 from competition.report.mistakes import Bin
 from competition.report.svg import COLOURS, NORMAL, PLACEHOLDERS, SMALL, Chart, axis_ends, chart, shortened
@@ -108,7 +109,7 @@ def reliability_chart(bins: Sequence[Bin]) -> Markup:
         strip = drawing.figure.add_axes((46 / 304, 34 / 336, 246 / 304, 36 / 336), facecolor="none", sharex=None)
         strip.set(xlim=(0, 1), yticks=[], xlabel="confidence (bars: rows)", xticks=np.arange(6) / 5)
         for group in bins:
-            tooltip = f"{group.rows:,} rows: confidence {group.confidence:.3f}, accuracy {group.accuracy:.3f} ± {group.error:.3f}"
+            tooltip = f"{counted(group.rows, 'row')}: confidence {group.confidence:.3f}, accuracy {group.accuracy:.3f} ± {group.error:.3f}"
             interval = np.clip([group.accuracy - group.error, group.accuracy + group.error], 0, 1)
             (whisker,) = axes.plot([group.confidence] * 2, interval, color=PLACEHOLDERS["ink"], linewidth=2, alpha=0.75)
             drawing.mark(whisker, "whisker")

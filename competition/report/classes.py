@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores, positions
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
@@ -63,7 +63,7 @@ def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None)
     names, wrong = prepared.competition.classes, int((labels != predicted).sum())
     table = confusion(labels, predicted, len(names))
     blocks: list[Block] = [
-        Text([f"{wrong:,} of {len(labels):,} rows are misclassified by chains fitted without their fold."]),
+        Text([f"Misclassified rows: {wrong:,} of {len(labels):,}, by chains fitted without their fold."]),
         *class_tables(table, names),
         *(pair_blocks(table, rows, prepared, pixels) if pixels is not None else []),
     ]
@@ -183,6 +183,6 @@ def label_issues_section(file: Path) -> Section | None:
         for r in issues.head(WORST).to_dict("records")
     ]
     columns = ["id", "label", "suggested", "score of the label", "score of the suggestion"]
-    text = f"{len(issues):,} labels are doubtful by the last `make label-issues`; the most doubtful first."
+    text = f"{counted(len(issues), 'doubtful label')} by the last `make label-issues`, the most doubtful first."
     blocks: list[Block] = [Text([text]), *([Table(columns, rows, 3)] if rows else [])]
     return Section("labels", "Doubtful labels", "label_issues.csv · make label-issues", blocks)

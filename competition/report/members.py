@@ -18,7 +18,7 @@ from competition.report.terminal import folds_text
 from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
 from competition.workspace.dependencies import fold_model_path, views_manifest
 from competition.workspace.runs import Run
-from competition.workspace.scores import held_out_score, trivial_score
+from competition.workspace.scores import held_out_score, trivial_score_of_fold
 
 MAX_CURVES = 12  # members with learning curves; the others are in the table only
 CURVES_NOTE = (
@@ -69,7 +69,7 @@ def members_section(
         return None
     tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
     blocks: list[Block] = [
-        scores_table(models_of, tuned_folds, [trivial_score(prepared, fold) for fold in range(folds)], metric),
+        scores_table(models_of, tuned_folds, [trivial_score_of_fold(prepared, fold) for fold in range(folds)], metric),
         effort_table(runs, models_of, params, spreads),
     ]
     if incomplete := [

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from competition.config.errors import counted
 from competition.config.params import Params
 from competition.ensemble.metrics import Metric
 from competition.prepare.prepared import Prepared
@@ -74,20 +75,22 @@ def label_steps(
         return []
     classes, steps = len(names), []
     score = metric.evaluate(labels, predicted, classes)
-    scored = f"the blend's honest score, {len(labels):,} rows"
+    scored = f"the blend's honest score, {counted(len(labels), 'row')}"
     larger = "a larger image_size, " if has_larger_images else ""
     for a, b in worst_pairs(confusion(labels, predicted, classes), 2):
         wrong = np.isin(labels, (a, b)) & np.isin(predicted, (a, b)) & (labels != predicted)
         perfect = metric.evaluate(labels, np.where(wrong, labels, predicted), classes) - score
         what = f"tell {names[a]} and {names[b]} apart"
         how = f"more images of both, {larger}check their labels"
-        steps.append(Step(what, how, perfect, f"{int(wrong.sum())} rows of this pair are confused", True, scored))
+        steps.append(
+            Step(what, how, perfect, f"{counted(int(wrong.sum()), 'confused row')} of this pair", True, scored)
+        )
     if issues.is_file():
         listed = pd.read_csv(issues, dtype={"id": str}, keep_default_na=False)["id"]
         doubtful = np.isin(ids, listed.to_numpy(str)) & (labels != predicted)
         if doubtful.any():
             perfect = metric.evaluate(labels, np.where(doubtful, labels, predicted), classes) - score
-            basis = f"{int(doubtful.sum())} of the doubtful labels count as errors now"
+            basis = f"{counted(int(doubtful.sum()), 'doubtful label')} predicted otherwise"
             steps.append(Step("correct wrong labels", "look at label_issues.png", perfect, basis, True, scored))
     else:
         steps.append(Step("look for wrong labels", "make label-issues", None, "not looked for yet"))
@@ -137,7 +140,7 @@ def open_steps(
     steps = []
     missing = params.prepare.folds * len(models_of) - sum(len(models) for models in models_of.values())
     if missing:
-        steps.append(Step("train the missing fold models", "make train predict", None, f"{missing} are missing"))
+        steps.append(Step("train the missing fold models", "make train predict", None, f"{missing} missing"))
     if len(params.members) + len(params.foreign) < 2:
         steps.append(Step("add a second member", "members: in the parameters", None, "a blend needs at least two"))
     if params.members and not has_study:

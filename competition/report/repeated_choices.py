@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.ensemble.bootstrap import Evaluation, resampled
 from competition.ensemble.metrics import Metric, metric_named
@@ -49,9 +49,9 @@ class RepeatedChoices:
         lines = []
         if self.blends > 1:
             best = f"the best of their honest scores is expected to be {self.blend_optimism} too good"
-            lines.append(f"repeated choices: {self.blends} different blends on these rows; {best}")
+            lines.append(f"repeated choices: {counted(self.blends, 'different blend')} on these rows; {best}")
         if self.trials:
-            lines.append(f"repeated choices: {self.trials} tuning trials so far")
+            lines.append(f"repeated choices: {counted(self.trials, 'tuning trial')} so far")
         if self.submissions > 1:
             best = f"the best of them is expected to be {self.public_optimism} too good"
             lines.append(f"repeated choices: {self.submissions} public scores; {best}")

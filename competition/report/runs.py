@@ -13,7 +13,7 @@ from competition.workspace.dependencies import fold_model_path
 from competition.workspace.earlier_version import with_names_of_today
 from competition.workspace.run_usage import honest_scores, runs_in_use, seconds_of_training, size_of, submissions_by_run
 from competition.workspace.runs import Run, created, runs_of, stored_runs
-from competition.workspace.scores import held_out_score
+from competition.workspace.scores import held_out_score, trivial_text
 from competition.workspace.workspace import Workspace
 
 COLUMNS = ("run", "difference", "folds", "held-out", "honest", "training", "MB", "submissions")
@@ -114,7 +114,8 @@ def runs_section(workspace: Workspace, submissions: Path) -> Section | None:
         previous[run.name] = run
     columns = ["run", "begun (UTC)", "changed since the member's run before it", *COLUMNS[2:]]
     note = (
-        f"* = used with the current parameters. held-out: mean {competition.metric} of the fold models on all rows of their folds. "
+        f"* = used with the current parameters. held-out: mean {competition.metric} of the fold models on all rows of their folds; "
+        f"{trivial_text(workspace.prepared)}. "
         f"{NOTE} Runs of other data or folds are scored on other rows. `make adopt RUN=...` restores a run's parameters."
     )
     return Section("runs", TITLE, SOURCES, [Table(columns, table[::-1], 3, note)])

@@ -1,10 +1,12 @@
 """The report's sections on scores, views, the worth of each member and `make list-blends`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from competition.config.errors import counted
 from competition.ensemble.bootstrap import Difference
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import METRICS, Metric
@@ -43,7 +45,7 @@ def figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
         rows += f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
     honest, note = (
         with_error(scores["honest"], scores["standard_error"]),
-        f"on {scores['honest_rows']:,} rows that {rows}",
+        f"on {counted(scores['honest_rows'], 'row')} that {rows}",
     )
     trivial = scores["trivial"]
     baseline = with_error(trivial["score"], trivial["standard_error"])
@@ -53,7 +55,7 @@ def figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
         Figure("trivial baseline", baseline, f"{trivial['name']}: looks at no image"),
     ]
     if band:
-        note = f"95 % interval, for {scores['test_rows']:,} test rows like the training rows"
+        note = f"95 % interval, for {counted(scores['test_rows'], 'test row')} like the training rows"
         result.append(Figure("expected leaderboard", f"{band[0]:.4f} to {band[1]:.4f}", note))
     return [*result, *(Figure(one.name, f"{one.score:.5f}", one.source) for one in test_scores)]
 
@@ -69,11 +71,18 @@ def scores_on_test(row: ledger.Row | None, grades: Path) -> list[ScoreOnTest]:
     if grades.is_file():
         grade = json.loads(grades.read_text(encoding="utf-8")).get(row.entry.file, {})
         result += [
-            ScoreOnTest(name, grade[name], f"make grade, on {grade[f'{name}_rows']:,} test rows")
+            ScoreOnTest(name, grade[name], _graded(grade, name))
             for name in ("public", "private")
             if grade.get(f"{name}_rows") and grade.get(name) is not None
         ]
     return result
+
+
+def _graded(grade: Mapping[str, Any], part: str) -> str:
+    """Where a score of grades.json comes from, and the trivial baseline on the same rows, where it is known."""
+    trivial = grade.get(f"{part}_trivial")
+    beside = "" if trivial is None else f"; trivial baseline {trivial:.4f}"
+    return f"make grade, on {counted(grade[f'{part}_rows'], 'test row')}{beside}"
 
 
 def blend_section(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest]) -> Section:
@@ -133,7 +142,7 @@ def has_right_rows(scores: Scores) -> bool:
 
 def score_note(scores: Scores, points: Sequence[Point]) -> str:
     """What the marks of the score chart mean: those that it has, and no others."""
-    rows, tuned = f"{scores['honest_rows']:,} out-of-fold rows", scores.get("tuned_folds")
+    rows, tuned = f"{counted(scores['honest_rows'], 'out-of-fold row')}", scores.get("tuned_folds")
     if scores.get("optimistic"):
         sentences = [f"Circles: the same {rows}. All are hollow, because every row chose hyperparameters: optimistic."]
     else:
@@ -160,12 +169,12 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
         "equal": f"equal weights of all members{rule}",
         "best": f"the best member: {best_member_text(scores)}",
     }
-    counted = ("changed", "corrected", "corrupted") if has_right_rows(scores) else ()
+    count_names = ("changed", "corrected", "corrupted") if has_right_rows(scores) else ()
     honest, rows = with_error(scores["honest"], scores["standard_error"]), []
     for key, _ in baselines_of(scores):
         difference = scores[f"over_{key}"]
         of_baseline = with_error(scores[key]["score"], scores[key]["standard_error"])
-        counts = (f"{difference[count]:,}" for count in counted)
+        counts = (f"{difference[count]:,}" for count in count_names)
         rows.append([names[key], of_baseline, honest, gain(Difference(**difference)), *counts])
     sentences = [f"All on the same {scores['honest_rows']:,} rows. The trivial baseline looks at no image."]
     if len(scores["members"]) > 1:
@@ -178,7 +187,7 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
         "Gain or loss: two equally good models differ this much in at most 5 % of cases. Everything else is noise."
     )
     columns = ["baseline", "its score", "the blend, honest", "honest difference"]
-    columns += [f"rows {count}" if count == "changed" else count for count in counted]
+    columns += [f"rows {count}" if count == "changed" else count for count in count_names]
     return Table(columns, rows, note=" ".join(sentences), title=f"The blend ({how(chain)}) against its baselines")
 
 

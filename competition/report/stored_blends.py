@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.ensemble.metrics import Metric, TargetKind
 from competition.ensemble.predictions import load_scores
 from competition.prepare.prepared import Prepared
@@ -31,9 +31,11 @@ class SharedRows:
         """One sentence per kind of excluded rows."""
         notes = []
         if self.unknown:
-            notes.append(f"{self.unknown:,} rows are excluded: they are no longer in the prepared data")
+            notes.append(f"{counted(self.unknown, 'row')} excluded: no longer in the prepared data")
         if self.tuned:
-            notes.append(f"{self.tuned:,} rows are excluded: they chose hyperparameters of one of the blends")
+            notes.append(
+                f"{counted(self.tuned, 'row')} excluded: hyperparameters of one of the blends were chosen on them"
+            )
         if self.optimistic:
             names = " and ".join(self.optimistic)
             notes.append(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from competition.config.errors import counted
 from competition.ensemble.metrics import metric_named
 from competition.report.charts import public_score_chart
 from competition.report.page import Block, Charts, Section, Table, Text
@@ -48,7 +49,7 @@ def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed
     for choice in choices:
         entry = choice.row.entry
         error = f" {plus_minus(entry.standard_error)}" if entry.standard_error is not None else ""
-        honest = f"{_score(entry.honest_score)}{error} on {entry.oof_rows:,} rows{' (optimistic)' if entry.optimistic else ''}"
+        honest = f"{_score(entry.honest_score)}{error} on {counted(entry.oof_rows, 'row')}{' (optimistic)' if entry.optimistic else ''}"
         cells.append([entry.file, choice.why, honest, _score(choice.row.public_score)])
     note = "Kaggle counts the better of two selected submissions. The private score is of rows that neither column has seen."
     if len(choices) < 2:
@@ -76,8 +77,8 @@ def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[
         return []
     sizes = sorted({row.entry.oof_rows for row in rows})
     text = (
-        f"{len(points)} submissions have a public score; {outside} of them {'is' if outside == 1 else 'are'} outside the interval "
-        f"expected by chance (95 %, if {public_share:.0%} of the test rows count). {correlation_text(points)}"
+        f"{counted(len(points), 'submission')} with a public score; {outside} of them {'is' if outside == 1 else 'are'} "
+        f"outside the interval expected by chance (95 %, if {public_share:.0%} of the test rows count). {correlation_text(points)}"
     )
     if len(sizes) > 1:
         text += f" Their honest scores are on {' or '.join(f'{size:,}' for size in sizes)} training rows, so not all compare."
@@ -195,5 +196,5 @@ def honest_rows_text(rows: Sequence[ledger.Row]) -> str:
     names: dict[int, list[str]] = {}
     for row in rows:
         names.setdefault(row.entry.oof_rows, []).append(row.entry.digest[:4])
-    parts = [f"{', '.join(digests)} on {size:,} rows" for size, digests in names.items()]
+    parts = [f"{', '.join(digests)} on {counted(size, 'row')}" for size, digests in names.items()]
     return f" Honest scores are on different rows: {'; '.join(parts)}." if len(names) > 1 else ""

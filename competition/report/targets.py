@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from competition.config.errors import counted
 from competition.ensemble.target_metrics import auc, average_precision
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
@@ -95,9 +96,9 @@ def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None, h
             lines = [f"is {targets[n]:.5g}", f"predicted {scores[n, 0]:.5g}"]
         tiles.append(Tile(*image, [*lines, str(ids[n])]))
     note = (
-        f"The {len(tiles)} rows with the most wrong labels: labels that it does not have (✕) and that it lacks, each with its score."
+        f"{counted(len(tiles), 'row')} with the most wrong labels: labels that it does not have (✕) and that it lacks, each with its score."
         if is_multi
-        else f"The {len(tiles)} rows with the largest errors."
+        else f"{counted(len(tiles), 'row')} with the largest errors."
     )
     note += f" {no_pictures(has_networks)}" if pixels is None else ""
     return Section("errors", "Largest errors", f"{SOURCE}; cache", [Sheet(tiles, note)])

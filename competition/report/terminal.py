@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from competition.config.errors import counted
 from competition.ensemble.chain import Chain
 from competition.ensemble.diversity import Diversity
 from competition.ensemble.honest import HonestResult
@@ -64,7 +65,9 @@ def views_lines(effects: Mapping[str, Difference], rejected: Mapping[str, Mappin
         reasons = views_by_reason(rejected[name])
         # No row of a regression is right or wrong.
         counts = (
-            f"{effect.corrected} rows fixed, {effect.corrupted} broken, " if effect.corrected + effect.corrupted else ""
+            f"{counted(effect.corrected, 'row')} fixed, {effect.corrupted} broken, "
+            if effect.corrected + effect.corrupted
+            else ""
         )
         text = counts + gain(effect)
         if not effect.value and not effect.changed:
@@ -107,7 +110,7 @@ def blend_lines(metric: Metric, chain: Chain, scores: Scores, gains: Mapping[str
     if scores["leaderboard_band"]:
         low, high = scores["leaderboard_band"]
         lines.append(
-            f"  expected on {scores['test_rows']:,} test rows: {low:.4f} to {high:.4f} (95 % interval, if they are like the "
+            f"  expected on {counted(scores['test_rows'], 'test row')}: {low:.4f} to {high:.4f} (95 % interval, if they are like the "
             "training rows)"
         )
     lines += [f"  {warning}" for warning in scores.get("small_classes", ())]

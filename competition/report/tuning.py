@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.ensemble.metrics import metric_named
 from competition.report.page import Block, Charts, Section, Table, Text
@@ -64,7 +64,8 @@ def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric
             f"{comparison['seeds']})."
         )
     rows = f"Scores of trials are {metric} on rows of {folds_text(best['folds'])}"
-    lines = [line, f"{rows}, so they compare trials and nothing else on this page."]
+    baseline = f" On these rows {best['trivial']}." if best.get("trivial") else ""  # absent in earlier versions
+    lines = [line, f"{rows}, so they compare trials and nothing else on this page.{baseline}"]
     if study is None:
         missing = f"The study {best['study']} is not in the storage any more, only its result."
         return [Text([*lines, missing], name=name)]
@@ -170,4 +171,4 @@ def _trials_table(trials: Sequence["FrozenTrial"], sign: int) -> Table:
         seconds = f"{facts['seconds']:,.0f} s" if "seconds" in facts else "–"
         rows.append([str(trial.number), state, score, share, seconds, format_values(trial.params)])
     columns = ["trial", "state", "score", "trained", "training", "values"]
-    return Table(columns, rows, 2, folded=f"{len(rows)} trials")
+    return Table(columns, rows, 2, folded=f"{counted(len(rows), 'trial')}")

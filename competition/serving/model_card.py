@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from competition.config.errors import counted
 from competition.prepare.prepared import Prepared
 from competition.serving.bundle import FILES, Bundle
 from competition.serving.parity import Check
@@ -20,7 +21,7 @@ class CardFacts:
     score: str
     checks: Sequence[Check]
     stored: float | None
-    sampled: int  # images on which the formats were compared
+    sample: str  # images on which the formats were compared: 64 test images
     versions: Mapping[str, str]
     commit: str
 
@@ -51,12 +52,17 @@ def score_sentence(selection: Selection, blend: Mapping[str, Any] | None) -> str
     """The honest score of what is exported, with its standard error.  blend: result of the blend's manifest."""
     if blend is None:
         return "No score: the export was made before `make predict` computed one."
-    metric = blend["metric"]
+    metric, baseline = blend["metric"], ""
+    if trivial := blend.get("trivial"):  # a blend of an earlier version has none
+        baseline = (
+            f" The trivial baseline ({trivial['name']}) looks at no image and scores {trivial['score']:.4f} ± "
+            f"{trivial['standard_error']:.4f}."
+        )
     if selection.is_blend:
         kind = "Optimistic (every row chose hyperparameters)" if blend["optimistic"] else "Honest"
         return (
             f"{kind} {metric}: {blend['honest']:.4f} ± {blend['standard_error']:.4f} (one standard error), on "
-            f"{blend['honest_rows']:,} out-of-fold rows that took no part in what they score."
+            f"{counted(blend['honest_rows'], 'out-of-fold row')} that took no part in what they score.{baseline}"
         )
     (name,) = selection.members
     score = blend["members"].get(name)
@@ -65,5 +71,5 @@ def score_sentence(selection: Selection, blend: Mapping[str, Any] | None) -> str
     return (
         f"Out-of-fold {metric} of {name} under the identity view: {score['score']:.4f} ± {score['standard_error']:.4f} (one "
         "standard error). It is the score of single fold models; their mean, exported here, is usually better. Views and "
-        "temperature are those fitted for the blend; they are not part of this score."
+        f"temperature are those fitted for the blend; they are not part of this score.{baseline}"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.prepare.competition import Competition
 from competition.submission.format import read_predictions
 
@@ -35,7 +35,9 @@ def compare_submissions(a: Path, b: Path, competition: Competition) -> Submissio
     position = {name: n for n, name in enumerate(ids_b)}
     missing, extra = [name for name in ids if name not in position], set(ids_b) - set(ids)
     if missing or extra:
-        raise UserError(f"{a.name} has {len(missing)} ids that {b.name} lacks, and lacks {len(extra)} of its ids")
+        raise UserError(
+            f"{a.name} has {counted(len(missing), 'id')} that {b.name} lacks, and lacks {len(extra)} of its ids"
+        )
     order = [position[name] for name in ids]
     labels_b = [labels_b[n] for n in order]
     changed = tuple((name, x, y) for name, x, y in zip(ids, labels_a, labels_b) if x != y)
@@ -60,7 +62,9 @@ def _read(path: Path, competition: Competition) -> tuple[list[str], list[str], n
     """(ids, class names or other labels as text, probabilities or values or None)."""
     ids, cells = read_predictions(path, competition)
     if len(set(ids)) != len(ids) or not ids:
-        raise UserError(f"{path} has {len(ids)} rows with {len(set(ids))} ids; expected one or more rows, each id once")
+        raise UserError(
+            f"{path} has {counted(len(ids), 'row')} with {len(set(ids))} ids; expected one or more rows, each id once"
+        )
     if competition.target == "multi" and competition.predicts == "label":
         separator = competition.list_separator if competition.is_label_list else " "
         return ids, [separator.join(row) for row in cells], None

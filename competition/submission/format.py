@@ -47,7 +47,9 @@ def render(ids: np.ndarray, predictions: np.ndarray, competition: Competition, s
     sample = _sample(sample_path, competition)
     cells = _cells(np.asarray(predictions), competition)
     if len(ids) != len(cells):
-        raise UserError(f"{len(ids)} ids came with {len(cells)} predictions: expected one prediction for each id.")
+        raise UserError(
+            f"{counted(len(ids), 'id')} came with {len(cells)} predictions: expected one prediction for each id."
+        )
     _same_ids("the predictions", [str(i) for i in ids], str(sample_path), sample)
     by_id = dict(zip(map(str, ids), cells))
     return _csv(_header(competition), ([name, *by_id[name]] for name in sample))
@@ -167,7 +169,7 @@ def check_sample(sample_path: Path, test_ids: Iterable[str], competition: Compet
         lines = [f"{_some(absent)} of the test images are not in it"] if absent else []
         lines += [f"{_some(unknown)} of its rows have no test image"] if unknown else []
         raise UserError(
-            f"{sample_path} is not the sample of these {len(ids)} test images: {' and '.join(lines)}; "
+            f"{sample_path} is not the sample of these {counted(len(ids), 'test image')}: {' and '.join(lines)}; "
             f"{_other_form(absent, unknown) or 'it is stale: run `make download FORCE=1`'}."
         )
     return sample
@@ -203,7 +205,9 @@ def _same_ids(what: str, ids: list[str], than: str, sample: list[str]) -> None:
     if extra := missing_from(sample, ids):
         problems.append(f"{_some(extra)} too many")
     if problems:
-        raise UserError(f"{what}: expected the {len(sample)} ids of {than}, each once. Found: {'; '.join(problems)}.")
+        raise UserError(
+            f"{what}: expected the {counted(len(sample), 'id')} of {than}, each once. Found: {'; '.join(problems)}."
+        )
 
 
 def _read(path: Path) -> tuple[list[str], Rows, list[str]]:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import metric_named
+from competition.ensemble.target_metrics import UndefinedScore
+from competition.ensemble.trivial import trivial_score
 from competition.prepare.competition import Competition
 from competition.submission import ledger
 from competition.submission.format import read_predictions
@@ -26,6 +28,9 @@ class Grade:
     public_rows: int
     private_rows: int
     solution_accesses: int  # how often the solution was opened, including this time
+    trivial: str = ""  # what the trivial baseline answers: the most frequent class for every row
+    public_trivial: float | None = None  # its scores
+    private_trivial: float | None = None
 
 
 def grade(submission: Path, solution: Path, competition: Competition, ledger_path: Path) -> Grade:
@@ -46,7 +51,7 @@ def grade(submission: Path, solution: Path, competition: Competition, ledger_pat
     missing, extra = usages.keys() - predicted.keys(), predicted.keys() - usages.keys()
     if missing or extra or len(predicted) != len(ids):
         raise UserError(
-            f"{submission}: {len(missing)} ids of the solution are missing, {len(extra)} are unknown, "
+            f"{submission}: {counted(len(missing), 'id')} of the solution are missing, {len(extra)} are unknown, "
             f"{len(ids) - len(predicted)} are doubled; each id is expected once"
         )
     names, usage = np.array(list(usages)), np.array(list(usages.values()))
@@ -55,27 +60,55 @@ def grade(submission: Path, solution: Path, competition: Competition, ledger_pat
     for part, rows in parts.items():
         score = _score(labels[rows], [predicted[name] for name in names[rows]], competition)
         scores[part] = score if np.isfinite(score) else None
-    return Grade(scores["Public"], scores["Private"], len(parts["Public"]), len(parts["Private"]), accesses)
+    scored = {part: rows for part, rows in parts.items() if scores[part] is not None}
+    metric, classes = metric_named(competition.metric), len(competition.classes)
+    baselines = {part: trivial_score(labels[rows], metric, classes, seed=0) for part, rows in scored.items()}
+    answer = next((answer for answer, _ in baselines.values()), "")
+    public, private = (baselines.get(part, ("", None))[1] for part in parts)
+    return Grade(
+        scores["Public"],
+        scores["Private"],
+        len(parts["Public"]),
+        len(parts["Private"]),
+        accesses,
+        answer,
+        public,
+        private,
+    )
 
 
 def _score(labels: np.ndarray, cells: list[list[str]], competition: Competition) -> float:
-    """Score of some rows in the metric's usual sign; NaN without rows.  labels: of `_solution`.  cells: of the submission."""
+    """Score of some rows in the metric's usual sign; NaN if it is undefined on them or there are none.
+
+    labels: of `_solution`.  cells: of the submission.
+    """
     metric = metric_named(competition.metric)
     if not cells:
         return float("nan")
+    try:
+        return metric.display(_evaluate(labels, cells, competition))
+    except UndefinedScore:
+        return float("nan")
+
+
+def _evaluate(labels: np.ndarray, cells: list[list[str]], competition: Competition) -> float:
+    """The metric of some rows, greater is better.  Raises UndefinedScore, and UserError for labels that are unknown."""
+    metric = metric_named(competition.metric)
     if competition.is_label_list:
         lists = [row[0] for row in cells]
-        return metric.display(metric.evaluate(labels, label_sets(lists, competition.list_separator, competition)))
+        return metric.evaluate(labels, label_sets(lists, competition.list_separator, competition))
     if competition.predicts != "label" or competition.target == "multi":
         values = np.array(cells, dtype=np.float64)
         output = values == 1 if competition.predicts == "label" else values
-        return metric.display(metric.evaluate(labels, output))
+        return metric.evaluate(labels, output)
     numbers = {value: number for number, value in enumerate(competition.label_values)}
     unknown = [row[0] for row in cells if row[0] not in numbers]
     if unknown:
-        raise UserError(f"{len(unknown)} predicted labels are none of the competition's: {', '.join(unknown[:3])}")
+        raise UserError(
+            f"{counted(len(unknown), 'predicted label')} outside the competition's: {', '.join(unknown[:3])}"
+        )
     decided = np.array([numbers[row[0]] for row in cells])
-    return metric.display(metric.evaluate(labels, decided, len(competition.classes)))
+    return metric.evaluate(labels, decided, len(competition.classes))
 
 
 def label_sets(lists: list[str], separator: str, competition: Competition) -> np.ndarray:
@@ -121,7 +154,7 @@ def _labels(path: Path, texts: list[str], competition: Competition) -> np.ndarra
     unknown = [text for text in texts if text not in numbers]
     if unknown:
         raise UserError(
-            f"{path}: {len(unknown)} labels are none of the competition's ({first_few(competition.label_values, 3)}): "
+            f"{path}: {counted(len(unknown), 'label')} outside the competition's ({first_few(competition.label_values, 3)}): "
             f"{first_few(unknown, 3)}"
         )
     return np.array([numbers[text] for text in texts])

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 
 HUNG_EXIT = 5
 FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times as long before each later attempt
@@ -115,7 +115,7 @@ def train_with_retries(
         if not is_device_loss(error):
             raise
         raise UserError(
-            f"the device was lost {retries + 1} times, most recently with: {_one_line(error)}; the same command "
+            f"the device was lost {counted(retries + 1, 'time')}, most recently with: {_one_line(error)}; the same command "
             "resumes from the last checkpoint (device.retries is the number of times it is opened again; never with several "
             "hosts: start all of them again)"
         ) from error

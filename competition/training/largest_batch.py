@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import Member
 from competition.prepare.targets import SINGLE, Targets
 from competition.training.device import Device
@@ -50,7 +50,7 @@ def too_large(name: str, member: Member, replicas: int, fits: Callable[[int], bo
     """
     batch, parts = member.train.batch, member.train.accumulate
     largest = largest_that_fits(-(-batch // parts), replicas, fits)
-    subject = f"{name}: a batch of {batch} images of {member.image_size} px"
+    subject = f"{name}: a batch of {counted(batch, 'image')} of {member.image_size} px"
     subject += f" in {parts} micro-batches" if parts > 1 else ""
     if not largest:
         return UserError(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from competition.config.errors import counted
 from competition.ensemble.bootstrap import Evaluation, resampled, score_with_error
 from competition.ensemble.metrics import Metric
 from competition.tuning.settings import StudySettings
@@ -103,7 +104,7 @@ def limit_reached(trials: Sequence["FrozenTrial"], settings: StudySettings) -> s
     if settings.hours and seconds / settings.workers >= settings.hours * 3600:
         return f"tune.hours: {settings.hours:g} h are used"
     if settings.patience and trials_without_improvement(finished) >= settings.patience:
-        return f"tune.patience: no improvement beyond noise in {settings.patience} trials"
+        return f"tune.patience: no improvement beyond noise in {counted(settings.patience, 'trial')}"
     return ""
 
 

@@ -109,10 +109,11 @@ class TrialRunner:
 
         Raises TrialPruned, and ArithmeticError if the loss is not finite.
         """
-        from competition.training.loop import Diverged, EpochDone, StepsDone, Trained
-
         member, folds, tune = with_values(self.member, values), scored_folds(self._params), self._params.tune
         trainer, is_compiled, building = self._trainer(member)
+        # After the trainer, which starts TensorFlow without its start-up messages.
+        from competition.training.loop import Diverged, EpochDone, StepsDone, Trained
+
         by_fold = tune.pruner == "wilcoxon"
         sign, epochs, predictions = trainer.metric.sign, member.train.epochs, list[np.ndarray]()
         progress = _Progress(trial, sign, len(folds), epochs, by_fold, is_compiled)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from competition.config.digests import digest_of
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.ensemble.chain import align
 from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes
@@ -69,7 +69,7 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
         if not external.test and len(prepared.part("test")):
             raise UserError(
                 f"members.{name}.predictions.test: missing; expected a CSV or npz of predictions of the "
-                f"{len(prepared.part('test')):,} test images, or one per fold model"
+                f"{counted(len(prepared.part('test')), 'test image')}, or one per fold model"
             )
         files = {"oof": [Path(external.oof)], "test": [Path(file) for file in external.test]}
         for part, file in [(part, path) for part, paths in files.items() for path in paths]:

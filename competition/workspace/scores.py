@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from competition.config.errors import counted
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions
-from competition.ensemble.trivial import trivial_output
+from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import Manifest, display_path, read_manifest
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_model_path, fold_names
@@ -14,13 +15,24 @@ from competition.workspace.runs import Run, runs_of
 from competition.workspace.workspace import Workspace
 
 
-def trivial_score(prepared: Prepared, fold: int) -> tuple[str, float]:
+def trivial_score_of_fold(prepared: Prepared, fold: int) -> tuple[str, float]:
     """What the trivial baseline answers, and its score on the held-out rows of a fold, in the metric's usual sign."""
     metric, train = metric_named(prepared.competition.metric), prepared.part("train")
     labels = prepared.targets(train["label"].to_numpy()[train["fold"].to_numpy() == fold])
-    classes = len(prepared.competition.classes)
-    answer, output = trivial_output(labels, metric, classes, seed=fold)
-    return answer, metric.display(metric.evaluate(labels, output, classes))
+    return trivial_score(labels, metric, len(prepared.competition.classes), seed=fold)
+
+
+def trivial_text(prepared: Prepared, folds: Sequence[int] | None = None, score: float | None = None) -> str:
+    """ "the trivial baseline (the most frequent class for every row) scores 0.0182": the mean over these folds.
+
+    folds: None = all.  score: on the same rows, in the metric's usual sign; the text says where it is not better.
+    """
+    folds = sorted(set(prepared.part("train")["fold"])) if folds is None else folds
+    sign = metric_named(prepared.competition.metric).sign
+    answers, scores = zip(*(trivial_score_of_fold(prepared, fold) for fold in folds), strict=True)
+    mean = float(np.mean(scores))
+    beaten = "" if score is None or sign * score > sign * mean else ", NOT BEATEN"
+    return f"the trivial baseline ({answers[0]}) scores {mean:.4f}{beaten}"
 
 
 def held_out_score(prepared: Prepared, run: Run, fold: int) -> float:
@@ -58,22 +70,23 @@ def result_line(metric: str, manifest: Manifest) -> str:
 
 
 def summary_lines(workspace: Workspace, names: Sequence[str]) -> list[str]:
-    """Mean and range of the held-out scores of each run of these members with at least two trained folds."""
+    """Mean and range of the held-out scores of each run of these members, beside the trivial baseline."""
     params, prepared, lines = workspace.params, workspace.prepared, list[str]()
     for run in [run for name in names for run in runs_of(workspace, name)]:
         folds = [fold for fold in range(params.prepare.folds) if read_manifest(fold_model_path(run, fold))]
         scores = np.array([held_out_score(prepared, run, fold) for fold in folds])
-        if len(scores) > 1:
+        if len(scores):
             tuned = sorted({*run.depends["tuned_folds"]} & set(folds))
             sign = metric_named(prepared.competition.metric).sign
-            trivial = np.array([trivial_score(prepared, fold)[1] for fold in folds])
+            trivial = np.array([trivial_score_of_fold(prepared, fold)[1] for fold in folds])
             unbeaten = int((sign * scores <= sign * trivial).sum())
             beside = f"; the trivial baseline scores {trivial.mean():.4f}"
-            beside += f", NOT BEATEN in {unbeaten} of {len(folds)} folds" if unbeaten else ""
+            beside += f", NOT BEATEN in {unbeaten} of {counted(len(folds), 'fold')}" if unbeaten else ""
             # The spread over folds, not a standard error: folds share their training rows.
             lines.append(
-                f"train {run.title}: {len(scores)} folds, mean held-out score {scores.mean():.4f} (from {scores.min():.4f} to "
-                f"{scores.max():.4f}{f', optimistic in {fold_names(tuned)}' if tuned else ''}){beside}; in {display_path(run.folder)}"
+                f"train {run.title}: {counted(len(scores), 'fold')}, mean held-out score {scores.mean():.4f} (from "
+                f"{scores.min():.4f} to {scores.max():.4f}{f', optimistic in {fold_names(tuned)}' if tuned else ''}){beside}; "
+                f"in {display_path(run.folder)}"
             )
     if lines and (note := tuned_folds_note(workspace)):
         lines.append(f"train: {note}")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from competition.config.errors import counted
 from competition.config.params import Member
 from competition.files.manifest import write_json
 from competition.images.cache import CacheBudget
@@ -24,7 +25,9 @@ def run(job: Job) -> None:
     _, results = job.prepared, {}  # an error before anything is started
     for name in networks_to_train(job, "bench"):
         member = tuned_member(job.workspace, name)
-        job.echo(f"bench {name}: {member.architecture} at {member.image_size} px, {member.train.batch} images a step")
+        job.echo(
+            f"bench {name}: {member.architecture} at {member.image_size} px, {counted(member.train.batch, 'image')} a step"
+        )
         results[name] = bench_member(job, name, member)
     write_json(job.path("bench.json"), results)
     job.echo(f"bench: all results are in {display_path(job.path('bench.json'))}")

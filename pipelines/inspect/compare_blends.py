@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.ensemble.bootstrap import Evaluation
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import Label, compare, seed_noise_of_difference
@@ -41,7 +41,7 @@ def run(job: Job) -> None:
     seed_noise = seed_noise_of_difference(old_weights, new_weights, spreads, retrained)
     difference = replace(comparison.difference, seeds=seed_noise)
     job.echo(
-        f"compare-blends: {b.name} over {a.name}, {metric.name} on {len(rows.ids):,} out-of-fold rows, both cross-fitted"
+        f"compare-blends: {b.name} over {a.name}, {metric.name} on {counted(len(rows.ids), 'out-of-fold row')}, both cross-fitted"
     )
     job.echo(
         f"  {gain(difference)}; without other seeds, 95 % interval: {difference.low:+.4f} to {difference.high:+.4f}",
@@ -64,7 +64,8 @@ def run(job: Job) -> None:
     corrected = int((~table["was_right"] & table["is_right"]).sum())
     corrupted = int((table["was_right"] & ~table["is_right"]).sum())
     job.echo(
-        f"  {len(table):,} rows changed: {corrected} corrected, {corrupted} corrupted: {display_path(job.path('compare_blends.csv'))}"
+        f"  {counted(len(table), 'row')} changed: {corrected} corrected, {corrupted} corrupted: "
+        f"{display_path(job.path('compare_blends.csv'))}"
     )
 
 
@@ -91,6 +92,8 @@ def two_blends(job: Job) -> tuple[Path, Path]:
     for letter, name in names.items():
         matches = [folder for folder in folders if folder.name.startswith(Path(name).stem)]
         if len(matches) != 1:
-            raise UserError(f"{letter}={name} matches {len(matches)} blends, expected one; existing blends: {existing}")
+            raise UserError(
+                f"{letter}={name} matches {counted(len(matches), 'blend')}, expected one; existing blends: {existing}"
+            )
         pair.append(matches[0])
     return pair[0], pair[1]

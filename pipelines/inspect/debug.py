@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from competition.config.errors import counted
 from competition.workspace.dependencies import training_parts
 from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path
@@ -70,7 +71,9 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     inputs = TrainerInputs(select=lambda images: sample_rows(images, rows, 0))
     trainer = open_trainer(job, member, name, device, inputs)
     images = trainer.images
-    job.echo(f"debug {name} fold {fold}: eager, {len(images.ids)} rows, {train.epochs} epochs; its scores mean nothing")
+    job.echo(
+        f"debug {name} fold {fold}: eager, {counted(len(images.ids), 'row')}, {counted(train.epochs, 'epoch')}; its scores mean nothing"
+    )
     pixels, targets, _ = trainer.first_batch(fold, train)
     captions = [target_caption(target, classes) for target in targets]
     batch_sheet = job.path("debug", f"{name}-fold{fold}-batch.png")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.redaction import redact
 from competition.files.manifest import files_intact, read_manifest
 from competition.kaggle import credentials, download
@@ -173,11 +173,11 @@ def data(job: Job) -> Iterator[Finding]:
             return
         intact = files_intact(manifest, result)
         fix = "" if intact else "make download FORCE=1"
-        yield Finding(f"{name}: {len(result.files):,} files, {'intact' if intact else 'damaged'}", fix)
+        yield Finding(f"{name}: {counted(len(result.files), 'file')}, {'intact' if intact else 'damaged'}", fix)
     prepared = job.prepared
     counts = prepared.part("train")["fold"].value_counts().sort_index()
     yield Finding(
-        f"{len(prepared.part('train')):,} training and {len(prepared.part('test')):,} test images, "
+        f"{len(prepared.part('train')):,} training and {counted(len(prepared.part('test')), 'test image')}, "
         f"{len(prepared.competition.classes)} classes, {len(counts)} folds of {counts.min():,} to {counts.max():,} rows"
     )
     for name in job.params.members:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from competition.config.errors import counted
 from competition.files.manifest import atomic_write
 from competition.prepare.fold_table import fold_table
 from competition.workspace.ensemble_inputs import folds_digest
@@ -15,5 +16,5 @@ def run(job: Job) -> None:
     for name, table in zip(("folds.csv", "test_ids.csv"), fold_table(prepared, raw), strict=True):
         with atomic_write(job.path(name)) as temporary:
             table.to_csv(temporary, index=False, lineterminator="\n")
-        job.echo(f"folds: {len(table):,} rows in {display_path(job.path(name))}")
+        job.echo(f"folds: {counted(len(table), 'row')} in {display_path(job.path(name))}")
     job.echo(f"folds: predictions.folds of a member trained on these folds: {folds_digest(prepared)}")

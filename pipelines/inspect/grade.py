@@ -4,11 +4,15 @@ import json
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.expected_score import interval
+from competition.ensemble.metrics import metric_named
 from competition.files.manifest import write_json
 from competition.prepare.adapters import adapter_named
 from competition.submission import grading, ledger
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import newest_submission, require_test_images
+
+# of a grade, for `make report`
+RECORDED = ("public", "private", "public_rows", "private_rows", "public_trivial", "private_trivial")
 
 
 def run(job: Job) -> None:
@@ -26,11 +30,16 @@ def run(job: Job) -> None:
     grade = grading.grade(job.submissions / entry.file, solution, prepared.competition, ledger_file)
     grades_file = job.path("grades.json")  # for `make report`
     grades = json.loads(grades_file.read_text(encoding="utf-8")) if grades_file.is_file() else {}
-    parts_of_grade = {name: getattr(grade, name) for name in ("public", "private", "public_rows", "private_rows")}
+    parts_of_grade = {name: getattr(grade, name) for name in RECORDED}
     write_json(grades_file, {**grades, entry.file: parts_of_grade})
     parts = (("public", grade.public, grade.public_rows), ("private", grade.private, grade.private_rows))
-    scores = [f"{name} {'undefined' if score is None else f'{score:.4f}'} ({n} rows)" for name, score, n in parts if n]
+    scores = [
+        f"{name} {'undefined' if score is None else f'{score:.4f}'} ({counted(n, 'row')})"
+        for name, score, n in parts
+        if n
+    ]
     job.echo(f"grade: {entry.file}: {', '.join(scores) or 'no row of the solution counts'}")
+    job.echo(*(f"grade: {line}" for line in beside_trivial(grade, prepared.competition.metric)))
     if entry.honest_score is not None and entry.standard_error and entry.expected and grade.private is not None:
         kind = "optimistic" if entry.optimistic else "honest"
         job.echo(
@@ -42,12 +51,25 @@ def run(job: Job) -> None:
     )
 
 
+def beside_trivial(grade: grading.Grade, metric: str) -> list[str]:
+    """The scores of the trivial baseline on the same rows, and where the submission is not better; [] without a score."""
+    sign, parts = metric_named(metric).sign, []
+    for name in ("public", "private"):
+        score, trivial = getattr(grade, name), getattr(grade, f"{name}_trivial")
+        if trivial is not None:
+            beaten = "" if score is not None and sign * score > sign * trivial else ", NOT BEATEN"
+            parts.append(f"{name} {trivial:.4f}{beaten}")
+    return [f"the trivial baseline ({grade.trivial}) scores {', '.join(parts)}"] if parts else []
+
+
 def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
     """The private score against the interval that chance explains on as many rows."""
     low, high = interval(entry.expected, rows)
     if low <= private <= high:
-        return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {rows} rows"
+        return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {counted(rows, 'row')}"
     advice = (
         "look at adversarial validation (`make report`), and whether ids of external predictions are joined correctly"
     )
-    return f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {rows} rows; {advice}"
+    return (
+        f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {counted(rows, 'row')}; {advice}"
+    )

@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores
 from competition.files.manifest import atomic_write
 from competition.prepare import label_issues, records
@@ -39,12 +39,12 @@ def run(job: Job) -> None:
     if not is_prepared.any() or scores.shape[1] != len(classes):
         raise UserError(
             f"the blend is of other data: {is_prepared.sum():,} of its {len(ids):,} rows are in the prepared data, and it has "
-            f"{scores.shape[1]} classes, expected {len(classes)}; `make train predict` makes a new one"
+            f"{counted(scores.shape[1], 'class', 'classes')}, expected {len(classes)}; `make train predict` makes a new one"
         )
     if not is_prepared.all():
         job.echo(
-            f"label-issues: {(~is_prepared).sum():,} of {len(ids):,} rows are left out: the prepared data no longer have "
-            "them; `make train predict` makes a new blend"
+            f"label-issues: left out {(~is_prepared).sum():,} of {len(ids):,} rows, which the prepared data no longer have; "
+            "`make train predict` makes a new blend"
         )
     ids, scores = ids[is_prepared], scores[is_prepared]
     labels = labels_by_id.loc[ids].to_numpy()
@@ -53,7 +53,7 @@ def run(job: Job) -> None:
     with atomic_write(job.path("label_issues.csv")) as temporary:
         for_spreadsheet(issues).to_csv(temporary, index=False, lineterminator="\n")
     job.echo(
-        f"label-issues: {len(issues):,} of {len(labels):,} labels are doubtful, the worst first: "
+        f"label-issues: doubtful labels: {len(issues):,} of {len(labels):,}, the worst first: "
         f"{display_path(job.path('label_issues.csv'))}"
     )
     if len(issues):

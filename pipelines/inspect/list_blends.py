@@ -1,10 +1,11 @@
 """Compare members, blend methods and TTA policies: score on the fitted rows, honest score, standard error."""
 
+from competition.config.errors import counted
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows, scored_rows
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import blend_table, policy_table
-from competition.ensemble.trivial import trivial_output
+from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_json
 from competition.prepare.competition import needs_a_label
 from competition.report.terminal import markdown, seeds_line
@@ -25,7 +26,7 @@ def run(job: Job) -> None:
     settings, honest = chain_settings(params, competition.metric, needs_a_label(competition)), params.honest
     metric = metric_named(settings.metric)
     job.echo(
-        f"list-blends: {len(inputs.ids):,} out-of-fold rows, {len(inputs.oof)} members; "
+        f"list-blends: {counted(len(inputs.ids), 'out-of-fold row')}, {counted(len(inputs.oof), 'member')}; "
         f"all choices are cross-fitted over {len(inputs.predicted_folds)} folds\n"
     )
     spreads, notes = seed_spreads(job.workspace)
@@ -40,8 +41,7 @@ def run(job: Job) -> None:
             f"list-blends: folds {list(tuned)} chose hyperparameters: scores are computed on the other {scored.sum():,} rows\n"
         )
     rows = OofRows(inputs.oof, inputs.labels, inputs.folds, tuned, seconds)
-    answer, output = trivial_output(inputs.labels[scored], metric, len(competition.classes), honest.seed)
-    score = metric.display(metric.evaluate(inputs.labels[scored], output, len(competition.classes)))
+    answer, score = trivial_score(inputs.labels[scored], metric, len(competition.classes), honest.seed)
     job.echo(f"list-blends: the trivial baseline, {answer}, scores {score:.4f}\n")
     blends = blend_table(rows, settings, honest, METHODS, spreads)
     job.echo(*markdown(blends, metric, ("equal", "best")))

@@ -12,6 +12,7 @@ from competition.config.params import Member
 from competition.ensemble.compare import seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
+from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_json
 from competition.workspace.dependencies import fold_model_path, trained_folds
 from competition.workspace.runs import run_with
@@ -46,9 +47,12 @@ def run(job: Job) -> None:
     path = seed_study_path(job.work, name, digest)
     write_json(path, {"of": digest, **to_plain(noise)})
     scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
+    answer, trivial = trivial_score(labels, metric, len(prepared.competition.classes), seed=0)
+    beaten = "" if float(np.mean(noise.scores)) > metric.sign * trivial else ", NOT BEATEN"
     job.echo(
         f"noise {name}: {metric.name} of {len(runs)} seeds {scores}: spread {noise.spread:.4f}; "
-        f"two seeds differ on {noise.changed:.1%} of {'labels' if metric.target == 'multi' else 'rows'}",
+        f"two seeds differ on {noise.changed:.1%} of {'labels' if metric.target == 'multi' else 'rows'}; the trivial "
+        f"baseline ({answer}) scores {trivial:.4f}{beaten}",
         f"noise {name}: a score difference below about {np.sqrt(2) * noise.spread:.4f} may be due to the seed; blend, table "
         f"and compare use this spread: {display_path(path)}",
     )

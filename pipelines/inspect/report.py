@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from competition.config.digests import digest_of
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.secrets import public_sets, without_secrets
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
@@ -164,7 +164,11 @@ def changed_share(job: Job, a: str, b: str) -> float | None:
 def head_of(job: Job, results: Results) -> Head:
     prepared, blend = job.prepared, results.blend
     competition, counts = prepared.competition, [f"{len(prepared.part(part)):,} {part}" for part in ("train", "test")]
-    classes = "regression" if competition.target == "regression" else f"{len(competition.classes)} classes"
+    classes = (
+        "regression"
+        if competition.target == "regression"
+        else f"{counted(len(competition.classes), 'class', 'classes')}"
+    )
     parts = [competition.metric, f"{', '.join(counts)} rows", classes]
     parts += [competition.target] if competition.target in ("multi", "ordinal") else []
     parts.append(f"{job.params.prepare.folds} folds")

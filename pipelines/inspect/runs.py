@@ -3,6 +3,7 @@
 from competition.report.runs import COLUMNS, NOTE, run_rows
 from competition.report.tables import table_lines
 from competition.workspace.runs import stored_runs
+from competition.workspace.scores import trivial_text
 from pipelines.terminal.runner import Job
 
 FOLDS, INCOMPLETE = COLUMNS.index("folds"), "incomplete"
@@ -21,7 +22,8 @@ def run(job: Job) -> None:
         row[FOLDS] += "" if done == folds else f" {INCOMPLETE}"
     job.echo(*table_lines(COLUMNS, rows, indent=0))
     job.echo(
-        f"runs: * = used with the current parameters. held-out: mean {prepared.competition.metric} of the fold models. {NOTE} "
+        f"runs: * = used with the current parameters. held-out: mean {prepared.competition.metric} of the fold models; "
+        f"{trivial_text(prepared)}. {NOTE} "
         "`make adopt RUN=...` writes a run's parameters into the file."
     )
     if any(INCOMPLETE in row[FOLDS] for row in rows):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.kaggle import submit
 from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.submit import Submission
@@ -11,6 +11,7 @@ from competition.prepare.competition import Competition
 from competition.report.repeated_choices import choices_lines
 from competition.report.tables import table_lines
 from competition.submission import delivery, ledger
+from competition.workspace.scores import trivial_text
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, kaggle_client
 
@@ -46,13 +47,15 @@ def run(job: Job) -> None:
             "count (kaggle.public_share)"
         )
         prepared = job.prepared if job.path("data", "manifest.json").exists() else None
+        if prepared is not None:
+            job.echo(f"{trivial_text(prepared)} on the training rows")
         job.echo(*choices_lines(job.work, job.submissions, job.params, prepared))
     else:
         job.echo(
             f"submissions: none of {job.params.competition.name} in {display_path(path)}; `make predict` writes one"
         )
     if unreadable := ledger.read(path).unreadable:
-        notes.insert(0, f"{unreadable} lines of {display_path(path)} cannot be read and were left unchanged")
+        notes.insert(0, f"{counted(unreadable, 'unreadable line')} of {display_path(path)} left unchanged")
     job.echo(*(f"submissions: {note}" for note in notes))
     if error is not None:
         table_is = (
@@ -80,8 +83,16 @@ def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submi
                 submission = delivery.follow(client, slug, ref, delivery.ScoreWait(0, 1, 1))
             if submission.is_finished:
                 delivery.record_result(path, digest, slug, submission)
-        elif submission is not None and submission.private is not None and row.private_score is None:
-            delivery.record_result(path, digest, slug, submission)  # the deadline is over
+        elif submission is not None and submission.is_finished and is_news(row, submission):
+            delivery.record_result(
+                path, digest, slug, submission
+            )  # the deadline is over, or Kaggle has scored it again
+
+
+def is_news(row: ledger.Row, submission: Submission) -> bool:
+    """Does Kaggle's list say another score or state of a finished submission than the ledger?"""
+    scores = ((submission.public, row.public_score), (submission.private, row.private_score))
+    return any(new is not None and new != old for new, old in scores) or delivery.outcome(submission) != row.state
 
 
 def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dict[str, str]]:

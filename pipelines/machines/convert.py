@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from competition.config.digests import digest_of
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
 from competition.config.params import ConvertParams
 from competition.convert import beam
 from competition.convert.local import convert_shards
@@ -57,7 +57,10 @@ def run(job: Job) -> None:
     shards = plan_shards(source, recipe, params)
     job.echo(*(f"convert: {note}" for note in source.competition.notes))
     number = Counter(shard.part for shard in shards)
-    parts = ", ".join(f"{len(rows):,} {part} images in {number[part]} shards" for part, rows in source.rows.items())
+    parts = ", ".join(
+        f"{counted(len(rows), f'{part} image')} in {counted(number[part], 'shard')}"
+        for part, rows in source.rows.items()
+    )
     sizes = ", ".join(map(str, recipe.sizes))
     job.echo(f"convert: {parts}; {len(source.competition.classes)} classes; {sizes} pixels")
     with exclusive(recipe.target):
@@ -153,7 +156,7 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
         missing = [f"{shard.part}-{shard.name}" for shard, outcome in zip(shards, finished) if outcome is None]
         if missing:
             raise UserError(
-                f"Apache Beam ended without {len(missing)} shards, {first_few(missing)}; run the command again"
+                f"Apache Beam ended without {counted(len(missing), 'shard')}, {first_few(missing)}; run the command again"
             )
         return [outcome for outcome in finished if outcome is not None]
     with Bar(sum(len(shard.rows) for shard in shards), "convert", "img") as bar:
@@ -212,15 +215,17 @@ def report_result(job: Job, recipe: Recipe, outcomes: Sequence[Outcome], seconds
     if dropped:
         job.echo(f"convert: {dropped:,} labelled images cannot be read and were dropped (their ids: manifest.json)")
     if replaced:
-        job.echo(f"convert: WARNING {replaced:,} test images cannot be read and are grey (their ids: manifest.json)")
+        job.echo(
+            f"convert: WARNING {counted(replaced, 'unreadable test image')}, in the shards as grey (ids: manifest.json)"
+        )
     target = recipe.target if files.is_remote(recipe.target) else display_path(Path(recipe.target))
     reused = sum(outcome.reused for outcome in outcomes)
     if reused == len(outcomes):
-        job.echo(f"convert: current, {len(outcomes)} shards in {target}")
+        job.echo(f"convert: current, {counted(len(outcomes), 'shard')} in {target}")
         return
     images = sum(outcome.written for outcome in outcomes if not outcome.reused)
     finished = f", {reused} were finished before" if reused else ""
     job.echo(
-        f"convert: {len(outcomes) - reused} shards written and read back{finished}; {images:,} images at {len(recipe.sizes)} "
-        f"sizes in {seconds:.0f} s, {target}"
+        f"convert: {counted(len(outcomes) - reused, 'shard')} written and read back{finished}; {counted(images, 'image')} at "
+        f"{counted(len(recipe.sizes), 'size')} in {seconds:.0f} s, {target}"
     )

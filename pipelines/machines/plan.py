@@ -211,7 +211,7 @@ def member_lines(costs: dict[str, Cost]) -> list[str]:
         f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}; "
         f"one compilation for all folds saves {duration(cost.saved)}"
         + (
-            f"; {cost.trials} trials included, pruning is expected to save {duration(cost.pruned)}"
+            f"; {counted(cost.trials, 'trial')} included, pruning is expected to save {duration(cost.pruned)}"
             if cost.trials
             else ""
         )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from competition.config.errors import Key, UserError
+from competition.config.errors import Key, UserError, counted
 from competition.config.params_file import locate
 from competition.config.yaml_text import line_of, read_text
 from competition.files.manifest import write_json
@@ -134,7 +134,7 @@ def advice(result: PreflightResult, largest: PreflightResult | None, topology: T
     estimate = estimate // multiple * multiple
     if not estimate:
         return "possibly not even one image fits"
-    return f"about {estimate} images would fit (SEARCH=1 finds the exact number)"
+    return f"about {counted(estimate, 'image')} would fit (SEARCH=1 finds the exact number)"
 
 
 def batch_key(params: Path, name: str) -> Sequence[str]:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.digests import digest_of
+from competition.config.errors import counted
 from competition.config.secrets import without_secrets
 from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ChainMembers, ViewSeconds, apply_chain
@@ -122,7 +123,7 @@ def score_text(scores: Mapping[str, Any]) -> str:
     """ "honest macro_f1 0.9963 ± 0.0026 on 539 rows".  scores: as in scores.json."""
     kind = "OPTIMISTIC" if scores.get("optimistic") else "honest"
     error = plus_minus(scores["standard_error"])
-    text = f"{kind} {scores['metric']} {scores['honest']:.4f} {error} on {scores['honest_rows']:,} rows"
+    text = f"{kind} {scores['metric']} {scores['honest']:.4f} {error} on {counted(scores['honest_rows'], 'row')}"
     return "; ".join([text, *no_better_than_trivial(scores)])
 
 

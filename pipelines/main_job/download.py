@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from competition.config.digests import digest_of
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.faults import fault_point
 from competition.kaggle import download, partial
 from competition.kaggle.archive import UnpackRules
@@ -73,7 +73,7 @@ def download_all(job: Job, settings: Settings) -> Computed:
     shutil.rmtree(archive, ignore_errors=True)
     files = sorted(path for path in raw.rglob("*") if path.is_file())
     megabytes = sum(path.stat().st_size for path in files) / 1e6
-    job.echo(f"download: {len(files):,} files, {megabytes:,.1f} MB in {display_path(raw)}")
+    job.echo(f"download: {counted(len(files), 'file')}, {megabytes:,.1f} MB in {display_path(raw)}")
     return files, {"files": len(files), "megabytes": round(megabytes, 1)}
 
 
@@ -88,8 +88,8 @@ def download_some(job: Job, pattern: str) -> None:
     with ByteSteps() as steps:
         files = partial.fetch_some(kaggle_client(job), slug, pattern, folder, unpack_rules(job), steps.update)
     job.echo(
-        f"download: {len(files):,} files, {sum(files.values()) / 1e6:,.1f} MB in {display_path(folder)}, for inspection; the index, "
-        "the folds and training need all files: `make download` without ONLY"
+        f"download: {counted(len(files), 'file')}, {sum(files.values()) / 1e6:,.1f} MB in {display_path(folder)}, for inspection; "
+        "the index, the folds and training need all files: `make download` without ONLY"
     )
 
 

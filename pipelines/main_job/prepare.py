@@ -4,15 +4,25 @@ import shutil
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from competition.config.digests import to_plain
 from competition.config.errors import UserError, counted, first_few
 from competition.config.params import Prepare
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.rare_classes import small_class_warning
-from competition.files.manifest import Manifest, atomic_write, damaged_files, is_current, sha256, write_json
+from competition.files.manifest import (
+    Manifest,
+    atomic_write,
+    damaged_files,
+    is_current,
+    read_manifest,
+    sha256,
+    write_json,
+)
 from competition.prepare import caveats, duplicates, embedding, folds, index, leaks, records, series, shift
 from competition.prepare import decoding as images
 from competition.prepare.adapters import adapter_named
@@ -35,7 +45,7 @@ def run(job: Job) -> None:
     raw, params = job.workspace.require(job.path("raw.json"), "download"), job.params.prepare
     # Data do not depend on the metric: the description holds the competition's own, load_prepared puts in the user's.
     settings = job.adapter_settings().of_data()
-    depends = {
+    depends: Mapping[str, Any] = {
         "raw": raw.files,
         "prepare": params,
         "competition": settings,
@@ -43,9 +53,30 @@ def run(job: Job) -> None:
         **plugins_entry(ADAPTERS=(settings.adapter,)),
     }
     manifest = job.path("data", "manifest.json")
+    depends = without_newer_keys(depends, manifest)
     if job.options.force or not is_current(manifest, depends):
         require_intact(job.path("raw.json"), raw)
     job.cached("prepare", manifest, depends, lambda: prepare(job, settings))
+
+
+def without_newer_keys(depends: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """`depends` without the parameters that are newer than the data of this manifest and would not change them.
+
+    prepare.largest_megapixels: earlier versions read smaller images only, so it may change data with unreadable ones.
+    competition.class_level: concerns class folders.
+    """
+    recorded = read_manifest(path)
+    if recorded is None:
+        return depends
+    plain = to_plain(depends)
+    prepare, competition = plain["prepare"], plain["competition"]
+    if "largest_megapixels" not in recorded.depends["prepare"]:
+        table = path.parent / "index.csv"
+        if table.is_file() and prepare["largest_megapixels"] >= 100 and not (index.load(table)["problem"] != "").any():
+            del prepare["largest_megapixels"]
+    if "class_level" not in recorded.depends["competition"] and competition["adapter"] != "folder":
+        del competition["class_level"]
+    return plain
 
 
 def require_intact(path: Path, raw: Manifest) -> None:
@@ -259,7 +290,7 @@ def report_findings(
     test = unreadable["part"] == "test"
     if test.any():
         job.echo(
-            f"prepare: WARNING {int(test.sum()):,} test images cannot be read and will get the mean prediction: data/unreadable.csv"
+            f"prepare: WARNING {counted(int(test.sum()), 'unreadable test image')} will get the mean prediction: data/unreadable.csv"
         )
     if (~test).any():
         job.echo(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.files.locks import Held, exclusive
 from competition.files.manifest import atomic_write, read_record
 from competition.kaggle import download, submit
@@ -10,6 +10,7 @@ from competition.kaggle.client import Client, competition_slug
 from competition.prepare.adapters import adapter_named
 from competition.submission import delivery, format, ledger
 from competition.submission.grading import WITHOUT_SOLUTION
+from competition.workspace.scores import trivial_text
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, kaggle_client
@@ -30,8 +31,11 @@ def run(job: Job) -> None:
         raise UserError(
             f"{display_path(file)} does not hold the predictions it was written with; remove it, `make predict` writes it again"
         )
-    job.echo(f"submit: {display_path(file)} has {checked.rows:,} rows in the order and with the columns of the sample")
-    job.echo(f"submit: {expected_score(entry)}")
+    job.echo(
+        f"submit: {display_path(file)} has {counted(checked.rows, 'row')} in the order and with the columns of the sample"
+    )
+    baseline = trivial_text(prepared, score=entry.honest_score)
+    job.echo(f"submit: {expected_score(entry)}; {baseline} on the training rows")
     if not prepared.competition.slug:
         solution = adapter_named(job.params.competition.adapter).solution(job.path("raw"))
         has_solution = solution is not None and solution.exists()
@@ -139,8 +143,8 @@ def require_accepting(job: Job, client: Client, slug: str) -> None:
             "`make kernel submit`; nothing was sent"
         )
     limits = submit.refuse_when_used_up(client, slug)
-    left = "Kaggle does not say how many" if limits.left is None else limits.left
-    job.echo(f"submit: {left} submissions to {slug} are left today")
+    left = "Kaggle does not say how many submissions" if limits.left is None else counted(limits.left, "submission")
+    job.echo(f"submit: left today for {slug}: {left}")
 
 
 def file_to_upload(job: Job, entry: ledger.Entry, content: bytes) -> Path:

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, is_current, write_json
 from competition.preflight.planning import duration
@@ -35,6 +35,7 @@ from competition.tuning.choice import (
     score_of,
 )
 from competition.tuning.settings import StudySettings
+from competition.workspace.scores import trivial_text
 from competition.workspace.studies import (
     adopted_study,
     is_tuned,
@@ -167,9 +168,15 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
         done = len(finished_trials(trials, settings))
         where = " of the cluster" if job.options.cluster else ""
         job.echo(
-            f"tune {name}: {settings.total} trials of {', '.join(settings.search)}"
+            f"tune {name}: {counted(settings.total, 'trial')} of {', '.join(settings.search)}"
             + (f", {done} of them finished earlier" if done else "")
-            + (f", in {workers} processes{where}" if workers > 1 else f", in a process{where}" if where else "")
+            + (
+                f", in {counted(workers, 'process', 'processes')}{where}"
+                if workers > 1
+                else f", in a process{where}"
+                if where
+                else ""
+            )
         )
         runner = open_trial_runner(job, name)
         if not job.options.cluster:
@@ -238,6 +245,7 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
         "mean_share": round(mean_share(trials), 4),
         "limit": limit_reached(all_trials, settings) if len(trials) < settings.total else "",
         "folds": list(study.user_attrs["folds"]),
+        "trivial": trivial_text(prepared, study.user_attrs["folds"], None if best is None else sign * score_of(best)),
         "data": prepared.digest,
         "study": settings.name,
         "metric": prepared.competition.metric,
@@ -253,8 +261,12 @@ def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Seq
     """The best score, what pruning saved, and what `make train` will use.  trials: the finished ones."""
     metric, sign = result["metric"], metric_named(result["metric"]).sign
     lines = [
-        f"best of {result['trials']} trials"
-        + (f": {metric} {result['score']:.4f} within folds {result['folds']}" if result["score"] is not None else "")
+        f"best of {counted(result['trials'], 'trial')}"
+        + (
+            f": {metric} {result['score']:.4f} within folds {result['folds']}, where {result['trivial']}"
+            if result["score"] is not None
+            else ""
+        )
         + f", {result['pruned']} pruned, a trial cost {result['mean_share']:.0%} of a full one on average, "
         f"{duration(result['saved_seconds'])} saved"
     ]
@@ -276,7 +288,7 @@ def conclusion(result: Mapping[str, Any], trials: Sequence["FrozenTrial"], sign:
             "lower train.learning_rate or the intervals of tune.search"
         )
     if comparison is not None:
-        measured = f"± {comparison.error:.4f} on {comparison.rows:,} rows that chose neither (training seeds: {comparison.seeds})"
+        measured = f"± {comparison.error:.4f} on {counted(comparison.rows, 'row')} that chose neither (training seeds: {comparison.seeds})"
         if comparison.is_gain:
             return (
                 f"trial {best.number} is better than the member's own values by {comparison.difference:.4f} {measured}, so "

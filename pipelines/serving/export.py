@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from competition.config.digests import digest_of
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores
 from competition.files.manifest import read_manifest, write_text
 from competition.prepare import records
@@ -28,7 +28,7 @@ from pipelines.terminal.runner import Computed, Job
 from pipelines.terminal.selection import selected_folds, selected_members
 from pipelines.terminal.versions import git_commit, versions
 
-SAMPLE = 64  # test images on which the formats are compared
+SAMPLE = 64  # images on which the formats are compared
 
 
 def run(job: Job) -> None:
@@ -67,7 +67,7 @@ def selected_formats(text: str) -> tuple[str, ...]:
 
 
 def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Computed:
-    """Write the export and compare its formats on test images. Returns its files and the manifest's result."""
+    """Write the export and compare its formats on images. Returns its files and the manifest's result."""
     prepared = job.prepared
     os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the models were trained on
     start_tensorflow()
@@ -77,7 +77,7 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
     folder, fit = export_path(job.work, selection.name).parent, job.params.prepare.fit
     classes = prepared.competition.classes
     models = sum(len(weights) for weights in selection.weights.values())
-    job.echo(f"export: {selection.title}, {models} fold models, as {', '.join(formats)}")
+    job.echo(f"export: {selection.title}, {counted(models, 'fold model')}, as {', '.join(formats)}")
     write_formats(ExportedChain(selection, classes, fit), selection, folder, formats)
     digest = digest_of([selection.chain, selection.digests])
     bundle = Bundle(
@@ -99,10 +99,12 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
 
 
 def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> tuple[CardFacts, dict[str, Any]]:
-    """Compare the formats with each other and, for a blend, with the predictions behind the submission."""
+    """Compare the formats with each other and, for a blend of a competition with test images, with the predictions behind
+    the submission."""
     from competition.serving.parity import check_formats, check_stored
 
-    ids, images = sample_images(job.prepared, bundle)
+    part = "train" if job.prepared.part("test").empty else "test"  # own photos may have no test images
+    ids, images = sample_images(job.prepared, part, bundle)
     checks, probs, labels = check_formats(folder, bundle, images)
     lines = [
         f"{check.format}: {check.megabytes:g} MB, loads in {check.load_seconds:g} s, one image {check.milliseconds:g} ms, "
@@ -110,7 +112,7 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> tup
         for check in checks
     ]
     stored, blend_folder = None, newest_blend(job.work)
-    if selection.is_blend and blend_folder is not None:
+    if part == "test" and selection.is_blend and blend_folder is not None:
         _, scores = load_scores(blend_folder / "test.npz", ids)
         stored = check_stored(probs, scores)
         equal = int((labels == selection.chain.decision.labels(scores)).sum())
@@ -119,15 +121,16 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> tup
         )
     blend = read_manifest(blend_folder / "manifest.json") if blend_folder is not None else None
     score = score_sentence(selection, blend.result if blend else None)
-    facts = CardFacts(score, checks, stored, len(images), versions(), git_commit())
+    sample = f"{len(images)} {'test' if part == 'test' else 'training'} images"
+    facts = CardFacts(score, checks, stored, sample, versions(), git_commit())
     result = {"title": bundle.title, "score": score, "checks": [asdict(check) for check in checks]}
     return facts, {**result, "stored": stored, "lines": lines}
 
 
-def sample_images(prepared: Prepared, bundle: Bundle) -> tuple[np.ndarray, list[bytes]]:
-    """The first SAMPLE readable test images: ids and encoded bytes.  Raises UserError if there are none."""
+def sample_images(prepared: Prepared, part: str, bundle: Bundle) -> tuple[np.ndarray, list[bytes]]:
+    """The first SAMPLE readable images of a part: ids and encoded bytes.  Raises UserError if there are none."""
     ids, images = [], []
-    for name, _, data in islice(records.read(prepared.records("test")), 4 * SAMPLE):
+    for name, _, data in islice(records.read(prepared.records(part)), 4 * SAMPLE):
         with contextlib.suppress(BadImage):
             decode(data, bundle.sizes[0], bundle.fit)
             ids.append(name)
@@ -135,5 +138,5 @@ def sample_images(prepared: Prepared, bundle: Bundle) -> tuple[np.ndarray, list[
         if len(ids) == SAMPLE:
             break
     if not images:
-        raise UserError("no readable test image was found to check the export with; `make download` indexes them")
+        raise UserError(f"no readable image of the {part} rows to check the export with; `make download` indexes them")
     return np.array(ids, dtype=str), images

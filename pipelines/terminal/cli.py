@@ -80,6 +80,10 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
 
     def call(context: typer.Context, **values: Any) -> None:
         options, process = Options(**values), context.obj or Process()
+        if name == "train" and options.debug_rows != FIELDS["debug_rows"].default and not options.debug:
+            rows = options.debug_rows
+            print_line(f"goldfold: DEBUG_ROWS={rows} without DEBUG=1 has no effect: `make train DEBUG=1`", sys.stderr)
+            raise typer.Exit(2)
         is_last = process.is_last and is_last_goal(name)
         if options.alone or options.only or name not in CHAINS:  # a chosen file is not prepared
             following = VERBS[name].next if is_last else ""

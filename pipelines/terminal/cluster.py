@@ -12,7 +12,7 @@ from competition.cluster import connection, node
 from competition.cluster.driver import Callbacks, Status, run_tasks
 from competition.cluster.node import RESULT_RATIO, Setup, TaskRequest
 from competition.cluster.project import files_to_send, local_files, write_project
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.params import ExcludedFolds
 from competition.files.manifest import changed_keys, copy_file, files_intact, is_current, read_manifest, sha256
 from competition.files.replacement import again_path, replace_model
@@ -144,7 +144,7 @@ def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) 
         with connection.connected(job.options.cluster, Path(folder) / "project"), terminated():
             machines = connection.alive_machines()
             addresses = ", ".join(machine.address for machine in machines[:4]) + (" ..." if len(machines) > 4 else "")
-            job.echo(f"cluster: {len(machines)} machines ({addresses})")
+            job.echo(f"cluster: {counted(len(machines), 'machine')} ({addresses})")
             if os.environ.get("RAY_AUTH_MODE") != "token":
                 job.echo(
                     "cluster: WARNING whoever reaches Ray's ports on these machines runs code on them, because RAY_AUTH_MODE=token is "
@@ -175,7 +175,7 @@ def setup_of(job: Job, is_tuning: bool) -> Setup:
         missing = [n for n, (digest, _) in files.items() if not shared[n].is_file() or sha256(shared[n]) != digest]
         for name in missing:
             copy_file(files[name][1], shared[name])
-        job.echo(f"cluster: data and checkpoints go through {cluster.shared}; {len(missing)} files copied")
+        job.echo(f"cluster: data and checkpoints go through {cluster.shared}; {counted(len(missing), 'file')} copied")
     else:
         references = {name: (digest, ray.put(path.read_bytes())) for name, (digest, path) in files.items()}
         size = sum(path.stat().st_size for _, path in files.values())

@@ -82,10 +82,10 @@ def test_errors_in_the_files_name_the_file(tmp_path):
     with pytest.raises(UserError, match=r"wide\.npz has 4 classes; the competition has 3"):
         load(tmp_path / "wide.npz", test)
     np.savez(tmp_path / "names.npz", ids=TRAIN, probs=probs(40, 1), classes=["0", "1", "2"])
-    with pytest.raises(UserError, match="3 classes are missing, 'cat', 'dog', 'eel'; its columns are called '0', '1'"):
+    with pytest.raises(UserError, match="lacks 3 classes, 'cat', 'dog', 'eel'; its columns are called '0', '1'"):
         load(tmp_path / "names.npz", test)
     np.savez(tmp_path / "two.npz", ids=TRAIN, probs=probs(40, 1)[:, :2], classes=CLASSES)
-    with pytest.raises(UserError, match="probs has 2 columns and 'classes' 3 names"):
+    with pytest.raises(UserError, match="probs has 2 columns and 'classes' 3"):
         load(tmp_path / "two.npz", test)
     np.savez(tmp_path / "models.npz", ids=TEST, probs=np.stack([probs(30, 1)] * 2))
     with pytest.raises(UserError, match=r"predictions of K fold models \(K, N, C\) need the array 'folds'"):

@@ -140,7 +140,7 @@ def test_files_outside_the_listing_are_left_out_and_reported(kaggle, client, mes
     kaggle.contests["flowers"] = Contest({**files, **HIDDEN}, listed={name: len(data) for name, data in files.items()})
     download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
     assert {p.relative_to(tmp_path / "raw").as_posix() for p in (tmp_path / "raw").rglob("*.*")} == files.keys()
-    assert "Kaggle: 2 files (3.0 MB) that are not in the listing are left out: setup.py, huge.bin" in messages
+    assert "Kaggle: 2 files not in the listing (3.0 MB), left out: setup.py, huge.bin" in messages
     download.fetch(client, "flowers", tmp_path / "again", tmp_path / "other", replace(RULES, unlisted=True))
     assert (tmp_path / "again" / "setup.py").exists()
 

@@ -1,3 +1,4 @@
+import base64
 import dataclasses
 import os
 import random
@@ -7,10 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from fake_kaggle.parts import Contest, zip_of
-from fake_kaggle.small_competition import RULES
+from fake_kaggle.small_competition import FILES, RULES
 
 from competition.config.errors import UserError
 from competition.files.manifest import sha256
@@ -47,6 +49,18 @@ def test_a_competition_is_downloaded_completely_and_only_once(kaggle, client, tm
     assert download.download(client, "flowers", cache, RULES).files["sample_submission.csv"] == 17
     assert kaggle.count("DownloadDataFiles") == 1
     assert not any("Authorization" in headers for name, headers in kaggle.headers if name.startswith("GET"))
+
+
+@pytest.mark.parametrize("form", [str, lambda secret: base64.b64encode(f"ada:{secret}".encode()).decode(), quote])
+def test_an_archive_with_a_file_named_after_the_credential_leaves_nothing(kaggle, client, tmp_path, form):
+    name = f"train/{form(kaggle.key).replace('/', '_')}.tfrec"
+    kaggle.contests["flowers"] = Contest({**FILES, name: b"1"}, listed={n: len(data) for n, data in FILES.items()})
+    with pytest.raises(UserError, match="a file in it is named after your Kaggle credential") as refused:
+        download.fetch(
+            client, "flowers", tmp_path / "raw", tmp_path / "cache", dataclasses.replace(RULES, unlisted=True)
+        )
+    left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert left == [] and not (tmp_path / "raw").exists() and kaggle.key not in str(refused.value)
 
 
 TEMPORARY_ERRORS = {
@@ -103,7 +117,7 @@ def test_a_range_that_the_storage_refuses_starts_the_download_again(kaggle, clie
 def test_a_listing_that_the_rate_limit_interrupts_is_used_as_far_as_it_goes(kaggle, client, tmp_path):
     kaggle.faults["ListDataFiles"] = ["", "429:1800"]
     assert download.download(client, "flowers", tmp_path, RULES).notes == [
-        "2 files (1.5 MB) that are not in the listing are unpacked as well: train/01.tfrec, test/01.tfrec"
+        "2 files not in the listing (1.5 MB), unpacked as well: train/01.tfrec, test/01.tfrec"
     ]
 
 

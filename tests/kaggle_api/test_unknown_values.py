@@ -127,12 +127,13 @@ def test_null_rows_text_numbers_and_bad_dates_do_not_hide_the_other_submissions(
         ("8", "yesterday", "COMPLETE"),
         ("nine", "2025-12-31T19:00:00", "RESCORING"),
         ("7", "2025-12-31T19:00:00", "COMPLETE"),
+        ("", "", "UNREADABLE"),
     ]
     assert (submissions[1].is_finished, submissions[1].error) == (
         False,
         "unknown answer of Kaggle: its status is 'RESCORING'",
     )
-    assert submit.newest_ref([each.ref for each in submissions[::2]]) == "8"
+    assert submit.newest_ref([each.ref for each in submissions[:3:2]]) == "8"
 
 
 @pytest.mark.parametrize("score", ["NaN", "inf", "-Infinity", "1e999", "n/a"])
@@ -184,7 +185,7 @@ def test_files_that_the_listing_does_not_name_are_unpacked_as_well(
     monkeypatch.setattr(kaggle, "list_data_files", lambda request: {"files": [{"name": "train/01.tfrec"}, row]})
     download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
     assert (tmp_path / "raw" / "test" / "01.tfrec").read_bytes() == FILES["test/01.tfrec"]
-    assert "Kaggle: its listing is incomplete (1 files); the archive's others are unpacked as well" in messages
+    assert "Kaggle: its listing is incomplete (1 file); the archive's others are unpacked as well" in messages
 
 
 def test_a_submission_whose_status_is_unknown_is_waited_for_and_then_reported(kaggle, client):

@@ -1,7 +1,10 @@
 """DEBUG=1 draws the first batch and the worst predictions and changes no result."""
 
+import re
+from pathlib import Path
+
 from PIL import Image
-from stages import Workspace
+from stages import Workspace, new_workspace
 
 
 def test_debug_draws_the_first_batch_and_the_worst_images_and_changes_no_result(workspace: Workspace) -> None:
@@ -12,3 +15,15 @@ def test_debug_draws_the_first_batch_and_the_worst_images_and_changes_no_result(
             assert min(sheet.size) > 100 and len(set(sheet.convert("L").getdata())) > 10  # not a blank image
     after = workspace.files()
     assert {path: after.get(path) for path in before} == before
+
+
+def test_a_debug_run_shows_no_start_up_lines_of_tensorflow(workspace: Workspace) -> None:
+    result = workspace.run("debug", "--debug", "--member", "slim", "--debug-rows", "20", TF_ENABLE_ONEDNN_OPTS="1")
+    assert result.code == 0
+    assert not re.search(r"absl|port\.cc|oneDNN|^[IWE]\d{4} ", result.out + result.err, re.MULTILINE)
+
+
+def test_debug_rows_without_debug_are_refused(tmp_path: Path) -> None:
+    refused = new_workspace(tmp_path).run("train", "--debug-rows", "40")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == "goldfold: DEBUG_ROWS=40 without DEBUG=1 has no effect: `make train DEBUG=1`\n"

@@ -3,7 +3,9 @@
 import random
 import subprocess
 import time
+from pathlib import Path
 
+import pandas as pd
 import pytest
 from builders import ROOT
 from fake_kaggle.parts import Contest
@@ -13,6 +15,7 @@ from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
+from competition.files.manifest import read_manifest, write_manifest
 from competition.kaggle import download
 from competition.kaggle.client import Client, RetryPolicy
 from competition.workspace.workspace import Workspace as LibraryWorkspace
@@ -87,7 +90,7 @@ def test_temporary_folders_of_earlier_versions_are_removed(workspace, environmen
 def test_a_single_downloaded_file_does_not_count_as_a_complete_download(kaggle, workspace, environment):
     result = workspace.run("download", "--only", "train/03.bin", **environment)
     assert result.code == 0, result.err
-    assert "1 files, 1.0 MB in" in result.out and "need all files: `make download` without ONLY" in result.out
+    assert "1 file, 1.0 MB in" in result.out and "need all files: `make download` without ONLY" in result.out
     file = workspace.work / "raw.only" / "train" / "03.bin"
     assert file.read_bytes() == kaggle.contests["flowers"].files["train/03.bin"]
     assert not (workspace.work / "raw").exists() and not (workspace.work / "raw.json").exists()
@@ -180,3 +183,24 @@ def test_bytes_of_an_earlier_run_do_not_count_for_the_speed():
         steps.update("downloading", 910_000_000, 1_000_000_000)
         line = steps.bar.line(steps.bar.started + 10.0)
     assert line == "downloading: 910.0 of 1,000.0 MB (91%), 10 s, 90 s left, 1 MB/s"
+
+
+@pytest.mark.parametrize("has_unreadable_image", [False, True])
+def test_data_of_an_earlier_version_are_prepared_again_only_where_that_can_change_them(
+    finished: Workspace, tmp_path: Path, has_unreadable_image: bool
+) -> None:
+    """prepare.largest_megapixels and competition.class_level are newer than data/; the limit was lower before."""
+    workspace = finished.copy_to(tmp_path)
+    path = workspace.work / "data" / "manifest.json"
+    manifest, index = read_manifest(path), path.with_name("index.csv")
+    if has_unreadable_image:
+        table = pd.read_csv(index, dtype=str, keep_default_na=False)
+        table.loc[0, "problem"] = "12000 x 9000 pixels are more than the 100,000,000 that are read"
+        table.to_csv(index, index=False)
+    del manifest.depends["prepare"]["largest_megapixels"], manifest.depends["competition"]["class_level"]
+    write_manifest(path, manifest.depends, [path.parent / name for name in manifest.files], manifest.result, {})
+    output = workspace.do("prepare")
+    if has_unreadable_image:
+        assert "made again (prepare.largest_megapixels: absent -> 150" in output
+    else:
+        assert output.startswith("prepare: current")

@@ -142,7 +142,7 @@ def test_the_card_states_score_digests_and_limits_and_the_manifest_covers_every_
 def test_one_fold_model_is_exported_alone_and_a_second_export_is_current(exported: Workspace, tmp_path: Path) -> None:
     workspace = exported.copy_to(tmp_path)
     arguments = ("--member", "slim", "--fold", "1", "--format", "saved_model")
-    assert "member slim, fold 1, 1 fold models" in workspace.do("export", *arguments)
+    assert "member slim, fold 1, 1 fold model" in workspace.do("export", *arguments)
     folder = workspace.work / "export" / "member-slim-folds-1"
     engine = ENGINES["saved_model"](folder, load_bundle(folder))
     ids, encoded, _ = images_of_test_rows(workspace)

@@ -318,4 +318,4 @@ def test_tuning_on_several_logical_devices_works_with_an_empty_image_cache(tmp_p
         workspace.do(stage)
     assert not (workspace.work / "cache").exists()
     sets = "tune.trials=1 train.epochs=1 tune.members=[slim] device.logical_devices=2"
-    assert "best of 1 trials" in workspace.do("tune", sets=sets)
+    assert "best of 1 trial" in workspace.do("tune", sets=sets)

@@ -89,6 +89,14 @@ def test_without_test_images_every_later_command_copes(cross_validated) -> None:
     assert "0 rows changed" in compared
 
 
+def test_without_test_images_the_export_is_checked_on_training_images(cross_validated, tmp_path) -> None:
+    workspace = cross_validated[0].copy_to(tmp_path / "copy")
+    output = workspace.do("export", "--format", "saved_model,onnx")
+    assert "0 of 45 labels changed" in output and "from the stored predictions" not in output
+    card = (workspace.work / "export" / "blend" / "README.md").read_text()
+    assert "on 45 training images;" in card and "looks at no image and scores" in card
+
+
 # Each example of docs/external_predictions.md after its training part: name, what the training part leaves.
 DOC = (ROOT / "docs" / "external_predictions.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n# (Begin|Save) \(tested\)(.*?)```", DOC, re.DOTALL)

@@ -144,7 +144,7 @@ def test_download_to_submit_ends_with_a_scored_line_in_the_ledger(submitted) -> 
     )
     assert events[-1]["ref"] == str(submission["ref"]) and events[-1]["public_score"] == float(submission["final"][1])
     assert f"kaggle competitions submit flowers -f {submitted.workspace.submissions}/{entry['file']}" in submitted.first
-    assert "50 submissions to flowers are left today" in submitted.first
+    assert "left today for flowers: 50 submissions" in submitted.first
 
 
 def test_the_same_file_is_sent_again_only_on_request(remote) -> None:

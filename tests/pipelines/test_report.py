@@ -218,7 +218,7 @@ def test_the_page_needs_no_other_files(blended) -> None:
 
 def test_the_errors_are_shown_as_pictures_with_both_classes(blended) -> None:
     page = blended[0].page
-    wrong = int(re.findall(r"(\d+) of 45 rows are misclassified", page)[0])
+    wrong = int(re.findall(r"Misclassified rows: (\d+) of 45", page)[0])
     (errors,) = re.findall(r'<section id="errors">.*?</section>', page, re.DOTALL)
     assert 0 < errors.count("<figure>") == min(wrong, 32) == errors.count('<img src="data:image/png;base64,')
 

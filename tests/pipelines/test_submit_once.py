@@ -89,6 +89,29 @@ def test_the_table_shows_all_submissions_on_kaggle_although_the_limits_cannot_be
     assert "the table is complete, but today's limit is missing: Kaggle's server failed after 3 tries" in result.err
 
 
+def test_a_score_that_kaggle_changes_later_is_recorded_and_shown(kaggle_setup) -> None:
+    kaggle_setup.do("submit")
+    (sent,) = kaggle_setup.kaggle.submissions
+    sent["final"] = ("COMPLETE", "0.7", "", "")
+    assert "0.70000" in kaggle_setup.do("submissions")
+    sent["final"] = ("COMPLETE", "0.7", "0.65", "")  # after the deadline
+    assert "0.65000" in kaggle_setup.do("submissions")
+    recorded = kaggle_setup.events()
+    kaggle_setup.do("submissions")  # nothing new
+    assert kaggle_setup.events() == recorded and len(recorded) == 5
+    assert "scored before as" in (output := kaggle_setup.do("submit")) and "public 0.70000" in output
+
+
+def test_an_unreadable_row_in_kaggles_list_is_shown_and_named_before_a_file_is_sent(kaggle_setup) -> None:
+    shown = kaggle_setup.kaggle._shown
+    lost = {"competitionName": "flowers", "submissionDescription": f"goldfold {DIGEST[:16]}"}
+    kaggle_setup.kaggle._submitted(lost, CSV, "x.csv")  # by another machine; Kaggle lists it as null
+    kaggle_setup.kaggle._shown = lambda one: None if one is kaggle_setup.kaggle.submissions[0] else shown(one)
+    output = kaggle_setup.do("submit")
+    assert "1 unreadable row in Kaggle's list of submissions: if another machine has sent this file" in output
+    assert "its status is 'unreadable'" in kaggle_setup.do("submissions")
+
+
 def test_an_attempt_without_outcome_is_shown_as_unknown_although_kaggle_cannot_be_read(kaggle_setup) -> None:
     kaggle_setup.note("sending")
     kaggle_setup.kaggle.faults["ListSubmissions"] = ["500"] * 9

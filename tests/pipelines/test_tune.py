@@ -182,10 +182,53 @@ def test_workers_share_one_study(prepared_workspace, tmp_path: Path) -> None:
     assert len(numbers) == len(set(numbers)) == 4
 
 
+def test_a_worker_selects_its_backend_and_shows_no_start_up_lines_of_tensorflow(
+    prepared_workspace, tmp_path: Path
+) -> None:
+    workspace = prepared_workspace.copy_to(tmp_path)
+    shutil.rmtree(workspace.work / "tune", ignore_errors=True)
+    command = workspace.command("tune", "--join", "--member", "slim", sets=SETS.replace("trials=4", "trials=1"))
+    worker = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert worker.returncode == 0 and "backend: tensorflow" in worker.stdout and "trial 0 complete" in worker.stdout
+    assert not re.search(r"absl|port\.cc|oneDNN|^[IWE]\d{4} ", worker.stdout + worker.stderr, re.MULTILINE)
+
+
+CTRL_C_WHILE_A_REQUEST_IS_ANSWERED = """
+import os, signal, socketserver, threading, urllib.request
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import optuna_dashboard
+
+def answer(environ, start_response):
+    os.kill(os.getpid(), signal.SIGINT)
+    start_response("200 OK", [])
+    return [b"done"]
+
+optuna_dashboard.wsgi = lambda storage: answer
+serve_forever = socketserver.BaseServer.serve_forever
+
+def asked(server):
+    url = f"http://127.0.0.1:{server.server_port}/"
+    threading.Thread(target=lambda: urllib.request.urlopen(url, timeout=5), daemon=True).start()
+    timer = threading.Timer(60, os._exit, [99])
+    timer.daemon = True
+    timer.start()
+    serve_forever(server)
+
+socketserver.BaseServer.serve_forever = asked
+"""
+
+
+def test_ctrl_c_ends_the_dashboard_while_it_answers_a_request(prepared_workspace, output) -> None:
+    pytest.importorskip("optuna_dashboard")
+    arguments = ("dashboard", "--address", "127.0.0.1:0")
+    result = prepared_workspace.run(*arguments, sets=SETS, code=CTRL_C_WHILE_A_REQUEST_IS_ANSWERED)
+    assert result.code == 130 and "goldfold: the server was stopped\n" in result.err
+
+
 def test_a_member_that_a_person_names_is_tuned_whatever_tune_members_says(prepared_workspace, tmp_path: Path) -> None:
     workspace = prepared_workspace.copy_to(tmp_path)
     sets = SETS.replace("tune.trials=4", "tune.trials=1")
-    assert "tune wide: 1 trials of learning_rate" in workspace.do("tune", "--member", "wide", sets=sets)
+    assert "tune wide: 1 trial of learning_rate" in workspace.do("tune", "--member", "wide", sets=sets)
     before_training = workspace.run("tune", "--as-part", "--member", "wide", sets=f"{sets} tune.seed=5")
     assert before_training.code == 0 and "tune wide" not in before_training.out
     student = workspace.do("tune", "--member", "wide", sets=f"{sets} members.wide.teacher=[slim]")

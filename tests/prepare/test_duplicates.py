@@ -87,7 +87,7 @@ def test_a_photo_with_two_labels_is_listed_and_kept_or_dropped(helpers, policy, 
     index_table, _, _ = index_with_groups(rows)
     assert duplicates.conflicts(index_table)[["id", "label"]].to_numpy().tolist() == [["a", 1], ["b", 2]]
     assert duplicates.without_conflicts(index_table, policy)["id"].tolist() == remaining_ids
-    with pytest.raises(UserError, match="1 photos appear under more than one label, 'a', 'b'"):
+    with pytest.raises(UserError, match="1 photo under more than one label, 'a', 'b'"):
         duplicates.without_conflicts(index_table, "error")
 
 

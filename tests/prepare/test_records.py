@@ -147,7 +147,7 @@ def test_images_changed_after_indexing_are_an_error(prepared, tmp_path, helpers)
     changed = [*rows[:position], helpers.row("i5", 77, label=1), *rows[position + 1 :]]
     with pytest.raises(UserError, match="'i5' does not match the index"):
         records.write(changed, index_table, str(tmp_path / "a"), shard_bytes=10**6)
-    with pytest.raises(UserError, match="1 images of the index were not found"):
+    with pytest.raises(UserError, match="1 image of the index missing in the raw files"):
         records.write([*rows[:position], *rows[position + 1 :]], index_table, str(tmp_path / "b"), shard_bytes=10**6)
     assert not list((tmp_path / "b").glob("test-*.partial"))
 

@@ -56,7 +56,7 @@ def test_doubtful_labels_gain_at_most_what_their_errors_cost(tmp_path: Path) -> 
     issues = tmp_path / "label_issues.csv"
     issues.write_text("id,label,suggested\ni0,rose,tulip\ni5,rose,aster\n")  # i5 is predicted right: no gain
     step = label_steps(rows(), METRICS["macro_f1"], NAMES, issues, False)[-1]
-    assert step.basis == "1 of the doubtful labels count as errors now" and 0 < step.gain < 0.05
+    assert step.basis == "1 doubtful label predicted otherwise" and 0 < step.gain < 0.05
 
 
 def test_curves_that_still_rise_and_curves_that_overfit_are_told_apart() -> None:

@@ -61,7 +61,7 @@ def report_page() -> str:
     confusion = np.diag(np.full(102, 50))
     confusion[3, 90] = confusion[90, 3] = 20
     points = [Point("cnn", 0.9, 0.01, True, "weight 1.00"), Point("blend, honest", 0.91, 0.01, True)]
-    long = ("more images of both, check their labels", "2 rows of this pair are confused", "the honest score, 539 rows")
+    long = ("more images of both, check their labels", "2 confused rows of this pair", "the honest score, 539 rows")
     steps = [["tell a and b apart", *long, "at most +0.0037"]]
     columns = ["member", "score", "time", *(f"a long name of column {n}" for n in range(6))]
     rows = [

@@ -62,7 +62,7 @@ def test_a_public_score_outside_the_interval_of_chance_is_counted() -> None:
     expected = (ExpectedScore(500, 0.90, 0.02, 0.01, 1.0),)
     rows = [row("a", 0.90, 0.905, expected=expected), row("b", 0.91, 0.60, expected=expected)]
     section = leaderboard_section(rows, 0.3, lambda a, b: None, True)
-    assert "2 submissions have a public score; 1 of them is outside" in section.blocks[0].lines[0]
+    assert "2 submissions with a public score; 1 of them is outside" in section.blocks[0].lines[0]
 
 
 def test_without_a_submission_one_sentence_says_why_there_is_nothing_to_compare() -> None:

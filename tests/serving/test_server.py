@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -364,6 +365,19 @@ def test_the_command_serves_each_engine_and_sigterm_ends_it_after_the_running_re
             np.testing.assert_allclose(probs, [p["probabilities"] for p in expected], atol=1e-5)
     finally:
         server.process.kill()
+
+
+def test_ctrl_c_on_the_command_says_that_the_server_was_stopped(exported: Workspace) -> None:
+    command = exported.command("serve", "--address", "127.0.0.1:0")
+    process = subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True)
+    assert process.stdout is not None
+    try:
+        assert any("http://127.0.0.1:" in line for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, err) == (130, "", "goldfold: the server was stopped\n")
+    finally:
+        process.kill()
 
 
 def test_what_cannot_be_served_is_one_sentence(exported: Workspace, finished: Workspace) -> None:

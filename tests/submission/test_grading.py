@@ -84,6 +84,21 @@ def test_a_solution_of_ones_own_may_hold_the_labels_of_the_table_and_no_usage(tm
     assert graded.private == pytest.approx(2 / 3)  # y is an iris, z (class number 0) a rose
 
 
+def test_each_part_stands_beside_the_trivial_baseline_of_its_rows(solution_folder):
+    guess = submission(solution_folder / "a.csv", {i: c for i, (c, _) in TRUTH.items()})
+    graded = graded_in(solution_folder, guess, competition(metric="accuracy"))
+    assert graded.trivial == "the most frequent class for every row"
+    assert (graded.public_trivial, graded.private_trivial) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+
+
+def test_an_auc_over_rows_of_one_class_is_undefined_and_the_other_part_has_its_score(tmp_path):
+    (tmp_path / "solution.csv").write_text("id,label,usage\nw,0,Public\nx,0,Public\ny,1,Private\nz,0,Private\n")
+    (tmp_path / "p.csv").write_text("id,rose,iris,lily\n" + "".join(f"{i},.8,.1,.1\n" for i in "wxyz"))
+    graded = graded_in(tmp_path, tmp_path / "p.csv", competition("probabilities", "mean_column_auc"))
+    assert (graded.public, graded.public_trivial) == (None, None)
+    assert (graded.private, graded.private_trivial) == (0.5, 0.5)
+
+
 def test_a_part_without_rows_has_no_score(tmp_path):
     path = submission(tmp_path / "a.csv", {"w": 0, "x": 0, "y": 0, "z": 0})
     (tmp_path / "solution.csv").write_text("id,label,usage\nw,0,public\nx,1,Public\ny,1,Ignored\nz,0,ignored\n")
@@ -95,7 +110,7 @@ def test_a_part_without_rows_has_no_score(tmp_path):
     ("solution", "message"),
     [
         (None, "only competitions made here have a solution"),
-        ("id,label\nx,tulip\n", r"1 labels are none of the competition's \('0', '1', '2'\): 'tulip'"),
+        ("id,label\nx,tulip\n", r"1 label outside the competition's \('0', '1', '2'\): 'tulip'"),
         ("id,label,usage\nx,0,train\n", "has the usage 'Train', expected Public, Private or Ignored"),
     ],
 )
@@ -127,5 +142,5 @@ def test_probabilities_are_compared_by_predicted_class_and_largest_gap(tmp_path)
 
 def test_comparing_submissions_of_different_images_is_an_error(tmp_path):
     a, b = submission(tmp_path / "a.csv", {"x": 0, "y": 1}), submission(tmp_path / "b.csv", {"x": 0, "z": 1})
-    with pytest.raises(UserError, match=r"a.csv has 1 ids that b.csv lacks, and lacks 1 of its ids"):
+    with pytest.raises(UserError, match=r"a.csv has 1 id that b.csv lacks, and lacks 1 of its ids"):
         compare_submissions(a, b, competition())

@@ -52,7 +52,9 @@ def read_csv(path: Path) -> pd.DataFrame:
         rows = []
         for row in filter(None, lines):
             if len(row) != len(header):
-                raise UserError(f"{path.name}, line {lines.line_num}: {len(row)} fields under {len(header)} columns")
+                raise UserError(
+                    f"{path.name}, line {lines.line_num}: {counted(len(row), 'field')} under {len(header)} columns"
+                )
             rows.append(row)
     except csv.Error as error:
         raise UserError(f"{path.name}, line {lines.line_num}: {error}") from None
@@ -61,7 +63,7 @@ def read_csv(path: Path) -> pd.DataFrame:
     duplicates = sorted({name for name in header if header.count(name) > 1})
     if duplicates:
         raise UserError(
-            f"{path.name}: column {duplicates[0]!r} appears {header.count(duplicates[0])} times; rename all but one"
+            f"{path.name}: column {duplicates[0]!r} appears {counted(header.count(duplicates[0]), 'time')}; rename all but one"
         )
     return pd.DataFrame(rows, columns=header, dtype=str)
 
@@ -90,7 +92,7 @@ def class_labels(values: pd.Series, label_values: Sequence[str], name: str) -> l
     unknown = ~values.isin(numbers.keys())
     if unknown.any():
         raise UserError(
-            f"{name}: {counted(int(unknown.sum()), 'row')} with a label outside the {len(numbers)} classes, "
+            f"{name}: {counted(int(unknown.sum()), 'row')} with a label outside the {counted(len(numbers), 'class', 'classes')}, "
             f"{first_few(values[unknown].unique())}; if there is a classes.csv, it must list all classes"
         )
     return [numbers[value] for value in values]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError, first_few
+from competition.config.errors import UserError, counted, first_few
 from competition.prepare.adapters.tables import in_natural_order
 from competition.prepare.targets import Target, target_of_metric
 
@@ -66,7 +66,7 @@ def read_columns(table: pd.DataFrame, columns: Sequence[str], id_column: str, ta
         )
     several = int((cells.sum(1) > 1).sum())
     note = (
-        f"ids are in column {id_column!r}, {len(columns)} label columns hold 0 and 1 with several ones in {several:,} rows: "
+        f"ids are in column {id_column!r}, {len(columns)} label columns hold 0 and 1 with several ones in {counted(several, 'row')}: "
         "multi-label"
     )
     return Labels("multi", tuple(columns), tuple(columns), *_label_sets(cells), note=note)
@@ -82,7 +82,8 @@ def read_lists(
     unknown = sorted(listed_classes - set(values))
     if unknown:
         raise UserError(
-            f"{table_name}: {len(unknown)} labels of column {column.name!r} are outside the {len(values)} classes, {first_few(unknown)}"
+            f"{table_name}: {counted(len(unknown), 'label')} of column {column.name!r} outside the {len(values)} classes, "
+            f"{first_few(unknown)}"
         )
     number = {value: n for n, value in enumerate(values)}
     cells = np.zeros((len(lists), len(values)), bool)

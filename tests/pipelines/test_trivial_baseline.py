@@ -1,0 +1,43 @@
+"""Every verb that prints scores prints beside them what an answer without a look at the images would get."""
+
+import re
+
+import pytest
+from stages import Workspace
+
+QUICK = "train.epochs=1 tune.trials=1"
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "sets"),
+    [
+        ("train", [], ""),
+        ("train", ["--member", "slim", "--fold", "1"], QUICK),
+        ("tune", ["--member", "slim"], QUICK),
+        ("noise", ["--member", "slim", "--seeds", "2"], QUICK),
+        ("list-blends", [], ""),
+        ("runs", [], ""),
+        ("submit", [], ""),
+        ("submissions", [], ""),
+        ("grade", [], ""),
+    ],
+)
+def test_scores_stand_beside_the_trivial_baseline(
+    verb: str, arguments: list[str], sets: str, workspace: Workspace
+) -> None:
+    output = workspace.do(verb, *arguments, sets=sets)
+    assert re.search(r"the trivial baseline.* scores ((public|private) )?[\d.]+", output)
+
+
+def test_a_result_that_is_not_better_says_so(workspace: Workspace) -> None:
+    """Without a single useful step a network answers as the baseline does."""
+    useless = "train.epochs=1 train.learning_rate=1e-9 tune.trials=1"
+    for verb, arguments in (("tune", ()), ("noise", ("--seeds", "2"))):
+        assert "NOT BEATEN" in workspace.do(verb, "--member", "slim", *arguments, sets=useless)
+
+
+def test_a_grade_that_is_not_better_says_so(workspace: Workspace) -> None:
+    (file,) = workspace.submissions.glob("*.csv")
+    head, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([head, *(f"{row.split(',')[0]},0" for row in rows), ""]))
+    assert "NOT BEATEN" in workspace.do("grade")
