@@ -34,13 +34,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow files first, so that all workers end at about the same time (with --no-loadscope-reorder).
 
-    Tests of whole stages get a longer time limit: their fixtures contain complete training runs, which are slow on a busy
-    machine.
+    Tests of whole stages and of servers get a longer time limit: their fixtures contain complete training runs, which
+    are slow on a busy machine.
     """
     places = {name: place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: places.get(item.path.relative_to(item.config.rootpath).parts[1], len(SLOW)))
     for item in items:
-        if item.path.relative_to(item.config.rootpath).parts[1] in ("pipelines", "faults"):
+        if item.path.relative_to(item.config.rootpath).parts[1] in ("pipelines", "faults", "serving"):
             item.add_marker(pytest.mark.timeout(7200 if item.get_closest_marker("soak") else 900))
 
 
