@@ -47,11 +47,24 @@ POLICY = PolicySettings(
 SETTINGS = ChainSettings("macro_f1", POLICY, BLEND, DECISION)
 
 
-def fit_chain(members, labels, folds, settings: ChainSettings, honest: Honest) -> Chain:
+HONEST = Honest(resamples=300, seed=0, blocks=10)
+
+
+def rows_of(labels: np.ndarray, probs: np.ndarray, folds: int = 5) -> OofRows:
+    """Members m0, m1, ...; row n is in fold n % folds.  probs: (M, N, C)."""
+    return OofRows(as_members(probs), labels, np.arange(len(labels)) % folds)
+
+
+def oof_rows(noise: list[float], rows: int = 400, folds: int = 5, **options: float) -> OofRows:
+    """Members with these standard deviations of noise, as `draw` makes them."""
+    return rows_of(*draw(noise, rows, **options), folds)
+
+
+def fit_chain(rows: OofRows, settings: ChainSettings, honest: Honest = HONEST) -> Chain:
     """The chain for test rows, fitted on all rows."""
-    return NestedCrossFit(OofRows(members, labels, folds), settings, honest).chain()
+    return NestedCrossFit(rows, settings, honest).chain()
 
 
-def cross_fit(members, labels, folds, settings: ChainSettings, honest: Honest) -> CrossFitted:
+def cross_fit(rows: OofRows, settings: ChainSettings, honest: Honest = HONEST) -> CrossFitted:
     """Predictions of each row by a chain fitted without its block."""
-    return NestedCrossFit(OofRows(members, labels, folds), settings, honest).cross_fit()
+    return NestedCrossFit(rows, settings, honest).cross_fit()

@@ -21,7 +21,9 @@ def test_the_table_of_blends_has_every_member_and_method_scored_on_unseen_rows()
     assert [r.name for r in rows] == ["m0", "m1", "m2", "equal", "best", "greedy", "bagged"]
     alone, equal, best, greedy = (next(r for r in rows if r.name == n) for n in ("m0", "equal", "best", "greedy"))
     fixed = replace(SETTINGS, blend=replace(BLEND, methods=("greedy",)), decision=replace(DECISION, rules=("argmax",)))
-    assert greedy.honest.value == F1.evaluate(labels, cross_fit(views, labels, folds, fixed, HONEST).decided, 5)
+    assert greedy.honest.value == F1.evaluate(
+        labels, cross_fit(OofRows(views, labels, folds), fixed, HONEST).decided, 5
+    )
     assert greedy.chosen_on >= greedy.honest.value
     assert alone.chosen_on == alone.honest.value == F1.evaluate(labels, views["m0"].view("identity"))  # nothing chosen
     assert equal.over.keys() == {"best"} and greedy.over.keys() == {"equal", "best"}

@@ -8,6 +8,7 @@ import pytest
 from competition.config.errors import UserError
 from competition.prepare import index
 from competition.prepare.adapters import folder
+from competition.prepare.adapters.folder import NO_TEST_NOTE
 
 TABLES = {
     "train.csv": "id,label\n001,cat\n002,dog\nNA,dog\n",
@@ -65,60 +66,73 @@ def test_class_folders_are_read_with_and_without_a_train_folder(make_source, rea
     assert [row.label for row in other_rows] == [0, 0, 1, -1]
 
 
-def test_one_hot_columns_mean_that_probabilities_are_submitted(make_source, read):
-    tables = {
-        "train.csv": "image_id,rust,scab\na,0,1\nb,1,0\n",
-        "test.csv": "image_id\nc\n",
-        "sample_submission.csv": "image_id,rust,scab\nc,0.5,0.5\n",
-    }
-    described, rows = read(make_source(tables, ["images/a.jpg", "images/b.jpg", "images/c.jpg"]))
-    assert [row.label for row in rows] == [1, 0, -1]
-    assert (described.predicts, described.metric) == ("probabilities", "log_loss")
-    assert described.prediction_columns == described.classes == ("rust", "scab")
+NUMBERED = "image_id,{0},{1},width\n1,7,tulip,20\n2,10,daisy,20\n3,7,tulip,30\n4,10,daisy,30\n"
+FOUR = ["1.jpg", "2.jpg", "3.jpg", "4.jpg"]
+# Name -> (tables, images, settings, what is detected, labels of the rows; -1: a test image).
+DETECTED = {
+    "one-hot columns are probabilities": (
+        {"train.csv": "image_id,rust,scab\na,0,1\nb,1,0\n", "sample_submission.csv": "image_id,rust,scab\nc,0.5,0.5\n"},
+        ["images/a.jpg", "images/b.jpg", "images/c.jpg"], {},
+        {"predicts": "probabilities", "metric": "log_loss", "prediction_columns": ("rust", "scab")}, [1, 0, -1],
+    ),
+    "a label column, and a submission of one column per class in an order of its own (State Farm)": (
+        {"train.csv": "img,kind\na,x\nb,y\n", "test.csv": "img\nc\n", "sample_submission.csv": "img,y,x\nc,0.5,0.5\n",
+         "classes.csv": "label,name\nx,Fox\ny,Yak\n"},
+        ["a.jpg", "b.jpg", "c.jpg"], {},
+        {"predicts": "probabilities", "metric": "log_loss", "classes": ("Yak", "Fox"), "prediction_columns": ("y", "x")},
+        [1, 0, -1],
+    ),
+    "names of classes.csv, labels of train.csv": (
+        {**TABLES, "train.csv": "id,label\n001,1\n002,10\nNA,1\n", "classes.csv": "label,name\n1,one\n5,five\n10,ten\n"},
+        IMAGES, {}, {"classes": ("one", "five", "ten"), "label_values": ("1", "5", "10")}, [0, 2, 0, -1, -1],
+    ),
+    "configured columns": (
+        {"train.csv": "row,file,kind,score\n1,001,cat,0.1\n2,002,dog,0.2\n3,NA,dog,0.5\n", "test.csv": "row,file\n4,1e5\n5,004\n"},
+        IMAGES, {"id_column": "file", "label_column": "kind"}, {"id_column": "file", "prediction_columns": ("kind",)},
+        [0, 1, 1, -1, -1],
+    ),
+    "a number and the name that it maps to; the width has two values as well, but each with both names": (
+        {"train.csv": NUMBERED.format("class_id", "class_name")}, FOUR, {},
+        {"classes": ("tulip", "daisy"), "label_values": ("7", "10"),
+         "notes": ("ids are in column 'image_id', labels in 'class_id' of train.csv", "class names are in column 'class_name'",
+                   "columns 'width' of train.csv are not used", NO_TEST_NOTE)}, [0, 1, 0, 1],
+    ),
+    "the names of a configured label column": (
+        {"train.csv": NUMBERED.format("kind", "text")}, FOUR, {"label_column": "kind"}, {"classes": ("tulip", "daisy")}, [0, 1, 0, 1],
+    ),
+    "a column that the test table has too is no label": (
+        {"train.csv": "id,width,kind\n1,20,cat\n2,30,dog\n", "test.csv": "id,width\n3,20\n4,20\n"}, FOUR, {},
+        {"notes": ("ids are in column 'id', labels in 'kind' of train.csv", "columns 'width' of train.csv are not used")}, [0, 1, -1, -1],
+    ),
+    "a column called label among columns that could be": (
+        {"train.csv": "id,photographer,label\n1,ann,cat\n2,ann,dog\n3,bob,cat\n4,bob,dog\n"}, FOUR, {},
+        {"classes": ("cat", "dog"), "notes": ("ids are in column 'id', labels in 'label' of train.csv",
+                                              "columns 'photographer' of train.csv are not used", NO_TEST_NOTE)}, [0, 1, 0, 1],
+    ),
+    "a table of any name whose column of names of files holds the ids": (
+        {"labels.csv": "breed,photo\ncat,1\ndog,2\ncat,3\ndog,4\n"}, FOUR, {},
+        {"id_column": "photo", "notes": ("ids are in column 'photo', labels in 'breed' of labels.csv", NO_TEST_NOTE)}, [0, 1, 0, 1],
+    ),
+}  # fmt: skip
 
 
-def test_a_label_column_may_go_with_one_prediction_column_per_class_whose_order_has_precedence(make_source, read):
-    """Example: State Farm. train.csv has img,classname; the submission has one column per class, in its own order."""
-    tables = {
-        "train.csv": "img,kind\na,x\nb,y\n",
-        "test.csv": "img\nc\n",
-        "sample_submission.csv": "img,y,x\nc,0.5,0.5\n",
-        "classes.csv": "label,name\nx,Fox\ny,Yak\n",
-    }
-    described, rows = read(make_source(tables, ["a.jpg", "b.jpg", "c.jpg"]))
-    assert (described.classes, described.prediction_columns) == (("Yak", "Fox"), ("y", "x"))
-    assert (described.predicts, described.metric) == ("probabilities", "log_loss")
-    assert [row.label for row in rows] == [1, 0, -1]
+@pytest.mark.parametrize("name", DETECTED)
+def test_columns_classes_and_the_form_of_a_submission_are_detected(make_source, read, name):
+    tables, images, settings, expected, labels = DETECTED[name]
+    described, rows = read(make_source(tables, images), **settings)
+    assert {field: getattr(described, field) for field in expected} == expected
+    assert [row.label for row in rows] == labels
 
 
-def test_class_names_come_from_classes_csv_and_labels_are_submitted_as_in_train_csv(make_source, read):
-    tables = {
-        **TABLES,
-        "train.csv": "id,label\n001,1\n002,10\nNA,1\n",
-        "classes.csv": "label,name\n1,one\n5,five\n10,ten\n",
-    }
-    described, rows = read(make_source(tables, IMAGES))
-    assert (described.classes, described.label_values) == (("one", "five", "ten"), ("1", "5", "10"))
-    assert [row.label for row in rows[:3]] == [0, 2, 0]
-
-
-def test_columns_can_be_configured(make_source, read):
-    tables = {
-        "train.csv": "row,file,kind,score\n1,001,cat,0.1\n2,002,dog,0.2\n3,NA,dog,0.5\n",
-        "test.csv": "row,file\n4,1e5\n5,004\n",
-    }
-    source = make_source(tables, IMAGES)
-    described, rows = read(source, id_column="file", label_column="kind")
-    assert [row.id for row in rows] == ["001", "002", "NA", "1e5", "004"]
-    assert (described.id_column, described.prediction_columns) == ("file", ("kind",))
-
-
-def test_the_folder_of_the_part_decides_between_equal_names(make_source, read):
+def test_equal_names_are_told_apart_by_the_folder_of_the_part_or_by_their_paths(make_source, read, tmp_path):
     tables = {"train.csv": "id,label\n1,a\n2,b\n", "test.csv": "id\n3\n"}
-    _, rows = read(
-        make_source(tables, ["train_images/1.jpg", "train_images/2.jpg", "test_images/1.jpg", "test_images/3.jpg"])
-    )
+    images = ["train_images/1.jpg", "train_images/2.jpg", "test_images/1.jpg", "test_images/3.jpg"]
+    _, rows = read(make_source(tables, images))
     assert [row.shard for row in rows] == ["train_images/1.jpg", "train_images/2.jpg", "test_images/3.jpg"]
+    shutil.rmtree(tmp_path / "raw")
+    del tables["test.csv"]
+    _, rows = read(make_source(tables, ["train/1.jpg", "train/2.jpg", "test/1.jpg"], "untold"))
+    assert [(row.id, row.part) for row in rows] == [("1", "train"), ("2", "train"), ("test/1.jpg", "test")]
 
 
 @pytest.mark.parametrize(

@@ -25,17 +25,6 @@ def test_class_folders_without_test_images_are_for_cross_validation_only(make_so
     assert (tmp_path / "raw" / "sample_submission.csv").read_text() == "id,label\n"
 
 
-def test_a_table_without_test_images_is_for_cross_validation_only_and_its_ids_are_the_names_of_the_files(
-    make_source, read
-):
-    """Before and after the sample submission, which has only a header, is written."""
-    table = "breed,photo\ncat,1\ndog,2\ncat,3\ndog,4\n"
-    described, rows = read(make_source({"labels.csv": table}, IMAGES))
-    assert labelled(rows) == [("1", 0, "train"), ("2", 1, "train"), ("3", 0, "train"), ("4", 1, "train")]
-    assert described.notes[0] == "ids are in column 'photo', labels in 'breed' of labels.csv"
-    assert NO_TEST_NOTE in described.notes
-
-
 @pytest.mark.parametrize(
     ("ids", "test_ids"),
     [
@@ -52,50 +41,6 @@ def test_a_table_and_a_test_folder_give_test_ids_that_are_written_like_the_train
     described, rows = read(source)
     assert [row.id for row in rows if row.part == "test"] == test_ids
     assert NO_TEST_NOTE not in described.notes
-
-
-def test_test_images_with_the_names_of_training_images_get_their_paths_as_ids(make_source, read):
-    source = make_source({"train.csv": "id,label\n1,cat\n2,dog\n"}, ["train/1.jpg", "train/2.jpg", "test/1.jpg"])
-    _, rows = read(source)
-    assert [(row.id, row.part) for row in rows] == [("1", "train"), ("2", "train"), ("test/1.jpg", "test")]
-
-
-def test_a_number_and_a_name_that_map_one_to_one_are_the_label_and_its_class_name(make_source, read, tmp_path):
-    """The width has two values as well, but each with both names."""
-    rows = [
-        (7, "tulip", 20),
-        (10, "daisy", 20),
-        (7, "tulip", 30),
-        (10, "daisy", 30),
-        (7, "tulip", 20),
-        (10, "daisy", 20),
-    ]
-    lines = [f"{n},{number},{name},{width}" for n, (number, name, width) in enumerate(rows, 1)]
-    table = "\n".join(["image_id,class_id,class_name,width", *lines, ""])
-    described, rows = read(make_source({"train.csv": table}, [*IMAGES, "5.jpg", "6.jpg"]))
-    assert (described.classes, described.label_values) == (("tulip", "daisy"), ("7", "10"))
-    assert [row.label for row in rows] == [0, 1, 0, 1, 0, 1]
-    assert described.notes[:2] == (
-        "ids are in column 'image_id', labels in 'class_id' of train.csv",
-        "class names are in column 'class_name'",
-    )
-    shutil.rmtree(tmp_path / "raw")
-    tables = {"train.csv": table.replace("class_id", "kind").replace("class_name", "text")}
-    described, _ = read(make_source(tables, [*IMAGES, "5.jpg", "6.jpg"]), label_column="kind")
-    assert described.classes == ("tulip", "daisy")
-
-
-def test_columns_that_the_test_table_has_too_are_no_labels(make_source, read):
-    tables = {"train.csv": "id,width,kind\n1,20,cat\n2,30,dog\n", "test.csv": "id,width\n3,20\n4,20\n"}
-    described, _ = read(make_source(tables, IMAGES))
-    assert described.notes[0] == "ids are in column 'id', labels in 'kind' of train.csv"
-
-
-def test_a_column_called_label_is_the_label_among_columns_that_could_be(make_source, read):
-    table = "id,photographer,label\n1,ann,cat\n2,ann,dog\n3,bob,cat\n4,bob,dog\n"
-    described, _ = read(make_source({"train.csv": table}, IMAGES))
-    assert described.classes == ("cat", "dog")
-    assert "columns 'photographer' of train.csv are not used" in described.notes
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import gzip
+import io
 
 import numpy as np
 import pytest
@@ -26,48 +27,36 @@ def test_unusual_ids_are_never_used_as_paths(tmp_path):
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["a-7.tfrec", "in"]
 
 
-def record_ends(path):
-    """End position of each record: 8 bytes of length, 4 of checksum, the data, 4 of checksum."""
-    data, position, ends = path.read_bytes(), 0, []
-    while position < len(data):
-        position += 16 + int.from_bytes(data[position : position + 8], "little")
-        ends.append(position)
-    return ends
+def record(serialized: bytes) -> bytes:
+    tfrecord.write_record(file := io.BytesIO(), serialized)
+    return file.getvalue()
 
 
-def damage_shard(path, damage):
-    data, ends = path.read_bytes(), record_ends(path)
-    flipped = bytearray(data)
-    flipped[ends[1] + 100] ^= 1
-    path.write_bytes(
-        {
-            "cut inside a record": data[: ends[2] - 50],
-            "cut between records": data[: ends[2]],
-            "emptied": b"",
-            "a flipped byte": bytes(flipped),
-            "gzip": gzip.compress(data),
-            "text": b"<html><body>Please sign in and accept the rules</body></html>",
-        }.get(damage, b"")
-    )
-    if damage == "not an example":
-        with path.open("wb") as file:
-            tfrecord.write_record(file, b"\xff\xfe nonsense")
+# Name -> (content of the shard and end of each record -> damaged content, message).
+DAMAGED = {
+    "cut inside a record": (lambda data, ends: data[: ends[2] - 50], "5.tfrec, record 2: it is truncated or damaged"),
+    "cut between records": (lambda data, ends: data[: ends[2]], "3 records were read where the name says 5"),
+    "emptied": (lambda data, ends: b"", "0 records were read where the name says 5"),
+    "a flipped byte": (
+        lambda data, ends: data[: ends[1] + 100] + bytes([data[ends[1] + 100] ^ 1]) + data[ends[1] + 101 :],
+        "00-32x32-5.tfrec, record 2: it is truncated or damaged",
+    ),
+    "gzip": (lambda data, ends: gzip.compress(data), "record 0: the file is compressed with gzip"),
+    "text": (lambda data, ends: b"<html><body>Please sign in</body></html>", "record 0: the file is text"),
+    "not an example": (lambda data, ends: record(b"\xff\xfe nonsense"), "record 0: not a tf.train.Example"),
+    "missing": (None, "5.tfrec: no such file"),
+}
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        ("cut inside a record", "00-32x32-5.tfrec, record 2: it is truncated or damaged"),
-        ("cut between records", "3 records were read where the name says 5"),
-        ("emptied", "0 records were read where the name says 5"),
-        ("a flipped byte", "00-32x32-5.tfrec, record 2: it is truncated or damaged"),
-        ("gzip", "record 0: the file is compressed with gzip"),
-        ("text", "record 0: the file is text"),
-        ("not an example", "record 0: not a tf.train.Example"),
-    ],
-)
-def test_a_damaged_shard_is_an_error_with_file_and_record(shard, damage, message):
-    damage_shard(shard, damage)
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_or_missing_shard_is_an_error_with_file_and_record(shard, name):
+    damage, message = DAMAGED[name]
+    with shard.open("rb") as file:
+        ends = [offset + len(one) + tfrecord.TAIL for offset, one in tfrecord.read_records(file, shard.name)]
+    data = shard.read_bytes()
+    shard.unlink()
+    if damage:
+        shard.write_bytes(damage(data, ends))
     with pytest.raises(UserError, match=message):
         list(records.read_shard(str(shard), labelled=True))
 
@@ -90,8 +79,7 @@ def test_a_damaged_shard_is_an_error_with_file_and_record(shard, damage, message
 )
 def test_a_wrong_schema_is_an_error_that_names_the_feature(tmp_path, feature, message):
     path = tmp_path / "a-1.tfrec"
-    with path.open("wb") as file:
-        tfrecord.write_record(file, tfrecord.serialize_example(feature))
+    path.write_bytes(record(tfrecord.serialize_example(feature)))
     with pytest.raises(UserError, match=f"a-1.tfrec, record 0.*{message}"):
         list(records.read_shard(str(path), labelled=True))
 

@@ -49,24 +49,57 @@ COLUMNS = table("image_id,scab,rust", ["1,0", "0,1", "1,1", "0,0"] * 3)
 LISTS = table("image,labels", ["scab", "rust scab", "healthy", "rust"] * 3)
 
 
-def test_columns_of_0_and_1_with_several_ones_are_labels(read):
+GRADES, SCORES = table("id,grade", ["0", "1", "3", "4"] * 3), table("id,score", ["0.5", "1.25", "-3", "4"] * 3)
+SAMPLE = "image,scab,rust,healthy\nt0,0.5,0.5,0.5\nt1,0.5,0.5,0.5\n"
+# Name -> (train.csv, sample submission, settings, what is detected, the first targets, the note).
+DETECTED = {
+    "columns of 0 and 1 with several ones": (
+        COLUMNS, "", {},
+        {"target": "multi", "classes": ("scab", "rust"), "metric": "multilabel_mean_column_auc", "predicts": "probabilities"},
+        [[1, 0], [0, 1], [1, 1], [0, 0]],
+        "ids are in column 'image_id', 2 label columns hold 0 and 1 with several ones in 3 rows: multi-label",
+    ),
+    "a metric of decisions asks for columns of 0 and 1": (
+        COLUMNS, "", {"metric": "macro_f1"},
+        {"metric": "multilabel_macro_f1", "predicts": "label", "prediction_columns": ("scab", "rust")}, [[1, 0]], "",
+    ),
+    "a sample with one column per class orders the labels of lists": (
+        LISTS, SAMPLE, {}, {"classes": ("scab", "rust", "healthy"), "predicts": "probabilities"}, [[1, 0, 0], [1, 1, 0]], "",
+    ),
+    "empty lists are allowed where the table has one": (
+        LISTS.replace("healthy", ""), "", {}, {"allows_empty_lists": True}, [[0, 1], [1, 1], [0, 0]],
+        "several in 3 rows and none in 3: multi-label",
+    ),
+    "numbers that are not whole": (
+        SCORES, "", {}, {"target": "regression", "metric": "rmse"}, [0.5, 1.25, -3, 4],
+        "ids are in column 'id', column 'score' holds numbers from -3 to 4: regression",
+    ),
+    "whole numbers, if the user says so": (
+        table("id,score", [str(n) for n in range(12)]), "id,score\nt0,50\nt1,50\n", {"target": "regression"},
+        {"target": "regression", "predicts": "value", "prediction_columns": ("score",)}, [0, 1, 2], "",
+    ),
+    "grades, if the metric says so; 2, which does not occur, keeps its place": (
+        GRADES, "", {"metric": "quadratic_kappa"}, {"target": "ordinal", "classes": tuple("01234"), "predicts": "label"},
+        [0, 1, 3, 4], "column 'grade' holds grades from 0 to 4: ordinal",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DETECTED)
+def test_the_target_and_the_form_of_a_submission_are_detected(read, name):
+    train, sample, settings, expected, targets, note = DETECTED[name]
+    competition, labels = read(train, sample, **settings)
+    assert {field: getattr(competition, field) for field in expected} == expected
+    assert competition.targets.of(labels)[: len(targets)].tolist() == targets
+    assert any(note in one for one in competition.notes)
+
+
+def test_labels_are_named_in_words(read):
     competition, labels = read(COLUMNS)
-    assert competition.target == "multi" and competition.classes == ("scab", "rust")
-    assert competition.targets.of(labels).tolist()[:4] == [[True, False], [False, True], [True, True], [False, False]]
     assert (
         competition.label_text(int(labels[2])) == "scab rust" and competition.label_text(int(labels[3])) == "no label"
     )
-    (note,) = [note for note in competition.notes if "multi-label" in note]
-    assert note == (
-        "ids are in column 'image_id', 2 label columns hold 0 and 1 with several ones in 3 rows: multi-label"
-    )
-    assert (competition.metric, competition.predicts) == ("multilabel_mean_column_auc", "probabilities")
-
-
-def test_a_metric_of_decisions_asks_for_columns_of_0_and_1(read):
-    competition, _ = read(COLUMNS, metric="macro_f1")
-    assert (competition.metric, competition.predicts) == ("multilabel_macro_f1", "label")
-    assert competition.prediction_columns == ("scab", "rust") and not needs_a_label(competition)
+    assert not needs_a_label(competition)
 
 
 @pytest.mark.parametrize("separator", [" ", ";", "|", "; ", ","])
@@ -77,19 +110,6 @@ def test_lists_of_labels_are_read_and_written_with_their_separator(read, separat
     assert (competition.metric, competition.predicts) == ("multilabel_macro_f1", "label")
     assert competition.list_separator == separator and competition.is_label_list and needs_a_label(competition)
     assert "column 'labels' holds lists of 3 labels, several in 3 rows: multi-label" in competition.notes[0]
-
-
-def test_empty_lists_are_allowed_where_the_table_or_the_sample_has_one(read):
-    competition, labels = read(LISTS.replace("healthy", ""))
-    assert competition.allows_empty_lists and "several in 3 rows and none in 3: multi-label" in competition.notes[0]
-    assert not competition.targets.of(labels)[2].any()
-
-
-def test_a_sample_with_one_column_per_class_orders_the_labels_of_lists(read):
-    sample = "image,scab,rust,healthy\nt0,0.5,0.5,0.5\nt1,0.5,0.5,0.5\n"
-    competition, labels = read(LISTS, sample)
-    assert competition.classes == ("scab", "rust", "healthy") and competition.predicts == "probabilities"
-    assert competition.targets.of(labels)[1].tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -105,28 +125,6 @@ def test_a_sample_with_one_column_per_class_orders_the_labels_of_lists(read):
 )
 def test_the_content_of_one_column_says_what_it_is(cells, listed, target):
     assert detect_target(pd.DataFrame({"label": cells * 3}), ["label"], listed, "", "") == target
-
-
-def test_numbers_that_are_not_whole_are_a_regression(read):
-    competition, labels = read(table("id,score", ["0.5", "1.25", "-3", "4"] * 3))
-    assert (competition.target, competition.metric) == ("regression", "rmse")
-    assert competition.targets.of(labels).tolist()[:4] == [0.5, 1.25, -3, 4]
-    assert competition.notes[0] == "ids are in column 'id', column 'score' holds numbers from -3 to 4: regression"
-
-
-def test_the_metric_says_what_the_column_cannot(read):
-    grades = table("id,grade", ["0", "1", "3", "4"] * 3)
-    competition, labels = read(grades, metric="quadratic_kappa")
-    assert competition.target == "ordinal" and competition.classes == ("0", "1", "2", "3", "4")  # 2 keeps its place
-    assert labels.tolist()[:4] == [0, 1, 3, 4] and competition.predicts == "label"
-    assert "column 'grade' holds grades from 0 to 4: ordinal" in competition.notes[0]
-
-
-def test_whole_numbers_are_a_regression_if_the_user_says_so(read):
-    sample = "id,score\nt0,50\nt1,50\n"
-    competition, labels = read(table("id,score", [str(n) for n in range(12)]), sample, target="regression")
-    assert (competition.target, competition.metric, competition.predicts) == ("regression", "rmse", "value")
-    assert competition.targets.of(labels).tolist() == list(range(12)) and competition.prediction_columns == ("score",)
 
 
 @pytest.mark.parametrize(
