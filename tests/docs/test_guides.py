@@ -5,23 +5,16 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from builders import ROOT, pixels_of
+from light import running_kaggle
 from make_calls import calls_of_make
 from preloaded import run_preloaded
 from stages import Workspace
-
-sys.path.insert(0, str(ROOT / "tests" / "pipelines"))
-
-from fake_kaggle.parts import Contest
-from fake_kaggle.server import FakeKaggle
-from fake_kaggle.small_competition import FILES
-from light import set_up
 
 from competition.prepare.adapters import ADAPTERS
 from competition.prepare.decoding import encode_png
@@ -191,10 +184,8 @@ def test_a_folder_of_photos_is_converted_as_written(photos: tuple[Workspace, str
 
 
 def test_a_submission_is_sent_and_listed_as_written(tmp_path: Path) -> None:
-    (tmp_path / "server").mkdir()
-    with FakeKaggle(tmp_path / "server") as kaggle:
-        kaggle.contests["flowers"] = Contest(FILES)
-        prepared = set_up(kaggle, tmp_path, ROOT)
+    with running_kaggle(tmp_path) as prepared:
+        kaggle = prepared.kaggle
         submit, submissions = commands("kaggle_and_tpu.md")[1:3]
         assert submit.startswith("make submit ") and submissions.startswith("make submissions ")
         variables = kaggle.environment(prepared.home)
