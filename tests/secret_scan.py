@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -49,7 +50,7 @@ def contents(path: Path) -> Iterator[tuple[str, bytes]]:
             with zipfile.ZipFile(io.BytesIO(data)) as zipped:
                 for member in zipped.infolist():
                     yield f"{path.name}/{member.filename}", zipped.read(member)
-        except (zipfile.BadZipFile, RuntimeError, NotImplementedError, OSError, ValueError, EOFError):
+        except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, OSError, ValueError, EOFError):
             return  # made damaged by a test
 
 
