@@ -80,7 +80,7 @@ def test_a_probed_member_starts_better_than_chance_on_held_out_rows(devices) -> 
     folds = np.arange(len(labels)) // CLASSES % 2
     images = Images(labels.astype(str), pixels_of(labels), labels, folds, np.ones(len(labels), bool))
     images = replace(images, ids=np.array([f"i{n}" for n in range(len(labels))]))
-    recipe = member(probe=True, epochs=1, learning_rate=1e-9, warmup=0.0)
+    recipe = member(probe=True, epochs=1, learning_rate=1e-9, warmup=0.0, freeze_norm=True)
     device = open_device(params(f"device.logical_devices={devices}").device)
     trainer = Trainer(FoldRows(recipe, images, CLASSES), "accuracy", device, 8)
     trainer.train_to_end(0, recipe.train)
