@@ -14,7 +14,7 @@ from competition.workspace.earlier_version import recorded_then
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import summary_lines
 from competition.workspace.workspace import Workspace
-from pipelines.main_job.train import train_run
+from pipelines.terminal.training import train_run
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
 
