@@ -55,8 +55,11 @@ WAIT_SECONDS = 1.0  # between two looks at what another process computes
 AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
 
 
-def train_run(job: Job, run: Run) -> None:
-    """Train the selected fold models of a run that are not current, or all of them with FORCE=1."""
+def train_run(job: Job, run: Run, at_step: Callable[[], None] = lambda: None) -> None:
+    """Train the selected fold models of a run that are not current, or all of them with FORCE=1.
+
+    at_step: called at every step; it may raise an error to end the training, whose complete fold models stay.
+    """
     folds: list[ExcludedFolds] = list(selected_folds(job))
     stale = [fold for fold in folds if job.options.force or not is_trained(run, fold)]
     stale = hosts.decided(interrupted_last(run, stale))
@@ -68,7 +71,7 @@ def train_run(job: Job, run: Run) -> None:
     for fold in current if hosts.writes() else ():
         remove_checkpoints(model_path(run, fold).parent)
     if stale:
-        train_models(job, run, stale)
+        train_models(job, run, stale, at_step)
 
 
 def announce_earlier_version(job: Job, run: Run) -> None:
@@ -108,7 +111,7 @@ def train_nested_teachers(job: Job, name: str) -> None:
             train_models(job, run, missing)
 
 
-def train_models(job: Job, run: Run, pending: list[ExcludedFolds]) -> None:
+def train_models(job: Job, run: Run, pending: list[ExcludedFolds], at_step: Callable[[], None] = lambda: None) -> None:
     """Train the models in `pending` under a watchdog, and again after a loss of the device.
 
     pending: the excluded fold of each model, or two for a nested teacher; each is removed when it is complete.
@@ -121,7 +124,15 @@ def train_models(job: Job, run: Run, pending: list[ExcludedFolds]) -> None:
     # A lost host takes the others' device with it, and they cannot open it without that host.
     retries = 0 if hosts.are_joined() else limits.retries
     show = lambda line: job.echo(f"train {run.title}: {line}")  # noqa: E731
-    train_with_retries(partial(train_once, job, run, pending), limits.hang_seconds, retries, show)
+
+    def train(alive: Callable[[], None]) -> None:
+        def step() -> None:
+            alive()
+            at_step()
+
+        train_once(job, run, pending, step)
+
+    train_with_retries(train, limits.hang_seconds, retries, show)
 
 
 def train_once(job: Job, run: Run, pending: list[ExcludedFolds], alive: Callable[[], None]) -> None:
