@@ -212,6 +212,9 @@ fuzz: $(BIN)/.ready-fuzz ## look for inputs that a reader does not refuse clearl
 	@for reader in csv external_csv external_npz image npz params tfrecord yaml zip; do echo "fuzz: $$reader"; \
 	  $(BIN_PYTHON) tests/fuzz/run.py $$reader "$${GOLDFOLD_FUZZ_SECONDS:-600}" work/fuzz/$$reader 2>&1 | tail -n 20; done
 
+test-secrets: $(BIN)/.ready-dev ## the tests of faults with known secrets; then none may be in any file or output that they left (many minutes)
+	@$(BIN_PYTHON) tests/secret_scan.py
+
 benchmarks: $(BIN)/.ready-dev ## measure speed and memory against named references, into docs/speed.md (SOURCE=photos.zip ONLY=memory TORCH=python)
 	@$(BIN_PYTHON) -m benchmarks $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(value TORCH),--torch "$$GOLDFOLD_TORCH") $(if $(value ONLY),--only $$GOLDFOLD_ONLY)
 
@@ -284,4 +287,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,labels,onnx,litert,serve,cluster,dashboard,databases,samplers,docs,dev]"
 	@touch $@
 
-.PHONY: main-job test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions compare-submissions doctor prepare resolve budget tune blend folds grade list-blends compare-blends bench noise report grad-cam label-issues docs test benchmarks soak fuzz test-oldest clean fresh help issues-in-labels compare diff table
+.PHONY: main-job test-secrets test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions compare-submissions doctor prepare resolve budget tune blend folds grade list-blends compare-blends bench noise report grad-cam label-issues docs test benchmarks soak fuzz test-oldest clean fresh help issues-in-labels compare diff table

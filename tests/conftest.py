@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from filelock import FileLock
@@ -31,9 +32,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow files first, so that all workers end at about the same time (with --no-loadscope-reorder)."""
+    """Slow files first, so that all workers end at about the same time (with --no-loadscope-reorder).
+
+    Tests of whole stages and of servers get a longer time limit: their fixtures contain complete training runs, which
+    are slow on a busy machine.
+    """
     places = {name: place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: places.get(item.path.relative_to(item.config.rootpath).parts[1], len(SLOW)))
+    for item in items:
+        if item.path.relative_to(item.config.rootpath).parts[1] in ("pipelines", "faults", "serving"):
+            item.add_marker(pytest.mark.timeout(7200 if item.get_closest_marker("soak") else 900))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -61,6 +69,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
             workspace.do_in_one_process(*MAIN_JOB)
             done.touch()
     return Workspace(folder)
+
+
+@pytest.fixture
+def workspace(finished: Workspace, tmp_path: Path) -> Workspace:
+    """A copy of the finished workspace, which tests may change."""
+    return finished.copy_to(tmp_path / "workspace")
+
+
+@pytest.fixture
+def untrained(workspace: Workspace) -> Workspace:
+    """The finished workspace without its fold models."""
+    shutil.rmtree(workspace.work / "members")
+    return workspace
 
 
 @pytest.fixture(scope="session")

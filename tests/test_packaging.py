@@ -83,3 +83,9 @@ def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
 )
 def test_the_pages_for_users_are_linked_from_the_readme(page: str) -> None:
     assert f"(docs/{page})" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_keras_hub_stays_below_the_version_that_excludes_the_client_of_kaggle() -> None:
+    """From 0.30 on it pins kagglesdk 0.1.28, and the kaggle package needs 0.1.35 or later."""
+    (hub,) = [Requirement(text) for text in PROJECT["project"]["optional-dependencies"]["hub"]]
+    assert "0.29.1" in hub.specifier and "0.30" not in hub.specifier

@@ -46,26 +46,21 @@ def machine_params(params: Params, members: Mapping[str, Member]) -> Params:
 
 
 def local_files(params: Params, members: Mapping[str, Member], is_tuning: bool) -> dict[str, Path]:
-    """Relative path -> local file of the initial weights and, if is_tuning, what a study reads.
+    """Relative path -> local file of the initial weights and, if is_tuning, of what a study reads: warm starts and the
+    weights that it searches.
 
     A process on a machine starts in the folder of these files, because their paths are parameters.
     Raises UserError for files outside the project's folder.
     """
     folders = own_files(replace(params, prepare=replace(params.prepare, external={})), members)
-    weights = [file for files in folders.values() for file in files]
-    return {file.as_posix(): file for file in [*weights, *(study_files(params) if is_tuning else [])]}
-
-
-def study_files(params: Params) -> list[Path]:
-    """Local files that a study reads: warm starts, and the weights that it searches.
-
-    Their paths are part of the study's name. Raises UserError for a path outside the project's folder.
-    """
-    weights = params.tune.search["weights"].choices if "weights" in params.tune.search else ()
-    keys = dict.fromkeys(params.tune.warm_start, "tune.warm_start")
-    keys |= dict.fromkeys(map(str, weights), "tune.search.weights")
-    paths = [Path(project_path(entry, key)) for entry, key in keys.items() if Path(entry).exists()]
-    return [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
+    local = [file for files in folders.values() for file in files]
+    if is_tuning:
+        weights = params.tune.search["weights"].choices if "weights" in params.tune.search else ()
+        keys = dict.fromkeys(params.tune.warm_start, "tune.warm_start")
+        keys |= dict.fromkeys(map(str, weights), "tune.search.weights")
+        paths = [Path(project_path(entry, key)) for entry, key in keys.items() if Path(entry).exists()]
+        local += [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
+    return {file.as_posix(): file for file in local}
 
 
 def files_to_send(

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import keras
@@ -47,13 +46,20 @@ def feature_engine(member: Member, device: Device, predict_batch: int) -> Engine
 
 
 def compute_features(
-    engine: Engine, images: Images, rows: np.ndarray, views: Sequence[str], alive: Callable[[], None] = lambda: None
+    engine: Engine,
+    images: Images,
+    rows: np.ndarray,
+    views: Sequence[str],
+    progress: Callable[[int], None] = lambda done: None,
 ) -> np.ndarray:
-    """Features of these rows, (n, V, F) float32; zeros for an unreadable image.  alive: called before every batch."""
+    """Features of these rows, (n, V, F) float32; zeros for an unreadable image.
+
+    progress: called before every batch with the rows that were begun.
+    """
 
     def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for batch in prediction_batches(images.pixels, readable, engine.predict_batch):
-            alive()
+        for number, batch in enumerate(prediction_batches(images.pixels, readable, engine.predict_batch)):
+            progress(min(number * engine.predict_batch, len(rows)))
             yield batch
 
     readable = rows[images.readable[rows]]
@@ -73,12 +79,16 @@ def store_features(
     progress: called with the rows that are done and all rows.
     """
     count, views, seconds = len(images.ids), list(files), 0.0
+
+    def progress_from(start: int) -> Callable[[int], None]:
+        return lambda done: progress(start + done, count)
+
     for start in range(0, count, CHUNK):
         rows = np.arange(start, min(start + CHUNK, count))
         chunks = {view: _chunk(path, start) for view, path in files.items()}
         if not all(path.is_file() for path in chunks.values()):
             started = time.perf_counter()
-            features = compute_features(engine, images, rows, views, partial(progress, start, count))
+            features = compute_features(engine, images, rows, views, progress_from(start))
             seconds += time.perf_counter() - started
             for position, path in enumerate(chunks.values()):
                 _save(path, features[:, position].astype(np.float16))

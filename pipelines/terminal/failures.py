@@ -29,6 +29,8 @@ def describe(error: Exception) -> str:
         )
     if isinstance(error, OSError) and error.errno in NO_FOLDER:
         return f"a file and a folder are confused{place}: {line}; remove or rename it"
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"a name of {len(str(name)):,} characters is too long for a file: {str(name)[:60]}..."
     if isinstance(error, MemoryError):
         return "the memory of this machine is used up; lower train.batch, predict.batch or cache.ram_gigabytes"
     explanation = explain(f"{type(error).__name__}: {line}")

@@ -17,14 +17,6 @@ HEAD, OTHER = "127.0.0.2", "127.0.0.3"
 SECRET, TOKEN = "k4gg1e-s3cret-0123456789", "r4y-t0ken-abcdefghijklmnopqrstuvwxyz0123"
 
 
-@pytest.fixture
-def untrained(finished: Workspace, tmp_path: Path) -> Workspace:
-    """The finished workspace without its fold models."""
-    workspace = finished.copy_to(tmp_path / "workspace")
-    shutil.rmtree(workspace.work / "members")
-    return workspace
-
-
 def started(
     workspace: Workspace, stage: str, cluster: RayCluster, *arguments: str, sets: str = ""
 ) -> subprocess.Popen[str]:

@@ -1,8 +1,6 @@
 """One model trained by several hosts (JAX): processes of this machine that are stopped one by one."""
 
-import shutil
 import signal
-from pathlib import Path
 
 import pytest
 from host_processes import SETS, results_of, start_hosts
@@ -11,13 +9,6 @@ from stages import Workspace
 pytest.importorskip("jax", reason="several hosts need JAX (goldfold[jax])")
 pytestmark = pytest.mark.timeout(900)
 TRAIN = ("train", "--member", "slim", "--fold", "0")
-
-
-@pytest.fixture
-def untrained(finished: Workspace, tmp_path: Path) -> Workspace:
-    workspace = finished.copy_to(tmp_path / "workspace")
-    shutil.rmtree(workspace.work / "members")
-    return workspace
 
 
 def test_two_hosts_in_one_folder_stop_together_and_continue_and_only_the_first_one_writes(untrained: Workspace) -> None:

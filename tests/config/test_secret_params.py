@@ -77,12 +77,12 @@ def test_secrets_are_known_from_the_parameters_and_the_environment() -> None:
 
 def test_an_answer_has_no_secret_and_each_of_its_texts_is_one_line() -> None:
     answer = {
-        "title": "A\n\x1b[31mFAKE: scored",
+        "title": "A planted-key\n\x1b[31mFAKE: scored",
         "files": {"planted-key.csv": 3},
         "rows": [{"team": "x\u202ey", "score": None}],
     }
     assert redacted_answer(answer, ["planted-key"]) == {
-        "title": "A ?[31mFAKE: scored",
+        "title": "A [hidden] ?[31mFAKE: scored",
         "files": {"[hidden].csv": 3},
         "rows": [{"team": "x?y", "score": None}],
     }

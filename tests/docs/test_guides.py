@@ -5,23 +5,16 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from builders import ROOT, pixels_of
+from light import running_kaggle
 from make_calls import calls_of_make
 from preloaded import run_preloaded
 from stages import Workspace
-
-sys.path.insert(0, str(ROOT / "tests" / "pipelines"))
-
-from fake_kaggle.parts import Contest
-from fake_kaggle.server import FakeKaggle
-from fake_kaggle.small_competition import FILES
-from light import set_up
 
 from competition.prepare.adapters import ADAPTERS
 from competition.prepare.decoding import encode_png
@@ -31,6 +24,7 @@ from competition.workspace.runs import stored_runs
 GUIDES = {
     "tutorial.md": "tests/docs/test_guides.py",
     "own_images.md": "tests/docs/test_guides.py, with a small network; tests/pipelines/test_own_images_stages.py",
+    "frozen_features.md": "tests/pipelines/test_frozen_members.py; tests/training/test_frozen_features.py",
     "external_predictions.md": "tests/docs/test_guides.py; tests/pipelines/test_own_images_stages.py: the examples",
     "report.md": "tests/docs/test_guides.py",
     "single_fold.md": "tests/docs/test_guides.py",
@@ -136,8 +130,9 @@ def test_the_commands_of_a_guide_run_as_they_are_written(workspace: Workspace, p
 
 CLASSES, EACH = ("daisy", "rose", "tulip"), 12
 # Instead of a MobileNet with weights that are downloaded; one epoch.
-SMALL = "train.epochs=1 train.probe=false train.layer_decay=1.0 train.freeze_norm=false prepare.folds=3 members.mobilenet.architecture=cnn"
-SMALL += " members.mobilenet.image_size=16 members.mobilenet.alpha=0.25 members.mobilenet.weights=none"
+SMALL = "train.epochs=1 train.probe=false train.layer_decay=1.0 train.freeze_norm=false prepare.folds=3"
+for name in ("mobilenet", "linear", "rbf"):
+    SMALL += f" members.{name}.architecture=cnn members.{name}.image_size=16 members.{name}.alpha=0.25 members.{name}.weights=none"
 
 
 @pytest.fixture(scope="module")
@@ -189,10 +184,8 @@ def test_a_folder_of_photos_is_converted_as_written(photos: tuple[Workspace, str
 
 
 def test_a_submission_is_sent_and_listed_as_written(tmp_path: Path) -> None:
-    (tmp_path / "server").mkdir()
-    with FakeKaggle(tmp_path / "server") as kaggle:
-        kaggle.contests["flowers"] = Contest(FILES)
-        prepared = set_up(kaggle, tmp_path, ROOT)
+    with running_kaggle(tmp_path) as prepared:
+        kaggle = prepared.kaggle
         submit, submissions = commands("kaggle_and_tpu.md")[1:3]
         assert submit.startswith("make submit ") and submissions.startswith("make submissions ")
         variables = kaggle.environment(prepared.home)

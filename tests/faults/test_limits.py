@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from builders import ROOT
 from injection import KILLED, environment, run_code
+from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.files.locks import Held, exclusive, last_holder
@@ -192,3 +193,11 @@ def test_a_killed_process_is_named_and_its_temporary_files_are_removed(tmp_path:
     names = {path.name for path in (tmp_path / "fold0").iterdir() if path.suffix != ".lock"}
     assert names == {"a.json", "manifest.json"}
     assert json.loads((tmp_path / "fold0" / "a.json").read_text()) == 1
+
+
+@pytest.mark.parametrize(("verb", "option"), [("runs", "--member"), ("adopt", "--run"), ("convert", "--source")])
+def test_a_value_that_is_too_long_for_the_name_of_a_file_is_one_short_sentence(
+    finished: Workspace, tmp_path: Path, verb: str, option: str
+) -> None:
+    refused = finished.copy_to(tmp_path).refused(verb, option, "x" * 5_000)
+    assert "characters is too long for a file: " in refused and len(refused) < 300 and "Unexpected" not in refused

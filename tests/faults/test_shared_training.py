@@ -1,22 +1,13 @@
 """Several `make train` in one work folder share its fold models."""
 
 import re
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 from builders import ROOT
 from stages import Workspace
 
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture
-def untrained(finished: Workspace, tmp_path: Path) -> Workspace:
-    workspace = finished.copy_to(tmp_path / "workspace")
-    shutil.rmtree(workspace.work / "members")
-    return workspace
 
 
 def started(workspace: Workspace) -> subprocess.Popen[str]:

@@ -1,18 +1,18 @@
-"""What the request for a submission from a notebook depends on, and how the submission is imported."""
+"""What the request for a submission from a notebook depends on, and how a submission and fold models are imported."""
 
 import hashlib
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from builders import params
+from builders import params, run_of
 
 from competition.config.errors import UserError
 from competition.files.manifest import read_record, write_manifest
 from competition.kaggle.submit import KernelSubmission
 from competition.kernels import request as kernel_work
 from competition.kernels.api import KernelVersion
-from competition.kernels.import_results import LEDGER, SUBMISSION, ImportTarget, import_submission
+from competition.kernels.import_results import LEDGER, SUBMISSION, ImportTarget, fold_model_of_folder, import_submission
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.submission.ledger import Entry, append, read
@@ -110,3 +110,24 @@ def test_external_predictions_cannot_be_part_of_a_kernel_submission(tmp_path):
     local_params = params("members.torch='{predictions: {oof: a.csv, test: b.csv}}'")
     with pytest.raises(UserError, match=r"members.torch.predictions are local files"):
         kernel_work.submission_request_digest({}, local_params)
+
+
+def test_a_unit_is_found_by_member_run_and_fold(tmp_path: Path) -> None:
+    target = ImportTarget(Workspace(tmp_path, params(), loaded=PREPARED), tmp_path, lambda line: None)
+    run = run_of(tmp_path, PREPARED, params(), "cnn")
+
+    def of(result_folder: str) -> tuple[str, object] | None:
+        fold_model = fold_model_of_folder(target, result_folder)
+        return (fold_model[0].digest, fold_model[1]) if fold_model else None
+
+    folder = f"work/x/members/cnn/{run.folder.name}"
+    assert of(f"{folder}/fold3") == (run.digest, 3)
+    assert of(f"{folder}/without/1-2") == (run.digest, (1, 2))
+    assert of("work/x/members/cnn/0123456789ab/fold3") == (run.digest, 3)  # trained with other parameters
+    for result_folder in (
+        f"{folder}/fold3/views/0123456789ab",
+        "work/x/members/cnn/fold3",
+        "work/x/tune/cnn/0123456789ab",
+    ):
+        assert of(result_folder) is None
+    assert of("work/x/members/absent/0123456789ab/fold3") is None

@@ -2,20 +2,16 @@
 
 import random
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from builders import ROOT
-from stages import Workspace
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from fake_kaggle.parts import Contest
 from fake_kaggle.server import FakeKaggle
 from fake_kaggle.small_competition import RULES
+from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides

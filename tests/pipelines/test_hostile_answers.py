@@ -1,19 +1,12 @@
 """What Kaggle sends with status 200 shows no credential, moves no cursor and looks like no line of goldfold."""
 
 import base64
-import sys
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from builders import ROOT
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from fake_kaggle.parts import Contest, Run
-from fake_kaggle.server import FakeKaggle
 from fake_kaggle.small_competition import FILES
-from light import KaggleSetup, set_up
+from light import KaggleSetup, running_kaggle
 
 STAGES = ("doctor", "download", "submit", "submissions", "leaderboard", "kernel_status", "quota")
 
@@ -21,8 +14,8 @@ STAGES = ("doctor", "download", "submit", "submissions", "leaderboard", "kernel_
 @pytest.fixture(scope="module")
 def kaggle_setup(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
-    (folder / "server").mkdir()
-    with FakeKaggle(folder / "server") as kaggle:
+    with running_kaggle(folder) as setup:
+        kaggle = setup.kaggle
         basic = base64.b64encode(f"{kaggle.username}:{kaggle.key}".encode()).decode()
         echoed = f"{kaggle.key} Basic {basic} {quote(kaggle.key, safe='')} \x1b[2J\x9b1m\r\nFAKE: scored public 0.99"
         kaggle.contests["flowers"] = Contest(
@@ -34,7 +27,7 @@ def kaggle_setup(tmp_path_factory):
         )
         log = [f"epoch 1 {echoed}\n", "\x1b]0;title\x07\n"]
         kaggle.kernels["ada/goldfold-small"].append(Run({}, folder / "v1", "ERROR", f"failed {echoed}", log))
-        yield set_up(kaggle, folder, ROOT)
+        yield setup
 
 
 @pytest.fixture(scope="module")

@@ -1,27 +1,17 @@
 """The read-only Kaggle verbs: leaderboard, kernel status and log, quota."""
 
-import sys
-from pathlib import Path
-
 import pytest
-from builders import ROOT
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from fake_kaggle.parts import Contest, Run
-from fake_kaggle.server import FakeKaggle
 from fake_kaggle.small_competition import FILES
-from light import set_up
+from light import running_kaggle
 
 
 @pytest.fixture(scope="module")
 def kaggle_setup(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kaggle")
-    (folder / "server").mkdir()
-    with FakeKaggle(folder / "server") as kaggle:
+    with running_kaggle(tmp_path_factory.mktemp("kaggle")) as setup:
         teams = (("Grace\x1b[31m", "0.99"), ("Ada's team", "0.98"), ("Alan", "0.97"))
-        kaggle.contests["flowers"] = Contest(FILES, leaderboard=teams)
-        yield set_up(kaggle, folder, ROOT)
+        setup.kaggle.contests["flowers"] = Contest(FILES, leaderboard=teams)
+        yield setup
 
 
 def leaderboard_lines(kaggle_setup, *arguments):

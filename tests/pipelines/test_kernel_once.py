@@ -2,27 +2,16 @@
 
 import json
 import signal
-import sys
-from pathlib import Path
 
 import pytest
-from builders import ROOT
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from fake_kaggle.parts import Contest
-from fake_kaggle.server import FakeKaggle
-from fake_kaggle.small_competition import FILES
-from light import set_up
+from light import running_kaggle
 
 
 @pytest.fixture
 def kaggle_setup(tmp_path):
-    (tmp_path / "server").mkdir()
-    with FakeKaggle(tmp_path / "server") as kaggle:
-        kaggle.contests["flowers"] = Contest(FILES)
-        kaggle._run_kernel = lambda run: setattr(run, "status", "COMPLETE")  # the test writes its output
-        yield set_up(kaggle, tmp_path, ROOT)
+    with running_kaggle(tmp_path) as setup:
+        setup.kaggle._run_kernel = lambda run: setattr(run, "status", "COMPLETE")  # the test writes its output
+        yield setup
 
 
 def test_a_killed_push_is_resumed_and_a_damaged_output_is_downloaded_again(kaggle_setup) -> None:

@@ -19,7 +19,6 @@ from test_remote_main_job import KaggleWorkspace
 from competition.prepare.decoding import encode_png
 from competition.serving.bundle import FORMATS
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))
 

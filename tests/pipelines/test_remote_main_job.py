@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import shutil
-import sys
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +14,11 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from builders import ROOT
-from PIL import Image
-from stages import Workspace
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from fake_kaggle.gcs import FakeGcs
 from fake_kaggle.parts import SIGNATURE, Contest
 from fake_kaggle.server import FakeKaggle
+from PIL import Image
+from stages import Workspace
 
 from competition.prepare.adapters import drawn
 from competition.prepare.adapters.flowers import NAMES

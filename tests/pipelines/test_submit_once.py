@@ -1,26 +1,15 @@
 """`make submit` and `make submissions` as real processes: faults never lead to a second submission."""
 
 import signal
-import sys
-from pathlib import Path
 
 import pytest
-from builders import ROOT
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from fake_kaggle.parts import Contest
-from fake_kaggle.server import FakeKaggle
-from fake_kaggle.small_competition import FILES
-from light import CSV, DIGEST, set_up
+from light import CSV, DIGEST, running_kaggle
 
 
 @pytest.fixture
 def kaggle_setup(tmp_path):
-    (tmp_path / "server").mkdir()
-    with FakeKaggle(tmp_path / "server") as kaggle:
-        kaggle.contests["flowers"] = Contest(FILES)
-        yield set_up(kaggle, tmp_path, ROOT)
+    with running_kaggle(tmp_path) as setup:
+        yield setup
 
 
 def submitted_digests(kaggle_setup):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from competition.ensemble.expected_score import ExpectedScore
 from competition.report.submissions import choose_two, correlation_text, leaderboard_section, rank_correlation
 from competition.submission.ledger import Entry, Row
 
@@ -58,7 +59,8 @@ def test_few_scores_give_no_correlation_and_many_an_interval() -> None:
 
 
 def test_a_public_score_outside_the_interval_of_chance_is_counted() -> None:
-    rows = [row("a", 0.90, 0.905), row("b", 0.91, 0.60)]
+    expected = (ExpectedScore(500, 0.90, 0.02, 0.01, 1.0),)
+    rows = [row("a", 0.90, 0.905, expected=expected), row("b", 0.91, 0.60, expected=expected)]
     section = leaderboard_section(rows, 0.3, lambda a, b: None, True)
     assert "2 submissions with a public score; 1 of them is outside" in section.blocks[0].lines[0]
 

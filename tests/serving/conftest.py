@@ -4,7 +4,6 @@ import importlib.util
 import io
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,15 +13,6 @@ from stages import Workspace
 
 from competition.images.cache import cached_images
 from competition.prepare.prepared import load_prepared
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test that needs a server waits for the whole main job."""
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")

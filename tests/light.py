@@ -4,11 +4,16 @@ import hashlib
 import json
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from builders import ROOT
+from fake_kaggle.parts import Contest
 from fake_kaggle.server import FakeKaggle
+from fake_kaggle.small_competition import FILES
 from stages import StageResult, Workspace
 
 from competition.files.manifest import write_manifest
@@ -66,12 +71,21 @@ class KaggleSetup:
         return [(line["what"], line["ref"]) for line in map(json.loads, lines) if line["kind"] == "event"]
 
 
-def set_up(kaggle: FakeKaggle, folder: Path, root: Path) -> KaggleSetup:
+@contextmanager
+def running_kaggle(folder: Path) -> Iterator[KaggleSetup]:
+    """The server, with the small competition as flowers, and a workspace with one submission; all below `folder`."""
+    (folder / "server").mkdir()
+    with FakeKaggle(folder / "server") as kaggle:
+        kaggle.contests["flowers"] = Contest(FILES)
+        yield KaggleSetup(kaggle, light_workspace(folder), folder / "home")
+
+
+def light_workspace(folder: Path) -> Workspace:
     workspace, home = Workspace(folder / "workspace"), folder / "home"
     data = workspace.work / "data"
     for folder_to_create in (data, workspace.submissions, home):
         folder_to_create.mkdir(parents=True)
-    workspace.params.write_text(PARAMS.format(root=root))
+    workspace.params.write_text(PARAMS.format(root=ROOT))
     competition = Competition("small", "flowers", ("0", "1"), "macro_f1", "label", "id", ("label",), ("0", "1"))
     (data / "competition.json").write_bytes(competition.json_bytes())
     blank = {
@@ -79,8 +93,8 @@ def set_up(kaggle: FakeKaggle, folder: Path, root: Path) -> KaggleSetup:
         "width": 8,
         "height": 8,
         "bytes": 9,
-        "sha256": "",
         "phash": "0" * 16,
+        "sha256": "",
         "problem": "",
         "shard": "",
     }
@@ -96,22 +110,19 @@ def set_up(kaggle: FakeKaggle, folder: Path, root: Path) -> KaggleSetup:
     (workspace.work / "raw" / "sample_submission.csv").write_text("id,label\na,0\nb,0\n")
     (workspace.submissions / f"{DIGEST[:12]}.csv").write_bytes(CSV)
     scores = {"oof_score": 0.9, "honest_score": 0.9, "standard_error": 0.01, "oof_rows": 9, "test_rows": 2}
-    settings = {
-        "members": ("slim",),
-        "weights": (1.0,),
-        "views": ("identity",),
-        "metric": "macro_f1",
-        "made": "2026-01-01",
-    }
     entry = ledger.Entry(
         digest=DIGEST,
         file=f"{DIGEST[:12]}.csv",
         competition="small",
+        members=("slim",),
+        weights=(1.0,),
+        views=("identity",),
         params_digest="",
         git_commit="",
+        metric="macro_f1",
         partial="",
-        **settings,
+        made="2026-01-01",
         **scores,
     )
     ledger.append(workspace.submissions / "ledger.jsonl", entry)
-    return KaggleSetup(kaggle, workspace, home)
+    return workspace
