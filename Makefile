@@ -12,7 +12,7 @@ EXTRA ?= cpu
 BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
-VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS KILLS MACHINES MEMBER MODE ONLY PAIR PARAMS PYTHON RUN \
+VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN BUDGET CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS HOURS KILLS MACHINES MEMBER MODE ONLY PAIR PARAMS PYTHON RUN \
   SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL WORKERS
 quoted = '$(subst ','\'',$(1))'
 GIVEN := $(sort $(foreach name,$(filter-out MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
@@ -63,7 +63,7 @@ space := $() $()
 ##@ The main job
 MAIN_READY := $(BIN)/.ready$(if $(value CLUSTER), $(BIN)/.ready-cluster)
 download: $(BIN)/.ready ## download the competition, verify every file, index it, assign folds (ONLY="train/": only these files)
-train: $(MAIN_READY) ## train every fold model that is not current (MEMBER=cnn FOLD=2: only that one; CLUSTER=auto: on a Ray cluster)
+train: $(MAIN_READY) ## train every fold model that is not current (MEMBER=cnn FOLD=2: only that one; CLUSTER=auto: on a Ray cluster; HOURS=0.5: the best members for that time)
 predict: $(MAIN_READY) ## predict under every view, then fit TTA policy, blend and decision rule; write the submission
 ifneq ($(TOGETHER),)
 main-job: $(MAIN_READY)
@@ -86,7 +86,7 @@ serve: $(BIN)/.ready-serve$(if $(findstring litert,$(value ENGINE)), $(BIN)/.rea
 	@$(call GOLDFOLD,serve)
 
 ##@ Single stages
-prepare resolve: $(BIN)/.ready
+prepare resolve budget: $(BIN)/.ready
 	@$(call GOLDFOLD,$@)
 
 tune: $(BIN)/.ready$(if $(value CLUSTER), $(BIN)/.ready-cluster) ## search hyperparameters with Optuna (MEMBER=cnn SET="tune.trials=20" WORKERS=4: in four processes; CLUSTER=auto: of a Ray cluster)
@@ -243,7 +243,7 @@ help: ## this page
 	@$(QUIET) printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
 	  'MEMBER=cnn FOLD=2' 'only that fold model' 'WORKERS=4' 'processes that run trials of one study' 'RUN=cnn@1a2b3c4d' 'a run listed by `make runs`' 'TRIAL=cnn:7' 'a trial of a study' \
 	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
-	  'CLUSTER=auto' 'train, predict, tune: on the machines of this Ray cluster (docs/cluster.md)' 'MACHINES=4' 'plan: training on as many machines' \
+	  'HOURS=0.5 BUDGET=good' 'train, predict: choose and train members within this time (docs/budget.md); quick, good, best: 0.1, 1, 8 hours' 'CLUSTER=auto' 'train, predict, tune: on the machines of this Ray cluster (docs/cluster.md)' 'MACHINES=4' 'plan: training on as many machines' \
 	  'AGAIN=1' 'submit the same file, or push a kernel, again' 'FILE=3f8c' 'submit or grade this submission instead of the newest' \
 	  'A=3f8c B=91aa' 'the two submissions of compare-submissions, or blends of compare-blends, by their first digits' \
 	  'ALLOW_PARTIAL=1' 'predict although fold models are missing (marked in the submission)' \
@@ -287,4 +287,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,labels,onnx,litert,serve,cluster,dashboard,databases,samplers,docs,dev]"
 	@touch $@
 
-.PHONY: main-job test-secrets test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions compare-submissions doctor prepare resolve tune blend folds grade list-blends compare-blends bench noise report grad-cam label-issues docs test benchmarks soak fuzz test-oldest clean fresh help issues-in-labels compare diff table
+.PHONY: main-job test-secrets test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions compare-submissions doctor prepare resolve budget tune blend folds grade list-blends compare-blends bench noise report grad-cam label-issues docs test benchmarks soak fuzz test-oldest clean fresh help issues-in-labels compare diff table

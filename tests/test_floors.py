@@ -30,7 +30,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("competition.tuning",),
     ("competition.preflight",),
     ("competition.workspace",),
-    ("competition.kernels",),
+    ("competition.kernels", "competition.budget"),
     ("competition.report", "competition.serving", "competition.cluster", "competition.convert"),
     ("pipelines.terminal",),
     ("pipelines.main_job", "pipelines.inspect", "pipelines.kaggle", "pipelines.machines", "pipelines.serving"),

@@ -252,6 +252,12 @@ class Predict(Block):
 
 
 @dataclass(frozen=True)
+class BudgetParams(Block):
+    portfolio: str
+    most_members: Annotated[int, Field(ge=2)]
+
+
+@dataclass(frozen=True)
 class Policy(Block):
     method: Literal["identity", "mean", "greedy"]
     objective: Literal["log_likelihood", "metric"]
@@ -374,6 +380,7 @@ class Params(Block):
     cache: CacheParams
     train: Train
     tune: Tune
+    budget: BudgetParams
     members: dict[Name, Member]  # trained here
     foreign: dict[Name, ExternalFiles]  # members with external predictions; under `members` in the file
     predict: Predict

@@ -11,9 +11,9 @@ from competition.prepare.prepared import load_prepared
 from competition.workspace.run_usage import runs_in_use, size_of, submissions_by_run, with_teachers
 from competition.workspace.runs import RUN_FOLDER, stored_runs
 from competition.workspace.workspace import Workspace
+from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
-from pipelines.terminal.versions import ROOT
 
 
 def run(job: Job) -> None:
@@ -56,7 +56,9 @@ def unused_folders(job: Job) -> dict[Path, int]:
 def parameter_files(job: Job) -> list[Params]:
     """Parameters of the project's files and of the current one without SET, as far as they are of this competition."""
     named_params = []
-    for path in [job.options.params, ROOT / "params.yaml", *sorted((ROOT / "recipes").glob("*.yaml"))]:
+    recipes = [path for path in sorted((ROOT / "recipes").glob("*.yaml")) if path != PORTFOLIO]
+    of_budget = [path for path in [job.path("budget", "params.yaml")] if path.is_file()]
+    for path in [job.options.params, ROOT / "params.yaml", *recipes, *of_budget]:
         try:
             params = validate_params(load_params(path))
         except UserError as error:

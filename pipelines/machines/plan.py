@@ -3,15 +3,11 @@
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from competition.cluster.estimate import Failures, estimate_training, lower_bound
 from competition.config.errors import UserError, counted
-from competition.config.params import Member
 from competition.config.yaml_text import Tree, read_yaml
 from competition.files.manifest import write_json
 from competition.preflight.planning import (
@@ -35,13 +31,9 @@ from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, start_backend
 from pipelines.terminal.selection import networks_to_train
-from pipelines.terminal.trainer import timed
-
-if TYPE_CHECKING:
-    from competition.training.device import Device
+from pipelines.terminal.trainer import measure_speed
 
 PRICES = Path(__file__).with_name("prices.yaml")
-STEPS_MEASURED = 12  # per epoch, at most
 SPOT_FAILURES = 0.25  # per hour and machine, for MACHINES=
 START_SECONDS = 40.0  # imports and first compile of a process
 REPLACE_SECONDS = 300.0  # until another spot machine is there
@@ -75,45 +67,6 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), measured now")
     result = {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
     return result | plan_machines(job, works, starting)
-
-
-def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch: int, views: tuple[str, ...]) -> Speed:
-    """Measure training and prediction with the real trainer on random images.
-
-    The first epoch compiles; later ones are timed. Two folds: half of the images is trained on, half is scored.
-    """
-    from competition.images.batches import steps_per_epoch
-    from competition.images.labelled_images import Images
-    from competition.training.fold_rows import FoldRows
-    from competition.training.trainer import Trainer
-
-    started = time.monotonic()
-    batch, size = member.train.batch, member.image_size
-    rows = 2 * min(STEPS_MEASURED * batch, max(sizes.train // 2, batch))
-    numbers = np.arange(rows)
-    pixels = np.random.default_rng(0).integers(0, 256, (rows, size, size, 3), np.uint8)
-    images = Images(
-        numbers.astype(str), pixels, numbers % sizes.classes, numbers // sizes.classes % 2, np.ones(rows, bool)
-    )
-    plain_member = replace(member.without_pretrained_weights, teacher=(), external=())
-    trainer = Trainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
-
-    def train(epochs: int) -> float:
-        schedule = replace(member.train, epochs=epochs, patience=0, low_resolution_epochs=0.0, freeze_epochs=0)
-        return timed(lambda: trainer.train_to_end(0, schedule, score_epochs=False))
-
-    def predict(names: tuple[str, ...], selected_rows: np.ndarray) -> float:
-        return timed(lambda: trainer.predict(trainer.engine.weights(), images, selected_rows, names))
-
-    train(1)
-    startup = time.monotonic() - started
-    train_rows, held_out_rows = np.flatnonzero(images.folds == 1), np.flatnonzero(images.folds == 0)
-    held_out_seconds = predict(("identity",), held_out_rows)
-    steps = steps_per_epoch(len(train_rows), trainer.engine.batch)
-    step_seconds = max(min((train(3) - held_out_seconds) / (3 * steps) for _ in range(2)), 1e-9)
-    first, cached, count = predict(views, held_out_rows), predict(views, held_out_rows), len(held_out_rows)
-    ready = startup - steps * step_seconds - held_out_seconds
-    return Speed(ready, step_seconds, held_out_seconds / count, cached / count / len(views), max(first - cached, 0.0))
 
 
 def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:

@@ -31,7 +31,7 @@ import typer
 from pipelines.terminal.options import FIELDS, Options, flag_of, variable_of
 from pipelines.terminal.output import GOALS, print_line
 from pipelines.terminal.stage import run_stage
-from pipelines.terminal.verbs import CHAINS, COMMON, IN_CHAIN, MODULES, RENAMED_VERBS, VERBS, Verb
+from pipelines.terminal.verbs import CHAINS, COMMON, IN_CHAIN, MODULES, RENAMED_VERBS, TRAIN_IN_BUDGET, VERBS, Verb
 
 if TYPE_CHECKING:
     from competition.training.engine import Engine
@@ -89,12 +89,21 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
             following = VERBS[name].next if is_last else ""
             run_stage(MODULES[name], name, options, following, process.engines)
             return
-        for position, stage in enumerate(CHAINS[name], 1):
+        chain = CHAINS[name]
+        if name == "train" and (options.hours or options.budget):
+            chain = TRAIN_IN_BUDGET
+            if given := [
+                flag_of(one) for one in ("member", "fold", "cluster", "force", "debug") if getattr(options, one)
+            ]:
+                raise typer.BadParameter(
+                    f"with --hours the members are chosen and trained by the budget: leave out {given[0]}"
+                )
+        for position, stage in enumerate(chain, 1):
             stage = "debug" if stage == "train" and options.debug else stage
             stage_verb = VERBS[stage]
             known = {option: getattr(options, option) for option in (*COMMON, *stage_verb.options)}
             of_stage = Options(**{**known, **stage_verb.defaults, **IN_CHAIN.get(stage, {})})
-            following = stage_verb.next if is_last and position == len(CHAINS[name]) else ""
+            following = stage_verb.next if is_last and position == len(chain) else ""
             run_stage(MODULES[stage], stage, of_stage, following, process.engines)
 
     defaults = {f.name: f.default for f in FIELDS.values() if f.name in {*COMMON, *verb.options}} | verb.defaults

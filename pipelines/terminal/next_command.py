@@ -43,4 +43,7 @@ def command(verb: str, options: Options, with_make: bool) -> str:
     elif sets:
         quoted = shlex.quote(sets) if set(sets) & set('"$`\\!') else f'"{sets}"'
         words.append(f"SET={quoted}" if with_make else f"--set {quoted}")
+    if verb == "predict" and (options.hours or options.budget):
+        name, value = ("hours", f"{options.hours:g}") if options.hours else ("budget", options.budget)
+        words.append(f"{name.upper()}={value}" if with_make else f"--{name} {value}")
     return " ".join(words)

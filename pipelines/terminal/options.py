@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+PORTFOLIO = ROOT / "recipes" / "portfolio.yaml"  # candidates of a budget, no parameter file
 
 
 def option(default: Any, help: str, **settings: Any) -> Any:
@@ -74,6 +75,8 @@ class Options:
     cluster: str = option(
         "", "Run on the machines of this Ray cluster: auto, or its address (docs/cluster.md).", metavar="HOST:PORT"
     )
+    hours: float = option(0.0, "Choose and train members within so many hours, the blend included (docs/budget.md).")
+    budget: str = option("", "A name of hours: quick 0.1, good 1, best 8.", choices=("quick", "good", "best"))
     machines: int = option(0, "Also estimate training on this many machines; 0 = not asked for.")
 
 

@@ -6,6 +6,8 @@ import logging
 import os
 import sys
 import traceback
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from competition.config.errors import UserError
@@ -20,17 +22,34 @@ from pipelines.terminal import hosts
 from pipelines.terminal.failures import describe, exit_code, require_folder
 from pipelines.terminal.next_command import next_line
 from pipelines.terminal.options import Options
-from pipelines.terminal.output import print_line
+from pipelines.terminal.output import display_path, print_line
 from pipelines.terminal.runner import Job
 
 if TYPE_CHECKING:
     from competition.training.engine import Engine
 
-SUBMITTING = ("tune", "train", "predict", "blend", "submit", "kernel")  # stages whose results end in submissions/
+SUBMITTING = (
+    "tune",
+    "budget",
+    "train",
+    "predict",
+    "blend",
+    "submit",
+    "kernel",
+)  # stages whose results end in submissions/
 WRITING = ("download", "prepare", "resolve", *SUBMITTING)  # stages that are pointless without a writable work/
 
 
 SERVERS = ("serve", "dashboard")  # stages that only Ctrl-C ends
+
+
+def with_file_of_budget(options: Options, file: Path) -> Options:
+    """The options with the parameter file that a budget wrote. Raises UserError if there is none."""
+    if not file.is_file():
+        raise UserError(
+            f"{display_path(file)} is missing: no member is complete yet; `make train HOURS=...` makes the first one"
+        )
+    return replace(options, params=file)
 
 
 def run_stage(module: str, verb: str, options: Options, following: str, engines: "dict[str, Engine]") -> None:
@@ -50,6 +69,10 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
         stage = importlib.import_module(module)
         overrides = tuple(parse_overrides(options.sets))
         params = validate_params(load_params(options.params, overrides))
+        if verb in ("predict", "blend") and (options.hours or options.budget):
+            options = with_file_of_budget(options, options.work / params.competition.name / "budget" / "params.yaml")
+            overrides = tuple(override for override in overrides if override.path[0] != "members")  # the file has them
+            params = validate_params(load_params(options.params, overrides))
         known = known_secrets(params)
         check_augmentations(name for member in params.members.values() for name in member.train.augment)
         work = options.work / params.competition.name

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from competition.config.params import ExcludedFolds, Member
 from competition.config.params_file import locate
 from competition.ensemble.predictions import Predictions
 from competition.images.cache import CacheBudget
+from competition.preflight.planning import Sizes, Speed
 from competition.prepare.targets import check_training
 from competition.workspace.dependencies import training_parts
 from competition.workspace.features import FeatureTable, feature_table, feature_views, missing_tables, networks_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 # Weights of all networks whose engines are kept; those of larger ones would take the memory that the next member needs.
 KEPT_WEIGHTS = 20_000_000
+STEPS_MEASURED = 12  # per epoch, at most
 
 
 def start_device(job: Job) -> "Device":
@@ -133,9 +135,7 @@ def open_features(
 
     wanted: (parts of the index, views).  One pass over the images of a part serves all its missing views.
     """
-    from filelock import FileLock
-
-    from competition.training.features import StoredFeatures, feature_engine
+    from competition.training.features import StoredFeatures
 
     workspace, (parts, views) = job.workspace, wanted
     if hosts.are_joined():
@@ -143,19 +143,37 @@ def open_features(
             f"{title}: a member with a head needs one host, and several are connected; train it on one of them"
         )
     if missing_tables(workspace, network, parts, views):
-        folder = job.path("features")
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / "features.lock"):  # another process may compute the same now
-            missing = missing_tables(workspace, network, parts, views)
-            engine = feature_engine(network, device, job.params.predict.batch) if missing else None
-            for tables in missing.values():
-                assert engine is not None
-                compute_tables(job, network, title, engine, tables, alive)
+        from competition.training.features import feature_engine
+
+        store_missing(
+            job, network, title, lambda: feature_engine(network, device, job.params.predict.batch), wanted, alive
+        )
     ids = np.concatenate([job.prepared.part(part)["id"].to_numpy(str) for part in parts])
     by_view = {
         view: np.concatenate([feature_table(workspace, network, part, view).load() for part in parts]) for view in views
     }
     return StoredFeatures(ids, by_view)
+
+
+def store_missing(
+    job: Job,
+    network: Member,
+    title: str,
+    engine: "Callable[[], Engine]",
+    wanted: tuple[Sequence[str], Sequence[str]],
+    alive: Callable[[], None],
+) -> None:
+    """Compute the features of a network that are missing.  engine: of the network.  wanted: (parts of the index, views)."""
+    from filelock import FileLock
+
+    folder = job.path("features")
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "features.lock"):  # another process may compute the same now
+        missing = missing_tables(job.workspace, network, *wanted)
+        compiled = engine() if missing else None
+        for tables in missing.values():
+            assert compiled is not None
+            compute_tables(job, network, title, compiled, tables, alive)
 
 
 def compute_tables(
@@ -204,6 +222,45 @@ def open_trial_runner(job: Job, name: str) -> "TrialRunner":
         return open_scorer(job, member, f"tune {name}", device[0], TrainerInputs(images=images, select=select))
 
     return TrialRunner(job.params.members[name], job.params, open_with, lambda line: job.echo(f"tune {name}: {line}"))
+
+
+def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch: int, views: tuple[str, ...]) -> Speed:
+    """Measure training and prediction with the real trainer on random images.
+
+    The first epoch compiles; later ones are timed. Two folds: half of the images is trained on, half is scored.
+    """
+    from competition.images.batches import steps_per_epoch
+    from competition.images.labelled_images import Images
+    from competition.training.fold_rows import FoldRows
+    from competition.training.trainer import Trainer
+
+    started = time.monotonic()
+    batch, size = member.train.batch, member.image_size
+    rows = 2 * min(STEPS_MEASURED * batch, max(sizes.train // 2, batch))
+    numbers = np.arange(rows)
+    pixels = np.random.default_rng(0).integers(0, 256, (rows, size, size, 3), np.uint8)
+    images = Images(
+        numbers.astype(str), pixels, numbers % sizes.classes, numbers // sizes.classes % 2, np.ones(rows, bool)
+    )
+    plain_member = replace(member.without_pretrained_weights, teacher=(), external=())
+    trainer = Trainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
+
+    def train(epochs: int) -> float:
+        schedule = replace(member.train, epochs=epochs, patience=0, low_resolution_epochs=0.0, freeze_epochs=0)
+        return timed(lambda: trainer.train_to_end(0, schedule, score_epochs=False))
+
+    def predict(names: tuple[str, ...], selected_rows: np.ndarray) -> float:
+        return timed(lambda: trainer.predict(trainer.engine.weights(), images, selected_rows, names))
+
+    train(1)
+    startup = time.monotonic() - started
+    train_rows, held_out_rows = np.flatnonzero(images.folds == 1), np.flatnonzero(images.folds == 0)
+    held_out_seconds = predict(("identity",), held_out_rows)
+    steps = steps_per_epoch(len(train_rows), trainer.engine.batch)
+    step_seconds = max(min((train(3) - held_out_seconds) / (3 * steps) for _ in range(2)), 1e-9)
+    first, cached, count = predict(views, held_out_rows), predict(views, held_out_rows), len(held_out_rows)
+    ready = startup - steps * step_seconds - held_out_seconds
+    return Speed(ready, step_seconds, held_out_seconds / count, cached / count / len(views), max(first - cached, 0.0))
 
 
 def keep_engine(job: Job, run: Run, engine: "Engine") -> None:

@@ -21,6 +21,7 @@ class Verb:
 
 
 SELECTION = ("member", "fold")
+BUDGET = ("hours", "budget")
 PREFLIGHT = ("topology", "mode", "pair", "backend", "step", "search", "most", "classes", "limit", "if_tpu")
 # Folder of pipelines/ -> its verbs, in the order in which they are used.
 FOLDERS: dict[str, dict[str, Verb]] = {
@@ -37,15 +38,16 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         ),
         "train": Verb(
             "Tune, then train every fold model that is not current.",
-            (*SELECTION, "cluster", "debug_rows", "force", "alone"),
+            (*SELECTION, *BUDGET, "cluster", "debug_rows", "force", "alone"),
             next="predict",
         ),
+        "budget": Verb("Find the best members within a stated time (train with HOURS).", BUDGET, next="predict"),
         "predict": Verb(
             "Predict out-of-fold and test rows under every view, then blend.",
-            ("allow_partial", "cluster", "force", "alone"),
+            (*BUDGET, "allow_partial", "cluster", "force", "alone"),
             next="blend",
         ),
-        "blend": Verb("Fit TTA policy, blend and decision rule.", ("allow_partial", "force"), next="report"),
+        "blend": Verb("Fit TTA policy, blend and decision rule.", (*BUDGET, "allow_partial", "force"), next="report"),
         "submit": Verb("Submit once and wait for the score.", ("file", "again"), next="submissions"),
     },
     "inspect": {
@@ -114,6 +116,7 @@ CHAINS = {
     "train": ("resolve", "preflight", "tune", "train"),
     "predict": ("predict", "blend"),
 }
+TRAIN_IN_BUDGET = ("resolve", "preflight", "budget")  # the stages of train with HOURS
 # Options of a stage within a chain, where they differ from those of the verb alone.
 IN_CHAIN: dict[str, dict[str, Any]] = {
     "preflight": {"mode": "ops", "if_tpu": True},

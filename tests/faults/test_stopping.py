@@ -11,7 +11,7 @@ from injection import KILLED, environment, run_code
 from stages import new_workspace
 
 from competition.workspace.dependencies import model_path
-from pipelines.main_job.train import interrupted_last
+from pipelines.terminal.training import interrupted_last
 
 WAIT = """
 import sys, time

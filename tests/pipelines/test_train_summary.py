@@ -14,9 +14,9 @@ from competition.workspace.earlier_version import recorded_then
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import summary_lines
 from competition.workspace.workspace import Workspace
-from pipelines.main_job.train import train_run
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
+from pipelines.terminal.training import train_run
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
 INDEX = pd.DataFrame({"part": "train", "label": [0, 1] * 5, "fold": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]})

@@ -1,0 +1,70 @@
+"""The parameter file that a budget writes: the members that it chose as plain values, without the search."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from competition.config.digests import to_plain
+from competition.config.edit_yaml import rendered
+from competition.config.params import Member, Params, stated_keys
+from competition.config.params_file import Override
+from competition.config.secrets import is_secret
+
+VIEWS = 2  # of predict.views that are used: every view costs a pass over all images
+
+
+def with_members(params: Params, members: Mapping[str, Member], blended: Sequence[str]) -> Params:
+    """The parameters with these members, of which `blended` are blended beside those with external predictions.
+
+    Nothing is tuned, and only the first views are used.
+    """
+    return replace(
+        params,
+        members=dict(members),
+        blend=replace(params.blend, members=(*blended, *params.foreign)),
+        tune=replace(params.tune, trials=0, members=()),
+        cluster=replace(params.cluster, members={}),
+        predict=replace(params.predict, views=params.predict.views[:VIEWS]),
+    )
+
+
+def file_text(
+    params: Params, base: Path, overrides: Sequence[Override], comments: Mapping[str, str], head: Sequence[str]
+) -> str:
+    """The text of a parameter file that extends `base` and gives `params`, those of `with_members`.
+
+    base: path as it is written.  overrides: of SET, which the file states.  comments: member -> its comment.
+    head: lines of the comment at the top.
+    """
+    lines = [*(f"# {line}" for line in head), f"extends: {rendered(base.as_posix())}"]
+    blocks: dict[str, dict[str, object]] = {
+        "predict": {"views": params.predict.views},
+        "tune": {"trials": 0, "members": []},
+        "blend": {"members": params.blend.members},
+        "cluster": {"members": {}},
+    }
+    plain = to_plain(params)
+    for path in (override.path for override in overrides if override.path[0] != "members"):
+        if len(path) == 1:
+            blocks[path[0]] = plain[path[0]]
+        elif not is_secret(path):
+            blocks.setdefault(path[0], {}).setdefault(path[1], plain[path[0]][path[1]])
+    lines += [f"{name}: {rendered(to_plain(values))}" for name, values in blocks.items()]
+    lines.append("members:")
+    common = asdict(params.train)
+    for name, member in params.members.items():
+        stated = stated_keys(member)
+        stated["train"] = {key: value for key, value in stated["train"].items() if value != common[key]}
+        if stated.get("head"):
+            stated["head"] = {key: value for key, value in stated["head"].items() if value != ()}
+        lines += [f"  # {comments.get(name, 'its features are used by another member')}", f"  {rendered(name)}:"]
+        lines += [f"    {key}: {rendered(to_plain(value))}" for key, value in stated.items()]
+    for name, files in params.foreign.items():
+        lines.append(f"  {rendered(name)}: {rendered({'predictions': to_plain(files)})}")
+    return "\n".join(lines) + "\n"
+
+
+def path_from(folder: Path, file: Path) -> Path:
+    """The path of a file as a parameter file in `folder` states it."""
+    return Path(os.path.relpath(file.resolve(), folder.resolve()))

@@ -1,0 +1,138 @@
+"""What a budget can be spent on: the members of the parameter file and those of a portfolio, a plain YAML file."""
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from competition.budget.parameters import with_members
+from competition.config.errors import InvalidParameter, UserError
+from competition.config.params import FROM_FILE, Head, Member, Params
+from competition.config.params_file import file_tree
+from competition.config.validation import validate
+from competition.config.yaml_text import read_yaml
+
+FEW_ROWS = 500  # of a fold model; with fewer, fine-tuning loses against frozen features (facts of own_images.md)
+IMAGES_SEEN = 20_000  # of fine-tuning, over all epochs; 6 epochs of 3,228 photos
+EPOCHS = (2, 10)
+LEARNING_RATE = 6e-4  # for batches of 32, as in recipes/own-images.yaml
+WEIGHTS_HOST = ("storage.googleapis.com", 443)  # of keras.applications
+FINE_TUNING = {"probe": True, "layer_decay": 0.2, "weight_decay": 0.02, "freeze_norm": True}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One candidate of a portfolio file."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    name: str
+    cost: float  # of one image, relative to the other lines
+    source: str
+    member: dict[str, object]  # as under `members:` of a parameter file
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network whose features can be used."""
+
+    name: str
+    member: Member  # without a head
+    cost: float | None  # of one image, relative to other networks; None = unknown
+
+
+def read_portfolio(path: Path, params: Params) -> list[Network]:
+    """The networks of a portfolio file in its order, with what their members have in common with those of `params`."""
+    tree = read_yaml(path)
+    try:
+        lines = TypeAdapter(list[Line]).validate_python(tree.get("candidates"))
+        if not lines:
+            return []
+        complete = file_tree(with_members(replace(params, foreign={}), {}, ()))
+        members = validate({**complete, "members": {line.name: dict(line.member) for line in lines}}).members
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise UserError(f"{path}: candidates.{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+    except InvalidParameter as error:
+        raise UserError(f"{path}: {'.'.join(map(str, error.keys))}: {error.problem}") from None
+    return [Network(line.name, members[line.name], line.cost) for line in lines]
+
+
+def networks_of(params: Params, portfolio: list[Network]) -> list[Network]:
+    """The networks with pretrained weights of the members, then those of the portfolio, each once; best expected first.
+
+    A line of the portfolio with ImageNet weights takes the weights file that a member states for the same architecture.
+    """
+    stated = [
+        Network(name, replace(member, head=None, teacher=(), seeds=1, train_size=0), _cost(member, portfolio))
+        for name, member in params.members.items()
+        if member.weights != "none"
+    ]
+    files = {(one.member.architecture, one.member.alpha): one.member.weights for one in stated}
+    offered = []
+    for network in portfolio:
+        member = network.member
+        if member.weights == "imagenet":
+            weights = files.get((member.architecture, member.alpha), member.weights)
+            member = replace(member, weights=weights)
+        name = network.name if network.name not in params.members else f"{network.name}-portfolio"
+        offered.append(Network(name, member, network.cost))
+    unique: dict[tuple[object, ...], Network] = {}
+    for network in [*stated, *offered]:
+        one = network.member
+        unique.setdefault((one.architecture, one.image_size, one.alpha, one.weights, one.normalise), network)
+    return list(unique.values())
+
+
+def _cost(member: Member, portfolio: list[Network]) -> float | None:
+    """The relative cost of a member whose architecture the portfolio has, by the number of its pixels."""
+    for line in portfolio:
+        if (line.member.architecture, line.member.alpha) == (member.architecture, member.alpha) and line.cost:
+            return line.cost * (member.image_size / line.member.image_size) ** 2
+    return None
+
+
+def missing_weights(member: Member) -> str:
+    """Why the weights of a member cannot be had, in a few words; "" = they can."""
+    if member.architecture == FROM_FILE:
+        try:
+            import keras_hub  # noqa: F401
+        except ImportError:
+            if not member.weights.endswith(".keras"):
+                return "keras-hub is not installed"
+    if member.weights == "none" or "://" in member.weights:
+        return ""
+    if member.weights != "imagenet":
+        return "" if Path(member.weights).exists() else f"{member.weights} is not on this machine"
+    cached = (Path.home() / ".keras" / "models").glob("*no*top*.h5")
+    name = member.architecture.lower()
+    if any(file.name.replace("_", "").replace("-", "").startswith(name) for file in cached):
+        return ""
+    try:
+        socket.create_connection(WEIGHTS_HOST, timeout=3.0).close()
+    except OSError:
+        return "its ImageNet weights are not on this machine, and there is no network"
+    return ""
+
+
+def frozen(network: Network, kind: str, views: tuple[str, ...], also: tuple[str, ...] = ()) -> Member:
+    """A member with a head on the features of a network, which is fitted to all `views` of the training rows."""
+    return replace(network.member, head=Head(kind, views, also=also))  # type: ignore[arg-type]
+
+
+def fine_tuned(network: Network, rows: int) -> Member:
+    """A fine-tuned member with epochs and learning rate from the training rows of a fold model."""
+    epochs = min(max(round(IMAGES_SEEN / rows), EPOCHS[0]), EPOCHS[1])
+    train = network.member.train
+    rate = LEARNING_RATE * (train.batch / 32) ** 0.5
+    settings = FINE_TUNING | {"epochs": epochs, "learning_rate": rate, "patience": 0, "freeze_epochs": 0}
+    if network.member.weights == "none":
+        settings["probe"] = False
+    return replace(network.member, train=replace(train, **settings))
+
+
+def stated_members(params: Params) -> Mapping[str, Member]:
+    """The members of the parameter file whose networks are trained, by name; no students, whose teachers come first."""
+    return {name: one for name, one in params.members.items() if one.head is None and not one.teacher}

@@ -1,0 +1,175 @@
+"""Predict out-of-fold and test rows by fold models under every view, each once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from competition.config.errors import UserError, counted
+from competition.files.manifest import changed_keys, is_current, read_manifest
+from competition.training.versions import TRAINING
+from competition.workspace.dependencies import (
+    fold_model_dependencies,
+    fold_model_path,
+    fold_views_path,
+    is_trained,
+    views_dependencies,
+)
+from competition.workspace.earlier_version import training_of
+from competition.workspace.features import feature_table, networks_of
+from competition.workspace.runs import Run, stored_runs
+from pipelines.terminal import hosts
+from pipelines.terminal.progress import Bar
+from pipelines.terminal.runner import Computed, Job
+from pipelines.terminal.trainer import TrainerInputs, engine_key, open_scorer, open_trainer, read_images, start_device
+
+if TYPE_CHECKING:
+    from competition.images.labelled_images import Images
+    from competition.training.scorer import FoldScorer
+
+
+def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, dict[str, Any]]:
+    """Fold -> what its predictions depend on, for the fold models of a run whose predictions are missing.
+
+    is_named: the run is named in blend.members; nothing can train its missing fold models.
+    """
+    folds = trained_folds(job, run, is_named)
+    depends = {fold: views_dependencies(run, job.params, fold) for fold in folds}
+    paths = {fold: fold_views_path(run, job.params, fold) for fold in folds}
+    missing = [fold for fold in folds if job.options.force or not is_current(paths[fold], depends[fold])]
+    stale = {fold: depends[fold] for fold in hosts.decided(missing)}
+    if len(folds) > len(stale):
+        job.echo(f"predict {run.title}: {len(folds) - len(stale)} of {len(folds)} fold models current")
+    if stale and (run.depends["data"] != job.prepared.digest or training_of(run.depends) != TRAINING):
+        other = "data" if run.depends["data"] != job.prepared.digest else "version of training"
+        raise UserError(
+            f"run {run.label} was trained with other {other} and its fold models have no predictions under these views; "
+            f"remove it from blend.members, or return to the {other} and predict.views that it was predicted with"
+        )
+    return stale
+
+
+def trained_folds(job: Job, run: Run, is_named: bool) -> list[int]:
+    """Folds whose model is current.
+
+    Raises UserError with the command that trains the others, unless --allow-partial is set.
+    """
+    folds = range(job.params.prepare.folds)
+    current = [fold for fold in folds if is_trained(run, fold)]
+    missing = [fold for fold in folds if fold not in current]
+    if missing and not job.options.allow_partial:
+        reasons = ", ".join(f"fold {fold} ({reason_of(run, fold)})" for fold in missing)
+        if is_named:
+            raise UserError(f"run {run.label} lacks {reasons}; `make predict ALLOW_PARTIAL=1` predicts without it")
+        fold_option = f" FOLD={missing[0]}" if len(missing) == 1 else ""
+        raise UserError(
+            f"member {run.title} lacks {reasons}{earlier_run(job, run)}; `make train MEMBER={run.name}{fold_option}` trains "
+            "it, `make predict ALLOW_PARTIAL=1` predicts without it"
+        )
+    return current
+
+
+def reason_of(run: Run, fold: int) -> str:
+    """Why a fold model is not current."""
+    manifest = read_manifest(fold_model_path(run, fold))
+    if manifest is None:
+        return "not trained"
+    return "; ".join(changed_keys(manifest.depends, fold_model_dependencies(run, fold))[:3]) or "its files were damaged"
+
+
+def earlier_run(job: Job, run: Run) -> str:
+    """What differs from the member's newest other run, if there is one, as part of a sentence."""
+    others = [other for other in stored_runs(job.work, run.name) if other.digest != run.digest]
+    if run.folder.exists() or not others:
+        return ""
+    changes = changed_keys(others[-1].depends, run.depends)
+    return f" in this run (its run {others[-1].label} differs: {'; '.join(changes[:3])})"
+
+
+def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> None:
+    """Predict by the fold models in `stale`: fold -> what its predictions depend on."""
+    device, views, name = start_device(job), job.params.predict.views, run.title
+    job.echo(
+        f"predict {name}: on {device.replicas} x {device.kind}; {counted(len(views), 'view')} of {counted(len(stale), 'fold model')}"
+    )
+    if run.member.head is None:
+        inputs = TrainerInputs(parts=("train",), engine=job.engines.pop(engine_key(job, run), None))
+        trainer: FoldScorer = open_trainer(job, run.member, name, device, inputs)
+        test = read_images(job, run.member, ("test",), name)
+        times = measure_views(trainer, views)
+    else:
+        from competition.images.labelled_images import unread_images
+
+        trainer = open_scorer(job, run.member, name, device, TrainerInputs(parts=("train", "test")))
+        test = unread_images(job.prepared, ("test",))
+        times = feature_times(job, run, views)
+    costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
+    with Bar(len(stale), f"predict {name}") as bar:
+        for fold, depends in stale.items():
+            manifest, weights = fold_views_path(run, job.params, fold), fold_model_path(run, fold).parent
+            make = partial(predict_fold, trainer, test, weights, manifest.parent, fold, times)
+            costs = job.cached(f"predict {name} fold {fold}", manifest, depends, make).result["seconds_per_1000"]
+            bar.update()
+    slowest = max(costs, key=costs.__getitem__)
+    job.echo(
+        f"predict {name}: a fold model takes {sum(costs.values()):.3g} s for 1,000 images under {counted(len(costs), 'view')}, "
+        f"{costs[slowest]:.3g} s under {slowest}, the slowest"
+    )
+
+
+@dataclass(frozen=True)
+class ViewTimes:
+    """What a view costs besides the network, which all views of a fold model share."""
+
+    transforms: Mapping[str, float]  # view -> seconds for one batch
+    batch: int
+    is_extra: bool  # not part of the time of predict_fold: features are computed once, before it
+
+
+def measure_views(trainer: "FoldScorer", views: Sequence[str]) -> ViewTimes:
+    """Time the transform of one batch. Compiles the programs of prediction, whose time is then in no cost."""
+    from competition.training.trainer import Trainer
+    from competition.training.view_cost import transform_seconds
+
+    assert isinstance(trainer, Trainer)
+    batch = trainer.engine.predict_batch
+    trainer.predict(None, trainer.images, np.arange(min(batch, len(trainer.images.ids))), views)
+    return ViewTimes(transform_seconds(trainer.engine, views, trainer.member.image_size), batch, False)
+
+
+def feature_times(job: Job, run: Run, views: Sequence[str]) -> ViewTimes:
+    """The measured time of computing features under each view, of which each fold model bears an equal part."""
+    seconds = dict.fromkeys(views, 0.0)
+    for network in networks_of(job.workspace, run.member):
+        for view in views:
+            manifest = read_manifest(feature_table(job.workspace, network, "train", view).path)
+            seconds[view] += manifest.result["seconds_per_1000"] / 1000 / run.folds if manifest else 0.0
+    return ViewTimes(seconds, 1, True)
+
+
+def predict_fold(
+    trainer: "FoldScorer", test: "Images", model: Path, folder: Path, fold: int, times: ViewTimes
+) -> Computed:
+    """Predict the held-out rows and the test rows under every view in `times`, and write them to `folder`.
+
+    model: folder of the fold model.
+    """
+    from competition.training.checkpoint import load_arrays
+    from competition.training.view_cost import seconds_per_1000
+
+    weights, views, train = load_arrays(model / "weights.npz"), tuple(times.transforms), trainer.images
+    held_out_rows, test_rows = np.flatnonzero(train.folds == fold), np.arange(len(test.ids))
+    files = [folder / "oof.npz", folder / "test.npz"]
+    started = perf_counter()
+    predictions = [trainer.predict(weights, train, held_out_rows, views), trainer.predict(None, test, test_rows, views)]
+    seconds = perf_counter() - started
+    for file, content in zip(files, predictions, strict=True):
+        content.save(file)
+    padded = sum(-(-len(rows) // times.batch) * times.batch for rows in (held_out_rows, test_rows))
+    seconds += padded / times.batch * sum(times.transforms.values()) if times.is_extra else 0.0
+    costs = seconds_per_1000(seconds, padded, times.transforms, times.batch)
+    return files, {"oof_rows": len(held_out_rows), "test_rows": len(test_rows), "seconds_per_1000": costs}

@@ -1,0 +1,167 @@
+"""A stated time: complete members at every moment, chosen on fold 0 alone, in an ordinary parameter file that repeats them."""
+
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from builders import ROOT
+from stages import Workspace
+
+from competition.config.params_file import load_params
+
+PARAMS = f"""
+extends: {ROOT}/params.yaml
+competition: {{name: small}}
+prepare: {{folds: 3}}
+budget: {{portfolio: FOLDER/portfolio.yaml, most_members: 2}}
+members:
+  unused: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {{kind: linear}}}}
+predict: {{batch: 100, views: [identity, shift_up, shift_left]}}
+policy: {{rounds: 1}}
+blend: {{rounds: 1, bags: 1}}
+honest: {{resamples: 50}}
+"""
+MEMBER = "{{architecture: cnn, image_size: {size}, alpha: {alpha}, weights: none}}"
+LINE = f"  - {{{{name: {{name}}, cost: {{cost}}, source: a test, member: {MEMBER}}}}}"
+SMALL, MIDDLE = (
+    LINE.format(name=name, cost=cost, size=16, alpha=alpha)
+    for name, cost, alpha in (("small", 1, 0.25), ("middle", 2, 0.5))
+)
+HUGE = LINE.format(name="huge", cost=9, size=256, alpha=8.0)
+FILE = Path("budget") / "params.yaml"
+HOUR = ("--hours", "1")
+KILL = """
+import os, signal
+from competition.config.faults import at_points
+left = [{count}]
+def reached(name, path):
+    left[0] -= name == "result.after_manifest"
+    if left[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+at_points(reached)
+"""
+OTHER_SCORES = """
+from pipelines.terminal import training
+train_fold = training.train_fold
+def tampered(session, fold, folder, done):
+    files, result = train_fold(session, fold, folder, done)
+    return files, result if fold == 0 else {**result, "held_out": float("rbf" in session.run.name)}
+training.train_fold = tampered
+"""
+
+
+def workspace_with(folder: Path, *candidates: str) -> Workspace:
+    folder.mkdir(parents=True, exist_ok=True)
+    workspace = Workspace(folder)
+    workspace.params.write_text(PARAMS.replace("FOLDER", str(folder)))
+    (folder / "portfolio.yaml").write_text("\n".join(["candidates:", *candidates, ""]))
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Downloaded and prepared digits with a portfolio of two small networks of random weights."""
+    workspace = workspace_with(tmp_path_factory.mktemp("prepared"), MIDDLE, SMALL)
+    workspace.do_in_one_process("download", "prepare", "resolve")
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def spent(prepared: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
+    """The workspace after a budget that pays for everything, and its output."""
+    workspace = prepared.copy_to(tmp_path_factory.mktemp("spent"))
+    output = workspace.do("budget", *HOUR)
+    output += workspace.do("predict", *HOUR) + workspace.do("blend", *HOUR)
+    return workspace, output
+
+
+def test_the_cheapest_member_comes_first_with_an_honest_score_beside_the_trivial_one(spent) -> None:
+    workspace, output = spent
+    first = re.search(
+        r"budget: first honest macro_f1 after \S+ \w+: (0\.\d+) ± 0\.\d+ by (\S+); the trivial .* (0\.\d+)", output
+    )
+    assert first and first[2] == "small-linear" and float(first[1]) > 0.7 > float(first[3])
+    members = load_params(workspace.work / FILE).members
+    assert members["small-linear"].tuned_folds == ()
+
+
+def test_the_table_says_what_was_kept_and_members_that_a_score_chose_say_so(spent) -> None:
+    workspace, output = spent
+    rows = dict(re.findall(r"^  (\S+) +\S+ s +0\.\d+ +(.+)$", output, re.M))
+    assert rows.keys() == {
+        *("small-linear", "middle-linear", "small-rbf", "small-mlp", "middle-rbf", "middle-mlp"),
+        *("middle-and-small-linear", "middle-and-small-rbf"),
+    } or rows.keys() >= {"small-linear", "middle-linear", "small-rbf", "middle-mlp"}
+    params = load_params(workspace.work / FILE)
+    assert [name for name, verdict in rows.items() if verdict.startswith("kept")] == sorted(
+        params.blend.members, key=list(rows).index
+    )
+    assert len(params.blend.members) == 2
+    assert [params.members[name].tuned_folds for name in params.blend.members] == [(), (0,)]
+    assert "hyperparameters were chosen on held-out rows of folds [0]" in output
+
+
+def test_the_written_file_repeats_the_submission_to_the_byte_without_the_search(spent, tmp_path) -> None:
+    again = spent[0].copy_to(tmp_path)
+    for folder in ("features", "members", "blend", "blends"):
+        shutil.rmtree(again.work / folder)
+    shutil.rmtree(again.submissions)
+    for stage in ("tune", "train", "predict", "blend"):
+        again.do(stage, "--params", str(again.work / FILE))
+    assert again.submission() == spent[0].submission()
+
+
+def test_a_second_call_computes_nothing(spent) -> None:
+    before = spent[0].weights()
+    output = spent[0].do("budget", *HOUR)
+    assert "features of" not in output and "held-out rows," not in output and spent[0].weights() == before
+
+
+def test_scores_of_other_folds_do_not_change_what_is_chosen(prepared, spent, tmp_path) -> None:
+    workspace = prepared.copy_to(tmp_path)
+    result = workspace.run("budget", *HOUR, code=OTHER_SCORES)
+    assert result.code == 0, result.err
+    chosen = [load_params(one.work / FILE).members for one in (workspace, spent[0])]
+    assert chosen[0] == chosen[1]
+
+
+def test_whenever_it_is_killed_the_complete_members_are_submitted(prepared, tmp_path) -> None:
+    workspace, states = prepared.copy_to(tmp_path), []
+    for count in (6, 6, 9, 5):  # results that are completed before the next kill
+        workspace.run("budget", *HOUR, code=KILL.format(count=count))
+        if (workspace.work / FILE).is_file():
+            workspace.do("predict", *HOUR)
+            workspace.do("blend", *HOUR)
+            states.append(load_params(workspace.work / FILE).blend.members)
+        else:
+            states.append(())
+            assert "no member is complete yet" in workspace.refused("predict", *HOUR)
+    assert states[0] == () and states[1] == ("small-linear",) and len(states[-1]) == 2
+    assert all(len(file.read_text().splitlines()) == 451 for file in workspace.submissions.glob("*.csv"))
+
+
+def test_a_candidate_that_does_not_fit_is_left_out_and_the_budget_is_kept(prepared, tmp_path) -> None:
+    workspace = prepared.copy_to(tmp_path)
+    workspace_with(tmp_path, HUGE, SMALL)
+    started = time.monotonic()
+    output = workspace.do("budget", "--hours", "0.02", sets="predict.batch=4")
+    assert re.search(r"huge-linear .* (does not fit|stopped)", output), output
+    assert time.monotonic() - started < 0.02 * 3600 + 60  # a process starts, and the machine may be busy
+
+
+def test_a_budget_below_the_smallest_member_says_so_and_makes_it_nevertheless(prepared, tmp_path) -> None:
+    workspace = prepared.copy_to(tmp_path)
+    output = workspace.do("budget", "--hours", "0.0000001")
+    assert "do not pay for the smallest member, small-linear" in output and "it is made nevertheless" in output
+    assert load_params(workspace.work / FILE).blend.members == ("small-linear",)
+
+
+def test_a_time_that_is_none_and_a_wrong_portfolio_are_refused(prepared, tmp_path) -> None:
+    workspace = prepared.copy_to(tmp_path)
+    assert "HOURS=-1: expected a positive number of hours" in workspace.refused("budget", "--hours", "-1")
+    workspace_with(tmp_path, SMALL.replace("cost: 1", "costs: 1"))
+    assert "portfolio.yaml: candidates.0" in workspace.refused("budget", *HOUR)
+    workspace_with(tmp_path, SMALL.replace("architecture: cnn", "architecture: cmm"))
+    assert "members.small.architecture" in workspace.refused("budget", *HOUR)
