@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ ENVIRONMENT = {
 SECRETS = (*ENVIRONMENT.values(), "planted-key-1", "KGAT_planted-token-2", "planted5ignature0f0link")
 TESTS = ("faults", "kaggle_api", "kernels", "pipelines/test_hostile_answers.py", "pipelines/test_submit_once.py")
 BELONGS = (".kaggle", "kaggle")  # folders of a credential
+PLANTED = "test_a_secret_in_the_log_is_hi*/server/*"  # the kernel that this test lets print a secret
 READ_WHOLE = 300_000  # bytes: larger files are searched for the usual forms only
 
 
@@ -60,6 +62,8 @@ def occurrences(folder: Path) -> list[str]:
     found = []
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not path.is_file() or path.parent.name in BELONGS:
+            continue
+        if fnmatch(path.as_posix(), f"*/{PLANTED}"):
             continue
         for name, data in contents(path):
             text = f"{path.relative_to(folder)} {name}\n{data[:READ_WHOLE].decode(errors='replace')}"
