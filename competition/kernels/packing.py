@@ -29,12 +29,12 @@ LARGEST = 1_000_000  # characters of source that Kaggle accepts in one kernel
 SOURCE_PATTERNS = ("competition/**/*.py", "competition/**/*.yaml", "pipelines/**/*.py")
 PARAMS = "kernel-params.json"  # JSON is YAML
 PLUGINS = "kernel-plugins.py"  # the user's plugins file, beside PARAMS
-# Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml.
+# Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml. Protobuf is not among them:
+# the image's TensorFlow brings it, and works with versions near its own only.
 SAME_NAME = ("filelock", "keras", "numpy", "optuna", "pandas", "pydantic", "ruamel.yaml", "scipy", "typer")
 NEEDS = {name: name for name in SAME_NAME} | {
     "PIL": "pillow",
     "cv2": "opencv-python-headless",
-    "google.protobuf": "protobuf",
     "sklearn": "scikit-learn",
     "tensorflow": "tensorflow-cpu",
 }

@@ -50,6 +50,7 @@ class HeadRows:
     """Training rows of a head.
 
     features: (V, n, F) float32.  targets: (n,) int of C classes, (n, C) bool or (n,) float64.  weights: (n,).  classes: C.
+    may_root: features that are never negative may be replaced by their square roots.
     """
 
     features: np.ndarray
@@ -57,10 +58,13 @@ class HeadRows:
     weights: np.ndarray
     classes: int
     kind: TargetKind
+    may_root: bool = True
 
     def part(self, rows: np.ndarray) -> "HeadRows":
         """Some of the rows."""
-        return HeadRows(self.features[:, rows], self.targets[rows], self.weights[rows], self.classes, self.kind)
+        return HeadRows(
+            self.features[:, rows], self.targets[rows], self.weights[rows], self.classes, self.kind, self.may_root
+        )
 
 
 def fit_head(head: Head, rows: HeadRows, strength: float, seed: int) -> Arrays:
@@ -70,7 +74,7 @@ def fit_head(head: Head, rows: HeadRows, strength: float, seed: int) -> Arrays:
     """
     views = len(rows.features)
     features = rows.features.reshape(-1, rows.features.shape[2])
-    arrays = _scaling(rows.features[0])
+    arrays = _scaling(rows.features[0], rows.may_root)
     x = _scaled(arrays, features, np)
     targets, weights = np.concatenate([rows.targets] * views), np.concatenate([rows.weights / views] * views)
     if head.kind == "neighbours":
@@ -195,13 +199,13 @@ def _best_factor(outputs: np.ndarray, rows: HeadRows) -> tuple[float, float]:
     return float(best.fun), float(np.exp(best.x))
 
 
-def _scaling(features: np.ndarray) -> Arrays:
+def _scaling(features: np.ndarray, may_root: bool) -> Arrays:
     """How features are standardised.  features: (n, F), untransformed views.
 
     Features that are never negative, such as those after a ReLU, are skewed: their square roots are standardised (macro-F1 of
     MobileNet on Oxford 102 at 128 px .913 instead of .897; signed roots of a ViT's features lose .004).
     """
-    is_rooted = bool(features.min() >= 0)
+    is_rooted = bool(may_root and features.min() >= 0)
     values = np.sqrt(features) if is_rooted else features
     return {
         "head/mean": values.mean(0).astype(np.float32),

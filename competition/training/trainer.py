@@ -105,7 +105,8 @@ class Trainer(FoldScorer):
             self._features = pooled_features(self.engine.model, self.images.pixels, rows, self.engine.predict_batch)
         rows = plan.rows
         labels, weights = self.images.labels[rows], plan.weights[rows]
-        head = linear_probe(self._features[rows], labels, weights, self._classes)
+        groups = np.arange(len(rows)) if self.images.groups is None else self.images.groups[rows]
+        head = linear_probe(self._features[rows], labels, weights, self._classes, groups, plan.seed)
         return with_head(self.engine.weights(), *head)
 
     def _in_unit_of(self, plan: TrainingPlan) -> State:

@@ -8,5 +8,7 @@ results with recorded ones and fails if they change while the version does not.
 # Fold models: competition/images, prepare/decoding.py, prepare/targets.py, workspace/soft_labels.py and training, except
 # the modules that PREDICTION stands for.
 TRAINING = 1
+# The last layer that train.probe fits before the network is trained; recorded by members with it.
+PROBE = 2
 # Predictions by given weights: views, the inference of both engines, the mean for unreadable images.
 PREDICTION = 1

@@ -15,7 +15,7 @@ from competition.config.params import Dimension, Member, Params, stated_keys
 from competition.config.plugins import plugin_digest, plugin_digests
 from competition.config.search_space import AUGMENT, own_values, with_values
 from competition.files.manifest import Manifest, changed_keys, files_intact, path_digest, read_manifest
-from competition.training.versions import TRAINING
+from competition.training.versions import PROBE, TRAINING
 from competition.tuning.choice import format_value
 from competition.tuning.overrides import overridden_keys
 from competition.workspace.earlier_version import with_names_of_today
@@ -35,6 +35,7 @@ def study_subject(data: str, params: Params, member: Member) -> dict[str, Any]:
         "weights": path_digest(Path(member.weights)),  # "" if it is no file or folder on this machine
         **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
         **_head_entry(params, member),
+        **({"probe_version": PROBE} if member.train.probe else {}),
     }
 
 
