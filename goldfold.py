@@ -5,12 +5,17 @@
     g = goldfold.open("photos.yaml")      # after `make download train predict PARAMS=photos.yaml`
     g.scores()                            # DataFrame: members and blend, with standard errors
     g.predict(["a.jpg", "b.jpg"])         # DataFrame: class and probabilities, by the blend
+    g = goldfold.fit("photos/", hours=0.5)  # all of it for a folder of photos, within half an hour
 
-This file is an interface: it reads what the stages left under work/ and calls the same functions as they do. It trains
-nothing and writes nothing. TensorFlow is imported when a model is needed. docs/python_api.md describes it.
+This file is an interface: it reads what the stages left under work/ and calls the same functions as they do. Only `fit`
+trains and writes, by these stages. TensorFlow is imported when a model is needed. docs/python_api.md describes it.
 """
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from competition.config.digests import to_plain
+from competition.config.edit_yaml import rendered
 from competition.config.errors import UserError, did_you_mean
 from competition.config.params import Params
 from competition.config.params_file import load_params, parse_overrides
@@ -45,7 +51,7 @@ if TYPE_CHECKING:
     from competition.training.device import Device
     from competition.training.scorer import FoldScorer
 
-__all__ = ["Project", "UserError", "open"]
+__all__ = ["Project", "UserError", "fit", "open"]
 BLEND = "blend"
 ROOT = Path(__file__).resolve().parent
 
@@ -65,6 +71,47 @@ def open(
     values = validate_params(load_params(Path(params).expanduser(), sets))
     folder = Path(work).expanduser() / values.competition.name
     return Project(Workspace(folder, values, sets))
+
+
+def fit(source: str | Path, *, hours: float = 0.5, work: str | Path = ROOT / "work") -> "Project":
+    """Find and train within so many hours the best members for a folder (or zip) of labelled photos, and open the result.
+
+    It writes a parameter file with the name of `source` beside `work`, unless there is one, and runs
+    `goldfold download + train + predict --hours` with it in another process, whose lines it prints.
+    Raises UserError for what the command refuses, and if the file that is there names another source.
+    """
+    source, work = Path(source).expanduser().resolve(), Path(work).expanduser().resolve()
+    if not source.exists():
+        raise UserError(f"{source} was not found; expected a folder or a zip of labelled photos")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", source.stem).strip("-._") or "photos"
+    file = work.parent / f"{name}.yaml"
+    if not file.exists():
+        work.parent.mkdir(parents=True, exist_ok=True)
+        competition = rendered({"name": name, "source": str(source)})
+        base = rendered((ROOT / "recipes" / "own-images.yaml").as_posix())
+        file.write_text(f"extends: {base}\ncompetition: {competition}\n", encoding="utf-8")
+    elif (other := load_params(file).competition.source) != str(source):
+        raise UserError(f"{file} is of another source, {other or 'none'}; rename it, or name another folder by work=")
+    folders = ["--params", str(file), "--work", str(work), "--submissions", str(work.parent / "submissions")]
+    timed = [*folders, "--hours", repr(float(hours))]
+    command = [sys.executable, "-m", "pipelines", "download", *folders, "+", "train", *timed, "+", "predict", *timed]
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+    )
+    assert process.stdout is not None
+    last = ""
+    for line in process.stdout:  # a notebook shows what this process prints, and nothing of its children
+        last = line.strip() or last
+        print(line, end="", flush=True)
+    if process.wait():
+        raise UserError(last.removeprefix("goldfold: "))
+    return open(work / name / "budget" / "params.yaml", work=work)
 
 
 class Project:

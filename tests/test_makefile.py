@@ -41,6 +41,14 @@ def test_the_main_job_runs_its_stages_in_order(called) -> None:
     assert names(called("download", "train", "predict")) == expected
 
 
+def test_a_stated_time_replaces_tuning_and_training_by_the_budget(called) -> None:
+    stages = called("download", "train", "predict", "HOURS=0.5")
+    assert names(stages) == ["download", "prepare", "resolve", "preflight", "budget", "predict", "blend"]
+    assert {stage.options.hours for stage in stages[4:]} == {0.5}
+    assert called("train", "BUDGET=good")[-1].options.budget == "good"
+    assert names(stages_of((["-m", "pipelines", "train", "--hours", "1", "--member", "cnn"], {}))) == []
+
+
 def processes(called, *goals: str) -> list[list[str]]:
     """The stages of each process that make starts."""
     return [names(stages_of(call)) for call in called.run(*goals)[1]]

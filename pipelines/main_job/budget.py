@@ -59,7 +59,8 @@ if TYPE_CHECKING:
 FOLD = 0  # whose held-out rows choose
 FILE = ("budget", "params.yaml")  # below work/<competition>
 START_SECONDS = 3.0  # of predict and blend beside fitting the blend
-HEAD_FACTOR = 4.0  # a head of another kind may take so many times as long as a linear one
+# A fold model of a head takes at most so many times as long as one of the first linear head (200 and 6,000 photos).
+HEAD_FACTORS = {"linear": 3.0, "rbf": 4.0, "mlp": 30.0}
 GRADIENT_FACTOR = 2.0  # training costs at least so many times as much as a pass under one view
 SURPRISE = 2.0  # a network is at most so many times as fast as its relative cost says
 STEPS = 3  # training steps per epoch of the measurement
@@ -94,7 +95,7 @@ class Search:
     trials: list[Trial] = field(default_factory=list)
     linear: dict[str, float] = field(default_factory=dict)  # network -> score of its linear head, greater is better
     each: dict[str, float] = field(default_factory=dict)  # network -> seconds of one image under all views
-    head_seconds: float = 0.0  # one fold model of the last linear head
+    head_seconds: float = 0.0  # one fold model of the first member
     blend_seconds: float = 0.0  # of a blend of one member
 
     @property
@@ -172,7 +173,7 @@ def try_network(search: Search, network: Network, is_first: bool = False) -> Non
                     f"budget: {duration(search.clock.seconds)} do not pay for the smallest member, {name}, which takes about "
                     f"{duration(needs)}; it is made nevertheless"
                 )
-            elif not is_first and needs + HEAD_FACTOR * search.head_seconds > search.left:
+            elif not is_first and needs + HEAD_FACTORS["linear"] * search.head_seconds > search.left:
                 return skip(search, name, needs, time.monotonic() - started)
             at_batch = (lambda: None) if is_first else search.stop_in_time
             store_missing(job, network.member, network.name, lambda: engine, wanted, at_batch)
@@ -235,13 +236,14 @@ def keep_first(search: Search, name: str, member: Member, started: float) -> Non
 
 def train_first(search: Search) -> None:
     """Without any pretrained network: train the first member of the parameter file as it is stated."""
-    stated = stated_members(search.job.params)
+    stated = {name: one for name, one in stated_members(search.job.params).items() if one.weights == "none"}
     if not stated:
         raise UserError(
-            "HOURS=: no candidate has weights on this machine; state a member with weights (docs/budget.md), or connect the network"
+            "HOURS=: no candidate has weights on this machine; state a weights file (`weights: path/to/file.weights.h5`) of a "
+            "member, or connect the network"
         )
     name = next(iter(stated))
-    search.job.echo(f"budget: no pretrained weights can be had; {name} is trained as it is stated")
+    search.job.echo(f"budget: without pretrained weights; {name} is trained as it is stated")
     keep_first(search, name, stated[name], time.monotonic())
 
 
@@ -253,7 +255,8 @@ def try_heads(search: Search, best: Sequence[Network]) -> None:
         pairs = [(f"{both}-{kind}", frozen(best[0], kind, search.views, also)) for kind in ("linear", "rbf")]
         candidates = [*pairs, *candidates]
     for name, member in candidates:
-        needs = HEAD_FACTOR * search.head_seconds
+        assert member.head is not None
+        needs = HEAD_FACTORS[member.head.kind] * search.head_seconds
         if needs > search.left:
             skip(search, name, needs * search.job.params.prepare.folds)
         else:
@@ -324,8 +327,6 @@ def try_member(search: Search, name: str, member: Member, started: float) -> Non
             search.kept = [search.kept[0], *(one.name for one in ranked)]
             trial.seconds = time.monotonic() - started
             write_file(search)
-        if member.head is not None and member.head.kind == "linear":
-            search.head_seconds = each
     except TimeIsUp:
         trial.verdict = "stopped: the time was up"
     trial.seconds = time.monotonic() - started

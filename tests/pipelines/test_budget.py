@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from builders import ROOT
+from photos import scene
 from stages import Workspace
 
+import goldfold
 from competition.config.params_file import load_params
 
 PARAMS = f"""
@@ -50,6 +52,16 @@ def tampered(session, fold, folder, done):
     return files, result if fold == 0 else {**result, "held_out": float("rbf" in session.run.name)}
 training.train_fold = tampered
 """
+
+
+def folder_of_photos(folder: Path) -> Path:
+    """Class folders with twelve photos each, bright and dark ones."""
+    for label, name in enumerate(("bright", "dark")):
+        (folder / name).mkdir(parents=True)
+        for number in range(12):
+            picture = scene(100 * label + number).point(lambda value, label=label: value // 2 + 127 * (1 - label))
+            picture.save(folder / name / f"{number}.png")
+    return folder
 
 
 def workspace_with(folder: Path, *candidates: str) -> Workspace:
@@ -156,6 +168,23 @@ def test_a_budget_below_the_smallest_member_says_so_and_makes_it_nevertheless(pr
     output = workspace.do("budget", "--hours", "0.0000001")
     assert "do not pay for the smallest member, small-linear" in output and "it is made nevertheless" in output
     assert load_params(workspace.work / FILE).blend.members == ("small-linear",)
+
+
+def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(tmp_path) -> None:
+    photos = folder_of_photos(tmp_path / "my photos")
+    with pytest.raises(goldfold.UserError, match="expected a positive number of hours"):
+        goldfold.fit(photos, hours=-1.0, work=tmp_path / "work")
+    file = tmp_path / "my-photos.yaml"
+    assert load_params(file).competition.source == str(photos)
+    workspace_with(tmp_path, SMALL)
+    few = "prepare: {folds: 2}\nhonest: {resamples: 50}\nmembers: {net: {architecture: cnn, image_size: 16, alpha: 0.25, weights: none, "
+    budget = f"budget: {{portfolio: {tmp_path}/portfolio.yaml}}\ntrain: {{probe: false}}\n"
+    file.write_text(file.read_text() + few + "head: {kind: linear}}}\n" + budget)
+    project = goldfold.fit(photos, hours=0.01, work=tmp_path / "work")
+    assert "small-linear" in project.scores().index
+    other = folder_of_photos(tmp_path / "other" / "my photos")
+    with pytest.raises(goldfold.UserError, match="is of another source"):
+        goldfold.fit(other, work=tmp_path / "work")
 
 
 def test_a_time_that_is_none_and_a_wrong_portfolio_are_refused(prepared, tmp_path) -> None:
