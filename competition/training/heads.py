@@ -5,7 +5,7 @@ layer of an exported network, with Keras: both run the same lines.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,11 +72,9 @@ def fit_head(head: Head, rows: HeadRows, strength: float, seed: int) -> Arrays:
 
     Raises ValueError for features that are not finite.
     """
-    views = len(rows.features)
     features = rows.features.reshape(-1, rows.features.shape[2])
     arrays = _scaling(rows.features[0], rows.may_root)
     x = _scaled(arrays, features, np)
-    targets, weights = np.concatenate([rows.targets] * views), np.concatenate([rows.weights / views] * views)
     if head.kind == "neighbours":
         shares = rows.targets[:, None] if rows.targets.ndim == 1 else rows.targets
         shares = np.eye(rows.classes)[rows.targets] if rows.kind == "single" else shares
@@ -84,16 +82,16 @@ def fit_head(head: Head, rows: HeadRows, strength: float, seed: int) -> Arrays:
         number = np.asarray(min(strength, len(unit)), np.float32)
         return arrays | {"head/rows": unit, "head/shares": shares.astype(np.float32), "head/neighbours": number}
     if head.kind == "mlp":
-        return arrays | _fit_mlp(head, x, targets, weights, rows, strength, seed)
+        return arrays | _fit_mlp(head, _as_rows(x, rows), strength, seed)
     if head.kind == "rbf":
         arrays |= _kernel(x, seed)
         x = _kernel_values(arrays, x, np)
         # Nystroem: in this basis the inner product of two rows approximates their kernel.
         values, vectors = np.linalg.eigh(_kernel_values(arrays, arrays["head/landmarks"], np).astype(np.float64))
         basis = (vectors / np.sqrt(np.maximum(values, 1e-6))).astype(np.float32)
-        kernel, bias = _fit_linear(x @ basis, targets, weights, rows, strength)
+        kernel, bias = _fit_linear(_as_rows(x @ basis, rows), strength)
         return arrays | {"head/kernel": (basis @ kernel).astype(np.float32), "head/bias": bias}
-    kernel, bias = _fit_linear(x, targets, weights, rows, strength)
+    kernel, bias = _fit_linear(_as_rows(x, rows), strength)
     return arrays | {"head/kernel": kernel, "head/bias": bias}
 
 
@@ -233,15 +231,21 @@ def _kernel_values(head: Mapping[str, Any], x: Any, xp: Any) -> Any:
     return xp.exp(-GAMMA / landmarks.shape[1] * distances)
 
 
-def _fit_linear(
-    x: np.ndarray, targets: np.ndarray, weights: np.ndarray, rows: HeadRows, strength: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _as_rows(x: np.ndarray, rows: HeadRows) -> HeadRows:
+    """Every view of a row as a row of one view, with an equal share of its weight.  x: (V * n, F), view after view."""
+    views = len(rows.features)
+    targets, weights = np.concatenate([rows.targets] * views), np.concatenate([rows.weights / views] * views)
+    return replace(rows, features=x[None], targets=targets, weights=weights)
+
+
+def _fit_linear(rows: HeadRows, strength: float) -> tuple[np.ndarray, np.ndarray]:
     """(kernel (F, C), bias (C,)) float32 of a logistic regression, one per label, or of a ridge regression.
 
-    A class or label without rows gets a bias below all others.
+    rows: of one view.  A class or label without rows gets a bias below all others.
     """
     from sklearn.linear_model import LogisticRegression, Ridge
 
+    x, targets, weights = rows.features[0], rows.targets, rows.weights
     if rows.kind == "regression":
         ridge = Ridge(alpha=1 / strength).fit(x, targets, sample_weight=weights)
         return ridge.coef_[:, None].astype(np.float32), np.asarray([ridge.intercept_], np.float32)
@@ -266,15 +270,14 @@ def _fit_linear(
     return np.concatenate(kernels, 1).astype(np.float32), np.concatenate(biases).astype(np.float32)
 
 
-def _fit_mlp(
-    head: Head, x: np.ndarray, targets: np.ndarray, weights: np.ndarray, rows: HeadRows, strength: float, seed: int
-) -> Arrays:
-    """One hidden layer of ReLUs."""
+def _fit_mlp(head: Head, rows: HeadRows, strength: float, seed: int) -> Arrays:
+    """One hidden layer of ReLUs.  rows: of one view."""
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPClassifier, MLPRegressor
 
+    x, targets, weights = rows.features[0], rows.targets, rows.weights
     options = {"hidden_layer_sizes": (head.hidden,), "alpha": strength, "max_iter": MLP_EPOCHS, "random_state": seed}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of epochs is fixed
