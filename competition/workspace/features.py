@@ -9,9 +9,9 @@ import numpy as np
 
 from competition.config.digests import digest_of
 from competition.config.params import Member
-from competition.files.manifest import is_current, path_digest
+from competition.files.manifest import is_current
 from competition.training.versions import PREDICTION
-from competition.workspace.studies import DIGITS, plugins_entry
+from competition.workspace.studies import DIGITS, network_dependencies, plugins_entry
 from competition.workspace.workspace import Workspace
 
 
@@ -57,16 +57,6 @@ def feature_table(workspace: Workspace, network: Member, part: str, view: str) -
     }
     path = workspace.folder / "features" / digest_of(depends)[:DIGITS] / "manifest.json"
     return FeatureTable(part, view, path, depends)
-
-
-def network_dependencies(network: Member) -> dict[str, Any]:
-    """What the features of a network depend on besides the image."""
-    stated = ("architecture", "image_size", "alpha", "weights", "normalise")
-    return {
-        **{key: getattr(network, key) for key in stated},
-        "precision": network.train.precision,
-        "weights_digest": path_digest(Path(network.weights)),  # "" if it is no file or folder on this machine
-    }
 
 
 def feature_views(workspace: Workspace, member: Member) -> list[str]:

@@ -34,23 +34,32 @@ def study_subject(data: str, params: Params, member: Member) -> dict[str, Any]:
         "member": stated_keys(replace(member, seeds=1)),
         "weights": path_digest(Path(member.weights)),  # "" if it is no file or folder on this machine
         **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
-        **_head_entry(params, member),
+        **head_entry(params, member),
         **({"probe_version": PROBE} if member.train.probe else {}),
     }
 
 
-def _head_entry(params: Params, member: Member) -> dict[str, Any]:
+def head_entry(params: Params, member: Member) -> dict[str, Any]:
     """What a head depends on besides its member: the views of the plugins, and the other networks; {} without a head."""
     if member.head is None:
         return {}
     parts = [part for view in member.head.views for part in view.split("+")]
-    others = [params.members[name] for name in member.head.also]
-    networks = [
-        {key: getattr(other, key) for key in ("architecture", "image_size", "alpha", "normalise")}
-        | {"weights": path_digest(Path(other.weights)) or other.weights}
-        for other in others
-    ]
-    return {"also": networks, "head_views": plugins_entry(VIEWS=parts)}
+    others = [params.members.get(name) for name in member.head.also]  # None: a stored run names a member that is gone
+    return {
+        "also": [other and network_dependencies(other) for other in others],
+        "head_views": plugins_entry(VIEWS=parts),
+    }
+
+
+def network_dependencies(network: Member) -> dict[str, Any]:
+    """What the features of a network depend on besides the image."""
+    stated = ("architecture", "image_size", "alpha", "weights", "normalise")
+    return {
+        **{key: getattr(network, key) for key in stated},
+        "precision": network.train.precision,
+        "weights_digest": path_digest(Path(network.weights)),  # "" if it is no file or folder on this machine
+        **({"seed": network.train.seed} if network.weights == "none" else {}),  # of its random weights
+    }
 
 
 def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:

@@ -22,6 +22,7 @@ from competition.workspace.dependencies import (
 from competition.workspace.earlier_version import training_of
 from competition.workspace.features import feature_table, networks_of
 from competition.workspace.runs import Run, stored_runs
+from competition.workspace.studies import head_entry
 from pipelines.terminal import hosts
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
@@ -104,6 +105,11 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> No
     else:
         from competition.images.labelled_images import unread_images
 
+        if head_entry(job.params, run.member)["also"] != run.depends["also"]:
+            raise UserError(
+                f"run {run.label} was fitted to features of other networks than those that head.also names now; remove it from "
+                "blend.members, or return to the members that it was fitted with"
+            )
         trainer = open_scorer(job, run.member, name, device, TrainerInputs(parts=("train", "test")))
         test = unread_images(job.prepared, ("test",))
         times = feature_times(job, run, views)

@@ -64,6 +64,13 @@ def test_a_fold_model_is_its_head_alone_and_is_fitted_again_to_the_same_bytes(fr
     assert workspace.weights() == before
 
 
+def test_a_stored_run_does_not_predict_by_features_of_other_networks(frozen, tmp_path) -> None:
+    workspace = frozen[0].copy_to(tmp_path)
+    (run,) = workspace.work.glob("members/both/*")
+    sets = f"blend.members=[both@{run.name}] members.rbf.alpha=0.25 predict.views=[identity,shift_down]"
+    assert "features of other networks than those that head.also names now" in workspace.refused("predict", sets=sets)
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
