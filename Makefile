@@ -236,7 +236,19 @@ fresh: ## remove work/; submissions/ and its ledger stay
 
 # make help | head: the shell or awk ends by SIGPIPE, which is no error.
 QUIET = trap 'exit 0' PIPE; trap 'test $$? -ne 141 || exit 0' EXIT; exec 2>/dev/null;
-help: ## this page
+help: ## the usual verbs
+	@$(QUIET) printf '%s\n' 'goldfold: from download to a submission that can be trusted' '' 'Own photos (class folders, or a table and images)' \
+	  "  printf 'extends: recipes/own-images.yaml\ncompetition: {name: photos, source: /home/me/photos}\n' > photos.yaml" \
+	  '  make download train predict report PARAMS=photos.yaml' '' 'A competition' \
+	  '  make download train predict' '' 'Verbs'
+	@$(QUIET) printf '  %-12s %s\n' doctor 'check this machine, the credentials and the results' download 'download the competition, verify every file, assign folds' \
+	  train 'train every fold model that is not current (MEMBER=cnn FOLD=2: only that one; HOURS=0.5: what is worth the time)' \
+	  predict 'predict under every view, blend, write the submission' grade 'score it against the private solution of a local competition' \
+	  report 'all results on one page' submit 'submit once, wait for the score' tune 'search hyperparameters' runs 'list what was trained' \
+	  kernel "train on Kaggle's TPU" serve 'a page to drop photos on, after make export' help-all 'every verb and variable'
+	@$(QUIET) printf '\nPARAMS=FILE selects parameters, SET="train.epochs=3" overrides them, FORCE=1 computes again, DEBUG=1 shows tracebacks\n'
+
+help-all: ## this page
 	@$(QUIET) printf 'goldfold: from download to a submission that can be trusted\n\n  make download train predict\n'
 	@$(QUIET) awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@$(QUIET) printf '\nVariables\n'
@@ -287,4 +299,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,labels,onnx,litert,serve,cluster,dashboard,databases,samplers,docs,dev]"
 	@touch $@
 
-.PHONY: main-job test-secrets test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions compare-submissions doctor prepare resolve budget tune blend folds grade list-blends compare-blends bench noise report grad-cam label-issues docs test benchmarks soak fuzz test-oldest clean fresh help issues-in-labels compare diff table
+.PHONY: main-job test-secrets test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions compare-submissions doctor prepare resolve budget tune blend folds grade list-blends compare-blends bench noise report grad-cam label-issues docs test benchmarks soak fuzz test-oldest clean fresh help help-all issues-in-labels compare diff table

@@ -214,8 +214,24 @@ def test_allow_partial_reaches_both_stages_of_predict_and_debug_every_one(called
     assert {environment["DEBUG"] for _, environment in called.run("train", "DEBUG=1")[1]} == {"1"}
 
 
-def test_help_names_every_verb_and_variable() -> None:
+def test_help_names_about_ten_verbs_in_the_order_of_use_and_own_photos_first() -> None:
     output = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    verbs = re.findall(r"^  ([a-z-]+) {2,}", output, re.MULTILINE)
+    assert verbs[:4] == ["doctor", "download", "train", "predict"] and verbs[-1] == "help-all" and len(verbs) <= 12
+    assert output.index("PARAMS=photos.yaml") < output.index("A competition") and len(output.splitlines()) < 30
+    line = re.search(r"^  (printf .*)$", output, re.MULTILINE)
+    assert line is not None
+    written = subprocess.run(
+        ["bash", "-c", line[1].partition(" > ")[0]], capture_output=True, text=True, check=True
+    ).stdout
+    assert written.splitlines() == [
+        "extends: recipes/own-images.yaml",
+        "competition: {name: photos, source: /home/me/photos}",
+    ]
+
+
+def test_help_all_names_every_verb_and_variable() -> None:
+    output = subprocess.run(["make", "help-all"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for verb in (
         "download",
         "train",
@@ -229,6 +245,7 @@ def test_help_names_every_verb_and_variable() -> None:
         "clean",
         "fresh",
         "help",
+        "help-all",
     ):
         assert f"\n  {verb} " in output
     for verb in ("kernel", "kernel-status", "kernel-log", "quota", "leaderboard", "submissions"):
@@ -281,7 +298,7 @@ def test_a_variable_that_one_of_several_targets_reads_is_accepted(called) -> Non
 
 
 def test_every_variable_that_help_names_is_accepted_and_the_environment_is_not_checked(called, monkeypatch) -> None:
-    output = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(["make", "help-all"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     variables = re.findall(r"\b([A-Z][A-Z_]*)=", output.partition("\nVariables\n")[2])
     allowed = re.search(r"^VARIABLES := (.*?[^\\])$", (ROOT / "Makefile").read_text(), re.MULTILINE | re.DOTALL)
     assert allowed is not None and sorted(variables) == sorted(set(allowed[1].replace("\\", "").split()))
