@@ -56,7 +56,8 @@ def test_every_cell_runs_in_order_and_the_digits_are_recognised(tmp_path: Path) 
     code, out, err = run_preloaded("", [json.dumps(CELLS)], tmp_path, variables(), FORK + KERNEL)
     assert code == 0, f"{out}\n{err}"
     assert "This is another machine" in out and "all packages are here" in out
-    (private,) = [line for line in out.splitlines() if line.startswith("grade: ") and "private 0." in line]
+    private, baseline = [line for line in out.splitlines() if line.startswith("grade: ") and "private 0." in line]
+    assert "trivial baseline" in baseline
     assert float(private.split("private ")[1].split()[0]) > 0.5  # chance is 0.1
     table = out.partition("class")[2]
     assert "truth" in table

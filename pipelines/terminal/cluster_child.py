@@ -4,7 +4,6 @@ Started by competition.cluster.node, with the task as one line of JSON on stdin.
 """
 
 import ctypes
-import importlib
 import json
 import os
 import signal
@@ -32,8 +31,10 @@ from competition.workspace.workspace import Workspace
 from pipelines.terminal.cluster_tuning import with_storage
 from pipelines.terminal.failures import describe
 from pipelines.terminal.options import Options
+from pipelines.terminal.predicting import predict_folds
 from pipelines.terminal.runner import Job
 from pipelines.terminal.trainer import open_trial_runner
+from pipelines.terminal.training import train_models
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Errors of a machine, which another one may not have. Anything else in Python would fail there too.
@@ -96,12 +97,11 @@ def work(job: Job, task: Mapping[str, Any]) -> None:
         raise UserError(
             f"this machine would train another run ({'; '.join(changes[:3])}): its packages or files differ"
         )
-    stage = importlib.import_module(f"pipelines.main_job.{task['verb']}")
     if task["verb"] == "train":
         models: list[ExcludedFolds] = [fold if isinstance(fold, int) else (fold[0], fold[1])]
-        stage.train_models(job, run, models)
+        train_models(job, run, models)
     else:
-        stage.predict_folds(job, run, {fold: views_dependencies(run, job.params, fold)})
+        predict_folds(job, run, {fold: views_dependencies(run, job.params, fold)})
 
 
 def work_on_the_study(job: Job, name: str, values: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from competition.workspace.runs import stored_runs
 GUIDES = {
     "tutorial.md": "tests/docs/test_guides.py",
     "own_images.md": "tests/docs/test_guides.py, with a small network; tests/pipelines/test_own_images_stages.py",
+    "budget.md": "tests/pipelines/test_budget.py",
     "frozen_features.md": "tests/pipelines/test_frozen_members.py; tests/training/test_frozen_features.py",
     "external_predictions.md": "tests/docs/test_guides.py; tests/pipelines/test_own_images_stages.py: the examples",
     "report.md": "tests/docs/test_guides.py",
