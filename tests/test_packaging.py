@@ -65,7 +65,7 @@ def test_the_parameter_file_of_the_guide_needs_nothing_but_the_source(tmp_path: 
     path.write_text(text.replace("\\n", "\n").replace("recipes/", f"{ROOT}/recipes/"))
     params = load_params(path)
     assert (params.competition.adapter, params.competition.name) == ("folder", "photos")
-    assert params.competition.source == "/home/me/photos" and list(params.members) == ["mobilenet"]
+    assert params.competition.source == "/home/me/photos" and list(params.members) == ["linear", "rbf", "mobilenet"]
 
 
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]

@@ -4,6 +4,7 @@ import asyncio
 import resource
 import signal
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -31,11 +32,18 @@ def listen(address: str) -> socket.socket:
         ) from None
 
 
-def run_server(app: ASGIApp, listener: socket.socket, limits: Limits) -> None:
+def run_server(app: ASGIApp, listener: socket.socket, limits: Limits, announce: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT. Then no new connection is accepted, and running requests get limits.stop_seconds.
 
+    announce: called when the server answers and Ctrl-C stops it: an earlier signal may interrupt, and be swallowed by, anything.
     Raises KeyboardInterrupt after SIGINT.
     """
+
+    class AnnouncedServer(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets=sockets)
+            announce()
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = limits.connections + SPARE_FILES
     if soft < wanted and (hard == resource.RLIM_INFINITY or hard > soft):
@@ -53,7 +61,7 @@ def run_server(app: ASGIApp, listener: socket.socket, limits: Limits) -> None:
     )
     # uvicorn raises the signal again after its graceful stop; without this the process would end by SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    uvicorn.Server(config).run(sockets=[listener])
+    AnnouncedServer(config).run(sockets=[listener])
 
 
 def protocol(limits: Limits, connections: int) -> type[H11Protocol]:

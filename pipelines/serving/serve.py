@@ -49,6 +49,6 @@ def run(job: Job) -> None:
             "proxy with both before it; training images are not shown"
         )
     shown = f"[{host}]" if ":" in host else host
-    job.echo(f"serve: http://{shown}:{port}/ (Ctrl-C stops)")
-    run_server(create_app(engine, limits, training_images, is_loopback), listener, limits)
+    app = create_app(engine, limits, training_images, is_loopback)
+    run_server(app, listener, limits, lambda: job.echo(f"serve: http://{shown}:{port}/ (Ctrl-C stops)"))
     job.echo("serve: stopped")

@@ -31,7 +31,7 @@ training = lambda: cached_training_images(load_prepared(work / "data"), [], engi
 listener = listen("127.0.0.1:0")
 print("port", listener.getsockname()[1], flush=True)
 app = create_app(engine, limits, training, True)
-run_server(app, listener, limits)
+run_server(app, listener, limits, lambda: None)
 """
 
 
