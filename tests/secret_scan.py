@@ -59,7 +59,7 @@ def contents(path: Path) -> Iterator[tuple[str, bytes]]:
 def occurrences(folder: Path) -> list[str]:
     """The files below `folder` that hold a secret, or have one in their name."""
     plain = {form for secret in SECRETS for form in forms(secret)}
-    found = []
+    files_with_secrets = []
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not path.is_file() or path.parent.name in BELONGS:
             continue
@@ -68,8 +68,8 @@ def occurrences(folder: Path) -> list[str]:
         for name, data in contents(path):
             text = f"{path.relative_to(folder)} {name}\n{data[:READ_WHOLE].decode(errors='replace')}"
             if any(form in data for form in plain) or hide(text, SECRETS) != text:
-                found.append(f"{path}: {name}")
-    return found
+                files_with_secrets.append(f"{path}: {name}")
+    return files_with_secrets
 
 
 def main() -> int:

@@ -1,8 +1,9 @@
 """Find within a stated time the members with the best scores, and write them to an ordinary parameter file.
 
 The features of networks are computed once each, the cheapest network first; heads are fitted to them; the best network is
-fine-tuned if the time is left. Only held-out rows of fold 0 choose, and the written members state so (tuned_folds), which
-keeps these rows out of every honest score. A member is trained and predicted completely before the file names it, so that
+fine-tuned if the time is left. Scores of fold 0 choose, by fold models that learned from all other folds: the chosen members
+state every fold (tuned_folds), and scores of a blend with them are labelled optimistic. A member is trained and predicted
+completely before the file names it, so that
 `make predict HOURS=...` writes a submission at any moment.
 """
 
@@ -302,7 +303,9 @@ def try_member(search: Search, name: str, member: Member, started: float) -> Non
     started: when its work began, for the table.
     """
     job, most = search.job, search.job.params.budget.most_members
-    member = replace(member, tuned_folds=tuple(sorted({*member.tuned_folds, FOLD})))
+    # The fold models that are compared learned from the rows of all other folds, so a member that they chose has no row that
+    # took no part: what predicts fold 0 from fold 1 by chance also predicts fold 1 from fold 0 (see main_job/tune.py).
+    member = replace(member, tuned_folds=tuple(range(job.params.prepare.folds)))
     search.members[name] = member
     only = job_of(search, [name], str(FOLD))
     began = time.monotonic()
@@ -370,7 +373,7 @@ def write_file(search: Search) -> None:
     path, base = job.path(*FILE), job.options.params
     head = [
         f"Chosen within {duration(search.clock.seconds)}. `make train predict` with this file repeats the result without the",
-        f"search. Rows of fold {FOLD} chose members (tuned_folds), so no honest score counts them.",
+        f"search. Fold {FOLD} chose, by models of all other folds (tuned_folds), so scores with chosen members are optimistic.",
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     text = file_text(parameters_of(search, search.kept), path_from(path.parent, base), job.overrides, comments, head)
