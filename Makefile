@@ -12,8 +12,8 @@ EXTRA ?= cpu
 BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
-VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN BUDGET CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FORCE FORMAT FUZZ_SECONDS HOURS KILLS MACHINES MEMBER MODE ONLY PAIR PARAMS PYTHON RUN \
-  SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL WORKERS
+VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN BUDGET CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FOLDER FORCE FORMAT FUZZ_SECONDS HOURS KILLS MACHINES MEMBER MODE ONLY OUT PAIR PARAMS PYTHON RUN \
+  SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL VERBOSE WORKERS
 quoted = '$(subst ','\'',$(1))'
 GIVEN := $(sort $(foreach name,$(filter-out MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 UNKNOWN := $(firstword $(filter-out $(VARIABLES),$(GIVEN)))
@@ -84,6 +84,9 @@ export: $(BIN)/.ready-onnx$(if $(findstring litert,$(value FORMAT)), $(BIN)/.rea
 
 serve: $(BIN)/.ready-serve$(if $(findstring litert,$(value ENGINE)), $(BIN)/.ready-litert) ## serve the export on 127.0.0.1:8501, with a page to drop photos on (ENGINE=saved_model ADDRESS=127.0.0.1:8080)
 	@$(call GOLDFOLD,serve)
+
+predict-folder: $(BIN)/.ready ## predict new images by the blend into a CSV file, without a server (FOLDER=photos OUT=predictions.csv MEMBER=cnn)
+	@$(call GOLDFOLD,predict-folder)
 
 ##@ Single stages
 prepare resolve budget: $(BIN)/.ready
@@ -241,11 +244,12 @@ help: ## the usual verbs
 	  "  printf 'extends: recipes/own-images.yaml\ncompetition: {name: photos, source: /home/me/photos}\n' > photos.yaml" \
 	  '  make download train predict report PARAMS=photos.yaml' '' 'A competition' \
 	  '  make download train predict' '' 'Verbs'
-	@$(QUIET) printf '  %-12s %s\n' doctor 'check this machine, the credentials and the results' download 'download the competition, verify every file, assign folds' \
+	@$(QUIET) printf '  %-14s %s\n' doctor 'check this machine, the credentials and the results' download 'download the competition, verify every file, assign folds' \
 	  train 'train every fold model that is not current (MEMBER=cnn FOLD=2: only that one; HOURS=0.5: what is worth the time)' \
 	  predict 'predict under every view, blend, write the submission' grade 'score it against the private solution of a local competition' \
 	  report 'all results on one page' submit 'submit once, wait for the score' tune 'search hyperparameters' runs 'list what was trained' \
-	  kernel "train on Kaggle's TPU" serve 'a page to drop photos on, after make export' help-all 'every verb and variable'
+	  kernel "train on Kaggle's TPU" predict-folder 'predict new images into a CSV file (FOLDER=photos OUT=predictions.csv)' \
+	  serve 'a page to drop photos on, after make export' help-all 'every verb and variable'
 	@$(QUIET) printf '\nPARAMS=FILE selects parameters, SET="train.epochs=3" overrides them, FORCE=1 computes again, DEBUG=1 shows tracebacks\n'
 
 help-all: ## this page
@@ -262,41 +266,48 @@ help-all: ## this page
 	  'TOPOLOGY=v5e-8 MODE=quick' 'the TPU of preflight and plan; compile, quick or ops' 'BACKEND=jax SEARCH=1' 'preflight: the backend; search the largest batch that fits' 'PAIR=kaggle' 'preflight: compile with the jax and libtpu of Kaggle'"'"'s TPU image' \
 	  'SEEDS=3 TOP=50' 'number of seeds of noise; rows of leaderboard' 'EXPLAIN="error text"' 'doctor: explain this error' \
 	  'SOURCE=photos TARGET=shards' 'convert: from and to, local or gs://' \
-	  'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
-	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'TORCH=python' 'benchmarks: a Python that has torch and timm' 'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu' \
+	  'FOLDER=photos OUT=predictions.csv' 'predict-folder: the images, and the file of their predictions' 'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
+	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'TORCH=python' 'benchmarks: a Python that has torch and timm' 'VERBOSE=1' 'the tables behind the summary: gains, views, what each member is worth; speeds' \
+	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu' \
 	  'PYTHON=python3.12 BIN=bin' 'the Python that makes .venv; another folder of commands than .venv/bin'
+
+# pip's list of packages as one line that counts them, where a terminal shows it; its errors are on stderr.
+PIP = -u -m pip install --disable-pip-version-check --progress-bar off
+COUNTED = { n=0; while read -r what package _; do case $$what in Collecting) n=$$((n + 1)); \
+    if [ -t 1 ]; then printf '\r\033[K  package %d: %s' $$n "$${package%%[^A-Za-z0-9._-]*}"; fi ;; \
+  Installing) if [ -t 1 ]; then printf '\r\033[K'; fi; if [ $$n -gt 0 ]; then echo "  unpacking $$n packages"; fi ;; esac; done; }
 
 # pip's own marker is the last line of each recipe, so a killed installation is done again.
 $(BIN)/.ready: pyproject.toml constraints.txt
 	@test -x $(BIN_PYTHON) || "$$GOLDFOLD_PYTHON" -m venv .venv
 	@echo "installing goldfold's packages into .venv (once; a minute or two)"
-	@$(BIN_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$GOLDFOLD_EXTRA]"
+	@$(BIN_PYTHON) $(PIP) -c constraints.txt -e ".[$$GOLDFOLD_EXTRA]" | $(COUNTED)
 	@touch $@
 
 # Apache Beam's pins exclude this project's protobuf, Pillow and dateutil, so it gets an environment without TensorFlow.
 .venv/beam/.ready: requirements-beam.txt
 	@test -x .venv/beam/bin/python || "$$GOLDFOLD_PYTHON" -m venv .venv/beam
 	@echo "installing Apache Beam into .venv/beam (once; a minute or two)"
-	@.venv/beam/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-beam.txt
+	@.venv/beam/bin/python $(PIP) -r requirements-beam.txt | $(COUNTED)
 	@touch $@
 
 # The jax and libtpu of Kaggle's TPU image, which do not go into one environment with the newest.
 .venv/preflight-kaggle/.ready: requirements-kaggle-tpu.txt
 	@test -x .venv/preflight-kaggle/bin/python || "$$GOLDFOLD_PYTHON" -m venv .venv/preflight-kaggle
 	@echo "installing the packages of Kaggle's TPU image into .venv/preflight-kaggle (once; two minutes)"
-	@.venv/preflight-kaggle/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-kaggle-tpu.txt filelock ruamel.yaml
+	@.venv/preflight-kaggle/bin/python $(PIP) -r requirements-kaggle-tpu.txt filelock ruamel.yaml | $(COUNTED)
 	@touch $@
 
 $(BIN)/.ready-fuzz: $(BIN)/.ready-dev
-	@$(BIN_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,dev,fuzz]"
+	@$(BIN_PYTHON) $(PIP) -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,dev,fuzz]" | $(COUNTED)
 	@touch $@
 
 $(patsubst %,$(BIN)/.ready-%,labels preflight onnx litert serve dashboard cluster): $(BIN)/.ready
-	@$(BIN_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,$(patsubst .ready-%,%,$(notdir $@))]"
+	@$(BIN_PYTHON) $(PIP) -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,$(patsubst .ready-%,%,$(notdir $@))]" | $(COUNTED)
 	@touch $@
 
 $(BIN)/.ready-dev: $(BIN)/.ready
-	@$(BIN_PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,labels,onnx,litert,serve,cluster,dashboard,databases,samplers,docs,dev]"
+	@$(BIN_PYTHON) $(PIP) -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,labels,onnx,litert,serve,cluster,dashboard,databases,samplers,docs,dev]" | $(COUNTED)
 	@touch $@
 
-.PHONY: main-job test-secrets test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions compare-submissions doctor prepare resolve budget tune blend folds grade list-blends compare-blends bench noise report grad-cam label-issues docs test benchmarks soak fuzz test-oldest clean fresh help help-all issues-in-labels compare diff table
+.PHONY: predict-folder main-job test-secrets test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions compare-submissions doctor prepare resolve budget tune blend folds grade list-blends compare-blends bench noise report grad-cam label-issues docs test benchmarks soak fuzz test-oldest clean fresh help help-all issues-in-labels compare diff table

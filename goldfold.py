@@ -17,39 +17,35 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from competition.config.digests import to_plain
 from competition.config.edit_yaml import rendered
 from competition.config.errors import UserError, did_you_mean
 from competition.config.params import Params
 from competition.config.params_file import load_params, parse_overrides
-from competition.ensemble.chain import Chain, apply_chain
+from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import default_labels
 from competition.ensemble.outputs import identity_view
-from competition.ensemble.predictions import ViewPredictions, load_scores
+from competition.ensemble.predictions import load_scores
 from competition.ensemble.settings import validate_params
 from competition.files.manifest import Manifest, read_manifest
 from competition.prepare.fold_table import fold_table
 from competition.report.stored_blends import stored_decisions
-from competition.serving.new_images import NewImage, decoded, predict_new_images, read_new_images
+from competition.serving.new_images import NewImage, NewImagePredictor, read_new_images, without_download
 from competition.training.backend import start_backend
 from competition.workspace.dependencies import fold_model_path, newest_blend
-from competition.workspace.ensemble_inputs import load_predictions, mean_over_runs, prediction_sources
-from competition.workspace.features import networks_of
+from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
 from competition.workspace.runs import Run, blended_runs
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     import keras
 
-    from competition.images.labelled_images import Images
+    from competition.serving.estimator import ImageClassifier, ImageRegressor
     from competition.training.device import Device
-    from competition.training.scorer import FoldScorer
 
 __all__ = ["Project", "UserError", "fit", "open"]
 BLEND = "blend"
@@ -120,7 +116,7 @@ class Project:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace, self._prepared = workspace, workspace.prepared
         self._device: Device | None = None
-        self._trainers: dict[str, FoldScorer] = {}  # by run digest
+        self._predictor = NewImagePredictor(workspace, self._open_device)
 
     def __repr__(self) -> str:
         members = ", ".join([*self.params.members, *self.params.foreign])
@@ -177,7 +173,7 @@ class Project:
         The metric is in `.attrs["metric"]`, the score on the rows that the blend was chosen on in `.attrs["chosen_on"]`.
         """
         scores = self._blend_scores()
-        weights = Chain.load(self._blend_folder() / "chain.json").blend.weights
+        weights = Chain.load(self._blend_folder() / "chain.json").blend.shares
         rows: dict[str, tuple[float, float, float | None]] = {
             name: (one["score"], one["standard_error"], weights.get(name, 0.0))
             for name, one in scores["members"].items()
@@ -206,7 +202,7 @@ class Project:
 
         if run.member.head is not None:
             return network_with_head(run.member, arrays, self._prepared.competition.targets.kind)
-        model = build(_without_download(run).member, len(self.classes), self._prepared.competition.targets.kind)
+        model = build(without_download(run.member), len(self.classes), self._prepared.competition.targets.kind)
         for name, variable in saved_variables(model):
             variable.assign(arrays[name])
         return model
@@ -220,23 +216,22 @@ class Project:
         Raises UserError if an image cannot be read, if models changed since the blend, and for a blend that needs the
         predictions of a model that is not here or ranks images against each other.
         """
-        chain = self._usable_chain()
         encoded = read_new_images(images)
-        self._open_device()  # before anything that imports Keras
-        members: dict[str, ViewPredictions] = {}
-        decoded_at: dict[int, Images] = {}
-        for name, views in chain.used_views().items():
-            by_run: list[ViewPredictions] = []
-            for run, folds in self._blended_models(name):
-                size = run.member.image_size
-                if size not in decoded_at:
-                    decoded_at[size] = decoded(encoded, size, self.params.prepare.fit)
-                weights = [_fold_weights(run, fold) for fold in folds]
-                trainer = self._trainer(run, decoded_at[size])
-                by_run.append(predict_new_images(trainer, decoded_at[size], weights, views))
-            members[name] = mean_over_runs(by_run)
-        probs, decided = apply_chain(chain, members)
+        probs, decided = self._predictor.predict(encoded)
         return self._table(pd.Index(encoded.names, name="image"), self._decisions(decided), probs)
+
+    def estimator(self, member: str = BLEND) -> "ImageClassifier | ImageRegressor":
+        """The trained blend or one member as an estimator of scikit-learn: predict, predict_proba, classes_, score.
+
+        X of its methods: as `images` of predict().  Raises UserError as predict().
+        """
+        if member != BLEND:
+            self._only(member)
+        name = "" if member == BLEND else member
+        self._predictor.check(name)
+        from competition.serving.estimator import estimator_of
+
+        return estimator_of(self._prepared.competition, self._predictor, name)
 
     def _decisions(self, decided: Any) -> dict[str, Any]:
         """The column `class` of decided labels; none of a regression."""
@@ -278,34 +273,6 @@ class Project:
         scores: dict[str, Any] = json.loads((self._blend_folder() / "scores.json").read_text(encoding="utf-8"))
         return scores
 
-    def _blended_models(self, name: str) -> list[tuple[Run, list[int]]]:
-        """The runs of a member of the blend, each with the folds whose models take part."""
-        digests = self._blend_manifest().depends["predictions"][name]
-        return [(run, sorted(map(int, digests[run.digest]))) for run in self._runs(name) if run.digest in digests]
-
-    def _usable_chain(self) -> Chain:
-        """The chain of the blend. Raises UserError if it cannot be applied to new images by the models that are here."""
-        manifest, chain = self._blend_manifest(), Chain.load(self._blend_folder() / "chain.json")
-        external = [name for name in chain.used_views() if name in self.params.foreign]
-        if external:
-            raise UserError(
-                f"the blend uses {', '.join(external)}, whose models are not here, so it cannot predict new images; "
-                "blend without them: remove them from the parameter file and run `make blend`"
-            )
-        if not chain.by_rows:
-            raise UserError(
-                "the blend averages ranks, which compare the test images with each other, so it cannot predict new images; "
-                "set policy.mixing and blend.mixing to mean and run `make blend`"
-            )
-        sources = to_plain(prediction_sources(self._workspace.with_blended(*chain.used_views()), True))
-        for name in chain.used_views():
-            if sources.get(name) != manifest.depends["predictions"][name]:
-                raise UserError(
-                    f"the models of {name} with these parameters are not those of the newest blend; `make train predict` "
-                    "makes both"
-                )
-        return chain
-
     def _open_device(self) -> "Device":
         if self._device is None:
             start_backend(self.params.device.backend)
@@ -313,35 +280,6 @@ class Project:
 
             self._device = open_device(self.params.device, self._workspace.folder / "cache" / "compiled")
         return self._device
-
-    def _trainer(self, run: Run, images: "Images") -> "FoldScorer":
-        """The compiled network of a run, kept for the next call."""
-        if run.digest not in self._trainers:
-            device = self._open_device()
-            from competition.training.features import concatenated, feature_engine, live_features
-            from competition.training.fold_rows import FoldRows
-            from competition.training.head_trainer import HeadTrainer
-            from competition.training.trainer import Trainer
-
-            competition, batch = self._prepared.competition, self.params.predict.batch
-            member = run.member if run.member.head is not None else _without_download(run).member
-            rows = FoldRows(member, images, len(self.classes), competition.targets)
-            if member.head is None:
-                self._trainers[run.digest] = Trainer(rows, competition.metric, device, batch)
-            else:
-                networks = networks_of(self._workspace, member)
-                if any(network.image_size != member.image_size for network in networks):
-                    raise UserError(
-                        f"{run.title} has features of networks of several image sizes; predict new images by another"
-                    )
-                sources = [live_features(feature_engine(network, device, batch)) for network in networks]
-                self._trainers[run.digest] = HeadTrainer(rows, competition.metric, concatenated(sources))
-        return self._trainers[run.digest]
-
-
-def _without_download(run: Run) -> Run:
-    """The run without initial ImageNet weights, which its own weights replace."""
-    return replace(run, member=replace(run.member, weights="none")) if run.member.weights == "imagenet" else run
 
 
 def _fold_weights(run: Run, fold: int) -> dict[str, Any]:

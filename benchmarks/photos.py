@@ -61,7 +61,7 @@ def setup_of(options: argparse.Namespace) -> Setup:
 
 def write(setup: Setup, folder: Path) -> None:
     """Write record files and labels.csv to `folder`; photos are repeated under new ids if the source has too few."""
-    photos = list(_photos(setup.source)) if setup.source else []
+    photos = list(labelled_photos(setup.source)) if setup.source else []
     count = setup.images or len(photos) or 2_000
     names = sorted({label for label, _ in photos})
     repeated = ((names.index(label), data) for label, data in cycle(photos))
@@ -123,7 +123,7 @@ def scratch() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="benchmark")
 
 
-def _photos(source: str) -> Iterator[tuple[str, bytes]]:
+def labelled_photos(source: str) -> Iterator[tuple[str, bytes]]:
     """(label, JPEG) of every photo."""
     folder: Any = zipfile.Path(source) if zipfile.is_zipfile(source) else Path(source)
     table = folder / "train.csv"

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.photos import ROOT, Setup, _generated, _photos, fold_of, scratch, write
+from benchmarks.photos import ROOT, Setup, _generated, fold_of, labelled_photos, scratch, write
 from pipelines.terminal.verbs import CHAINS
 
 CLASSES, ROWS, ALPHAS = 10, 60, (1.0, 0.5)
@@ -53,7 +53,7 @@ def choose_photos(source: str, folder: Path) -> list[tuple[str, int]]:
     """Write ROWS photos of each of the first CLASSES classes that have as many; (file, label) of each."""
     by_label: dict[str, list[bytes]] = {}
     generated = ((str(label), data) for label, data in _generated(SETUP.images, SETUP.size))
-    for label, data in _photos(source) if source else generated:
+    for label, data in labelled_photos(source) if source else generated:
         by_label.setdefault(label, []).append(data)
     labels = list(islice((label for label in sorted(by_label) if len(by_label[label]) >= ROWS), CLASSES))
     chosen = []

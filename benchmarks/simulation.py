@@ -147,7 +147,7 @@ def simulate_competition(setting: Setting, seed: int, settings: ChainSettings, h
     equal = replace(
         chain,
         temperatures=dict.fromkeys(oof, 1.0),
-        blend=Blend("equal", chain.blend.mixing, dict.fromkeys(oof, 1 / len(oof)), ()),
+        blend=Blend("equal", "mean", dict.fromkeys(oof, 1 / len(oof))),
         decision=ARGMAX,
     )
     scores = [

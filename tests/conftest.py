@@ -4,11 +4,12 @@ import importlib.util
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import wrapt
 from filelock import FileLock
 from postgres import running_postgres
 from stages import MAIN_JOB, Workspace, new_workspace
@@ -44,16 +45,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(7200 if item.get_closest_marker("soak") else 900))
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Configure the logical devices before their first use; do not import TensorFlow for tests that do not need it."""
-    if "tensorflow" not in sys.modules:
-        return
-    import tensorflow as tf
+def configure_devices(tensorflow: ModuleType) -> None:
+    cpu = tensorflow.config.list_physical_devices("CPU")[0]
+    parts = [tensorflow.config.LogicalDeviceConfiguration()] * LOGICAL_DEVICES
+    tensorflow.config.set_logical_device_configuration(cpu, parts)
 
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    if not tf.config.get_logical_device_configuration(cpu):
-        parts = [tf.config.LogicalDeviceConfiguration()] * LOGICAL_DEVICES
-        tf.config.set_logical_device_configuration(cpu, parts)
+
+# Devices can be configured only before their first use, which may be in the test that imports TensorFlow; tests that do not
+# need it do not wait for it.
+wrapt.register_post_import_hook(configure_devices, "tensorflow")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tensorflow  # noqa: F401  (imported early: a test may load it on first use, after tests/conftest.py has configured the devices)
 from PIL import Image
 
 from competition.prepare.adapters import folder

@@ -20,7 +20,7 @@ from pipelines.terminal.verbs import CHAINS
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
-competition: {{name: small}}
+competition: {{name: small, adapter: digits}}
 prepare: {{folds: 3}}
 device: {{checkpoint_minutes: 0}}
 train: {{epochs: 4, batch: 100, steps_per_call: 5}}

@@ -333,6 +333,31 @@ def test_a_wrong_option_or_verb_is_an_error_with_exit_code_2() -> None:
     assert command_line("pipelines", "trian").returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("train", "--hours", "0"), "--hours 0: expected a positive number of hours"),
+        (("predict", "--hours", "nan"), "--hours nan: expected a positive number of hours"),
+        (("preflight", "--limit", "nan"), "--limit nan: expected a positive number of seconds"),
+        (("train", "--hours", "inf"), "--hours inf: expected a positive number of hours"),
+        (("train", "--debug", "--debug-rows", "0"), "Input should be greater than or equal to 1"),
+        (("plan", "--machines", "-1"), "Input should be greater than or equal to 0"),
+        (("leaderboard", "--top", "0"), "Input should be greater than or equal to 1"),
+        (("tune", "--workers", "-1"), "Input should be greater than or equal to 1"),
+        (("preflight", "--most", "0"), "Input should be greater than or equal to 1"),
+        (("preflight", "--classes", "-3"), "Input should be greater than or equal to 0"),
+    ],
+)
+def test_a_number_that_means_nothing_is_refused_before_anything_runs(arguments, sentence) -> None:
+    process = command_line("pipelines", *arguments)
+    assert process.returncode == 2 and sentence in " ".join(process.stderr.split())
+
+
+def test_hours_of_make_are_checked_as_those_of_the_command(monkeypatch) -> None:
+    monkeypatch.setenv("GOLDFOLD_HOURS", "0")
+    assert "--hours 0: expected a positive number" in command_line("pipelines", "train").stderr
+
+
 @pytest.mark.parametrize(("former", "name"), RENAMED_VERBS.items())
 def test_a_former_verb_answers_with_the_name_of_today_and_exit_code_2(former, name) -> None:
     process = command_line("pipelines", former, "--a", "3f8c")
@@ -349,3 +374,23 @@ def test_make_knows_the_former_verbs(called) -> None:
 def test_every_option_has_a_help_text_and_belongs_to_a_verb() -> None:
     assert {*COMMON, *(name for verb in VERBS.values() for name in verb.options)} == FIELDS.keys()
     assert all(option.metadata["help"] for option in FIELDS.values())
+
+
+INSTALLER = """#!/bin/bash
+if [ "$3" == pip ]; then
+  printf 'Collecting %s>=1.0 (from x)\\n  Downloading it\\n' keras numpy
+  echo 'Installing collected packages: keras, numpy'
+  exit ${CODE:-0}
+fi
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_installation_counts_its_packages_and_ends_with_the_error_of_pip(tmp_path: Path, code: int) -> None:
+    (tmp_path / "python").write_text(INSTALLER)
+    (tmp_path / "python").chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command, environment = ["make", f"BIN={tmp_path}", "doctor"], {**environment, "CODE": str(code)}
+    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert "  unpacking 2 packages\n" in process.stdout and (process.returncode == 0) == (code == 0)
+    assert (tmp_path / ".ready").exists() == (code == 0)

@@ -135,8 +135,12 @@ def test_a_loaded_model_gives_the_out_of_fold_predictions_of_its_fold(predicted)
 @pytest.mark.parametrize(
     ("sets", "overrides", "message"),
     [
-        ("blend.mixing=rank", "", "the blend averages ranks, which compare the test images with each other"),
-        ("", "train.learning_rate=0.001", "the models of slim with these parameters are not those of the newest blend"),
+        (
+            "blend.mixing=rank blend.methods=[equal]",
+            "",
+            "the blend averages ranks, which compare the test images with each other",
+        ),
+        ("", "train.learning_rate=0.001", "the blend was fitted on other predictions of slim"),
     ],
 )
 def test_a_blend_that_cannot_predict_new_images_says_why(
@@ -148,9 +152,67 @@ def test_a_blend_that_cannot_predict_new_images_says_why(
         opened(workspace, overrides).predict([np.zeros((8, 8, 3), np.uint8)])
 
 
+@pytest.fixture(scope="module")
+def estimated(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What tools of scikit-learn gave for estimators of the blend and of a member, on 60 test images."""
+    workspace = finished.copy_to(tmp_path_factory.mktemp("estimator"))
+    code = """
+        import numpy as np
+        from sklearn.base import clone, is_classifier
+        from sklearn.calibration import calibration_curve
+        from sklearn.frozen import FrozenEstimator
+        from sklearn.metrics import ConfusionMatrixDisplay, get_scorer
+        from sklearn.model_selection import cross_val_score
+        from sklearn.utils import estimator_checks as checks
+        from competition.prepare import records
+        from competition.prepare.decoding import decode
+        from competition.prepare.prepared import load_prepared
+        test = list(records.read(load_prepared(g._workspace.folder / "data").records("test")))[:60]
+        X = np.stack([decode(data, 16, "squash") for _, _, data in test])
+        blend, slim = g.estimator("blend"), g.estimator("slim")
+        y = np.roll(blend.predict(X), 3)  # labels that are partly wrong
+        table, classes = g.predict(X), list(blend.classes_)
+        for name in ("estimator_cloneable", "estimator_repr", "get_params_invariance", "mixin_order",
+                     "estimator_tags_renamed", "valid_tag_types"):  # those that neither fit nor copy models
+            getattr(checks, f"check_{name}")("ImageClassifier", blend)
+        refused = ""
+        try:
+            cross_val_score(blend, X, y, cv=2, error_score="raise")
+        except ValueError as error:
+            refused = str(error)
+        true, predicted = calibration_curve(y == classes[0], blend.predict_proba(X)[:, 0], n_bins=3)
+        matrix = ConfusionMatrixDisplay.from_estimator(blend, X, y).confusion_matrix
+        frozen = FrozenEstimator(slim).fit(X, y)
+        result = {
+            "classes": classes, "is_classifier": is_classifier(blend), "is_itself": clone(blend) is blend, "refused": refused,
+            "predict": blend.predict(X).tolist() == table["class"].tolist(),
+            "proba": float(np.abs(blend.predict_proba(X) - table[classes].to_numpy()).max()),
+            "score": [blend.score(X, y), float(np.mean(table["class"].to_numpy() == y)), float(matrix.trace() / matrix.sum())],
+            "scorer": get_scorer("neg_log_loss")(blend, X, y), "curve": len(true) == len(predicted) > 0,
+            "log": float(np.mean(np.log(table[classes].to_numpy(float)[np.arange(60), [classes.index(n) for n in y]]))),
+            "member": [slim.predict(X).tolist() == np.array(classes)[slim.predict_proba(X).argmax(1)].tolist(),
+                       frozen.predict(X).tolist() == slim.predict(X).tolist()],
+        }
+    """
+    return in_a_process(workspace, code)
+
+
+def test_the_estimator_gives_the_predictions_of_the_blend_to_tools_of_scikit_learn(estimated) -> None:
+    assert estimated["predict"] and estimated["proba"] == 0 and estimated["curve"]
+    assert estimated["is_classifier"] and estimated["is_itself"] and estimated["member"] == [True, True]
+    score, share, from_matrix = estimated["score"]
+    assert score == pytest.approx(share) == pytest.approx(from_matrix) and 0 < score < 1
+    assert estimated["classes"] == sorted(estimated["classes"])
+    assert estimated["scorer"] == pytest.approx(estimated["log"], rel=0.02)  # columns in the order of classes_
+
+
+def test_the_estimator_refuses_to_be_fitted_and_names_the_cross_validated_scores(estimated) -> None:
+    assert "this estimator is trained" in estimated["refused"] and "scores()" in estimated["refused"]
+
+
 def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(finished: Workspace, tmp_path: Path) -> None:
     g = opened(finished)
-    for ask in (lambda: g.oof("slin"), lambda: g.load_model("slin", 0)):
+    for ask in (lambda: g.oof("slin"), lambda: g.load_model("slin", 0), lambda: g.estimator("slin")):
         with pytest.raises(UserError, match="no member 'slin'; did you mean 'slim'"):
             ask()
     with pytest.raises(UserError, match="fold 7 of slim is not trained; `make train MEMBER=slim FOLD=7`"):

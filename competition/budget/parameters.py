@@ -11,13 +11,15 @@ from competition.config.params import Member, Params, stated_keys
 from competition.config.params_file import Override
 from competition.config.secrets import is_secret
 
-VIEWS = 2  # of predict.views that are used: every view costs a pass over all images
+MOST_VIEWS = 2  # of predict.views that are used: every view costs a pass over all images
 
 
-def with_members(params: Params, members: Mapping[str, Member], blended: Sequence[str]) -> Params:
+def with_members(
+    params: Params, members: Mapping[str, Member], blended: Sequence[str], views: tuple[str, ...] = ()
+) -> Params:
     """The parameters with these members, of which `blended` are blended beside those with external predictions.
 
-    Nothing is tuned, and only the first views are used.
+    Nothing is tuned, and all views have the same weight.  views: of the prediction; () = the first ones of the parameters.
     """
     return replace(
         params,
@@ -25,7 +27,8 @@ def with_members(params: Params, members: Mapping[str, Member], blended: Sequenc
         blend=replace(params.blend, members=(*blended, *params.foreign)),
         tune=replace(params.tune, trials=0, members=()),
         cluster=replace(params.cluster, members={}),
-        predict=replace(params.predict, views=params.predict.views[:VIEWS]),
+        predict=replace(params.predict, views=views or params.predict.views[:MOST_VIEWS]),
+        policy=replace(params.policy, method="mean"),
     )
 
 
@@ -40,6 +43,7 @@ def file_text(
     lines = [*(f"# {line}" for line in head), f"extends: {rendered(base.as_posix())}"]
     blocks: dict[str, dict[str, object]] = {
         "predict": {"views": params.predict.views},
+        "policy": {"method": params.policy.method},
         "tune": {"trials": 0, "members": []},
         "blend": {"members": params.blend.members},
         "cluster": {"members": {}},

@@ -1,11 +1,12 @@
 """What a budget can be spent on: the members of the parameter file and those of a portfolio, a plain YAML file."""
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from competition.budget.parameters import with_members
 from competition.config.errors import InvalidParameter, UserError
@@ -18,6 +19,7 @@ FEW_ROWS = 500  # of a fold model; with fewer, fine-tuning loses against frozen 
 IMAGES_SEEN = 20_000  # of fine-tuning, over all epochs; 6 epochs of 3,228 photos
 EPOCHS = (2, 10)
 LEARNING_RATE = 6e-4  # for batches of 32, as in recipes/own-images.yaml
+NOT_OF_A_NETWORK = ("head", "predictions", "teacher")  # keys of a member that a portfolio does not have
 WEIGHTS_HOST = ("storage.googleapis.com", 443)  # of keras.applications
 FINE_TUNING = {"probe": True, "layer_decay": 0.2, "weight_decay": 0.02, "freeze_norm": True}
 
@@ -29,7 +31,7 @@ class Line:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     name: str
-    cost: float  # of one image, relative to the other lines
+    cost: Annotated[float, Field(gt=0, allow_inf_nan=False)]  # of one image, relative to the other lines
     source: str
     member: dict[str, object]  # as under `members:` of a parameter file
 
@@ -50,6 +52,7 @@ def read_portfolio(path: Path, params: Params) -> list[Network]:
         lines = TypeAdapter(list[Line]).validate_python(tree.get("candidates"))
         if not lines:
             return []
+        _check_lines(path, lines)
         complete = file_tree(with_members(replace(params, foreign={}), {}, ()))
         members = validate({**complete, "members": {line.name: dict(line.member) for line in lines}}).members
     except ValidationError as error:
@@ -58,6 +61,18 @@ def read_portfolio(path: Path, params: Params) -> list[Network]:
     except InvalidParameter as error:
         raise UserError(f"{path}: {'.'.join(map(str, error.keys))}: {error.problem}") from None
     return [Network(line.name, members[line.name], line.cost) for line in lines]
+
+
+def _check_lines(path: Path, lines: Sequence[Line]) -> None:
+    """Raise UserError if two lines have one name, or a member is more than a network."""
+    names = [line.name for line in lines]
+    for number, line in enumerate(lines):
+        if line.name in names[:number]:
+            raise UserError(f"{path}: candidates.{number}.name: two candidates are called {line.name}; rename one")
+        if surplus := [key for key in NOT_OF_A_NETWORK if key in line.member]:
+            raise UserError(
+                f"{path}: candidates.{number}.member: {surplus[0]} was found where a network was expected; remove it"
+            )
 
 
 def networks_of(params: Params, portfolio: list[Network]) -> list[Network]:
@@ -117,9 +132,9 @@ def missing_weights(member: Member) -> str:
     return ""
 
 
-def frozen(network: Network, kind: str, views: tuple[str, ...], also: tuple[str, ...] = ()) -> Member:
+def frozen(network: Network, kind: str, views: tuple[str, ...]) -> Member:
     """A member with a head on the features of a network, which is fitted to all `views` of the training rows."""
-    return replace(network.member, head=Head(kind, views, also=also))  # type: ignore[arg-type]
+    return replace(network.member, head=Head(kind, views))  # type: ignore[arg-type]
 
 
 def fine_tuned(network: Network, rows: int) -> Member:

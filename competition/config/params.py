@@ -20,6 +20,7 @@ Mixing = Literal["mean", "geometric", "rank"]
 ExcludedFolds = int | tuple[int, int]  # the fold that a model is not trained on; two of them for a nested teacher
 SECRET = {"secret": True}  # metadata of a parameter that may hold a secret, see secrets.py
 FROM_FILE = "from_file"  # architecture: the network itself is read from `weights`
+TIMM = "timm:"  # begins the architecture of a frozen network of timm
 # Earlier key (block and name) -> its present name.
 RENAMED_KEYS = {
     "train.small_epochs": "low_resolution_epochs",
@@ -36,6 +37,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 FileNames = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Trackers = Annotated[tuple[Literal["tensorboard", "mlflow", "wandb"], ...], BeforeValidator(_as_tuple)]
 Choice = bool | int | Finite | str
 Choices = Annotated[tuple[Choice, ...], BeforeValidator(_as_tuple)]
 
@@ -151,6 +153,7 @@ class Train(Block):
     freeze_epochs: Count
     layer_decay: ShareAboveZero
     augment: dict[str, Finite]  # name in AUGMENTATIONS -> strength
+    albumentations: str = ""  # file of a serialised pipeline; "" = none
 
 
 @dataclass(frozen=True)
@@ -231,8 +234,13 @@ class Member(Block):
 
 def stated_keys(member: Member) -> dict[str, Any]:
     """A member as a mapping, without the optional keys at their default: a new optional key leaves earlier digests alone."""
-    optional = {field.name: field.default for field in fields(Member) if field.default is not MISSING}
-    return {key: value for key, value in asdict(member).items() if key not in optional or value != optional[key]}
+
+    def stated(block: Member | Train, values: dict[str, Any]) -> dict[str, Any]:
+        optional = {field.name: field.default for field in fields(block) if field.default is not MISSING}
+        return {key: value for key, value in values.items() if key not in optional or value != optional[key]}
+
+    values = asdict(member)
+    return stated(member, {**values, "train": stated(member.train, values["train"])})
 
 
 @dataclass(frozen=True)
@@ -254,7 +262,6 @@ class Predict(Block):
 @dataclass(frozen=True)
 class BudgetParams(Block):
     portfolio: str
-    most_members: Annotated[int, Field(ge=2)]
 
 
 @dataclass(frozen=True)
@@ -374,6 +381,7 @@ class ClusterParams(Block):
 @dataclass(frozen=True)
 class Params(Block):
     plugins: str  # path of the user's own code; "" = none
+    track: Trackers
     competition: CompetitionParams
     prepare: Prepare
     device: DeviceParams

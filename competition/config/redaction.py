@@ -21,12 +21,15 @@ PATTERNS = (
     ),
     # KAGGLE_KEY=..., "key": "...", api_token = ...
     re.compile(
-        r"(?i)(\b(?:kaggle_key|kaggle_api_token|kaggle_token|kaggle_user_secrets_token|(?:api|access|refresh)[_-]?token"
+        r"(?i)(\b(?:kaggle_key|kaggle_api_token|kaggle_token|kaggle_user_secrets_token|(?:wandb_)?api_key"
+        r"|(?:api|access|refresh)[_-]?token"
         r"|password)\b['\"]?\s*[:=]\s*['\"]?)[^\s'\",}]+"
     ),
     re.compile(r"(?i)(['\"]key['\"]\s*:\s*['\"])[^'\"]+"),
-    # token formats of Kaggle, Google and GitHub
-    re.compile(r"\b()(?:KGAT_[A-Za-z0-9_-]{8,}|ya29\.[A-Za-z0-9._-]{8,}|gh[pousr]_[A-Za-z0-9]{20,})"),
+    # token formats of Kaggle, Google, GitHub and Hugging Face, whose token may be in a file that we do not read
+    re.compile(
+        r"\b()(?:KGAT_[A-Za-z0-9_-]{8,}|ya29\.[A-Za-z0-9._-]{8,}|gh[pousr]_[A-Za-z0-9]{20,}|hf_[A-Za-z0-9]{20,})"
+    ),
     # user:password@ in a link; a password may contain "/" and "@"
     re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)(?!user:password@)[^/\s:@'\"]*:[^\s'\"]+(?=@)"),
 )

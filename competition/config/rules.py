@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from competition.config.errors import InvalidParameter, Key, counted, did_you_mean
-from competition.config.params import FROM_FILE, Member, Params
+from competition.config.params import FROM_FILE, TIMM, Member, Params
 from competition.config.plugins import active
 from competition.config.search_space import search_problems, variants
 from competition.config.teachers import check_nested, in_training_order
@@ -23,7 +23,7 @@ ARCHITECTURES = (  # of keras.applications and competition.training.model, witho
 )  # fmt: skip
 # Width multipliers with ImageNet weights; the other architectures have one width.
 PRETRAINED_WIDTHS = {"MobileNet": (0.25, 0.5, 0.75, 1.0), "MobileNetV2": (0.35, 0.5, 0.75, 1.0, 1.3, 1.4)}
-ADAPTERS = ("digits", "flowers", "plants", "folder")  # the names of competition.prepare.adapters
+ADAPTERS = ("digits", "noisy_digits", "flowers", "plants", "folder")  # the names of competition.prepare.adapters
 
 
 def check_rules(params: Params) -> None:
@@ -151,10 +151,31 @@ def _fold_problems(keys: Keys, folds: tuple[int, ...], params: Params) -> Iterat
             yield (*keys, position), problem, ("prepare", "folds")
 
 
+def _timm_problems(name: str, member: Member) -> Iterator[Problem]:
+    """A network of timm is frozen, and its weights are in a format that runs no code."""
+    if member.head is None:
+        problem = "a network of timm is not trained here; give the member a head, or train it in timm"
+        yield (
+            ("members", name, "architecture"),
+            f"{member.architecture} was found; {problem} (docs/external_predictions.md)",
+        )
+    if member.weights not in ("none", "imagenet") and not member.weights.endswith(".safetensors"):
+        keys = ("members", name, "weights")
+        yield keys, f"{member.weights!r} was found; expected imagenet, none or a .safetensors file"
+    if member.normalise != "auto":
+        yield (
+            ("members", name, "normalise"),
+            f"{member.normalise} was found; networks of timm state their own, expected auto",
+        )
+
+
 def _network_problems(name: str, member: Member) -> Iterator[Problem]:
     """Architecture and weights, as far as they can be judged without reading a file."""
     architecture, weights, keys = member.architecture, member.weights, ("members", name, "weights")
     known = [*ARCHITECTURES, FROM_FILE, *active().models]
+    if architecture.startswith(TIMM):
+        yield from _timm_problems(name, member)
+        return
     if architecture not in known:
         yield (
             ("members", name, "architecture"),

@@ -18,7 +18,11 @@ Problem = tuple[tuple[str, ...], str]  # path below tune.search, what is wrong
 Values = dict[str, Any]  # searched parameter -> value
 
 MEMBER_KEYS = ("architecture", "image_size", "alpha", "weights")
-NOT_SEARCHED = ("seed", "augment")  # a lucky seed is no hyperparameter; the strengths in augment have keys of their own
+NOT_SEARCHED = (
+    "seed",
+    "augment",
+    "albumentations",
+)  # a lucky seed is no hyperparameter; the strengths in augment have keys of their own
 AUGMENT = "augment."
 # Key -> its type; head.strength replaces the tried strengths by one.
 HEAD_KEYS: dict[str, Any] = {

@@ -17,7 +17,7 @@ from competition.config.yaml_text import Tree, kind
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-LARGEST_TUNED = 3  # folds of tune.folds, where the parameters do not state them
+LARGEST_TUNED = 2  # folds of tune.folds, where the parameters do not state them
 MISSING = "missing"
 
 

@@ -1,9 +1,8 @@
 """Blend methods: weights over members, fitted on out-of-fold rows.
 
 A member is one model configuration; its fold models are averaged with equal weights, because they score different rows
-and weights over them would measure which fold is easy. Default: bagged greedy selection. Macro-F1 is piecewise constant,
-so gradient solvers do not leave their starting point, and plain greedy selection keeps little of its gain on fresh rows
-(benchmarks/simulation.py). `nested.select_candidate` selects among the methods.
+and weights over them would measure which fold is easy. Default: stacking (`stacking`). Of several methods
+`nested.select_candidate` selects one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,18 +29,23 @@ class BlendSettings:
     rounds: int  # greedy picks per bag
     bags: int  # half-samples of the rows, in complementary pairs
     trials: int  # optuna
-    ridge: float  # stacking: penalty on the distance to equal weights; 1 = as strong as one row per parameter
+    ridge: float  # stacking: strength of the penalty towards equal weights (`stacking.stack`)
     seed: int
 
 
 @dataclass(frozen=True)
 class Blend:
-    """to_probabilities(sum over members of weight * to_mixing_space(probs) + offsets)."""
+    """to_probabilities(sum over members of weight * to_mixing_space(probs))."""
 
     method: str
     mixing: str
     weights: Mapping[str, float]  # member -> weight, not negative; sum 1 except for stacking
-    offsets: tuple[float, ...]  # (C,) added in mixing space; () = none
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The weights divided by their sum, which stacking uses as an inverse temperature."""
+        total = sum(self.weights.values())
+        return {name: weight / total for name, weight in self.weights.items()}
 
     def mix(self, members: Mapping[str, np.ndarray]) -> np.ndarray:
         """members: name -> (N, C).  Returns (N, C) float32.  Zero-weight members may be missing."""
@@ -55,9 +59,10 @@ class Blend:
         mixed = np.float32(self.weights[first]) * to_mixing_space(members[first], self.mixing)
         for name in others:
             mixed += np.float32(self.weights[name]) * to_mixing_space(members[name], self.mixing)
-        return to_probabilities(mixed + np.array(self.offsets, np.float32) if self.offsets else mixed, self.mixing)
+        return to_probabilities(mixed, self.mixing)
 
 
+STACKED = {"single": "geometric", "multi": "log_odds", "regression": "average"}  # target -> mixing of stacking
 SHORTLIST_METHODS = ("equal", "best", "greedy", "bagged")  # fitted on shortlists for a metric of labels
 BLENDS = ("equal", "best", "rank", "bagged", "greedy", "coordinate", "nelder_mead", "optuna", "stacking")
 
@@ -72,10 +77,10 @@ def fit_blend(
     names = sorted(members)
     probs = np.stack([members[name] for name in names])
     # Stacking is defined on log probabilities and the rank blend on ranks, whatever blend.mixing says.
-    mixing = {"stacking": "geometric", "rank": "rank"}.get(method, settings.mixing)
-    parts, offsets = to_mixing_space(probs, mixing), np.zeros(0)
+    mixing = {"stacking": STACKED[metric.target], "rank": "rank"}.get(method, settings.mixing)
+    parts = to_mixing_space(probs, mixing)
     if method == "stacking":
-        weights, offsets = stack(parts, labels, settings.ridge)
+        weights = stack(parts, labels, settings.ridge, metric.target)
     elif method == "coordinate":
         weights = coordinate_weights(parts, labels, metric, mixing)
     elif method == "nelder_mead":
@@ -93,7 +98,7 @@ def fit_blend(
             labels,
             settings,
         )
-    return Blend(method, mixing, dict(zip(names, weights.tolist(), strict=True)), tuple(offsets.tolist()))
+    return Blend(method, mixing, dict(zip(names, weights.tolist(), strict=True)))
 
 
 def shortlist_weights(method: str, short: Shortlist, metric: Metric, settings: BlendSettings) -> np.ndarray:
@@ -134,16 +139,9 @@ def _simple_weights(
 
 
 def methods_for(metric: Metric, methods: Iterable[str]) -> tuple[str, ...]:
-    """The blend methods that apply to this metric.
-
-    Stacking is a softmax over classes. Means of ranks have neither the unit of a regression nor a probability of 0.5.
-    """
-    excluded = {
-        "single": (),
-        "multi": ("stacking", "rank") if metric.needs_labels else ("stacking",),
-        "regression": ("stacking", "rank"),
-    }[metric.target]
-    return tuple(method for method in methods if method not in excluded)
+    """The blend methods that apply to this metric: means of ranks have neither the unit of a regression nor a probability of 0.5."""
+    without_ranks = metric.target == "regression" or (metric.target == "multi" and metric.needs_labels)
+    return tuple(method for method in methods if not (method == "rank" and without_ranks))
 
 
 def half_samples(labels: np.ndarray, bags: int, seed: int) -> list[np.ndarray]:

@@ -80,7 +80,13 @@ def fit_decision(
     if rule == "prior":  # with the smallest of the best taus
         classes, log_probs = probs.shape[1], floored_logs(probs)
         rarities = rarity(labels, classes)
-        scores = [metric.evaluate(labels, (log_probs + tau * rarities).argmax(1), classes) for tau in TAUS]
+        low, high = ((log_probs + tau * rarities).argmax(1) for tau in TAUS[[0, -1]])
+        # The maximum of straight lines is convex, so a class that wins at both ends wins in between.
+        varies, predicted, scores = low != high, low.copy(), []
+        log_probs = log_probs[varies]
+        for tau in TAUS:
+            predicted[varies] = (log_probs + tau * rarities).argmax(1)
+            scores.append(metric.evaluate(labels, predicted, classes))
         tau = float(TAUS[int(np.argmax(scores))])
         return Decision("prior", tuple((tau * rarities).tolist()), (), tau) if tau else ARGMAX
     if rule == "per_class":

@@ -5,7 +5,7 @@ everything else is fitted on the probabilities of all classes. Both give the sam
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -18,6 +18,7 @@ from competition.ensemble.chain import (
     ChainSettings,
     MemberViews,
     ViewSeconds,
+    apply_chain,
     chain_labels,
     check_aligned,
 )
@@ -27,6 +28,7 @@ from competition.ensemble.mixing import floored_logs, weighted_sum
 from competition.ensemble.outputs import MemberOutput, OutputCache, chunks
 from competition.ensemble.policy import fit_policy
 from competition.ensemble.shortlist import Shortlist, shortlist
+from competition.ensemble.stacking import sampled_rows
 
 MAX_SHORTLISTS = 4  # cached, one per combination of policies
 TEMPERATURE_MARGIN = 1.1  # a shortlist is computed for temperatures up to this factor above the present ones
@@ -123,7 +125,7 @@ class Fitter:
             short, held_out = (calibrated.take(np.flatnonzero(rows)) for rows in (train, ~train))
             for method in dict.fromkeys(m for c, m, _ in keys if c == calibration):
                 weights = shortlist_weights(method, short, self.metric, self.settings.blend)
-                blend = Blend(method, mixing, dict(zip(members.outputs, weights.tolist(), strict=True)), ())
+                blend = Blend(method, mixing, dict(zip(members.outputs, weights.tolist(), strict=True)))
                 mixed, held_out_mixed = (weighted_sum(one.values, weights) for one in (short, held_out))
                 for rule in [r for c, m, r in keys if (c, m) == (calibration, method)]:
                     decision, scores = ARGMAX, held_out_mixed
@@ -173,24 +175,29 @@ class Fitter:
         self, members: _Members, train: np.ndarray, keys: Sequence[CandidateKey]
     ) -> dict[CandidateKey, Candidate]:
         rows, held_out, candidates = np.flatnonzero(train), np.flatnonzero(~train), {}
-        labels = self.labels[train]
-        for calibration in dict.fromkeys(calibration for calibration, _, _ in keys):
+        for calibration, method in dict.fromkeys((c, m) for c, m, _ in keys):
             steps = members.steps[calibration]
+            few = sampled_rows(len(self.members), rows, self.classes) if method == "stacking" else rows
             # Ranks are computed among these rows only, without the held-out rows, as they are for test rows.
             probs = {
-                name: apply_temperature(one.probs(rows), temperature_at(steps[name]), self.metric.target == "multi")
+                name: apply_temperature(one.probs(few), temperature_at(steps[name]), self.metric.target == "multi")
                 for name, one in members.outputs.items()
             }
-            for method in dict.fromkeys(m for c, m, _ in keys if c == calibration):
-                blend = fit_blend(method, probs, labels, self.metric, self.settings.blend)
-                mixed = blend.mix(probs)
-                for rule in [r for c, m, r in keys if (c, m) == (calibration, method)]:
-                    decision = fit_decision(rule, mixed, labels, self.metric, self.settings.decision)
-                    chain = self._chain(members, steps, blend, decision)
-                    decided = np.zeros(0, np.int64)
-                    if self.metric.needs_labels and len(held_out):
-                        decided = chain_labels(chain, self.members, held_out)
-                    candidates[calibration, method, rule] = Candidate(chain, decided)
+            blend = fit_blend(method, probs, self.labels[few], self.metric, self.settings.blend)
+            undecided = self._chain(members, steps, blend, ARGMAX)
+            mixed = blend.mix(probs) if few is rows else None
+            del probs
+            for rule in [r for c, m, r in keys if (c, m) == (calibration, method)]:
+                if mixed is None and rule not in ("argmax", self.metric.default_rule):
+                    mixed = apply_chain(undecided, self.members, rows)[0]
+                decision_probs = np.zeros((0, self.classes), np.float32) if mixed is None else mixed
+                labels = self.labels[rows[: len(decision_probs)]]
+                decision = fit_decision(rule, decision_probs, labels, self.metric, self.settings.decision)
+                chain = replace(undecided, decision=decision)
+                decided = np.zeros(0, np.int64)
+                if self.metric.needs_labels and len(held_out):
+                    decided = chain_labels(chain, self.members, held_out)
+                candidates[calibration, method, rule] = Candidate(chain, decided)
         return candidates
 
 

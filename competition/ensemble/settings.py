@@ -42,7 +42,9 @@ def validate_params(params: Params) -> Params:
                     f"{key}: expected '{required}' with policy.mixing rank, which gives no probabilities; found '{value}'"
                 )
         if "stacking" in params.blend.methods:
-            raise UserError("blend.methods: 'stacking' needs probabilities, which policy.mixing rank does not give")
+            raise UserError(
+                "blend.methods: 'stacking' needs probabilities, which policy.mixing rank does not give; state others, e.g. [equal]"
+            )
     try:
         views = expand_views(params.predict.views)
     except UserError as user_error:

@@ -37,7 +37,8 @@ class Augmentation:
     cutmix: float  # alpha, as for mixup; if both are on, each batch uses one of them, drawn at random
     crop: float = 1.0  # smallest share of the area that a random crop keeps; 1 = off
     trivial_augment: bool = False  # one random operation of random strength
-    augment: tuple[tuple[str, float], ...] = ()  # name in AUGMENTATIONS and strength, applied before all others
+    augment: tuple[tuple[str, float], ...] = ()  # name in AUGMENTATIONS and strength, applied before the options above
+    albumentations: str = ""  # file of a pipeline that is applied before all others; "" = none
 
 
 @dataclass(frozen=True)

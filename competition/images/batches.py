@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from competition.images.albumentations_file import pipeline_of
 from competition.images.augment import Augmentation, augment, draw
 from competition.images.augmentations import on_host
 from competition.images.draws import epoch_key, occurrences
@@ -156,6 +157,7 @@ class _BatchMaker:
         )
         self._read, self._scratch = image_reader(pixels), local()
         self._source_shape, self._by_name = pixels.shape[1:], on_host(dict(options.augment))
+        self._pipeline = pipeline_of(options.albumentations) if options.albumentations else None
 
     def work(
         self, plan: TrainingPlan, key: np.ndarray, step: int, batch_rows: np.ndarray, occurrence: np.ndarray
@@ -175,7 +177,10 @@ class _BatchMaker:
         def part(numbers: range) -> None:
             buffer, scratch = self._thread_buffers()
             for n in numbers:
-                source = self._by_name(self._read(drawn_rows[n][0], buffer), partial(drawn.generator, n))
+                source, generator_of = self._read(drawn_rows[n][0], buffer), partial(drawn.generator, n)
+                if self._pipeline is not None:
+                    source = self._pipeline(source, generator_of)
+                source = self._by_name(source, generator_of)
                 augment(source, on_this_host, n, options, images[n], scratch)
 
         def finish() -> TrainingBatch:

@@ -135,6 +135,13 @@ def _exclusive(folder: Path) -> Iterator[None]:
         yield
 
 
+def usable_bytes(budget: CacheBudget) -> int:
+    """What decoded images on disk may take: the limit, or less where the disk has less free beside the sets that are there."""
+    there = next(folder for folder in (budget.folder, *budget.folder.parents) if folder.is_dir())
+    used = sum(file.stat().st_size for file in budget.folder.glob("[!.]*.npy"))
+    return max(0, min(budget.disk, shutil.disk_usage(there).free - LEFT_FREE + used))
+
+
 def _make_space(budget: CacheBudget, needed: int) -> bool:
     """Delete the least recently used files until `needed` bytes fit. If they can never fit, delete nothing, return False."""
     files = [*budget.folder.glob("[!.]*.npy"), *budget.folder.glob("[!.]*.tfrec")]

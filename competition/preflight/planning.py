@@ -27,6 +27,7 @@ class Sizes:
 # Sizes of the real competitions, to plan before downloading. Flowers: train and val pooled.
 KNOWN = {
     "digits": Sizes(10, 1347, 450),
+    "noisy_digits": Sizes(10, 1347, 450),
     "flowers": Sizes(len(FLOWER_COUNTS), sum(FLOWER_COUNTS) + 3712, 7382),
     "plants": Sizes(len(LEAF_COUNTS), sum(LEAF_COUNTS), 1821),
 }

@@ -84,7 +84,7 @@ def write(
     Path(folder).mkdir(parents=True, exist_ok=True)
     shard_of, names = _plan(index, shard_bytes)
     index_position = {row_id: n for n, row_id in enumerate(index["id"])}
-    digests, labels = index["sha256"].to_numpy(), index["label"].to_numpy()
+    digests, labels, problems = (index[column].to_numpy() for column in ("sha256", "label", "problem"))
     remaining = np.bincount(shard_of, minlength=len(names))
     writers: dict[int, BinaryIO] = {}
     last_position = -1
@@ -101,7 +101,12 @@ def write(
                 writers[shard] = unfinished.enter_context(Path(f"{folder}/{names[shard]}.partial").open("wb"))
             try:
                 data = images.normalized(row.data, largest)
-            except images.BadImage:
+            except images.BadImage as reason:
+                if not problems[position]:
+                    raise UserError(
+                        f"image {row.id!r} was read when it was indexed, and cannot be read now: {reason}; make prepare FORCE=1 "
+                        "tries again"
+                    ) from None
                 data = images.blank()
             write_record(writers[shard], image_example(row.id, data, int(labels[position])))
             remaining[shard] -= 1

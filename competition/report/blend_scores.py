@@ -57,6 +57,7 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
         "honest": metric.display(honest.honest.value),
         "standard_error": honest.honest.error,
         "honest_rows": int(rows.sum()),
+        "rows": len(inputs.ids),  # with those that chose hyperparameters
         "tuned_folds": inputs.tuned_folds,
         "optimistic": honest.is_optimistic,
         "blocks": honest.blocks,

@@ -22,7 +22,6 @@ from competition.workspace.ensemble_inputs import EnsembleInputs
 # Measured on Oxford Flowers 102, where the planted series are known; see competition.prepare.series.
 FALSE_RATE = "on flower photos, up to 1.6 % of the photos outside of the planted series were joined too"
 TITLE = "Adversarial validation and series"
-EXPECTED = "  expected on "  # start of the line of report.terminal that a shift invalidates
 SOURCES = (
     "data/series.csv, series.png, shift.csv, shift.json, shift.png, blend/scores.json · make download, make predict"
 )
@@ -88,13 +87,6 @@ def reliance(
             scored = weighted_score(labels[honest], output[honest], metric, classes, odds, seed)
             effects["shift"]["weighted"] = {**asdict(scored), "value": metric.display(scored.value)}
     return effects
-
-
-def with_caveats(lines: Sequence[str], scores: Scores) -> list[str]:
-    """Add the sentences on series and shift to the lines of a blend; a shift removes the expected interval."""
-    if has_shift(scores):
-        lines = [line for line in lines if not line.startswith(EXPECTED)]
-    return [*lines, *(f"  {sentence}" for sentence in (*shift_sentences(scores), *series_sentences(scores)))]
 
 
 def without_interval(figures: Sequence[Figure], scores: Scores) -> list[Figure]:

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from competition.report.svg import PLACEHOLDERS, Chart, chart, shortened
 
 ORDERED = 24  # up to this many classes keep their order; more are ordered by similarity
-SMALL_CELL, LARGE_CELL, SIDE = 11.0, 90.0, 420  # pixels: of a cell among many and among few, of the whole matrix
+SMALL_CELL, LARGE_CELL, SIDE = 11.0, 90.0, 420.0  # pixels: of a cell among many and among few, of the whole matrix
 
 
 def clustered_order(confusion: np.ndarray) -> np.ndarray:
@@ -29,16 +29,16 @@ def clustered_order(confusion: np.ndarray) -> np.ndarray:
     return leaves_list(linkage(squareform(distance, checks=False), "average", optimal_ordering=True))
 
 
-def confusion_chart(confusion: np.ndarray, names: Sequence[str]) -> Markup:
+def confusion_chart(confusion: np.ndarray, names: Sequence[str], width: float = SIDE) -> Markup:
     """Rows of each class (down) by predicted class (across), with the number of rows in every cell.
 
-    confusion: (C, C) int. Blue cells are right, orange ones wrong; the opacity grows with the share of the class. Empty
-    cells are not drawn. More than ORDERED classes are ordered by similarity.
+    confusion: (C, C) int.  width: of few classes, pixels without their names. Blue cells are right, orange ones wrong; the
+    opacity grows with the share of the class. Empty cells are not drawn. More than ORDERED classes are ordered by similarity.
     """
     order = clustered_order(confusion) if len(names) > ORDERED else np.arange(len(names))
     confusion, names = confusion[np.ix_(order, order)], [names[int(n)] for n in order]
     classes = len(confusion)
-    cell = min(max(SIDE / classes, 17.5), LARGE_CELL) if classes <= ORDERED else SMALL_CELL
+    cell = min(max(width / classes, 17.5), LARGE_CELL) if classes <= ORDERED else SMALL_CELL
     font = min(cell * 0.9, 11.5)
     short = [shortened(name, 20) for name in names]
     longest = max(len(name) for name in short) * font * 0.6

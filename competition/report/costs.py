@@ -1,12 +1,12 @@
 """The report's section on time, memory and cost of each stage."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from competition.files.manifest import Manifest, read_manifest
 from competition.preflight.planning import duration
-from competition.report.page import Section, Table
+from competition.report.page import Figure, Section, Table
 from competition.workspace.dependencies import fold_model_path, views_manifest
 from competition.workspace.runs import Run
 from competition.workspace.studies import used_study
@@ -19,8 +19,10 @@ NOTE = (
 )
 
 
-def costs_section(workspace: Workspace, runs: Mapping[str, Run], blend: Manifest | None) -> Section | None:
-    """None before anything was made.  runs: by title, those of the current parameters."""
+def stage_seconds(
+    workspace: Workspace, runs: Mapping[str, Run], blend: Manifest | None
+) -> dict[str, tuple[list[Manifest], float]]:
+    """Stage -> (its results, seconds), of the stages that have results.  runs: by title, those of the current parameters."""
     folds = range(workspace.params.prepare.folds)
     stages: list[tuple[str, list[Manifest | None]]] = [
         ("download", [read_manifest(workspace.folder / "raw.json")]),
@@ -33,13 +35,24 @@ def costs_section(workspace: Workspace, runs: Mapping[str, Run], blend: Manifest
         stages.append((f"train {title}", [read_manifest(fold_model_path(run, fold)) for fold in folds]))
     for title, run in runs.items():
         stages.append((f"predict {title}", [views_manifest(run, workspace.params, fold) for fold in folds]))
-    rows, total = [], 0.0
+    seconds = {}
     for name, manifests in [*stages, ("blend", [blend])]:
-        existing = [manifest for manifest in manifests if manifest is not None]
-        if not existing:
-            continue
-        seconds = sum(float(manifest.result.get("seconds", 0)) for manifest in existing)
-        total += seconds
+        if existing := [manifest for manifest in manifests if manifest is not None]:
+            seconds[name] = existing, sum(float(manifest.result.get("seconds", 0)) for manifest in existing)
+    return seconds
+
+
+def time_figure(stages: Mapping[str, tuple[Sequence[Manifest], float]]) -> Figure:
+    """The time of all results.  stages: of `stage_seconds`."""
+    name, (_, longest) = max(stages.items(), key=lambda stage: stage[1][1])
+    total = sum(seconds for _, seconds in stages.values())
+    return Figure("time", duration(total), f"on this machine; the longest part: {name}, {duration(longest)}")
+
+
+def costs_section(workspace: Workspace, stages: Mapping[str, tuple[Sequence[Manifest], float]]) -> Section | None:
+    """None before anything was made.  stages: of `stage_seconds`."""
+    rows, total = [], sum(seconds for _, seconds in stages.values())
+    for name, (existing, seconds) in stages.items():
         peaks = [float(one.result["peak_memory"]) for one in existing if one.result.get("peak_memory")]
         rows.append([name, f"{len(existing)}", duration(seconds), f"{max(peaks) / 1e9:.2f} GB" if peaks else "–"])
     if not rows:

@@ -157,6 +157,7 @@ if (pictures.length) {
 // ----- sections fold
 
 const folds = [...document.querySelectorAll("section > details")];
+const all = (open) => () => { for (const details of folds) details.open = open; };
 function openTarget() {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   const details = target && target.querySelector("details");
@@ -164,7 +165,24 @@ function openTarget() {
 }
 addEventListener("hashchange", openTarget);
 openTarget();
-const all = (open) => () => { for (const details of folds) details.open = open; };
+const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
+for (const link of links.values()) link.addEventListener("click", () => setTimeout(openTarget)); // also if the address stays
+let wasClosed = [];
+addEventListener("beforeprint", () => { wasClosed = folds.filter((one) => !one.open); all(true)(); });
+addEventListener("afterprint", () => { for (const details of wasClosed) details.open = false; });
+
+// ----- the sidebar marks the section that is read
+
+const current = () => {
+  const sections = [...document.querySelectorAll("section")];
+  const read = sections.filter((one) => one.getBoundingClientRect().top < innerHeight / 3).pop() || sections[0];
+  for (const [key, link] of links) {
+    if (read && key === read.id) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+  }
+};
+addEventListener("scroll", current, { passive: true });
+current();
 const [foldAll, openAll] = [["fold all sections", false], ["open all", true]].map(([name, open]) => {
   const button = element("button", { type: "button", className: "tool" }, name);
   button.addEventListener("click", all(open));

@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # `blend` imports this module but must not need jinja2
 
 TEMPLATE, STYLE, SCRIPT = (Path(__file__).with_name(name) for name in ("page.html", "page.css", "page.js"))
 
+OPEN_SECTIONS = 3  # the others are folded until they are asked for
+
 
 @dataclass(frozen=True)
 class Text:
@@ -125,6 +127,7 @@ class Head:
     figures: Sequence[Figure]
     warnings: Sequence[str]
     footer: str
+    verdict: str = ""  # the result in one sentence
 
 
 def render(head: Head, sections: Sequence[Section]) -> str:
@@ -138,6 +141,7 @@ def render(head: Head, sections: Sequence[Section]) -> str:
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         head=head,
         sections=sections,
+        open_sections=OPEN_SECTIONS,
         style=Markup(style),  # files of this package
         script=Markup(script),
         policy=content_security_policy(style, script),

@@ -1,6 +1,6 @@
 """Count repeated choices on the same rows, and estimate the optimism of the best result.
 
-Counted from the ledger: blends on the same training rows, tuning trials, submissions with a public score.
+Counted from the ledger: blends on the same training rows, submissions with a public score.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,6 @@ class RepeatedChoices:
     """Numbers of choices, and the expected optimism of the best of them."""
 
     blends: int  # distinct blends on the same rows
-    trials: int  # of tuning
     submissions: int  # with a public score
     blend_optimism: Optimism
     public_optimism: Optimism
@@ -50,8 +49,6 @@ class RepeatedChoices:
         if self.blends > 1:
             best = f"the best of their honest scores is expected to be {self.blend_optimism} too good"
             lines.append(f"repeated choices: {counted(self.blends, 'different blend')} on these rows; {best}")
-        if self.trials:
-            lines.append(f"repeated choices: {counted(self.trials, 'tuning trial')} so far")
         if self.submissions > 1:
             best = f"the best of them is expected to be {self.public_optimism} too good"
             lines.append(f"repeated choices: {self.submissions} public scores; {best}")
@@ -85,12 +82,12 @@ def repeated_choices(
     scored = [row for row in rows if row.public_score is not None and row.entry.metric == current.metric]
     public_rows = max(1, round(current.test_rows * public_share))
     public_scores = {row.entry.file: metric.sign * row.public_score for row in scored if row.public_score is not None}
-    error, trials = current.standard_error or 0.0, max([0, *(entry.trials for entry in same)])
+    error = current.standard_error or 0.0
     public_error = error * (current.oof_rows / public_rows) ** 0.5
     stored = _Blends(blends, prepared, metric, seed)
     of_blends = _optimism(stored, [entry.file for entry in same], error)
     of_public = _optimism(stored, list(public_scores), public_error, public_rows, public_scores)
-    return RepeatedChoices(len(same), trials, len(scored), of_blends, of_public)
+    return RepeatedChoices(len(same), len(scored), of_blends, of_public)
 
 
 def on_same_rows(entry: Entry, current: Entry) -> bool:

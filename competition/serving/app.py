@@ -53,11 +53,12 @@ HEADERS = {
 
 
 def create_app(
-    engine: Engine, limits: Limits, training_images: Callable[[], TrainingImages | None], loopback_only: bool
+    engine: Engine, limits: Limits, training_images: Callable[[], TrainingImages | None], loopback_only: bool, card: str
 ) -> ASGIApp:
     """The application around one engine.
 
     training_images: called once in a thread after the start; None = the page shows no similar images.
+    card: the model card, Markdown.
     loopback_only: answer only requests whose Host is this machine, so that no web page can read from it (DNS rebinding).
     """
     server = _Server(engine, limits, training_images)
@@ -73,6 +74,7 @@ def create_app(
         Route("/photo", server.photo, methods=["POST"]),
         Route("/training/{row:int}.png", server.picture),
         Route("/metrics", server.metrics_text),
+        Route("/card", _constant(Response(card, media_type="text/markdown"))),
         *(Route(path, _constant(JSONResponse(answer))) for path, answer in constant.items()),
         *(
             Route(path, _constant(Response((here / file).read_bytes(), media_type=kind)))

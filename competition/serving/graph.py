@@ -124,7 +124,7 @@ class ExportedChain(tf.Module):
         members = {name: self._member_probs(name, pixels[size]) for name, size in self._member_sizes.items()}
         used = [name for name, weight in self._chain.blend.weights.items() if weight]
         blend, parts = self._chain.blend, [members[name] for name in used]
-        probs = weighted_mean(parts, [blend.weights[name] for name in used], blend.mixing, blend.offsets)
+        probs = weighted_mean(parts, [blend.weights[name] for name in used], blend.mixing)
         return {"probabilities": tf.identity(probs, "probabilities"), "class_id": decided(self._chain, probs)}
 
     def _member_probs(self, name: str, images: tf.Tensor) -> tf.Tensor:
@@ -136,7 +136,7 @@ class ExportedChain(tf.Module):
             tf.add_n([tf.nn.softmax(model(view, training=False)) for model in models]) / len(models) for view in views
         ]
         weights, mixing = list(policy.values()), self._chain.view_mixing
-        mixed = by_view[0] if len(by_view) == 1 else weighted_mean(by_view, weights, mixing, ())
+        mixed = by_view[0] if len(by_view) == 1 else weighted_mean(by_view, weights, mixing)
         temperature = self._chain.temperatures[name]
         return mixed if temperature == 1.0 else tf.nn.softmax(floored_logs(mixed) / temperature)
 
@@ -152,16 +152,12 @@ def decided(chain: Chain, probs: tf.Tensor) -> tf.Tensor:
     return tf.argmax(scores, 1, name="class_id")
 
 
-def weighted_mean(
-    parts: Sequence[tf.Tensor], weights: Sequence[float], mixing: str, offsets: Sequence[float]
-) -> tf.Tensor:
+def weighted_mean(parts: Sequence[tf.Tensor], weights: Sequence[float], mixing: str) -> tf.Tensor:
     """(B, C) float32: `mixing.mix` for "mean" and "geometric"."""
     if mixing not in ("mean", "geometric"):
         raise UserError(f"mixing '{mixing}' cannot be exported; expected mean or geometric")
     values = [floored_logs(part) for part in parts] if mixing == "geometric" else list(parts)
     mixed = tf.add_n([weight * value for weight, value in zip(weights, values, strict=True)])
-    if offsets:
-        mixed += tf.constant([offsets], tf.float32)
     return tf.nn.softmax(mixed) if mixing == "geometric" else mixed / tf.reduce_sum(mixed, 1, keepdims=True)
 
 

@@ -4,8 +4,9 @@ const at = (id) => document.getElementById(id);
 const element = (tag, text) => Object.assign(document.createElement(tag), text === undefined ? {} : { textContent: text });
 
 function row({ class_name, probability }) {
-  const line = element("tr"), cell = element("td"), bar = element("meter");
-  bar.value = probability;
+  const line = element("tr"), cell = element("td"), bar = element("div");
+  bar.className = "bar";
+  bar.style.width = `${100 * probability}%`;
   cell.append(bar);
   line.append(element("td", class_name), element("td", `${(100 * probability).toFixed(1)} %`), cell);
   return line;
@@ -15,7 +16,8 @@ function neighbour({ row, id, class_name }) {
   const item = element("li"), figure = element("figure"), picture = element("img");
   picture.src = `training/${row}.png`;
   picture.alt = `training image ${id}`;
-  figure.append(picture, element("figcaption", `${class_name} (${id})`));
+  figure.append(picture, element("figcaption", class_name));
+  item.title = id;
   item.append(figure);
   return item;
 }
@@ -54,6 +56,27 @@ async function ask(file, card) {
   problem.hidden = false;
 }
 
+// Files of a folder and its folders; a browser lists at most 100 entries at once.
+async function filesOf(entry) {
+  if (entry.isFile) return [await new Promise((done, failed) => entry.file(done, failed))];
+  const reader = entry.createReader(), files = [];
+  for (;;) {
+    const entries = await new Promise((done, failed) => reader.readEntries(done, failed));
+    if (!entries.length) return files;
+    for (const inner of entries) files.push(...await filesOf(inner));
+  }
+}
+
+async function dropped(transfer) { // what is dropped is known only during the event: entries are taken before the first await
+  const entries = [...transfer.items].map((item) => item.webkitGetAsEntry()).filter((entry) => entry);
+  const isFolder = entries.some((entry) => entry.isDirectory);
+  const files = (await Promise.all(entries.map(filesOf))).flat();
+  return isFolder ? photosOf(files) : files;
+}
+
+// A folder also has other files; the server says what is wrong with a chosen one.
+const photosOf = (files) => files.filter((file) => file.type.startsWith("image/"));
+
 async function askAll(files) {
   const cards = files.map(cardOf);
   at("answers").prepend(...cards);
@@ -61,7 +84,7 @@ async function askAll(files) {
     at("message").textContent = `The model is looking at photo ${number + 1} of ${files.length}.`;
     await ask(files[number], card);
   }
-  at("message").textContent = "";
+  at("message").textContent = files.length ? "" : "There is no photo in this folder.";
 }
 
 const drop = at("drop");
@@ -70,8 +93,10 @@ for (const name of ["dragenter", "dragover"]) {
 }
 for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("over"));
 for (const name of ["dragover", "drop"]) window.addEventListener(name, (event) => event.preventDefault());
-drop.addEventListener("drop", (event) => askAll([...event.dataTransfer.files]));
+drop.addEventListener("drop", async (event) => askAll(await dropped(event.dataTransfer)));
 at("file").addEventListener("change", (event) => askAll([...event.target.files]));
+at("folder").addEventListener("change", (event) => askAll(photosOf([...event.target.files])));
+fetch("card").then((response) => response.text()).then((text) => { at("card-text").textContent = text; });
 fetch("v1/models/goldfold/metadata").then((response) => response.json()).then(({ goldfold }) => {
   at("model").textContent = `${goldfold.competition}: ${goldfold.title}, ${goldfold.classes.length} classes`;
 });

@@ -1,4 +1,4 @@
-"""What is exported: the fitted chain, or one member of it, with the weights of its fold models and their digests."""
+"""What predicts new images or is exported: the chain, or one member of it, with its fold models and their digests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +9,9 @@ from competition.config.errors import UserError
 from competition.config.params import Member, Params
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain
-from competition.ensemble.decision import ARGMAX
+from competition.ensemble.decision import ARGMAX, Decision
 from competition.files.manifest import files_intact, read_manifest
+from competition.prepare.competition import Competition, needs_a_label
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_model_path, is_trained, newest_blend
 from competition.workspace.ensemble_inputs import prediction_sources
@@ -22,7 +23,7 @@ EXPORT = 2  # version of the exported files; raised when their content changes
 
 @dataclass(frozen=True)
 class Selection:
-    """One thing to export: the blend, one member, or some fold models of one member."""
+    """What predicts: the blend, one member, or some fold models of one member."""
 
     name: str  # name of its folder: blend, member-cnn, member-cnn-folds-0-2
     title: str  # for readers: "the blend", "member cnn, fold 0"
@@ -68,6 +69,8 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
         if folds:
             raise UserError("FOLD= selects fold models of one member; name it as well: MEMBER=cnn FOLD=0")
         return _blend(workspace, folder)
+    if member in params.foreign:
+        raise UserError(f"member {member} was trained outside this project: its model is not here")
     if member not in params.members:
         raise UserError(f"MEMBER={member}: no such member; the members are {', '.join(params.members)}")
     runs = blended_runs(workspace.with_blended(member))[member]
@@ -76,14 +79,14 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
     )
     models = [(run, list(folds or range(params.prepare.folds))) for run in runs]
     blend_chain = Chain.load(folder / "chain.json") if folder is not None else None
-    chain = _chain_of_member(member, workspace.prepared.competition.metric, blend_chain)
+    chain = _chain_of_member(member, workspace.prepared.competition, blend_chain)
     return _selection(export_name(member, folds), title, chain, {member: models}, False)
 
 
 def _blend(workspace: Workspace, folder: Path | None) -> Selection:
     manifest = read_manifest(folder / "manifest.json") if folder is not None else None
     if folder is None or manifest is None or not files_intact(folder / "manifest.json", manifest):
-        raise UserError("there is no complete blend to export; `make predict` makes it, or name one member: MEMBER=cnn")
+        raise UserError("there is no complete blend; `make predict` makes it, or name one member: MEMBER=cnn")
     chain = Chain.load(folder / "chain.json")
     check_chain(chain, workspace.params)
     names = list(chain.used_views())
@@ -109,24 +112,26 @@ def check_chain(chain: Chain, params: Params) -> None:
     """Raise UserError if the chain cannot answer for one image alone, or contains models that are not here."""
     if not chain.by_rows:
         raise UserError(
-            "the blend averages ranks, which depend on all rows of a prediction, so it cannot be served; choose another "
-            'blend, e.g. SET="blend.mixing=mean policy.mixing=mean", or export one member: MEMBER=cnn'
+            "the blend averages ranks, which compare the test images with each other, so it cannot predict new images; blend "
+            'again without ranks, e.g. make blend SET="blend.mixing=mean policy.mixing=mean", or name one member: MEMBER=cnn'
         )
     external = [name for name in chain.used_views() if name in params.foreign]
     if external:
         raise UserError(
-            f"the blend contains {', '.join(external)}, trained outside this project: there is no model to export; blend "
-            "without it, or export one member: MEMBER=cnn"
+            f"the blend contains {', '.join(external)}, trained outside this project: its models are not here, so it cannot "
+            "predict new images; blend without it, or name one member: MEMBER=cnn"
         )
 
 
-def _chain_of_member(member: str, metric: str, chain: Chain | None) -> Chain:
-    """The views and the temperature of this member in the blend, without weights and decision rule."""
-    blend = Blend("best", "mean", {member: 1.0}, ())
+def _chain_of_member(member: str, competition: Competition, chain: Chain | None) -> Chain:
+    """The views and the temperature of this member in the blend, without weights and fitted decision rule."""
+    blend = Blend("best", "mean", {member: 1.0})
+    is_multi_label = competition.targets.kind == "multi"
+    decision = Decision("half", (), (), 0.0, True, needs_a_label(competition)) if is_multi_label else ARGMAX
     if chain is None or member not in chain.policies or chain.view_mixing == "rank":
-        return Chain(metric, {member: {"identity": 1.0}}, "mean", {member: 1.0}, blend, ARGMAX)
+        return Chain(competition.metric, {member: {"identity": 1.0}}, "mean", {member: 1.0}, blend, decision)
     policy, temperature = chain.policies[member], chain.temperatures[member]
-    return replace(chain, policies={member: policy}, temperatures={member: temperature}, blend=blend, decision=ARGMAX)
+    return replace(chain, policies={member: policy}, temperatures={member: temperature}, blend=blend, decision=decision)
 
 
 def _selection(

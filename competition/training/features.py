@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from competition.config.params import Member
+from competition.config.params import TIMM, Member
 from competition.ensemble.predictions import positions
 from competition.ensemble.views import get_views
 from competition.files.manifest import atomic_write
@@ -18,9 +18,11 @@ from competition.training.device import Device, auto_precision, round_up_batch
 from competition.training.engine import CompiledIn, Engine
 from competition.training.engines import make_engine
 from competition.training.model import build
+from competition.training.timm_features import TimmEngine
 
 CHUNK = 2_048  # rows that are stored at once: a kill costs at most the pass over so many images
 
+FeatureEngine = Engine | TimmEngine
 # (images, row numbers (n,), view) -> (n, F) float32
 FeatureSource = Callable[[Images, np.ndarray, str], np.ndarray]
 
@@ -34,8 +36,10 @@ def feature_network(member: Member) -> keras.Model:
     return model
 
 
-def feature_engine(member: Member, device: Device, predict_batch: int) -> Engine:
-    """The compiled network of a frozen-feature member; its `probabilities` are the features."""
+def feature_engine(member: Member, device: Device, predict_batch: int) -> FeatureEngine:
+    """The network of a frozen-feature member; its `probabilities` are the features."""
+    if member.architecture.startswith(TIMM):
+        return TimmEngine(member, predict_batch)
     precision = auto_precision(device) if member.train.precision == "auto" else member.train.precision
     resolved = replace(member, train=replace(member.train, precision=precision))
     batch = round_up_batch(predict_batch, device.replicas)
@@ -45,8 +49,13 @@ def feature_engine(member: Member, device: Device, predict_batch: int) -> Engine
     )
 
 
+def feature_width(engine: FeatureEngine) -> int:
+    """F, the number of features of an image."""
+    return engine.width if isinstance(engine, TimmEngine) else int(engine.model.output_shape[-1])
+
+
 def compute_features(
-    engine: Engine,
+    engine: FeatureEngine,
     images: Images,
     rows: np.ndarray,
     views: Sequence[str],
@@ -63,15 +72,14 @@ def compute_features(
             yield batch
 
     readable = rows[images.readable[rows]]
-    width = engine.model.output_shape[-1]
-    features = np.zeros((len(rows), len(views), width), np.float32)
+    features = np.zeros((len(rows), len(views), feature_width(engine)), np.float32)
     if len(readable):
         features[images.readable[rows]] = engine.probabilities(batches(), readable, get_views(views))
     return features
 
 
 def store_features(
-    engine: Engine, images: Images, files: Mapping[str, Path], progress: Callable[[int, int], None]
+    engine: FeatureEngine, images: Images, files: Mapping[str, Path], progress: Callable[[int, int], None]
 ) -> float:
     """Write the features of all rows under each view, (N, F) float16, and return the seconds of the pass.
 
@@ -96,7 +104,7 @@ def store_features(
     for path in files.values():
         chunk_files = [_chunk(path, start) for start in range(0, count, CHUNK)]
         parts = [np.load(chunk, allow_pickle=False) for chunk in chunk_files]
-        _save(path, np.concatenate(parts) if parts else np.zeros((0, engine.model.output_shape[-1]), np.float16))
+        _save(path, np.concatenate(parts) if parts else np.zeros((0, feature_width(engine)), np.float16))
         for chunk in chunk_files:
             chunk.unlink()
     return seconds
@@ -120,7 +128,7 @@ def concatenated(sources: Sequence[FeatureSource]) -> FeatureSource:
     return lambda images, rows, view: np.concatenate([source(images, rows, view) for source in sources], axis=1)
 
 
-def live_features(engine: Engine) -> FeatureSource:
+def live_features(engine: FeatureEngine) -> FeatureSource:
     """Features that are computed when they are needed: of new images."""
     return lambda images, rows, view: compute_features(engine, images, rows, [view])[:, 0]
 

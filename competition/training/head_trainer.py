@@ -64,7 +64,7 @@ class HeadTrainer(FoldScorer):
         if loss is None:
             outputs = head_outputs(fitted.arrays, features[0], fitted_rows.kind)
             loss = output_loss(probabilities_of(outputs, fitted_rows.kind), fitted_rows)
-        epoch = loop.Epoch(1, loss, fitted.strength, score, None, self._loss_of(predictions, fold))
+        epoch = loop.Epoch(1, loss, 0.0, score, None, self._loss_of(predictions, fold), fitted.strength)
         yield loop.Trained([epoch], 1)
 
     @property

@@ -34,10 +34,11 @@ class EpochScores:
 class Epoch:
     epoch: int  # from 1
     loss: float  # mean over the epoch, on smoothed and augmented targets
-    learning_rate: float  # of its last step
+    learning_rate: float  # of its last step; 0 for a head
     held_out: float | None  # see EpochScores
     inner: float | None = None
     held_out_loss: float | None = None
+    strength: float | None = None  # of the head of a frozen-feature member, chosen within its training rows
 
 
 @dataclass(frozen=True)

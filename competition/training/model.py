@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from competition.config.errors import UserError, did_you_mean
-from competition.config.params import FROM_FILE, Member
+from competition.config.params import FROM_FILE, TIMM, Member
 from competition.config.plugins import active, plugin_named
 from competition.ensemble.metrics import TargetKind
 from competition.images.augmentations import is_on_device
@@ -98,6 +98,11 @@ def _augmented(images: Any, member: Member) -> Any:
 
 def _features(images: Any, member: Member, classes: int) -> Any:
     """Features of the images, (B, h, w, F), (B, T, F) or (B, F); (B, C) logits from a model with a layer `logits`."""
+    if member.architecture.startswith(TIMM):
+        raise UserError(
+            f"{member.architecture} is computed by PyTorch and cannot be a part of a Keras model, an export or a compiled step; "
+            "new images are predicted by `make predict-folder`, or export another member: MEMBER=..."
+        )
     if member.architecture == FROM_FILE:
         return backbone_from_file(images, member.weights, member.normalise, member.train.precision)
     builder = plugin_named("MODELS", member.architecture, {*BUILDERS, *_application_names()})

@@ -11,6 +11,10 @@ import tensorflow as tf
 from competition.ensemble.metrics import TargetKind
 from competition.training.engine import View, apply_views, output_of_logits
 
+# Images that are made by one program: 128 of 512 px are 0.4 GB under each view, and a network needs the memory, too.
+VIEW_BYTES = 500_000_000
+FLOAT_BYTES = 4  # of a transformed value, which was one byte
+
 
 class Predictor:
     """The compiled programs by which one model predicts under a strategy, with its current weights.
@@ -51,8 +55,12 @@ class Predictor:
 
     def predict_views(self, views: tuple[View, ...], images: np.ndarray) -> Any:
         """(B, V, C) probabilities of (B, H, W, 3) uint8 images, which a GPU may still be computing."""
-        inputs = self._view_program(views)(args=(self._distribute_images(images),))
-        return tf.stack([self.network(x) for x in inputs], axis=1)
+        distributed, at_once = self._distribute_images(images), max(1, VIEW_BYTES // (FLOAT_BYTES * images.nbytes))
+        groups = [views[first : first + at_once] for first in range(0, len(views), at_once)]
+        probs: list[tf.Tensor] = []
+        for group in groups:  # the images of a group are freed before those of the next are made
+            probs += map(self.network, self._view_program(group)(args=(distributed,)))
+        return tf.stack(probs, axis=1)
 
     def probabilities(self, images: Any) -> tf.Tensor:
         """(B, C) probabilities of a distributed batch of the network's input: what `network` compiles."""

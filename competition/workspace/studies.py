@@ -35,6 +35,7 @@ def study_subject(data: str, params: Params, member: Member) -> dict[str, Any]:
         "weights": path_digest(Path(member.weights)),  # "" if it is no file or folder on this machine
         **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
         **head_entry(params, member),
+        **({"albumentations": path_digest(Path(pipeline))} if (pipeline := member.train.albumentations) else {}),
         **({"probe_version": PROBE} if member.train.probe else {}),
     }
 

@@ -21,18 +21,25 @@ if TYPE_CHECKING:
 
 
 def work_on_study(
-    study: "Study", settings: StudySettings, runner: "TrialRunner", sign: int, show: Callable[[str], None]
+    study: "Study",
+    settings: StudySettings,
+    runner: "TrialRunner",
+    sign: int,
+    show: Callable[[str], None],
+    track: Callable[["FrozenTrial"], None] = lambda trial: None,
 ) -> None:
     """Run trials in this process, until all of the study are finished or a limit is reached.
 
     Any number of processes may call this at once, here or on other machines that have the same prepared data and reach the
     storage of the study.
-    sign: -1 if less is better in the metric.  show: gets a line for each trial that this worker has finished.
+    sign: -1 if less is better in the metric.
+    show, track: get a line, and the trial, for each trial that this worker has finished.
     """
     from competition.tuning.study import run_worker
 
     def on_trial(study: "Study", trial: "FrozenTrial") -> None:
         show(trial_line(finished_trials(study.get_trials(deepcopy=False), settings), trial, settings, sign))
+        track(trial)
 
     run_worker(study, settings, runner.evaluate, on_trial)
 

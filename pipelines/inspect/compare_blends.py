@@ -33,7 +33,7 @@ def run(job: Job) -> None:
         rows.ids, rows.labels, before, after, Evaluation(metric, len(classes), honest.resamples, honest.seed)
     )
     spreads, notes = seed_spreads(job.workspace)
-    old_weights, new_weights = (Chain.load(folder / "chain.json").blend.weights for folder in (a, b))
+    old_weights, new_weights = (Chain.load(folder / "chain.json").blend.shares for folder in (a, b))
     # Members of both blends with different fold models, so that the effect of their seeds does not cancel.
     score_texts = ((folder / "scores.json").read_text(encoding="utf-8") for folder in (a, b))
     models_a, models_b = (json.loads(scores).get("models", {}) for scores in score_texts)

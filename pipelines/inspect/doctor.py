@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from competition.config.errors import UserError, counted
 from competition.config.redaction import redact
 from competition.files.manifest import files_intact, read_manifest
+from competition.images.cache import usable_bytes
 from competition.kaggle import credentials, download
 from competition.kaggle.client import Client, RetryPolicy, competition_slug
 from competition.kaggle.errors import RETRYABLE, KaggleError
@@ -22,7 +23,7 @@ from competition.training.backend import is_installed
 from competition.workspace.dependencies import trained_folds
 from competition.workspace.runs import runs_of
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job
+from pipelines.terminal.runner import Job, image_cache
 from pipelines.terminal.versions import versions
 
 DISK_GIGABYTES = 10.0  # approximate need of a real competition with records and decoded images
@@ -159,10 +160,31 @@ def kaggle(job: Job) -> Iterator[Finding]:
 
 def disk(job: Job) -> Iterator[Finding]:
     free = shutil.disk_usage(job.work).free / 1e9
-    small = job.params.competition.adapter == "digits" or job.params.competition.miniature > 0
+    what = f"{free:.1f} GB free for {display_path(job.work)}"
+    if job.path("data", "manifest.json").exists():
+        yield Finding(what)  # see decoded_images
+        return
+    small = job.params.competition.adapter in ("digits", "noisy_digits") or job.params.competition.miniature > 0
     need = 1.0 if small else DISK_GIGABYTES
     fix = f"about {need:.0f} GB are needed: free some space, or link work/ to a larger disk" if free < need else ""
-    yield Finding(f"{free:.1f} GB free for {display_path(job.work)}", fix)
+    yield Finding(what, fix)
+
+
+def decoded_images(job: Job) -> Iterator[Finding]:
+    """What the decoded images of every size take, against what they may take. Training streams those that do not fit."""
+    budget = image_cache(job)
+    usable, rows = usable_bytes(budget), job.prepared.index["part"].isin(("train", "external", "test")).sum()
+    for size in sorted({member.image_size for member in job.params.members.values()}):
+        need = int(rows) * size * size * 3
+        what = f"decoded images of {size} px take {need / 1e9:.1f} GB"
+        if need <= max(usable, budget.ram):
+            yield Finding(f"{what}, {usable / 1e9:.1f} GB may be used on disk")
+        else:
+            yield Finding(
+                f"{what}, only {usable / 1e9:.1f} GB may be used on disk: every epoch will decode what does not fit; a larger "
+                "cache.disk_gigabytes, or cache.folder on a larger disk, avoids it",
+                unsure=True,
+            )
 
 
 def data(job: Job) -> Iterator[Finding]:
@@ -180,6 +202,7 @@ def data(job: Job) -> Iterator[Finding]:
         f"{len(prepared.part('train')):,} training and {counted(len(prepared.part('test')), 'test image')}, "
         f"{len(prepared.competition.classes)} classes, {len(counts)} folds of {counts.min():,} to {counts.max():,} rows"
     )
+    yield from decoded_images(job)
     for name in job.params.members:
         for run in runs_of(job.workspace, name):
             trained = trained_folds(run, job.params.prepare.folds)

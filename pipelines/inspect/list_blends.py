@@ -8,17 +8,19 @@ from competition.ensemble.tables import blend_table, policy_table
 from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_json
 from competition.prepare.competition import needs_a_label
-from competition.report.terminal import markdown, seeds_line
+from competition.report.blend_tables import ways_section
+from competition.report.page import Table
+from competition.report.terminal import seeds_line
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources, view_seconds
 from competition.workspace.seed_studies import seed_spreads
-from pipelines.terminal.output import display_path
+from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job
 
 METHODS = ("equal", "best", "rank", "greedy", "bagged", "coordinate", "nelder_mead", "optuna", "stacking")
 
 
 def run(job: Job) -> None:
-    """predictions of the blend's runs -> list_blends.json; prints two Markdown tables"""
+    """predictions of the blend's runs -> list_blends.json; prints two tables"""
     params, prepared = job.params, job.prepared
     sources = prediction_sources(job.workspace, job.options.allow_partial)
     inputs = load_predictions(job.workspace, sources)
@@ -44,10 +46,10 @@ def run(job: Job) -> None:
     answer, score = trivial_score(inputs.labels[scored], metric, len(competition.classes), honest.seed)
     job.echo(f"list-blends: the trivial baseline, {answer}, scores {score:.4f}\n")
     blends = blend_table(rows, settings, honest, METHODS, spreads)
-    job.echo(*markdown(blends, metric, ("equal", "best")))
-    job.echo(*seeds_line(spreads, list(inputs.oof)))
-    policies = policy_table(rows, settings, honest)
-    job.echo("\nTTA policies, with equal weights of the members:\n")
-    job.echo(*markdown(policies, metric, ("identity",)))
-    write_json(job.path("list_blends.json"), {"blends": blends, "policies": policies})
-    job.echo(f"\nlist-blends: {display_path(job.path('list_blends.json'))}")
+    write_json(job.path("list_blends.json"), {"blends": blends, "policies": policy_table(rows, settings, honest)})
+    section = ways_section(job.path("list_blends.json"), metric)
+    for table in section.blocks if section else ():
+        if isinstance(table, Table):
+            job.echo(*table_lines(table.columns, table.rows), "")
+    job.echo(*seeds_line(spreads, inputs.oof))
+    job.echo(f"list-blends: {display_path(job.path('list_blends.json'))}")

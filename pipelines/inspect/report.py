@@ -18,6 +18,7 @@ from competition.images.cache import Pixels
 from competition.prepare.caveats import load_caveats
 from competition.prepare.prepared import Prepared
 from competition.report import (
+    blend_tables,
     caveats,
     classes,
     costs,
@@ -25,6 +26,7 @@ from competition.report import (
     grad_cam,
     members,
     next_steps,
+    overview,
     samples,
     scores,
     submissions,
@@ -43,8 +45,9 @@ from competition.workspace.ensemble_inputs import prediction_digests
 from competition.workspace.runs import Run, blended_runs, runs_of
 from competition.workspace.seed_studies import seed_spreads
 from competition.workspace.studies import used_study
+from competition.workspace.tracking import Outcome, Subject
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job, image_cache
+from pipelines.terminal.runner import Job, image_cache, track
 from pipelines.terminal.versions import git_commit, versions
 
 
@@ -71,6 +74,9 @@ def run(job: Job) -> None:
     page = job.path("report.html")
     write_text(page, render(head, sections_of(job, results)))
     job.echo(*(f"report: {warning}" for warning in head.warnings))
+    name = "no-blend" if results.blend is None else results.blend.digest[:8]
+    with track(job, Subject("report", "reports", name, {})) as tracking:
+        tracking.end(Outcome({}, {}, [page]))
     job.echo(f"report: {display_path(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
 
 
@@ -109,8 +115,9 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     # The effects of series and shift, if the blend is of the current data.
     current = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
     sections = [
-        *score_sections(results),
+        *score_sections(prepared, results)[:1],
         next_steps.next_steps_section(steps_of(job, results)),
+        *score_sections(prepared, results)[1:],
         members.members_section(runs, results.models_of, params, prepared, results.spreads),
         tuning.tuning_section(job.workspace),
         *error_sections(prepared, results),
@@ -121,7 +128,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         runs_report.runs_section(job.workspace, job.submissions),
         submissions.leaderboard_section(submitted, public_share, partial(changed_share, job), has_test),
         submissions.ledger_section(submitted, public_share, looks),
-        costs.costs_section(job.workspace, runs, blend),
+        costs.costs_section(job.workspace, costs.stage_seconds(job.workspace, runs, blend)),
         provenance_section(job, blend),
     ]
     return [section for section in sections if section is not None]
@@ -148,7 +155,7 @@ def optional_sections(job: Job, results: Results) -> list[Section | None]:
     """
     return [
         grad_cam.grad_cam_section(job.work, job.prepared, results.blend, results.pixels, bool(job.params.members)),
-        scores.ways_section(job.path("list_blends.json"), metric_named(job.prepared.competition.metric)),
+        blend_tables.ways_section(job.path("list_blends.json"), metric_named(job.prepared.competition.metric)),
         classes.label_issues_section(job.path("label_issues.csv")),
         tpu.tpu_section(job.work),
     ]
@@ -175,21 +182,32 @@ def head_of(job: Job, results: Results) -> Head:
     figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
     if blend is not None:
         figures = caveats.without_interval(scores.figures(blend.result, results.test_scores), blend.result)
+        if results.rows is not None and competition.targets.kind == "single":
+            figures.insert(1, overview.wrong_rows(results.rows))
         has_test = len(prepared.part("test")) > 0
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
     useless = scores.no_better_than_trivial(blend.result) if blend is not None else []
     warnings = [*stale_warnings(job, blend), *results.notes, *(f"The blend is {words}." for words in useless)]
+    if blend is not None:
+        figures.append(costs.time_figure(costs.stage_seconds(job.workspace, results.runs, blend)))
+    verdict = overview.verdict(blend.result) if blend is not None else ""
     time_text = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    return Head(competition.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {time_text}.")
+    return Head(competition.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {time_text}.", verdict)
 
 
-def score_sections(results: Results) -> list[Section | None]:
-    """Sections on scores, views and the contribution of each member; none without a blend."""
+def score_sections(prepared: Prepared, results: Results) -> list[Section | None]:
+    """The overview, and sections on gains, views and the contribution of each member; none without a blend."""
     if results.blend is None or results.folder is None:
         return []
     chain, result = Chain.load(results.folder / "chain.json"), results.blend.result
-    diversity = scores.worth_section(result["diversity"]) if "diversity" in result else None
-    return [scores.blend_section(result, chain, results.test_scores), scores.views_section(result, chain), diversity]
+    diversity = blend_tables.worth_section(result["diversity"]) if "diversity" in result else None
+    charts = scores.score_charts(result, chain, results.test_scores)
+    return [
+        overview.overview_section(charts, results.rows, prepared, results.pixels),
+        blend_tables.blend_section(result, chain),
+        blend_tables.views_section(result, chain),
+        diversity,
+    ]
 
 
 def error_sections(prepared: Prepared, results: Results) -> list[Section | None]:

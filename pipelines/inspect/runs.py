@@ -1,9 +1,9 @@
 """List the runs: trained versions of each member, with their difference from the parameters, scores, time and size."""
 
 from competition.report.runs import COLUMNS, NOTE, run_rows
-from competition.report.tables import table_lines
 from competition.workspace.runs import stored_runs
 from competition.workspace.scores import trivial_text
+from pipelines.terminal.output import table_lines
 from pipelines.terminal.runner import Job
 
 FOLDS, INCOMPLETE = COLUMNS.index("folds"), "incomplete"

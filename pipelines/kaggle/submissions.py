@@ -9,10 +9,9 @@ from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.submit import Submission
 from competition.prepare.competition import Competition
 from competition.report.repeated_choices import choices_lines
-from competition.report.tables import table_lines
 from competition.submission import delivery, ledger
 from competition.workspace.scores import trivial_text
-from pipelines.terminal.output import display_path
+from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job, kaggle_client
 
 COLUMNS = ("digest", "ref", "made", "members", "cv", "honest", "public", "private", "gap", "noise", "state")

@@ -17,11 +17,10 @@ from competition.preflight.planning import sizes_of
 from competition.preflight.request import PreflightRequest, PreflightResult
 from competition.preflight.results import STEPS, VERDICTS
 from competition.preflight.topology import GIB, Topology, topology_named
-from competition.report.tables import table_lines
 from competition.training.backend import is_installed
 from competition.training.device import TPU_FILES, TPU_SIGNS
 from competition.workspace.studies import tuned_member
-from pipelines.terminal.output import display_path
+from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import selected_members

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from competition.config.digests import digest_of
+from competition.config.digests import digest_of, to_plain
 from competition.config.errors import counted
 from competition.config.secrets import without_secrets
 from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ChainMembers, ViewSeconds, apply_chain
-from competition.ensemble.diversity import Diversity, diversity
+from competition.ensemble.diversity import diversity
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
-from competition.ensemble.metrics import Metric, metric_named
+from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows
 from competition.ensemble.outputs import identity_view
 from competition.ensemble.policy import rejected_views
@@ -29,17 +29,17 @@ from competition.prepare.caveats import digests, load_caveats
 from competition.prepare.competition import needs_a_label
 from competition.prepare.prepared import Prepared
 from competition.report.blend_scores import diversity_json, scores_of
-from competition.report.caveats import reliance, with_caveats
+from competition.report.caveats import has_shift, reliance, series_sentences, shift_sentences
 from competition.report.repeated_choices import choices_lines
 from competition.report.stored_blends import stored_labels
 from competition.report.terminal import (
-    blend_lines,
-    diversity_lines,
+    SUMMARY_COLUMNS,
+    Scores,
+    how,
     no_better_than_trivial,
-    plus_minus,
-    row_notes,
     seeds_line,
-    views_lines,
+    summary_rows,
+    with_error,
 )
 from competition.submission import format, ledger
 from competition.workspace.dependencies import blend_blocks, blend_path, set_newest_blend
@@ -53,9 +53,10 @@ from competition.workspace.ensemble_inputs import (
 )
 from competition.workspace.seed_studies import seed_spreads
 from competition.workspace.studies import plugins_entry, tuning_trials
-from pipelines.terminal.output import display_path
+from competition.workspace.tracking import Outcome, Subject, file_digests, flat
+from pipelines.terminal.output import Bold, display_path, table_lines
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Computed, Job
+from pipelines.terminal.runner import Computed, Job, track
 from pipelines.terminal.versions import git_commit
 
 FILES = ("chain.json", "scores.json", "test.npz", "honest_oof.npz", "honest_oof.csv", "submission.csv")
@@ -67,9 +68,6 @@ class BlendResult:
 
     inputs: EnsembleInputs
     honest: HonestResult
-    metric: Metric
-    rejected_views: Mapping[str, Mapping[str, str]]  # member -> view -> reason
-    diversity: Diversity
     scores: Mapping[str, Any]  # content of scores.json
 
     @property
@@ -106,38 +104,80 @@ def run(job: Job) -> None:
     make = partial(create_blend, job, path.parent, sources, spreads, depends.get("seconds"))
     manifest = job.cached("blend", path, depends, make)
     set_newest_blend(path.parent)
+    scores, chain = to_plain(manifest.result), Chain.load(path.with_name("chain.json"))
+    job.echo("", *table_lines(("member", scores["metric"], *SUMMARY_COLUMNS), summary_rows(scores, chain)), "")
+    if job.options.verbose:
+        job.echo(*detail_lines(scores, chain))
+    job.echo(Bold(conclusion(scores)), *caution_lines(scores))
+    job.echo(*choices_lines(job.work, job.submissions, params, prepared, scores["submission"]))
     if len(prepared.part("test")):
-        submission = job.submissions / manifest.result["file"]
+        submission = job.submissions / scores["file"]
         if not submission.exists():  # the user may have deleted it
             copy_submission(path.with_name("submission.csv"), submission)
-        job.echo(f"submission: {display_path(submission)}; {score_text(manifest.result)}")
+        job.echo(f"submission: {display_path(submission)}")
     else:
         job.echo(
-            f"blend: {score_text(manifest.result)}; no submission is written, because there are no test images; `make report` "
-            "writes the result to one page"
+            "blend: no submission is written, because there are no test images; `make report` writes the result to one page"
         )
-    job.echo(*choices_lines(job.work, job.submissions, params, prepared, manifest.result["submission"]))
 
 
-def score_text(scores: Mapping[str, Any]) -> str:
-    """ "honest macro_f1 0.9963 ± 0.0026 on 539 rows".  scores: as in scores.json."""
-    kind = "OPTIMISTIC" if scores.get("optimistic") else "honest"
-    error = plus_minus(scores["standard_error"])
-    text = f"{kind} {scores['metric']} {scores['honest']:.4f} {error} on {counted(scores['honest_rows'], 'row')}"
-    return "; ".join([text, *no_better_than_trivial(scores)])
+def conclusion(scores: Scores) -> str:
+    """The honest score with its rows, the trivial baseline and what to expect on test rows, in one sentence."""
+    kind, rows = "OPTIMISTIC" if scores.get("optimistic") else "honest", counted(scores["honest_rows"], "row")
+    if scores.get("tuned_folds") and not scores.get("optimistic"):
+        rows = f"{scores['honest_rows']:,} of {counted(scores['rows'], 'row')} (the others chose hyperparameters)"
+    trivial, useless = scores["trivial"], no_better_than_trivial(scores)
+    baseline = f"the trivial baseline scores {with_error(trivial['score'], trivial['standard_error'])}"
+    parts = [f"{kind} {scores['metric']} {with_error(scores['honest'], scores['standard_error'])} on {rows}"]
+    parts += [f"WARNING {words}" for words in useless] or [baseline]
+    if scores["leaderboard_band"] and not has_shift(scores):
+        low, high = scores["leaderboard_band"]
+        parts.append(f"expected on {counted(scores['test_rows'], 'test row')}: {low:.4f} to {high:.4f} (95 %)")
+    return "; ".join(parts)
+
+
+def caution_lines(scores: Scores) -> list[str]:
+    """What limits the meaning of the score: few rows of a class, series across folds, shifted test rows, no unused row."""
+    lines = [*scores.get("small_classes", ()), *(shift_sentences(scores) if has_shift(scores) else ())]
+    lines += series_sentences(scores)
+    if scores.get("optimistic"):
+        lines.append(
+            "OPTIMISTIC: rows of every fold took part in choosing the hyperparameters, so no row is left that took no part "
+            "in any choice; all scores are of all rows. Tune on fewer folds (tune.folds) for honest scores"
+        )
+    return [f"  {line}" for line in lines]
+
+
+def detail_lines(scores: Scores, chain: Chain) -> list[str]:
+    """The tables of the report behind the summary: gains over the baselines, views, and what each member is worth."""
+    from competition.report import blend_tables as report
+
+    tables = [report.gains_table(scores, chain), report.views_table(scores, chain)]
+    tables += report.worth_tables(scores["diversity"])
+    lines = [f"  on the rows it was chosen on, the blend ({how(chain)}) scores {scores['chosen_on']:.4f}"]
+    lines += seeds_line(scores["seeds"], scores["members"])
+    lines += [f"  {sentence}" for sentence in shift_sentences(scores) if not has_shift(scores)]
+    for table in tables:
+        lines += [*table_lines(table.columns, table.rows), ""]
+    return lines
 
 
 def create_blend(
     job: Job, folder: Path, sources: Mapping[str, Any], spreads: Mapping[str, float], seconds: ViewSeconds | None
 ) -> Computed:
-    """Fit the blend, write its files and the submission, print the scores.  Returns the files and the manifest's result.
+    """Fit the blend, write its files and the submission.  Returns the files and the manifest's result.
 
     sources, spreads, seconds: of `ensemble_inputs`.
     """
     result = fit(job, sources, spreads, seconds)
     files, digest = write_files(folder, job.prepared, result)
     file = write_submission(job, folder, result, digest, run_labels(sources, job.params))
-    job.echo(*report_lines(result, spreads))
+    with track(job, Subject("blend", "blends", folder.name, flat(blend_blocks(job.params)))) as tracking:
+        scores = result.scores
+        numbers = {f"member/{name}": one["score"] for name, one in scores["members"].items()}
+        numbers |= {key: scores[key] for key in ("honest", "standard_error", "chosen_on", "honest_rows")}
+        numbers["trivial"] = scores["trivial"]["score"]
+        tracking.end(Outcome(numbers, {"metric": scores["metric"], "submission": digest, **file_digests(files)}))
     return files, {"file": file, "submission": digest, **result.scores}
 
 
@@ -169,7 +209,7 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
         "diversity": diversity_json(diverse),
         "caveats": reliance(load_caveats(job.path("data")), inputs, output, metric, classes, params.honest.seed),
     }
-    return BlendResult(inputs, honest, metric, rejected, diverse, scores)
+    return BlendResult(inputs, honest, scores)
 
 
 def write_files(folder: Path, prepared: Prepared, result: BlendResult) -> tuple[list[Path], str]:
@@ -231,21 +271,6 @@ def keep_blend(folder: Path, copy: Path) -> None:
     unfinished.rename(copy)
 
 
-def report_lines(result: BlendResult, spreads: Mapping[str, float]) -> list[str]:
-    """The lines that the terminal shows."""
-    honest, scores = result.honest, result.scores
-    gains = {"the trivial baseline": scores["over_trivial"]}
-    if len(scores["members"]) > 1:  # of one member alone both are the member itself
-        gains |= {"equal weights": honest.over_equal, "the best member": honest.over_best}
-    return [
-        "\nblend: " + "\n".join(with_caveats(blend_lines(result.metric, result.chain, scores, gains), scores)),
-        *seeds_line(spreads, list(result.inputs.oof)),
-        *views_lines(honest.view_effects, result.rejected_views),
-        *diversity_lines(result.diversity),
-        *row_notes(honest, result.inputs),
-    ]
-
-
 def ledger_entry(job: Job, result: BlendResult, digest: str, file: str, runs: tuple[str, ...]) -> ledger.Entry:
     """The submission as one line of the ledger."""
     chain, scores = result.chain, result.scores
@@ -254,7 +279,7 @@ def ledger_entry(job: Job, result: BlendResult, digest: str, file: str, runs: tu
         file=file,
         competition=job.prepared.competition.name,
         members=tuple(chain.blend.weights),
-        weights=tuple(round(float(w), 4) for w in chain.blend.weights.values()),
+        weights=tuple(round(float(w), 4) for w in chain.blend.shares.values()),
         views=tuple(dict.fromkeys(view for policy in chain.policies.values() for view in policy)),
         params_digest=digest_of(without_secrets(job.params)),
         git_commit=git_commit(),

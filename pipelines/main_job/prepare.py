@@ -101,6 +101,7 @@ def prepare(job: Job, settings: Settings) -> Computed:
         sample = adapter_named(settings.adapter).sample(job.path("raw"))
         check_sample(sample, table.loc[table["part"] == "test", "id"], competition)
     difference, tables["shift.csv"] = compare_parts(table, tables["series.csv"], descriptors)
+    require_disk_space(table, data)
     support = folds.support(table, len(competition.classes), competition.targets)
     tables["support.csv"] = support.reset_index()
     for name, content in tables.items():
@@ -135,6 +136,17 @@ def prepare(job: Job, settings: Settings) -> Computed:
         "share_error": folds.share_errors(support).max(),
     }
     return [*files, *(data / "records" / name for name in names)], result
+
+
+def require_disk_space(table: pd.DataFrame, data: Path) -> None:
+    """Raise UserError if the records of these rows will not fit on the disk, in the place of the present ones."""
+    needed = int(table["bytes"].sum())
+    free = shutil.disk_usage(data.parent).free + sum(file.stat().st_size for file in data.glob("records/*"))
+    if needed > free:
+        raise UserError(
+            f"the records of {counted(len(table), 'image')} need {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free in "
+            f"{display_path(data.parent)}: free disk space, or link work/ to a larger disk"
+        )
 
 
 def collect_bytes(rows: Iterable[Row], ids: Container[str], image_bytes: dict[str, bytes]) -> Iterator[Row]:
@@ -247,7 +259,7 @@ def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competiti
         return
     job.echo(f"prepare: {class_counts(competition.classes, support.sum(axis=1).tolist())}")
     error = folds.share_errors(support).max()
-    job.echo(
+    job.echo_detail(
         f"prepare: {support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: data/support.csv"
     )
     if thin := folds.thin_classes(support):

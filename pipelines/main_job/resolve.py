@@ -27,7 +27,8 @@ def run(job: Job) -> None:
         path = place.path if "://" in place.path else display_path(local)
         choice = {"path": path, "reason": place.reason, "machine": place.machine}
         write_json(job.path("resolve.json"), choice)
-        job.echo(f"resolve: {path}: {place.reason}; {listing.files} entries, read in {listing.seconds:.1f} s")
+        echo = job.echo if "://" in place.path else job.echo_detail  # a local folder is where everybody expects it
+        echo(f"resolve: {path}: {place.reason}; {listing.files} entries, read in {listing.seconds:.1f} s")
         return [job.path("resolve.json")], choice
 
     depends = {"data": data.digest, "device": job.params.device, "bucket": settings.bucket}

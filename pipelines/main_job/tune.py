@@ -44,10 +44,11 @@ from competition.workspace.studies import (
 )
 from competition.workspace.study_settings import study_settings
 from competition.workspace.study_worker import storage_of, work_on_study
+from competition.workspace.tracking import Outcome, Subject
 from pipelines.terminal import hosts
 from pipelines.terminal.cluster_tuning import reachable_study, run_workers
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Computed, Job
+from pipelines.terminal.runner import Computed, Job, track
 from pipelines.terminal.selection import selected_members
 from pipelines.terminal.trainer import open_trial_runner, start_device
 
@@ -62,7 +63,8 @@ def run(job: Job) -> None:
     """data/ -> tune/<member>/<digest>/best.json, beside it the study"""
     tune = job.params.tune
     if tune.trials == 0:
-        job.echo("tune: not asked for (tune.trials is 0)")
+        if not job.options.as_part:
+            job.echo("tune: not asked for (tune.trials is 0)")
         return
     if not tune.folds:
         job.echo(
@@ -125,7 +127,16 @@ def join_study(job: Job, name: str) -> None:
 
 def work(job: Job, name: str, study: "Study", settings: StudySettings, runner: "TrialRunner") -> None:
     sign = metric_named(job.prepared.competition.metric).sign
-    work_on_study(study, settings, runner, sign, lambda line: job.echo(f"tune {name}: {line}"))
+
+    def track_trial(trial: "FrozenTrial") -> None:
+        subject = Subject("trial", settings.name.replace("/", "-"), f"trial-{trial.number}", dict(trial.params))
+        with track(job, subject) as tracking:
+            for step, score in trial.intermediate_values.items():
+                tracking.log("step", step, {"score": sign * score})
+            numbers = {"score": sign * trial.values[0]} if trial.values else {}
+            tracking.end(Outcome(numbers, {"member": name, "state": trial.state.name.lower()}))
+
+    work_on_study(study, settings, runner, sign, lambda line: job.echo(f"tune {name}: {line}"), track_trial)
 
 
 def refuse_shared_study(job: Job, name: str, is_done: bool) -> None:
@@ -194,7 +205,8 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     best = tuning_result_path(job.work, name, depends)
     write_json(best, result)
     lines = result_lines(result, settings, trials)
-    job.echo(*(f"tune {name}: {line}" for line in (*lines, display_path(best))))
+    job.echo(*(f"tune {name}: {line}" for line in lines))
+    job.echo_detail(f"tune {name}: {display_path(best)}")
     return [best], {key: value for key, value in result.items() if key != "front"}
 
 
@@ -267,8 +279,12 @@ def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Seq
             if result["score"] is not None
             else ""
         )
-        + f", {result['pruned']} pruned, a trial cost {result['mean_share']:.0%} of a full one on average, "
-        f"{duration(result['saved_seconds'])} saved"
+        + (
+            f", {result['pruned']} pruned, a trial cost {result['mean_share']:.0%} of a full one on average, "
+            f"{duration(result['saved_seconds'])} saved"
+            if result["pruned"]
+            else ""
+        )
     ]
     if result["limit"]:
         lines.append(f"ended after {result['trials']} of {settings.total} trials by {result['limit']}")

@@ -4,7 +4,7 @@ import ipaddress
 import time
 
 from competition.config.errors import UserError
-from competition.serving.bundle import load_bundle
+from competition.serving.bundle import CARD, load_bundle
 from competition.serving.selection import export_name
 from competition.training.backend import is_installed
 from competition.workspace.dependencies import export_path
@@ -49,6 +49,7 @@ def run(job: Job) -> None:
             "proxy with both before it; training images are not shown"
         )
     shown = f"[{host}]" if ":" in host else host
-    app = create_app(engine, limits, training_images, is_loopback)
+    card = (folder / CARD).read_text(encoding="utf-8")
+    app = create_app(engine, limits, training_images, is_loopback, card)
     run_server(app, listener, limits, lambda: job.echo(f"serve: http://{shown}:{port}/ (Ctrl-C stops)"))
     job.echo("serve: stopped")

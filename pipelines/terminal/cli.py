@@ -19,6 +19,7 @@ A value then meets no shell, and no other user sees it in the list of processes.
 import atexit
 import gc
 import inspect
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -84,6 +85,10 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
             rows = options.debug_rows
             print_line(f"goldfold: DEBUG_ROWS={rows} without DEBUG=1 has no effect: `make train DEBUG=1`", sys.stderr)
             raise typer.Exit(2)
+        for key, unit in (("hours", "hours"), ("limit", "seconds")):  # 0 hours are not "no budget": it would take hours
+            source, value = context.get_parameter_source(key), getattr(options, key)
+            if source is not None and source.name != "DEFAULT" and not 0 < value < math.inf:
+                raise typer.BadParameter(f"--{key} {value:g}: expected a positive number of {unit}, e.g. --{key} 0.5")
         is_last = process.is_last and is_last_goal(name)
         if options.alone or options.only or name not in CHAINS:  # a chosen file is not prepared
             following = VERBS[name].next if is_last else ""

@@ -37,7 +37,7 @@ def command(verb: str, options: Options, with_make: bool) -> str:
     name, sets = display_path(options.params), public_sets(options.sets.strip())
     words = ["make" if with_make else "goldfold", verb]
     if name != "params.yaml":
-        words.append(f"PARAMS={name}" if with_make else f"--params {name}")
+        words.append(f"PARAMS={shlex.quote(name)}" if with_make else f"--params {shlex.quote(name)}")
     if sets != options.sets.strip() or len(sets) > LONGEST:
         words.append('SET="..."' if with_make else '--set "..."')
     elif sets:

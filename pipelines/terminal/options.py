@@ -23,6 +23,7 @@ class Options:
     submissions: Path = option(ROOT / "submissions", "Folder of submissions and their ledger; submissions/ by default.")
     force: bool = option(False, "Compute again although the result is current.")
     debug: bool = option(False, "Print full tracebacks.")
+    verbose: bool = option(False, "Print the details behind the summary.")
     alone: bool = option(False, "Only the stage of this name, not those that the verb runs before or after it.")
     as_part: bool = option(
         False, "Tune only the members of tune.members, silently if there are none, as a part of `train`."
@@ -30,7 +31,7 @@ class Options:
     member: str = option("", "Only this member.", metavar="NAME")
     fold: str = option("", "Only these folds, e.g. 0 or 0,2.", metavar="NUMBERS")
     allow_partial: bool = option(False, "Continue although fold models are missing.")
-    debug_rows: int = option(256, "Largest number of rows to train on.")
+    debug_rows: int = option(256, "Largest number of rows to train on.", min=1)
     a: str = option("", "First digits of a submission's name.", metavar="DIGEST")
     b: str = option("", "First digits of the other submission's name.", metavar="DIGEST")
     file: str = option("", "This submission instead of the newest.", metavar="NAME")
@@ -51,22 +52,24 @@ class Options:
     backend: str = option("", "Overrides device.backend.", choices=("tensorflow", "jax"))
     step: str = option("", "Only this step.", choices=("train", "predict"))
     search: bool = option(False, "Find the largest training batch that fits.")
-    most: int = option(4096, "Largest batch to try.")
+    most: int = option(4096, "Largest batch to try.", min=1)
     classes: int = option(
-        0, "Number of classes, if nothing is downloaded and the adapter does not know it; 0 = not given."
+        0, "Number of classes, if nothing is downloaded and the adapter does not know it; 0 = not given.", min=0
     )
     limit: float = option(3600.0, "Seconds that one step may take to be lowered or compiled.")
     if_tpu: bool = option(False, "Do nothing without an attached TPU.")
     log: bool = option(False, "Print the kernel's log and follow it while the kernel runs.")
     # A larger index does not fit into the kernel's one file and is sent as a dataset.
     inline: int = option(350_000, "Largest compressed index, in bytes, that is sent inside the kernel.")
-    top: int = option(20, "Number of rows.")
+    top: int = option(20, "Number of rows.", min=1)
     seeds: int = option(3, "Number of seeds.")
-    workers: int = option(1, "Processes of this machine, or of the cluster, that run trials of one study.")
+    workers: int = option(1, "Processes of this machine, or of the cluster, that run trials of one study.", min=1)
     join: bool = option(False, "Only run trials of a study that another process leads.")
     trial: str = option("", "A trial of a study: MEMBER:NUMBER.", metavar="TRIAL")
     source: str = option("", "Overrides convert.source: folder to convert, local or gs://.", metavar="FOLDER")
     target: str = option("", "Overrides convert.target: folder of the shards, local or gs://.", metavar="FOLDER")
+    folder: str = option("", "Folder of images to predict.", metavar="FOLDER")
+    out: str = option("predictions.csv", "File of the predictions.", metavar="FILE")
     format: str = option("", "saved_model, onnx, litert, or several separated by commas.", metavar="NAMES")
     engine: str = option("onnx", "What computes the predictions.", choices=("onnx", "saved_model", "litert"))
     address: str = option(
@@ -77,7 +80,7 @@ class Options:
     )
     hours: float = option(0.0, "Choose and train members within so many hours, the blend included (docs/budget.md).")
     budget: str = option("", "A name of hours: quick 0.1, good 1, best 8.", choices=("quick", "good", "best"))
-    machines: int = option(0, "Also estimate training on this many machines; 0 = not asked for.")
+    machines: int = option(0, "Also estimate training on this many machines; 0 = not asked for.", min=0)
 
 
 FIELDS = {field.name: field for field in fields(Options)}

@@ -2,31 +2,99 @@
 
 import os
 import re
+import shutil
 import sys
+import textwrap
+from collections.abc import Sequence
 from typing import TextIO
 
 from competition.config.redaction import printable
 from competition.files.manifest import display_path
 from pipelines.terminal.options import FIELDS, flag_of, variable_of
+from pipelines.terminal.verbs import VERBS
 
-__all__ = ["as_called", "discard_output", "display_path", "print_line", "printable"]
+__all__ = ["as_called", "discard_output", "display_path", "print_line", "printable", "table_lines"]
 
 CLOSED_PIPE_EXIT = 141  # as shells report a program that SIGPIPE ended
 GOALS = "GOLDFOLD_GOALS"  # variable with the targets that make was asked for; absent without make
-MAKE_CALL = re.compile(r"(?<=`)make ((?!beam|test|clean|fresh|help|docs|fuzz|soak)[a-z][a-z-]*(?: [a-z][a-z-]*)*)")
-VARIABLE = re.compile(r"\b([A-Z][A-Z_]*)=(\"[^\"]*\"|'[^']*'|[\w@:./,*-]*[\w*])")
+NAMES = "|".join(sorted(VERBS, key=len, reverse=True))
+MAKE_CALL = re.compile(rf"\bmake ((?:{NAMES})(?: (?:{NAMES}))*)(?![\w-])")
+VARIABLE = re.compile(r"\b([A-Z][A-Z_]*)=(\"[^\"]*\"|'[^']*'|[\w@:./,*-]*[\w*]|\.\.\.)")
+BOLD, YELLOW, PLAIN = "\033[1m", "\033[33m", "\033[0m"
+WORDS = re.compile(r"(?<!±) (?!±)")  # what separates words; a value and its error are one
+WARNINGS = ("WARNING", "OPTIMISTIC", "NOT BEATEN")  # what makes a line yellow on a terminal
+
+
+class Bold(str):
+    """A line that a terminal shows in bold."""
 
 
 def print_line(line: str, stream: TextIO | None = None) -> None:
     """Print a line at once.  stream: None = stdout.  Exits with 141 if nobody reads it any more.
 
+    On a terminal it is broken between words; elsewhere it stays one line, so that a program can read it.
     The signal itself stays ignored, as Python starts: it would also end a process whose network connection breaks.
     """
+    target = stream or sys.stdout
+    text = printable(as_called(line), keep="\n\t")
+    if target.isatty():
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(part for one in text.split("\n") for part in wrapped(one, width))
+        if style := (BOLD if isinstance(line, Bold) else "") + (
+            YELLOW if any(word in line for word in WARNINGS) else ""
+        ):
+            # https://no-color.org
+            text = text if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else f"{style}{text}{PLAIN}"
     try:
-        print(printable(as_called(line), keep="\n\t"), file=stream or sys.stdout, flush=True)
+        print(text, file=target, flush=True)
     except BrokenPipeError:
         discard_output()
         sys.exit(CLOSED_PIPE_EXIT)
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """The line in parts of at most `width` characters, broken between words, all but the first indented by two more."""
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
+    """The lines of a table with aligned columns; on a terminal the header is bold and underlined.
+
+    Cells are plain text (rich markup such as "[bold]" is shown as it is). On a terminal that is too narrow they are broken
+    between words, but not within "0.91 ± 0.02"; if the words alone are wider, each row becomes a sentence.
+    """
+    from rich import box
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    is_terminal = sys.stdout.isatty()
+    console_width = shutil.get_terminal_size().columns if is_terminal else 10_000
+    room = console_width - indent - 3 * len(columns)
+    contents = list(zip(columns, *rows, strict=True))
+    least = [max(cell_len(word) for cell in cells for word in WORDS.split(cell)) for cells in contents]
+    if sum(least) > room:
+        named = ([f"{name} {cell}" for name, cell in zip(columns[1:], row[1:]) if cell] for row in rows)
+        return [" " * indent + f"{row[0]}: {', '.join(cells)}" for row, cells in zip(rows, named, strict=True)]
+    widths = [max(map(cell_len, cells)) for cells in contents]
+    while sum(widths) > room:  # the widest of those that can still be broken gives way
+        widths[max(range(len(widths)), key=lambda n: (widths[n] > least[n], widths[n]))] -= 1
+    table = Table(box=box.SIMPLE_HEAD if is_terminal else None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(Text(column), width=width)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console = Console(width=console_width, color_system=None, force_terminal=False, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(Padding(table, (0, 0, 0, indent), expand=False))
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    head = next((n for n, line in enumerate(lines) if "─" in line), 1)
+    return [*map(Bold, lines[:head]), *lines[head:]]
 
 
 def discard_output() -> None:

@@ -121,7 +121,7 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> No
             costs = job.cached(f"predict {name} fold {fold}", manifest, depends, make).result["seconds_per_1000"]
             bar.update()
     slowest = max(costs, key=costs.__getitem__)
-    job.echo(
+    job.echo_detail(
         f"predict {name}: a fold model takes {sum(costs.values()):.3g} s for 1,000 images under {counted(len(costs), 'view')}, "
         f"{costs[slowest]:.3g} s under {slowest}, the slowest"
     )

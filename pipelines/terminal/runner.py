@@ -5,8 +5,8 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from competition.kaggle import credentials
 from competition.kaggle.client import Client, RetryPolicy
 from competition.prepare.competition import Settings
 from competition.training import backend
+from competition.workspace.tracking import Subject, Tracked, tracked
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
 from pipelines.terminal.options import Options
@@ -79,6 +80,11 @@ class Job:
         clear_bars()
         for line in lines:
             print_line(line)
+
+    def echo_detail(self, *lines: str) -> None:
+        """Print lines that only VERBOSE=1 shows."""
+        if self.options.verbose:
+            self.echo(*lines)
 
     def path(self, *parts: str) -> Path:
         return self.work.joinpath(*parts)
@@ -178,6 +184,12 @@ def kaggle_client(job: Job, tries: int = 0) -> Client:
 def bucket_of(job: Job) -> str:
     """Address of this competition's results in storage.bucket."""
     return f"{job.params.storage.bucket.rstrip('/')}/{job.params.competition.name}"
+
+
+def track(job: Job, subject: Subject) -> AbstractContextManager[Tracked]:
+    """A run in the trackers of the parameters; in none on a host that writes no results."""
+    params = job.params if hosts.writes() else replace(job.params, track=())
+    return tracked(params, job.work, subject, job.echo)
 
 
 def image_cache(job: Job) -> "CacheBudget":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from competition.images.labelled_images import Images
     from competition.training.device import Device
     from competition.training.engine import Engine
-    from competition.training.features import FeatureSource
+    from competition.training.features import FeatureEngine, FeatureSource
     from competition.training.scorer import FoldScorer
     from competition.training.trainer import Trainer
     from competition.tuning.trials import TrialRunner
@@ -159,7 +159,7 @@ def store_missing(
     job: Job,
     network: Member,
     title: str,
-    engine: "Callable[[], Engine]",
+    engine: "Callable[[], FeatureEngine]",
     wanted: tuple[Sequence[str], Sequence[str]],
     alive: Callable[[], None],
 ) -> None:
@@ -177,7 +177,12 @@ def store_missing(
 
 
 def compute_tables(
-    job: Job, network: Member, title: str, engine: "Engine", tables: Sequence[FeatureTable], alive: Callable[[], None]
+    job: Job,
+    network: Member,
+    title: str,
+    engine: "FeatureEngine",
+    tables: Sequence[FeatureTable],
+    alive: Callable[[], None],
 ) -> None:
     """Compute the features of one part of the index under the views of these tables, in one pass over its images."""
     from competition.images.cache import CacheBudget
@@ -193,9 +198,10 @@ def compute_tables(
             bar.update_to(done, total)
 
         seconds = store_features(engine, images, {table.view: table.file for table in tables}, progress)
-    job.echo(
-        f"{title}: features of {counted(count, f'{part} image')} under {counted(len(tables), 'view')} took {seconds:.1f} s"
-    )
+    if count:  # photos of one's own may have no test images
+        job.echo(
+            f"{title}: features of {counted(count, f'{part} image')} under {counted(len(tables), 'view')} took {seconds:.1f} s"
+        )
     result = {"rows": count, "seconds_per_1000": 1000 * seconds / len(tables) / max(count, 1)}
     for table in tables:
         job.cached(

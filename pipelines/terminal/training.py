@@ -37,10 +37,11 @@ from competition.workspace.earlier_version import is_of_then
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import result_line
 from competition.workspace.soft_labels import load_soft_labels, missing_teacher, save_soft_labels
+from competition.workspace.tracking import Tracked, fold_outcome, fold_subject
 from pipelines.terminal import hosts
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Computed, InUse, Job, start_backend
+from pipelines.terminal.runner import Computed, InUse, Job, start_backend, track
 from pipelines.terminal.selection import selected_folds
 from pipelines.terminal.trainer import TrainerInputs, keep_engine, open_scorer, start_device, target_caption
 
@@ -205,7 +206,8 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds],
     if is_streamed(trainer.images.pixels):
         job.echo(
             f"train {name}: {prod(trainer.images.pixels.shape) / 1e9:.1f} GB of decoded images fit neither "
-            "cache.ram_gigabytes nor cache.disk_gigabytes (nor the free disk): every epoch decodes them again"
+            "cache.ram_gigabytes nor cache.disk_gigabytes (nor the free disk): every epoch decodes them again; a larger limit, "
+            "or cache.folder on a larger disk, avoids it"
         )
     with Bar(None, name) as bar:
         share_models(Session(job, run, trainer, InputStallDetector(), bar, alive, len(pending)), pending)
@@ -292,22 +294,26 @@ def train_fold(session: Session, fold: ExcludedFolds, folder: Path, done: int) -
     score_epochs = job.params.device.score_epochs and isinstance(fold, int)
     events = trainer.train(fold, run.member.train, checkpoints, score_epochs, session.stall_detector)
     received: list[int] = []
-    try:
-        with stop_signals(received), closing(events):
-            trained = show_events(session, events, fold, done, received)
-    except Stopped as stopped:
-        job.echo(f"train: {stopped}, its checkpoint is on disk; the same command resumes from it")
-        # 130 after Ctrl-C, 143 after SIGTERM. With several hosts, those stop as well that did not receive the signal.
-        raise SystemExit(128 + (received or [signal.SIGTERM])[0]) from None
-    except Diverged as error:
-        raise UserError(f"{display_path(folder)}: {error}") from None
-    return save_fold_model(trainer, fold, trained, folder)
+    with track(job, fold_subject(job.params, run, describe_fold(fold))) as tracking:
+        try:
+            with stop_signals(received), closing(events):
+                trained = show_events(session, events, fold, done, received, tracking)
+        except Stopped as stopped:
+            job.echo(f"train: {stopped}, its checkpoint is on disk; the same command resumes from it")
+            # 130 after Ctrl-C, 143 after SIGTERM. With several hosts, those stop as well that did not receive the signal.
+            raise SystemExit(128 + (received or [signal.SIGTERM])[0]) from None
+        except Diverged as error:
+            raise UserError(f"{display_path(folder)}: {error}") from None
+        files, result = save_fold_model(trainer, fold, trained, folder)
+        if tracking.is_active:  # a host that discards what it writes has no files
+            tracking.end(fold_outcome(files, result, run.folder / "augmented.png"))
+    return files, result
 
 
 def show_events(
-    session: Session, events: "Events", fold: ExcludedFolds, done: int, received: Sequence[int]
+    session: Session, events: "Events", fold: ExcludedFolds, done: int, received: Sequence[int], tracking: Tracked
 ) -> "Trained":
-    """Train by taking the events: the bar, the user's callbacks, and a stop once a signal is received."""
+    """Train by taking the events: the bar, the user's callbacks, trackers, and a stop once a signal is received."""
     from competition.training.input_stall import StepTimes
     from competition.training.loop import EpochDone, StepsDone
 
@@ -317,16 +323,20 @@ def show_events(
             session.alive()
             session.bar.text = f"{describe_fold(fold)}, loss {event.loss:.3f}"
             session.bar.update_to(done * event.total + event.step, session.models * event.total)
+            tracking.step(event.step, event.loss)
             event.stop = bool(received)
         elif isinstance(event, EpochDone):
             plugins, values = active(), {"member": session.run.title, "fold": fold, "epochs": train.epochs}
             for name, callback in plugins.callbacks.items() if hosts.number() == 0 else ():
                 plugins.call(f"CALLBACKS[{name!r}]", callback, values | asdict(event.epoch))
+            tracking.epoch(asdict(event.epoch))
         elif isinstance(event, StepTimes):
             session.bar.clear()
             job.echo(f"train {session.run.title}: {event.describe(train, is_streamed(trainer.images.pixels))}")
         else:
             trained = event
+    for epoch in trained.history:  # those before a resumption, and of a model that has no epochs
+        tracking.epoch(asdict(epoch))
     return trained
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-COMMON = ("params", "sets", "work", "submissions", "debug")
+COMMON = ("params", "sets", "work", "submissions", "debug", "verbose")
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         "export": Verb(
             "Export the blend or one member as one model that serves.", (*SELECTION, "format", "force"), next="serve"
         ),
+        "predict-folder": Verb("Predict a folder of new images into a CSV file.", ("folder", "out", "member")),
         "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "address")),
     },
 }

@@ -10,7 +10,7 @@ from host_processes import SETS as HOST_SETS
 from host_processes import results_of, start_hosts
 from ray_nodes import RayCluster
 from stages import Workspace, new_workspace
-from test_cluster import HEAD, OTHER, checkpoints_on, files_of, started, wait_for, wait_for_end
+from test_cluster import HEAD, OTHER, checkpoints_in, files_of, started, wait_for, wait_for_end
 from test_cluster_tuning import assert_every_trial_counts_once, running_on, settings, trials_of
 
 pytestmark = pytest.mark.timeout(3000)
@@ -40,7 +40,7 @@ def test_teachers_students_and_seeds_are_those_of_one_machine(prepared: Workspac
     ray_cluster.start(HEAD)
     other = ray_cluster.start(OTHER)
     process = started(prepared, "train", ray_cluster, sets=SETS)
-    wait_for(lambda: checkpoints_on(ray_cluster, OTHER), process, 600)
+    wait_for(lambda: checkpoints_in(ray_cluster.folder / f"home-{OTHER}"), process, 600)
     other.kill()
     wait_for(lambda: len(prepared.weights()) >= 4, process, 1200)
     ray_cluster.nodes.remove(other)
@@ -66,14 +66,14 @@ def test_ctrl_c_leaves_checkpoints_and_the_same_command_continues_there(
     ray_cluster.start(HEAD)
     arguments, sets = ("--member", "cnn", "--fold", "0"), "train.epochs=40"
     process = started(prepared, "train", ray_cluster, *arguments, sets=sets)
-    wait_for(lambda: checkpoints_on(ray_cluster, HEAD), process, 600)
+    wait_for(lambda: checkpoints_in(ray_cluster.folder / f"home-{HEAD}"), process, 600)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 130 and "stopping 1 running tasks" in output, output
     wait_for_end("pipelines.terminal.cluster_child")
-    assert checkpoints_on(ray_cluster, HEAD) and prepared.weights() == {}
+    assert checkpoints_in(ray_cluster.folder / f"home-{HEAD}") and prepared.weights() == {}
     assert "train cnn fold 0:" in prepared.do("train", "--cluster", ray_cluster.address, *arguments, sets=sets)
-    assert list(prepared.weights()) == ["cnn/fold0"] and not checkpoints_on(ray_cluster, HEAD)
+    assert list(prepared.weights()) == ["cnn/fold0"] and not checkpoints_in(ray_cluster.folder / f"home-{HEAD}")
 
 
 def test_eight_workers_on_postgresql_one_killed_make_every_trial_once(

@@ -1,5 +1,6 @@
 """`make train predict` on two real Ray nodes with a folder each, which share nothing; one of them is killed."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -24,6 +25,12 @@ def started(
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+def checkpoints_in(folder: Path) -> list[str]:
+    """Paths of checkpoints below a folder from which others disappear meanwhile."""
+    walked = ((place, files) for place, _, files in os.walk(folder) if place.endswith("checkpoints"))
+    return [f"{place}/{file}" for place, files in walked for file in files if file.endswith(".json")]
+
+
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], seconds: float = 200) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -31,13 +38,6 @@ def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], se
             process.kill()
             raise AssertionError(process.communicate()[0])
         time.sleep(0.02)
-
-
-def checkpoints_on(cluster: RayCluster, address: str) -> list[Path]:
-    try:
-        return list((cluster.folder / f"home-{address}").rglob("checkpoints/*.json"))
-    except FileNotFoundError:  # the machine renamed a folder meanwhile
-        return []
 
 
 def files_of(workspace: Workspace, name: str) -> dict[str, bytes]:
@@ -53,7 +53,7 @@ def test_a_killed_node_changes_nothing_in_the_results(
     ray_cluster.start(HEAD)
     other = ray_cluster.start(OTHER)
     process = started(untrained, "train", ray_cluster)
-    wait_for(lambda: checkpoints_on(ray_cluster, OTHER), process)
+    wait_for(lambda: checkpoints_in(ray_cluster.folder / f"home-{OTHER}"), process)
     other.kill()
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
@@ -83,7 +83,7 @@ def test_a_killed_driver_starts_again_where_it_was_and_predictions_are_the_same(
     shared = untrained.folder / "shared"
     tasks, sets = shared / "tasks", f"cluster.shared={shared}"
     process = started(untrained, "train", ray_cluster, sets=sets)
-    wait_for(lambda: untrained.weights() and list(tasks.rglob("checkpoints/*.json")), process)
+    wait_for(lambda: untrained.weights() and checkpoints_in(tasks), process)
     process.kill()
     process.communicate()
     home = ray_cluster.folder / f"home-{HEAD}"

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import subprocess
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +32,14 @@ GUIDES = {
     "single_fold.md": "tests/docs/test_guides.py",
     "tuning.md": "tests/pipelines/test_tune.py, tests/pipelines/test_tune_long.py, tests/tuning/test_study.py",
     "kaggle_and_tpu.md": "tests/docs/test_guides.py; kernels on a simulated Kaggle: tests/pipelines/test_remote_main_job.py",
+    "older_tpu_code.md": "tests/docs/test_guides.py",
     "preflight.md": "tests/preflight/test_preflight_stages.py",
     "cluster.md": "real Ray nodes on one machine: tests/cluster/test_cluster.py",
     "convert.md": "tests/docs/test_guides.py; tests/convert/test_beam.py",
+    "new_photos.md": "tests/pipelines/test_predict_folder.py",
     "serving.md": "tests/pipelines/test_export.py, tests/serving/test_server.py",
     "runs.md": "tests/docs/test_guides.py",
+    "tracking.md": "tests/pipelines/test_trackers.py",
     "plugins.md": "tests/pipelines/test_plugins_stages.py",
     "adding_a_competition.md": "tests/docs/test_guides.py",
     "python_api.md": "tests/test_python_api.py",
@@ -154,7 +158,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
 def test_own_images_end_in_an_honest_score_and_a_report(photos: tuple[Workspace, str]) -> None:
     workspace, output = photos
     assert f"prepare: {3 * EACH} train, 3 classes; metric macro_f1_present" in output
-    assert re.search(r"blend: honest macro_f1_present \d\.\d{4} ± \S+ on 36 rows.*; no submission is written", output)
+    assert re.search(r"(?s)honest macro_f1_present \d\.\d{4} ± \S+ on 36 rows.*no submission is written", output)
     assert (workspace.folder / "work" / "photos" / "report.html").is_file()
 
 
@@ -182,6 +186,25 @@ def test_a_folder_of_photos_is_converted_as_written(photos: tuple[Workspace, str
     for size in listed:
         (file,) = (workspace.folder / "photos-tfrec" / f"tfrecords-jpeg-{size}x{size}" / "train").glob("00-*.tfrec")
         assert re.fullmatch(rf"00-{size}x{size}-\d+\.tfrec", file.name)
+
+
+def test_the_example_of_older_tpu_code_is_a_valid_member_with_its_own_network(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "older_tpu_code.md").read_text(encoding="utf-8")
+    (plugin,) = re.findall(r"```python\n(# old.py.*?)```", text, re.DOTALL)
+    (file,) = re.findall(r"```yaml\n(# old.yaml.*?)```", text, re.DOTALL)
+    (tmp_path / "old.py").write_text(plugin)
+    (tmp_path / "old.yaml").write_text(file.replace("recipes/", f"{ROOT}/recipes/"))
+    code = f"""
+        from pathlib import Path
+        from competition.config.params_file import load_params
+        from competition.ensemble.settings import validate_params
+        params = validate_params(load_params(Path({str(tmp_path / "old.yaml")!r})))
+        from competition.training.model import build
+        assert (params.train.batch, params.train.steps_per_call, params.device.tpu.zone) == (1024, 100, "us-central1-b")
+        assert build(params.members["tiny"], 104).output_shape == (None, 104)
+    """
+    exit_code, _, err = run_preloaded("", [], ROOT, os.environ, textwrap.dedent(code))
+    assert exit_code == 0, err
 
 
 def test_a_submission_is_sent_and_listed_as_written(tmp_path: Path) -> None:

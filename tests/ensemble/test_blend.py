@@ -7,6 +7,7 @@ from competition.config.errors import UserError
 from competition.ensemble.blend import BLENDS, Blend, fit_blend
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.mixing import mix
+from competition.ensemble.stacking import sampled_rows
 
 from .simulated import BLEND, draw
 
@@ -44,7 +45,7 @@ def test_a_member_of_pure_noise_gets_almost_no_weight(method):
 
 def test_zero_weight_members_may_be_missing_but_others_and_unknown_methods_are_errors():
     _, probs = draw([1.0, 1.0])
-    blend = Blend("greedy", "mean", {"m0": 1.0, "m1": 0.0}, ())
+    blend = Blend("greedy", "mean", {"m0": 1.0, "m1": 0.0})
     assert np.allclose(blend.mix({"m0": probs[0]}), probs[0], atol=1e-6)
     with pytest.raises(UserError, match="1 blended members have no predictions, first \\['m0'\\]"):
         blend.mix({"m1": probs[1]})
@@ -53,14 +54,59 @@ def test_zero_weight_members_may_be_missing_but_others_and_unknown_methods_are_e
         fit_blend("slsqp", named(probs), labels, F1, BLEND)
 
 
-def test_stacking_finds_the_offsets_of_members_that_prefer_one_class():
+def test_stacking_calibrates_overconfident_members_by_the_sum_of_the_weights():
     labels, probs = draw([1.0, 1.0], rows=2000)
-    biased = probs * np.array([8.0, 1, 1, 1, 1])
-    biased = (biased / biased.sum(-1, keepdims=True)).astype(np.float32)
-    stacked = fit_blend("stacking", named(biased), labels, F1, BLEND)
-    assert stacked.offsets[0] < min(stacked.offsets[1:])
+    sharp = probs**3 / (probs**3).sum(-1, keepdims=True)
+    stacked = fit_blend("stacking", named(sharp), labels, F1, BLEND)
+    assert sum(stacked.weights.values()) < 0.8
     log_loss = METRICS["log_loss"]
-    assert log_loss.evaluate(labels, stacked.mix(named(biased))) > log_loss.evaluate(labels, biased.mean(0))
+    assert log_loss.evaluate(labels, stacked.mix(named(sharp))) > log_loss.evaluate(labels, sharp.mean(0))
+
+
+def test_stacking_stays_near_equal_weights_until_the_rows_contradict():
+    def share_of_the_better(rows):
+        labels, probs = draw([1.0, 1.6], rows=rows)
+        weights = fit_blend("stacking", named(probs), labels, F1, BLEND).weights
+        return weights["m0"] / sum(weights.values())
+
+    few, many = (share_of_the_better(rows) for rows in (4, 3000))
+    assert 0.5 < few < 0.6 and 0.68 < many < 0.72
+
+
+def test_members_without_information_get_equal_weights_and_nearly_even_probabilities():
+    rng = np.random.default_rng(0)
+    labels, probs = rng.integers(0, 3, 900), rng.dirichlet(np.ones(3), (2, 900)).astype(np.float32)
+    blend = fit_blend("stacking", named(probs), labels, F1, BLEND)
+    assert 0 < sum(blend.weights.values()) < 0.15 and blend.mix(named(probs)).max() < 0.5
+    wrong = np.roll(np.eye(3, dtype=np.float32)[labels] * 0.8 + 0.1, 1, axis=1)  # surer of a wrong class
+    worse = fit_blend("stacking", {"m0": wrong}, labels, F1, BLEND)
+    assert 0 < worse.weights["m0"] < 0.1 and worse.mix({"m0": wrong}).max() < 0.5
+
+
+def test_stacking_of_a_regression_gives_weights_of_sum_1_that_suit_the_errors():
+    rng = np.random.default_rng(0)
+    targets = 50 + 10 * rng.normal(size=400)
+    values = np.stack([targets + noise * rng.normal(size=400) for noise in (1.0, 2.0, 20.0)])[:, :, None]
+    blend = fit_blend("stacking", named(values.astype(np.float32)), targets, METRICS["rmse"], BLEND)
+    assert sum(blend.weights.values()) == pytest.approx(1)
+    assert blend.weights["m0"] == pytest.approx(0.8, abs=0.05) and blend.weights["m2"] < 0.05  # inverse variances
+
+
+def test_stacking_of_labels_that_do_not_exclude_each_other_mixes_their_log_odds():
+    rng = np.random.default_rng(0)
+    labels = rng.random((300, 4)) < 0.3
+    logits = np.where(labels, 1.5, -1.5)
+    probs = [1 / (1 + np.exp(-(logits + noise * rng.normal(size=logits.shape)))) for noise in (0.5, 5.0)]
+    blend = fit_blend("stacking", named(np.float32(probs)), labels, METRICS["multilabel_mean_column_auc"], BLEND)
+    assert blend.mixing == "log_odds" and blend.weights["m0"] > 5 * blend.weights["m1"]
+
+
+def test_weights_of_many_rows_are_fitted_to_a_sample_that_does_not_depend_on_labels(monkeypatch):
+    monkeypatch.setattr("competition.ensemble.stacking.ENTRIES", 1_000 * 3 * 5)
+    rows = np.arange(100, 5_100)
+    few = sampled_rows(3, rows, 5)
+    assert len(few) == 1_000 and np.isin(few, rows).all() and (np.diff(few) > 0).all()
+    assert sampled_rows(3, rows[:900], 5) is not few and len(sampled_rows(3, rows[:900], 5)) == 900
 
 
 def test_a_strong_ridge_keeps_stacking_at_the_equal_geometric_mean():

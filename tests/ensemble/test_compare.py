@@ -73,7 +73,7 @@ def test_a_gain_within_the_spread_over_seeds_is_noise():
 def test_identical_members_agree_on_all_rows_and_contribute_nothing():
     labels, probs = draw([1.5, 1.5, 2.5], rows=600)
     members = {"a": probs[0], "b": probs[1], "clone": probs[0]}
-    equal = Blend("equal", "mean", dict.fromkeys(members, 1 / 3), ())
+    equal = Blend("equal", "mean", dict.fromkeys(members, 1 / 3))
     table = diversity(members, labels, equal, F1)
     assert table.names == ("a", "b", "clone")
     assert table.agreement[0, 2] == 1 and table.agreement[0, 1] < 0.95
@@ -84,7 +84,7 @@ def test_identical_members_agree_on_all_rows_and_contribute_nothing():
 
 def test_correlation_of_errors_is_pearsons():
     labels, probs = draw([1.5, 2.5])
-    table = diversity(dict(zip("ab", probs, strict=True)), labels, Blend("x", "mean", {"a": 0.5, "b": 0.5}, ()), F1)
+    table = diversity(dict(zip("ab", probs, strict=True)), labels, Blend("x", "mean", {"a": 0.5, "b": 0.5}), F1)
     wrong = probs.argmax(2) != labels
     assert np.allclose(table.error_correlation, np.corrcoef(wrong))
 
@@ -93,14 +93,14 @@ def test_undefined_values_are_nan_and_a_zero_weight_member_contributes_nothing()
     labels, probs = draw([1.5, 2.5])
     perfect = np.eye(5, dtype=np.float32)[labels]
     members = {"a": probs[0], "perfect": perfect}
-    alone = diversity(members, labels, Blend("x", "mean", {"a": 1.0, "perfect": 0.0}, ()), F1)
+    alone = diversity(members, labels, Blend("x", "mean", {"a": 1.0, "perfect": 0.0}), F1)
     assert np.isnan(alone.error_correlation[0, 1])
     assert np.isnan(alone.worth[0]) and alone.worth[1] == 0
 
 
 def test_the_weight_of_a_removed_member_is_distributed_over_the_others():
     labels, (a, b) = draw([1.5, 2.5])
-    loss, pool = METRICS["log_loss"], Blend("x", "geometric", {"a": 0.4, "b": 0.6}, ())
+    loss, pool = METRICS["log_loss"], Blend("x", "geometric", {"a": 0.4, "b": 0.6})
     table = diversity({"a": a, "b": b}, labels, pool, loss)
     full_score = loss.evaluate(labels, pool.mix({"a": a, "b": b}))
     assert np.allclose(table.worth, [full_score - loss.evaluate(labels, other) for other in (b, a)], atol=1e-5)

@@ -189,7 +189,7 @@ def test_the_chain_of_a_multi_label_competition_is_fitted_scored_and_stored(name
         OofRows(oof, targets, folds), chain_settings(params("blend.bags=2 blend.rounds=4"), name), HONEST
     )
     assert 0.5 < result.honest.value < 1 and result.honest.error > 0
-    assert result.chain.blend.mixing == "average"
+    assert result.chain.blend.mixing == "log_odds"
     result.chain.save(tmp_path / "chain.json")
     probs, decided = apply_chain(Chain.load(tmp_path / "chain.json"), oof)
     assert probs.shape == decided.shape == targets.shape and decided.dtype == bool
@@ -231,8 +231,8 @@ def test_what_does_not_apply_is_refused_with_the_key():
     for name, sets, match in (
         (
             "samples_f1",
-            "blend.methods=[stacking]",
-            "blend.methods: 'stacking' was found; it does not apply to multi-label",
+            "blend.methods=[rank]",
+            "blend.methods: 'rank' was found; it does not apply to multi-label",
         ),
         ("rmse", "blend.methods=[rank]", "blend.methods: 'rank' was found; it does not apply to a regression"),
         ("rmse", "blend.mixing=geometric", "blend.mixing: 'geometric' was found; a regression averages values"),

@@ -25,4 +25,4 @@ def test_an_unknown_candidate_is_an_error_before_training(key, names, answer):
 
 def test_the_default_candidates_begin_with_the_plain_mean_and_hold_the_best_member():
     blend = chain_settings(validate_params(load_params(ROOT / "params.yaml")), "macro_f1").blend
-    assert (blend.calibrations, blend.methods) == (("none", "temperature"), ("equal", "best", "bagged"))
+    assert (blend.calibrations, blend.methods) == (("none",), ("stacking",))

@@ -26,7 +26,7 @@ STAGES = ("download", "prepare", "resolve", "tune", "train", "predict", "blend")
 KILLED_STAGES = ("download", "prepare", "tune", "train", "predict", "blend")
 PARAMS = f"""
 extends: {ROOT}/params.yaml
-competition: {{name: small}}
+competition: {{name: small, adapter: digits}}
 prepare: {{folds: 3}}
 tune: {{trials: 2, members: [slim], folds: [0, 1], trained_on: tune_folds, heartbeat: 1.0}}
 train: {{epochs: 2, batch: 100, steps_per_call: 2}}

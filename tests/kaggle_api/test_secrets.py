@@ -29,6 +29,8 @@ TEXTS = [
     '{"username": "ada", "key": "planted-secret"}',
     "export KAGGLE_API_TOKEN='KGAT_planted-secret'",
     "the token KGAT_planted-secret1 was refused",
+    "WANDB_API_KEY=planted0123456789",
+    "the token hf_plantedABCDEFGHIJKLMNOPQRSTUV was refused",
     "https://ada:planted-secret@proxy.example:8080/",
     "refresh_token: planted-secret",
     "X-Kaggle-Authorization: Bearer planted-secret",

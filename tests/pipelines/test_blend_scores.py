@@ -15,12 +15,12 @@ from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
-from competition.ensemble.significance import Difference
 from competition.report.blend_scores import member_score, scores_of
-from competition.report.scores import blend_section, figures
-from competition.report.terminal import blend_lines, row_notes
+from competition.report.blend_tables import blend_section
+from competition.report.scores import figures
+from competition.report.terminal import summary_rows
 from competition.workspace.ensemble_inputs import EnsembleInputs
-from pipelines.main_job.blend import score_text
+from pipelines.main_job.blend import caution_lines, conclusion
 
 F1 = METRICS["macro_f1"]
 LABELS = np.arange(60) % 3
@@ -61,14 +61,21 @@ def rows_and_scores(folds: int, tuned: tuple[int, ...], blocks: int) -> tuple[Ho
     return result, rows
 
 
-def test_a_note_names_the_scored_rows_unless_all_are_scored() -> None:
-    assert row_notes(*rows_and_scores(4, (), 10)) == []
-    (note,) = row_notes(*rows_and_scores(4, (1,), 10))
-    assert "folds [1]" in note and "the other 45 rows" in note
-    (note,) = row_notes(*rows_and_scores(4, (0, 1, 2, 3), 10))
-    assert "OPTIMISTIC" in note and "no row is left that took no part in any choice" in note
-    (note,) = row_notes(*rows_and_scores(10, (), 3))
-    assert "10 folds in 3 blocks (honest.blocks)" in note
+@pytest.mark.parametrize(
+    ("tuned", "words"),
+    [((), "on 60 rows; "), ((1,), "on 45 of 60 rows (the others chose hyperparameters)"), ((0, 1, 2, 3), "OPTIMISTIC")],
+)
+def test_the_conclusion_names_the_rows_it_rests_on(tuned: tuple[int, ...], words: str) -> None:
+    params = load_params(ROOT / "params.yaml", parse_overrides("honest.resamples=20"))
+    result, rows = rows_and_scores(4, tuned, 10)
+    views = {"m": {"effect": result.view_effects["m"], "left_out": {}}}
+    scores = to_plain({**scores_of(params, result, F1, rows), "views": views})
+    assert words in conclusion(scores)
+    assert any("no row is left that took no part in any choice" in line for line in caution_lines(scores)) == (
+        len(tuned) == 4
+    )
+    alone, trivial = summary_rows(scores, result.chain)  # of one member no line compares it with itself
+    assert alone[0] == "m" and alone[2:] == ["1.00", "identity"] and trivial[0] == "trivial"
 
 
 def test_after_tuning_on_one_fold_of_five_every_stored_score_is_of_the_other_rows() -> None:
@@ -120,15 +127,13 @@ def test_a_useless_result_of_every_kind_of_target_is_called_useless_in_the_termi
     result = fit_and_score_chain(OofRows(oof, targets, folds), chain_settings(params, metric), params.honest)
     rows = EnsembleInputs(ids, targets, folds, oof, ids[:50], {}, (0, 1, 2), (), ())
     scores = to_plain(scores_of(params, result, METRICS[metric], rows))
-    gains = {"the trivial baseline": Difference(**scores["over_trivial"])}
-    lines = "\n".join(blend_lines(METRICS[metric], result.chain, scores, gains))
-    assert f"WARNING the blend is not better than an answer that looks at no image: {answer}" in lines
-    assert "m " in lines and "; not better than the trivial baseline" in lines
-    assert f"not better than an answer that looks at no image: {answer}" in score_text(scores)
-    assert "a gain" not in lines
-    section, (figure, *_) = blend_section(scores, result.chain, []), figures(scores, [])
+    scores["views"] = {"m": {"effect": to_plain(result.view_effects["m"]), "left_out": {}}}
+    assert f"WARNING not better than an answer that looks at no image: {answer}" in conclusion(scores)
+    ((_, _, _, note), _) = summary_rows(scores, result.chain)
+    assert note == "identity; not better than the trivial baseline"
+    section, (figure, *_) = blend_section(scores, result.chain), figures(scores, [])
     assert "not better than an answer" in figure.note
-    (trivial,) = section.blocks[1].rows  # one member: nothing else to compare the blend with
+    (trivial,) = section.blocks[0].rows  # one member: nothing else to compare the blend with
     assert trivial[0].startswith(f"trivial: {answer}")
     assert ("argmax" in str(section) or "corrupted" in str(section)) is (metric != "rmse")
     low, high = scores["leaderboard_band"]

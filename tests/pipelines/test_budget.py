@@ -1,4 +1,4 @@
-"""A stated time: complete members at every moment, chosen on fold 0 alone, in an ordinary parameter file that repeats them."""
+"""A stated time: complete members at every moment, which no score chose, in an ordinary parameter file that repeats them."""
 
 import re
 import shutil
@@ -11,13 +11,15 @@ from photos import scene
 from stages import Workspace
 
 import goldfold
+from competition.budget.portfolio import read_portfolio
+from competition.config.errors import UserError
 from competition.config.params_file import load_params
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
-competition: {{name: small}}
+competition: {{name: small, adapter: digits}}
 prepare: {{folds: 3}}
-budget: {{portfolio: FOLDER/portfolio.yaml, most_members: 2}}
+budget: {{portfolio: FOLDER/portfolio.yaml}}
 members:
   unused: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {{kind: linear}}}}
 predict: {{batch: 100, views: [identity, shift_up, shift_left]}}
@@ -44,12 +46,20 @@ def reached(name, path):
         os.kill(os.getpid(), signal.SIGKILL)
 at_points(reached)
 """
-OTHER_SCORES = """
+# The second network takes so long that its features fit under one view only.
+ONE_VIEW = """
+from pipelines.main_job import budget
+measured = budget.image_seconds
+budget.image_seconds = lambda search, network, engine: (
+    measured(search, network, engine) if network.name == "small" else 0.65 * search.left / 1797
+)
+"""
+FLATTERED = """
 from pipelines.terminal import training
 train_fold = training.train_fold
 def tampered(session, fold, folder, done):
     files, result = train_fold(session, fold, folder, done)
-    return files, result if fold == 0 else {**result, "held_out": float("rbf" in session.run.name)}
+    return files, {**result, "held_out": float("rbf" in session.run.name)}
 training.train_fold = tampered
 """
 
@@ -95,27 +105,19 @@ def test_the_cheapest_member_comes_first_with_an_honest_score_beside_the_trivial
         r"budget: first honest macro_f1 after \S+ \w+: (0\.\d+) ± 0\.\d+ by (\S+); the trivial .* (0\.\d+)", output
     )
     assert first and first[2] == "small-linear" and float(first[1]) > 0.7 > float(first[3])
+    assert re.search(r"^budget: on the same rows the trivial baseline \(.+\) scores 0\.\d+$", output, re.M)
     members = load_params(workspace.work / FILE).members
     assert members["small-linear"].tuned_folds == ()
 
 
-def test_the_table_says_what_was_kept_and_members_that_a_score_chose_say_so(spent) -> None:
+def test_every_complete_member_is_blended_and_no_row_chose_any_of_them(spent) -> None:
     workspace, output = spent
     rows = dict(re.findall(r"^  (\S+) +\S+ s +0\.\d+ +(.+)$", output, re.M))
-    assert rows.keys() == {
-        *("small-linear", "middle-linear", "small-rbf", "small-mlp", "middle-rbf", "middle-mlp"),
-        *("middle-and-small-linear", "middle-and-small-rbf"),
-    } or rows.keys() >= {"small-linear", "middle-linear", "small-rbf", "middle-mlp"}
+    expected = {f"{network}-{kind}" for network in ("small", "middle") for kind in ("linear", "rbf", "mlp", "tuned")}
     params = load_params(workspace.work / FILE)
-    assert [name for name, verdict in rows.items() if verdict.startswith("kept")] == sorted(
-        params.blend.members, key=list(rows).index
-    )
-    assert len(params.blend.members) == 2
-    assert [params.members[name].tuned_folds for name in params.blend.members] == [
-        (),
-        tuple(range(params.prepare.folds)),
-    ]
-    assert "OPTIMISTIC: rows of every fold took part in choosing" in output
+    assert rows == dict.fromkeys(expected, "kept") and set(params.blend.members) == expected
+    assert not any(member.tuned_folds for member in params.members.values())
+    assert "OPTIMISTIC" not in output
 
 
 def test_the_written_file_repeats_the_submission_to_the_byte_without_the_search(spent, tmp_path) -> None:
@@ -134,12 +136,21 @@ def test_a_second_call_computes_nothing(spent) -> None:
     assert "features of" not in output and "held-out rows," not in output and spent[0].weights() == before
 
 
-def test_scores_of_other_folds_do_not_change_what_is_chosen(prepared, spent, tmp_path) -> None:
+def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
     workspace = prepared.copy_to(tmp_path)
-    result = workspace.run("budget", *HOUR, code=OTHER_SCORES)
-    assert result.code == 0, result.err
-    chosen = [load_params(one.work / FILE).members for one in (workspace, spent[0])]
-    assert chosen[0] == chosen[1]
+    result = workspace.run("budget", *HOUR, code=FLATTERED)
+    assert result.code == 0 and re.search(r"small-rbf .* 1\.0000 +kept", result.out), result.err
+    flattered, plain = (load_params(one.work / FILE).members for one in (workspace, spent[0]))
+    assert flattered == plain
+
+
+def test_a_network_that_fits_under_one_view_only_takes_the_views_of_the_first_member(prepared, tmp_path) -> None:
+    workspace = prepared.copy_to(tmp_path)
+    result = workspace.run("budget", "--hours", "0.02", code=ONE_VIEW)
+    assert "middle fits under one view only, so identity is the only one" in result.out, result.err
+    params = load_params(workspace.work / FILE)
+    assert params.predict.views == ("identity",) and len(params.blend.members) > 2
+    assert {member.head.views for member in params.members.values() if member.head} == {("identity",)}
 
 
 def test_whenever_it_is_killed_the_complete_members_are_submitted(prepared, tmp_path) -> None:
@@ -153,7 +164,7 @@ def test_whenever_it_is_killed_the_complete_members_are_submitted(prepared, tmp_
         else:
             states.append(())
             assert "no member is complete yet" in workspace.refused("predict", *HOUR)
-    assert states[0] == () and states[1] == ("small-linear",) and len(states[-1]) == 2
+    assert states[0] == () and states[1] == ("small-linear",) and len(states[-1]) >= 2
     assert all(len(file.read_text().splitlines()) == 451 for file in workspace.submissions.glob("*.csv"))
 
 
@@ -192,8 +203,27 @@ def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(t
 
 def test_a_time_that_is_none_and_a_wrong_portfolio_are_refused(prepared, tmp_path) -> None:
     workspace = prepared.copy_to(tmp_path)
-    assert "HOURS=-1: expected a positive number of hours" in workspace.refused("budget", "--hours", "-1")
+    refused = workspace.run("budget", "--hours", "-1")
+    assert refused.code == 2 and "expected a positive number of hours" in refused.err
     workspace_with(tmp_path, SMALL.replace("cost: 1", "costs: 1"))
     assert "portfolio.yaml: candidates.0" in workspace.refused("budget", *HOUR)
     workspace_with(tmp_path, SMALL.replace("architecture: cnn", "architecture: cmm"))
     assert "members.small.architecture" in workspace.refused("budget", *HOUR)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        ([SMALL.replace("cost: 1", "cost: 0")], "candidates.0.cost: Input should be greater than 0"),
+        ([SMALL.replace("cost: 1", "cost: -1")], "candidates.0.cost: Input should be greater than 0"),
+        ([SMALL.replace("cost: 1", "cost: .nan")], "candidates.0.cost: Input should be a finite number"),
+        ([SMALL.replace("cost: 1", "cost: .inf")], "candidates.0.cost: Input should be a finite number"),
+        ([SMALL, MIDDLE.replace("middle", "small")], "candidates.1.name: two candidates are called small"),
+        ([SMALL.replace("weights: none", "weights: none, head: {kind: linear}")], "head was found where a network"),
+        ([SMALL.replace("weights: none", "predictions: {oof: a.npz}")], "predictions was found where a network"),
+    ],
+)
+def test_a_line_that_is_no_network_with_a_cost_and_a_name_of_its_own_is_refused(candidates, message, tmp_path) -> None:
+    workspace_with(tmp_path, *candidates)
+    with pytest.raises(UserError, match=re.escape(message)):
+        read_portfolio(tmp_path / "portfolio.yaml", load_params(ROOT / "params.yaml"))

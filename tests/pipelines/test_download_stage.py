@@ -3,7 +3,9 @@
 import random
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -16,13 +18,15 @@ from stages import Workspace
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.files.manifest import read_manifest, write_manifest
+from competition.images import cache
 from competition.kaggle import download
 from competition.kaggle.client import Client, RetryPolicy
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.inspect import doctor
+from pipelines.main_job import prepare
 from pipelines.terminal.options import Options
 from pipelines.terminal.progress import Bar, ByteSteps
-from pipelines.terminal.runner import Job
+from pipelines.terminal.runner import Job, image_cache
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -204,3 +208,37 @@ def test_data_of_an_earlier_version_are_prepared_again_only_where_that_can_chang
         assert "made again (prepare.largest_megapixels: absent -> 150" in output
     else:
         assert output.startswith("prepare: current")
+
+
+def disk_with(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=free))
+
+
+def test_the_disk_for_the_records_is_known_before_the_first_is_written(workspace, monkeypatch) -> None:
+    table, data = pd.DataFrame({"bytes": [2_000_000_000, 1_500_000_000]}), workspace.folder / "work" / "data"
+    disk_with(monkeypatch, free=3_600_000_000)
+    prepare.require_disk_space(table, data)
+    disk_with(monkeypatch, free=3_400_000_000)
+    with pytest.raises(UserError, match=r"the records of 2 images need 3.5 GB, 3.4 GB are free in .*: free disk space"):
+        prepare.require_disk_space(table, data)
+
+
+@pytest.mark.parametrize(
+    ("free", "sets", "lines"),
+    [
+        (30_000_000_000, "cache.disk_gigabytes=40", ["decoded images of 16 px take 0.0 GB, 29.0 GB may be used on disk"]),
+        (30_000_000_000, "members.slim.image_size=4096", ["decoded images of 16 px", "of 4096 px take 90.4 GB, only 29.0 GB may be"]),
+        (900_000_000, "cache.ram_gigabytes=0", ["take 0.0 GB, only 0.0 GB may be used on disk: every epoch will decode"]),
+    ],
+)  # fmt: skip
+def test_the_doctor_says_whether_the_decoded_images_will_fit(finished, monkeypatch, free, sets, lines) -> None:
+    overrides = parse_overrides(sets)
+    library = LibraryWorkspace(finished.work, load_params(finished.params, overrides), overrides)
+    disk_with(monkeypatch, free)
+    monkeypatch.setattr(cache, "LEFT_FREE", 1_000_000_000)
+    monkeypatch.setattr(
+        "pipelines.inspect.doctor.image_cache", lambda job: replace(image_cache(job), folder=job.work / "none")
+    )
+    findings = list(doctor.decoded_images(Job(library, Options(), finished.submissions)))
+    assert len(findings) == len(lines)
+    assert all(line in finding.what and finding.unsure == ("only" in line) for line, finding in zip(lines, findings))

@@ -9,7 +9,7 @@ from stages import Workspace
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
-competition: {{name: small}}
+competition: {{name: small, adapter: digits}}
 prepare: {{folds: 3}}
 train: {{batch: 300}}
 tune: {{trials: 3, members: [linear], folds: [0, 1], search: {{head.strength: {{low: 0.01, high: 10.0, log: true}}}}}}

@@ -116,7 +116,7 @@ real = trainer.engine_of
 trainer.engine_of = lambda *arguments: (print("a network is built"), real(*arguments))[1]
 """
     output = workspace.do_in_one_process("train", "predict", code=code)
-    assert "train slim fold 0" in output and "predict slim: a fold model takes" in output
+    assert "train slim fold 0" in output and "predict slim: on " in output
     assert output.count("a network is built") == 1
 
 

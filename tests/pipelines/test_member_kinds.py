@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(1800)
 PARAMS = """
 extends: {root}/params.yaml
 plugins: my_plugins.py
-competition: {{name: small}}
+competition: {{name: small, adapter: digits}}
 prepare: {{folds: 2}}
 train: {{epochs: 1, batch: 300, steps_per_call: 5}}
 members:

@@ -45,6 +45,7 @@ def test_the_next_command_is_that_of_make_or_of_goldfold_with_the_same_parameter
     assert line("prepare", False) == "next: goldfold train"
     assert line("train", file=ROOT / "recipes" / "plants.yaml") == "next: make predict PARAMS=recipes/plants.yaml"
     assert line("train", False, Path("/elsewhere/x.yaml")) == "next: goldfold predict --params /elsewhere/x.yaml"
+    assert line("train", file=Path("/my photos/x's.yaml")) == """next: make predict PARAMS='/my photos/x'"'"'s.yaml'"""
 
 
 def test_the_next_command_has_the_same_overrides() -> None:
@@ -99,6 +100,34 @@ def test_messages_name_the_commands_in_the_words_of_the_caller(monkeypatch) -> N
         'run `goldfold train --member cnn --fold 2`, `goldfold kernel + submit`, `goldfold tune --set "a.b=1"`; --force; '
         "KERAS_BACKEND=jax; `make beam`"
     )
+
+
+@pytest.mark.parametrize(("variables", "command"), [({}, "goldfold download"), ({GOALS: "prepare"}, "make download")])
+def test_an_error_names_the_command_that_mends_it_in_the_words_of_the_caller(
+    tmp_path: Path, variables, command
+) -> None:
+    stage = ["prepare", "--work", str(tmp_path), "--submissions", str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if name != GOALS} | variables
+    process = [sys.executable, "-m", "pipelines", *stage]
+    result = subprocess.run(process, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 1 and f"`{command}`" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            "it is stale; make download FORCE=1 fetches it again",
+            "it is stale; goldfold download --force fetches it again",
+        ),
+        ("run make convert again, then make download", "run goldfold convert again, then goldfold download"),
+        ("`make adopt RUN=...` or make kernel-status", "`goldfold adopt --run ...` or goldfold kernel-status"),
+        ("make trains, make sure, make tests, `make beam`", "make trains, make sure, make tests, `make beam`"),
+    ],
+)
+def test_a_command_of_make_is_translated_with_and_without_quotes(message: str, shown: str, monkeypatch) -> None:
+    monkeypatch.delenv(GOALS, raising=False)
+    assert as_called(message) == shown
 
 
 def test_of_the_stages_of_one_process_only_the_last_names_the_next_command(tmp_path: Path) -> None:

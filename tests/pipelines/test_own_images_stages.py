@@ -89,6 +89,37 @@ def test_without_test_images_every_later_command_copes(cross_validated) -> None:
     assert "0 rows changed" in compared
 
 
+def test_a_sample_submission_with_other_ids_than_the_test_images_ends_make_download(tmp_path: Path) -> None:
+    """Not `make predict`, hours later."""
+    workspace = photo_workspace(tmp_path, SLIM)
+    for path in write_images(workspace.folder / "photos", 3):
+        target = path.parent / (path.stem.rstrip("0123456789") if path.stem[-1] != "2" else "test") / path.name
+        target.parent.mkdir(exist_ok=True)
+        path.rename(target)
+    (workspace.folder / "photos" / "sample_submission.csv").write_text("id,label\nblue2,red\ngreen2,red\nred2,red\n")
+    workspace.do("download")
+    error = workspace.refused("prepare", sets="prepare.folds=2")
+    assert "they differ in folders and the ending of the file only, test/blue2.png is blue2 in the sample" in error
+    assert not (workspace.work / "data" / "index.csv").exists()
+
+
+def test_which_photos_are_too_large_is_a_parameter(tmp_path: Path) -> None:
+    workspace = photo_workspace(tmp_path, SLIM)
+    for path in write_images(workspace.folder / "flat", 3):
+        target = workspace.folder / "photos" / path.stem[:-1] / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+    large = workspace.folder / "photos" / "red" / "large.png"
+    large.write_bytes(encode_png(np.full((1001, 1000, 3), 250, np.uint8)))
+    workspace.do("download")
+    error = workspace.refused("prepare", sets="prepare.largest_megapixels=1")
+    assert "red/large.png: 1000 x 1001 pixels are more than the 1,000,000 that are read" in error
+    assert "set prepare.largest_megapixels higher to read large ones, or prepare.bad_images=drop" in error
+    workspace.do("prepare", sets="prepare.largest_megapixels=2")
+    index = pd.read_csv(workspace.work / "data" / "index.csv").set_index("id")
+    assert index.loc["red/large.png", ["width", "height"]].tolist() == [1000, 1001] and len(index) == 10
+
+
 def test_without_test_images_the_export_is_checked_on_training_images(cross_validated, tmp_path) -> None:
     workspace = cross_validated[0].copy_to(tmp_path / "copy")
     output = workspace.do("export", "--format", "saved_model,onnx")

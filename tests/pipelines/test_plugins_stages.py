@@ -48,7 +48,7 @@ def test_every_kind_of_plugin_works_in_every_stage_and_a_change_repeats_only_wha
     output = {stage: workspace.do(stage) for stage in STAGES}
     assert "450 train, 150 test, 10 classes; metric balanced_accuracy" in output["prepare"]
     assert "3 views of 2 fold models" in output["predict"]
-    assert "balanced_accuracy on out-of-fold rows" in output["blend"] and "private 0." in output["grade"]
+    assert "honest balanced_accuracy 0." in output["blend"] and "private 0." in output["grade"]
     first = scores(workspace)
     assert first["metric"] == "balanced_accuracy" and first["honest"] > 0.2  # type: ignore[operator]
     assert 0.005 < first["standard_error"] < 0.05  # type: ignore[operator]

@@ -32,7 +32,7 @@ members:
   slim: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}
 {members}
 predict: {{batch: 50, views: [identity, flip_lr]}}
-blend: {{rounds: 3, bags: 2}}
+blend: {{methods: [equal], rounds: 3, bags: 2}}
 honest: {{resamples: 100}}
 """
 Draw = Callable[[np.random.Generator, np.ndarray], str]  # draws on a noise image and returns its label
@@ -184,15 +184,15 @@ def test_the_other_stages_compare_label_sets_or_refuse_them(labelled: Workspace,
     assert set(before.split()) <= set(COLOURS)
     assert "-> blue green red" in workspace.do("compare_submissions", "--a", a, "--b", b)
     table = workspace.do("list_blends", sets="honest.blocks=2 blend.trials=5")
-    assert "| elsewhere |" in table and "| coordinate |" in table and "stacking" not in table
+    assert "\n  elsewhere " in table and "\n  stacking " in table and "\n  rank " not in table
     refused = workspace.refused("label_issues")
     assert "needs one class per image; the target of small is multi" in refused
     assert "an export answers with one class and C probabilities; the target of small is multi" in (
         workspace.refused("export")
     )
     assert "writes one class number per image; the target of small is multi" in workspace.refused("convert")
-    assert "blend.methods: 'stacking' was found; it does not apply" in workspace.refused(
-        "blend", sets="blend.methods=[stacking]"
+    assert "blend.methods: 'rank' was found; it does not apply" in workspace.refused(
+        "blend", sets="blend.methods=[rank]"
     )
     assert "class_weights: balanced was found" in workspace.refused("train", sets="train.class_weights=balanced")
 

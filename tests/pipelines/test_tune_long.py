@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
-competition: {{name: small}}
+competition: {{name: small, adapter: digits}}
 members:
   cnn: {{architecture: cnn, image_size: 32, alpha: 0.5, weights: none}}
 tune:

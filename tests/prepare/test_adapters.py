@@ -30,10 +30,18 @@ def miniatures(tmp_path_factory, make_settings):
     return miniatures_by_name
 
 
-@pytest.fixture(params=["digits", "flowers", "plants"])
-def adapter_case(request, miniatures, digits, make_settings):
-    raw, settings = (digits, make_settings()) if request.param == "digits" else miniatures[request.param]
-    return ADAPTERS[request.param], raw, settings
+@pytest.fixture(scope="module")
+def noisy_digits(tmp_path_factory, make_settings):
+    """(raw folder, settings); tests must not change them."""
+    raw, settings = tmp_path_factory.mktemp("noisy"), make_settings(adapter="noisy_digits")
+    ADAPTERS["noisy_digits"].download(raw, settings, None)
+    return raw, settings
+
+
+@pytest.fixture(params=["digits", "noisy_digits", "flowers", "plants"])
+def adapter_case(request, miniatures, digits, noisy_digits, make_settings):
+    cases = {"digits": (digits, make_settings()), "noisy_digits": noisy_digits, **miniatures}
+    return ADAPTERS[request.param], *cases[request.param]
 
 
 def test_the_files_of_an_adapter_are_consistent(adapter_case):
@@ -72,6 +80,14 @@ def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(digits, 
     pixels = [np.asarray(Image.open(io.BytesIO(row.data)))[::4, ::4] for row in rows]
     restored = sorted(bytes((pixel_values * (16 / 255)).round().astype(np.uint8)) for pixel_values in pixels)
     assert restored == sorted(bytes(image.astype(np.uint8)) for image in load_digits().images)
+
+
+def test_noisy_digits_are_the_same_rows_in_pictures_of_their_own(digits, noisy_digits, make_settings):
+    (raw, settings), adapter = noisy_digits, ADAPTERS["digits"]
+    clean, noisy = (list(adapter.rows(folder, one)) for folder, one in ((digits, make_settings()), (raw, settings)))
+    assert [(row.id, row.label) for row in clean] == [(row.id, row.label) for row in noisy]
+    pictures = [np.asarray(Image.open(io.BytesIO(row.data))) for row in noisy]
+    assert {picture.shape for picture in pictures} == {(32, 32)} and len({row.data for row in noisy}) == 1797
 
 
 def test_flowers_have_the_folders_names_and_class_counts_of_the_real_competition(miniatures):

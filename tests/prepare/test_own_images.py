@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from competition.config.errors import UserError
+from competition.prepare import index
 from competition.prepare.adapters.folder import NO_TEST_NOTE
 
 IMAGES = ["1.jpg", "2.jpg", "3.jpg", "4.jpg"]
@@ -72,16 +73,24 @@ def test_a_validation_folder_joins_the_folds_or_stays_apart(make_source, read, v
     assert "1 image outside train/, val/ and test/ ignored" in described.notes
 
 
-def test_images_in_formats_that_are_not_read_are_counted(make_source, read):
-    source = make_source({}, ["a/1.jpg", "b/2.jpg"])
+def test_images_that_are_hidden_or_in_other_formats_are_counted(make_source, read):
+    source = make_source({}, ["a/1.jpg", "b/2.jpg", ".net/5.jpg", "a/.6.jpg", "a/._1.jpg", "__MACOSX/a/._1.jpg"])
     for name in ("a/3.HEIC", "b/4.jxl", "labels.xlsx"):
         (source / name).write_bytes(b"x")
     described, rows = read(source)
     assert len(rows) == 2
-    assert described.notes[-2:] == (
+    assert described.notes[-3:] == (
+        "2 images in hidden folders or files ('.6.jpg', '.net') left out: rename what is to be used",
         "2 images (.heic, .jxl) are not read: convert to JPEG or PNG what is to be used",
         "1 table (.xlsx) is not read: save the one with the labels, if any, as train.csv",
     )
+
+
+def test_photos_of_scanners_and_of_cameras_of_today_are_read(make_source, read):
+    names = ["a/1.tif", "a/2.TIFF", "a/3.avif", "b/4.jpe", "b/5.jfif", "b/6.WEBP"]
+    _, rows = read(make_source({}, names))
+    table, _ = index.build(rows, 2)
+    assert table["shard"].tolist() == names and (table["problem"] == "").all()
 
 
 def test_a_source_may_be_below_the_home_folder(make_source, monkeypatch, tmp_path):

@@ -140,6 +140,13 @@ def test_images_changed_after_indexing_are_an_error(prepared, tmp_path, helpers)
     assert not list((tmp_path / "b").glob("test-*.partial"))
 
 
+def test_an_image_that_was_read_when_it_was_indexed_never_becomes_grey(prepared, tmp_path):
+    """A decoder that runs out of memory must not change what is learned."""
+    rows, index_table = prepared
+    with pytest.raises(UserError, match=r"was read when it was indexed, and cannot be read now: .* more than the 9"):
+        records.write(rows, index_table, str(tmp_path), shard_bytes=10**6, largest=9)
+
+
 def test_webp_and_gif_images_are_written_so_that_all_decoders_agree(helpers, tmp_path):
     import tensorflow as tf
 

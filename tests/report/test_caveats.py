@@ -7,16 +7,27 @@ import pytest
 from competition.ensemble.metrics import metric_named
 from competition.prepare.caveats import Caveats
 from competition.prepare.shift import Shift
-from competition.report.caveats import caveats_section, reliance, with_caveats, without_interval
+from competition.report.caveats import caveats_section, reliance, shift_sentences, without_interval
 from competition.report.page import Figure, Text
 from competition.workspace.ensemble_inputs import EnsembleInputs
+from pipelines.main_job.blend import caution_lines, conclusion
 
 ROWS = 200
 IDS = np.array([f"i{n:03}" for n in range(ROWS)])
 LABELS, FOLDS = np.arange(ROWS) % 2, np.arange(ROWS) // 2 % 5
 ALIKE = Shift(auc=0.51, low=0.48, high=0.54, train_rows=ROWS, test_rows=100, unlike=1)
 OTHER = replace(ALIKE, auc=0.91, low=0.88, high=0.94, unlike=60)
-LINES = ["macro_f1", "  honest  0.9", "  expected on 100 test rows: 0.88 to 0.92 (if they are alike)"]
+GAIN = {"value": 0.4, "error": 0.01, "low": 0.38, "high": 0.42, "changed": 90, "corrected": 85, "corrupted": 5}
+BLEND = {
+    "honest": 0.9,
+    "standard_error": 0.01,
+    "honest_rows": ROWS,
+    "rows": ROWS,
+    "trivial": {"name": "classes drawn at random", "score": 0.5, "standard_error": 0.01},
+    "over_trivial": GAIN,
+    "leaderboard_band": [0.88, 0.92],
+    "test_rows": 100,
+}
 SERIES = {name: n // 4 for n, name in enumerate(IDS[:40])}  # ten series of four rows, each over two or three folds
 
 
@@ -24,12 +35,14 @@ def scores_of(shift=None, series=None, odds=None, predictions=LABELS, metric="ma
     rows = EnsembleInputs(IDS, LABELS, FOLDS, {}, np.array([]), {}, (0, 1, 2, 3, 4), tuned, ())
     caveats = Caveats(series or {}, odds or {}, shift)
     effects = reliance(caveats, rows, predictions, metric_named(metric), 2, 0)
-    return {"metric": metric, "honest": 0.9, "caveats": effects}
+    return {**BLEND, "metric": metric, "caveats": effects}
 
 
 def test_the_interval_is_kept_if_test_rows_look_like_training_rows():
-    alike = "  test rows look like training rows: AUC 0.510 (0.480 to 0.540; 0.5 = alike) of telling them apart"
-    assert with_caveats(LINES, scores_of(ALIKE)) == [*LINES, alike]
+    assert conclusion(scores_of(ALIKE)).endswith("expected on 100 test rows: 0.8800 to 0.9200 (95 %)")
+    assert caution_lines(scores_of(ALIKE)) == []
+    alike = "test rows look like training rows: AUC 0.510 (0.480 to 0.540; 0.5 = alike) of telling them apart"
+    assert shift_sentences(scores_of(ALIKE)) == [alike]
 
 
 def test_the_interval_is_replaced_by_a_warning_if_test_rows_look_different():
@@ -37,19 +50,19 @@ def test_the_interval_is_replaced_by_a_warning_if_test_rows_look_different():
     wrong = np.arange(ROWS) % 10 == 0
     odds = {name: 9.0 if is_wrong else 1.0 for name, is_wrong in zip(IDS, wrong)}
     scores = scores_of(OTHER, odds=odds, predictions=np.where(wrong, 1 - LABELS, LABELS), metric="accuracy")
-    lines = with_caveats(LINES, scores)
-    assert lines[:2] == LINES[:2] and not any("expected on" in line for line in lines)
-    assert lines[2].startswith("  WARNING the 100 test rows do not look like the training rows")
+    lines = caution_lines(scores)
+    assert "expected on" not in conclusion(scores)
+    assert lines[0].startswith("  WARNING the 100 test rows do not look like the training rows")
     assert scores["caveats"]["shift"]["weighted"]["value"] == pytest.approx(0.5, abs=0.02)
     assert scores["caveats"]["shift"]["weighted"]["effective_rows"] == pytest.approx(360**2 / (20 * 81 + 180))
-    assert "60 test rows are unlike any training row" in lines[4] and "would be 0.3600" in lines[4]
+    assert "60 test rows are unlike any training row" in lines[2] and "would be 0.3600" in lines[2]
 
 
 def test_no_worst_case_is_stated_for_a_loss_without_a_bound():
     probs = np.full((ROWS, 2), 0.5)
     scores = scores_of(OTHER, odds=dict.fromkeys(IDS, 1.0), predictions=probs, metric="log_loss")
     assert scores["caveats"]["shift"]["weighted"]["value"] == pytest.approx(np.log(2))  # a positive loss
-    assert not any("were they all wrong" in line for line in with_caveats(LINES, scores))
+    assert not any("were they all wrong" in line for line in caution_lines(scores))
 
 
 def test_rows_with_and_without_a_mate_of_their_series_are_scored_separately():
@@ -60,7 +73,7 @@ def test_rows_with_and_without_a_mate_of_their_series_are_scored_separately():
     assert (with_mate["rows"], without_mate["rows"]) == (40, 160)
     assert (with_mate["value"], without_mate["value"]) == (1.0, 0.875)
     assert with_mate["error"] > 0.02
-    (line,) = with_caveats([], scores)
+    (line,) = caution_lines(scores)
     assert "accuracy 1.0000" in line and "0.8750" in line and "group_by=embedding" in line
 
 
@@ -87,6 +100,6 @@ def test_the_report_shows_a_warning_instead_of_the_interval(tmp_path):
 
 def test_an_auc_clearly_below_one_half_is_not_called_alike_without_a_word():
     below = replace(ALIKE, auc=0.42, low=0.38, high=0.46)
-    (line,) = with_caveats([], scores_of(below))
+    (line,) = shift_sentences(scores_of(below))
     assert "below 0.5: the classifier is wrong more often than a coin" in line
-    assert "coin" not in with_caveats([], scores_of(ALIKE))[0]
+    assert "coin" not in shift_sentences(scores_of(ALIKE))[0]

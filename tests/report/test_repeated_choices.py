@@ -133,9 +133,3 @@ def test_public_scores_of_fewer_rows_have_larger_errors(tmp_path: Path) -> None:
     assert few.public_optimism.value == pytest.approx(normal_optimism(5, (0.8 * 0.2 / 40) ** 0.5), rel=0.25)
     assert few.public_optimism.value > 1.8 * many.public_optimism.value > 0
     assert "5 public scores; the best of them is expected to be" in few.lines()[-1]
-
-
-def test_tuning_trials_are_shown(tmp_path: Path) -> None:
-    rows = [replace(row, entry=replace(row.entry, trials=n)) for n, row in zip((40, 15), ledger_rows(2))]
-    choices = repeated_choices(rows, ENTRY, tmp_path, prepared(), 0.5, seed=0)
-    assert choices.trials == 40 and "repeated choices: 40 tuning trials so far" in choices.lines()

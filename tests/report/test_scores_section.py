@@ -12,7 +12,8 @@ from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
 from competition.ensemble.metrics import METRICS
-from competition.report.scores import blend_section, scores_on_test
+from competition.report.blend_tables import baselines_of
+from competition.report.scores import score_charts, scores_on_test
 from competition.report.submissions import honest_rows_text
 from competition.report.svg import axis_ends
 from competition.submission.ledger import Entry, Row
@@ -25,7 +26,7 @@ SCORES = {
     "leaderboard_band": [0.88, 0.94], "over_equal": DIFFERENCE, "over_best": DIFFERENCE,
     "trivial": SINGLE, "over_trivial": DIFFERENCE,
 }  # fmt: skip
-BLEND, ARGMAX = Blend("equal", "mean", {"cnn": 1.0}, ()), Decision("argmax", (), (), 0.0)
+BLEND, ARGMAX = Blend("equal", "mean", {"cnn": 1.0}), Decision("argmax", (), (), 0.0)
 CHAIN = Chain("macro_f1", {"cnn": {"identity": 1.0}}, "mean", {"cnn": 1.0}, BLEND, ARGMAX)
 ENTRY = Entry(
     "abcd" * 16, "a.csv", "c", ("cnn",), (1.0,), ("identity",), "", "", "macro_f1", 0.9, 0.9, 0.01, 539, 9, "", ""
@@ -33,7 +34,7 @@ ENTRY = Entry(
 
 
 def chart_and_caption(changes: dict, row: Row | None = None, grades: Path = Path("none")) -> tuple[str, str]:
-    block = blend_section(SCORES | changes, CHAIN, scores_on_test(row, grades)).blocks[0]
+    block = score_charts(SCORES | changes, CHAIN, scores_on_test(row, grades))
     return block.drawings[0], block.note
 
 
@@ -72,11 +73,11 @@ def test_submissions_scored_on_different_rows_are_named_with_their_rows() -> Non
 
 def test_one_member_has_no_rows_of_baselines_that_are_the_member_itself() -> None:
     alone = {"members": {"cnn": SINGLE | {"score": 0.91}}, "chosen_on": 0.91}
-    charts, table = blend_section(SCORES | alone, CHAIN, []).blocks
+    charts = score_charts(SCORES | alone, CHAIN, [])
     (label,) = re.findall('aria-label="([^"]+)"', charts.drawings[0])
     assert "trivial baseline 0.9000" in label and "blend, honest 0.9100 ± 0.0100 (cnn alone)" in label
     assert label.count("0.9100") == 1 and "equal weights" not in label and "hollow" not in charts.note
-    assert [row[0] for row in table.rows] == ["trivial: a class"]
+    assert [name for _, name in baselines_of(SCORES | alone)] == ["trivial baseline"]
 
 
 def test_a_trivial_baseline_far_below_is_named_and_does_not_squeeze_the_other_scores() -> None:

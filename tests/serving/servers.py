@@ -26,11 +26,12 @@ from competition.serving.similar import cached_training_images
 
 work, engine = Path(sys.argv[1]), sys.argv[2]
 limits = Limits(body_bytes=4_000_000, header_seconds=1.0, body_seconds=1.0, instances=64, waiting=64, connections=1_200)
-engine = open_engine(engine, export_path(work, "blend").parent)
+folder = export_path(work, "blend").parent
+engine = open_engine(engine, folder)
 training = lambda: cached_training_images(load_prepared(work / "data"), [], engine, work / "cache")
 listener = listen("127.0.0.1:0")
 print("port", listener.getsockname()[1], flush=True)
-app = create_app(engine, limits, training, True)
+app = create_app(engine, limits, training, True, (folder / "README.md").read_text())
 run_server(app, listener, limits, lambda: None)
 """
 

@@ -113,6 +113,7 @@ def test_no_label_of_the_held_out_fold_changes_its_fold_model(engine) -> None:
         trainer = trainer_on(table, labels)
         trained = last_event(trainer.train(1, trainer.member.train))
         predictions.append(trainer.out_of_fold(1, trained))
+        assert trained.selected.learning_rate == 0.0 and trained.selected.strength == 1.0
     np.testing.assert_array_equal(predictions[0].probs, predictions[1].probs)
     assert predictions[0].ids.tolist() == IDS[IMAGES.folds == 1].tolist()
 

@@ -84,7 +84,7 @@ def run_of_2739021(work: Path) -> Path:
 
 
 def vars_of_train() -> dict[str, object]:
-    return to_plain(params().members["cnn"].train)
+    return to_plain(stated_keys(params().members["cnn"])["train"])
 
 
 def test_fold_models_of_2739021_are_accepted_under_their_own_digest(tmp_path: Path) -> None:

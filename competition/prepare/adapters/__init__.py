@@ -6,7 +6,13 @@ from competition.config.errors import UserError, did_you_mean
 from competition.config.plugins import plugin_named
 from competition.prepare.adapters import digits, flowers, folder, plants
 
-ADAPTERS: dict[str, Any] = {"digits": digits, "flowers": flowers, "plants": plants, "folder": folder}
+ADAPTERS: dict[str, Any] = {
+    "digits": digits,
+    "noisy_digits": digits,
+    "flowers": flowers,
+    "plants": plants,
+    "folder": folder,
+}
 
 
 def adapter_named(name: str) -> Any:

@@ -17,8 +17,13 @@ ADDRESS = re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE)
 
 
 def unread_files_notes(folder: Path) -> list[str]:
-    """One sentence each on images (HEIC of telephones) and tables (spreadsheets) in formats that are not read."""
+    """One sentence each on hidden images, and on images (HEIC of telephones) and tables (spreadsheets) in formats that are not read."""
     notes = []
+    if hidden := [path for path in _all_images(folder) if _is_hidden(path) and not _is_of_macos(path)]:
+        names = first_few(sorted({next(name for name in path.parts if name.startswith(".")) for path in hidden}), 3)
+        notes.append(
+            f"{counted(len(hidden), 'image')} in hidden folders or files ({names}) left out: rename what is to be used"
+        )
     for kind, unread, remedy in (
         ("image", UNREAD_IMAGES, "convert to JPEG or PNG what is to be used"),
         ("table", UNREAD_TABLES, "save the one with the labels, if any, as train.csv"),
@@ -33,10 +38,21 @@ def unread_files_notes(folder: Path) -> list[str]:
 
 def image_paths(folder: Path) -> list[str]:
     """Return the sorted paths, relative to `folder`, of all files with an image suffix, without hidden files and folders."""
-    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    return sorted(
-        path.as_posix() for path in paths if not any(name.startswith((".", "__MACOSX")) for name in path.parts)
-    )
+    return sorted(path.as_posix() for path in _all_images(folder) if not _is_hidden(path) and not _is_of_macos(path))
+
+
+def _all_images(folder: Path) -> Iterator[Path]:
+    """The paths, relative to `folder`, of all files with an image suffix."""
+    return (path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(name.startswith(".") for name in path.parts)
+
+
+def _is_of_macos(path: Path) -> bool:
+    """True for the copies of attributes that macOS puts into archives and on foreign disks."""
+    return path.name.startswith("._") or any(name.startswith("__MACOSX") for name in path.parts)
 
 
 class ImageFiles:

@@ -1,0 +1,278 @@
+"""A whole competition at true size, from Kaggle's zip to the submission, with the clock, the disk and the memory of every stage.
+
+    python -m benchmarks.dress_rehearsal flowers|plants|large [--share 0.05] [--keep FOLDER]
+
+Draws the competition with its true counts, class shares, image sizes, file names and layout, zips it, serves it from a Kaggle on
+the loopback interface, and runs the verbs of its recipe as processes of their own: with one tiny network, one epoch and float32,
+every other parameter as in the recipe. `large` is 120,000 images of 1,000 classes in class folders. --share: part of the rows of each class
+(few rows of a rare class remain at any share).
+
+Drawing is not measured. Of each stage: seconds; processor seconds, of its child processes too; resident memory of its largest process;
+bytes read and written by system calls, cached or not; how much its files grew at the worst moment; milliseconds per image. The
+table is in Markdown, for docs/measured_runs.md.
+"""
+
+import argparse
+import mmap
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from competition.prepare.adapters import drawn, flowers, plants
+from competition.prepare.adapters.tables import write_csv
+from competition.prepare.decoding import encode
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests"))
+
+from fake_kaggle.parts import Contest  # noqa: E402
+from fake_kaggle.server import FakeKaggle  # noqa: E402
+
+LARGE_CLASSES, LARGE_ROWS, LARGE_TEST, LARGE_SIDE = 1_000, 100_000, 20_000, 256
+PAUSE = 0.1  # seconds between two looks at the files of a stage
+# name -> (what it extends, block `competition`, side of the images that the network takes)
+RECIPES = {
+    "flowers": ("recipes/flowers.yaml", "{slug: rehearsal}", 512),
+    "plants": ("recipes/plants.yaml", "{slug: rehearsal}", 512),
+    "large": ("params.yaml", "{name: large, adapter: folder, slug: rehearsal}", 128),
+}
+PARAMS = """
+extends: {root}/{recipe}
+plugins: tiny.py
+competition: {competition}
+members:
+  tiny: {{architecture: tiny, image_size: {size}, alpha: 1.0, weights: none}}
+train: {{epochs: 1, precision: float32}}
+tune: {{trials: 0, members: []}}
+kaggle: {{first_wait: 0.1, longest_wait: 3.0, score_pause: 0.1}}
+"""
+# Its step takes next to no time, so what is measured is everything around it.
+PLUGINS = """
+def tiny(image_size, classes):
+    import keras
+
+    inputs = keras.Input((image_size, image_size, 3))
+    x = keras.layers.AveragePooling2D(image_size // 8)(keras.layers.Rescaling(1 / 255)(inputs))
+    return keras.Model(inputs, keras.layers.Dense(classes, name="logits")(keras.layers.Flatten()(x)))
+
+MODELS = {"tiny": tiny}
+"""
+JAX = {"KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+# (name, arguments, environment)
+STAGES: Sequence[tuple[str, Sequence[str], Mapping[str, str]]] = (
+    ("doctor before", ("doctor",), {}),
+    ("download", ("download", "--alone"), {}),
+    ("prepare", ("prepare",), {}),
+    ("doctor", ("doctor",), {}),
+    ("resolve", ("resolve",), {}),
+    ("train, TensorFlow", ("train", "--alone"), {}),
+    ("predict", ("predict", "--alone"), {}),
+    ("blend", ("blend",), {}),
+    ("report", ("report",), {}),
+    ("submit", ("submit",), {}),
+    ("runs", ("runs",), {}),
+    (
+        "train fold 0, JAX on 8 devices",
+        ("train", "--alone", "--fold", "0", "--force", "--set", "device.backend=jax"),
+        JAX,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one stage. Bytes and seconds include those of its child processes."""
+
+    seconds: float
+    processor_seconds: float
+    peak_memory: int  # bytes; of the largest process
+    read: int
+    written: int
+    growth: int  # bytes that its files took beyond those at the start, at the worst moment
+    exit_code: int
+
+
+def draw(name: str, raw: Path, share: float) -> None:
+    """Write the files of the competition as Kaggle's zip has them."""
+    raw.mkdir(parents=True)
+    if name == "flowers":
+        drawn.flowers(raw, flowers.NAMES, share, flowers.SIZES, seed=1)
+    elif name == "plants":
+        drawn.plants(raw, plants.NAMES, share, plants.WIDTH, seed=1)
+    else:
+        draw_large(raw, share)
+    shutil.rmtree(raw / "private", ignore_errors=True)
+
+
+def draw_large(raw: Path, share: float) -> None:
+    """Class folders of coloured noise: train/c0000/1.jpg, test/1.jpg."""
+    rows, test = max(5 * LARGE_CLASSES, round(LARGE_ROWS * share)), round(LARGE_TEST * share)
+
+    def picture(path: Path, label: int, seed: int) -> None:
+        rng = np.random.default_rng([label, seed])
+        cells = np.random.default_rng(label).integers(0, 200, (8, 8, 3)) + rng.integers(0, 56, (8, 8, 3))
+        image = Image.fromarray(cells.astype(np.uint8)).resize((LARGE_SIDE, LARGE_SIDE), Image.Resampling.BICUBIC)
+        path.write_bytes(encode(image, "jpeg", quality=drawn.QUALITY))
+
+    for label in range(LARGE_CLASSES):
+        (raw / "train" / f"c{label:04}").mkdir(parents=True)
+    (raw / "test").mkdir()
+    with ThreadPoolExecutor() as pool:
+        paths = [raw / "train" / f"c{n % LARGE_CLASSES:04}" / f"{n}.jpg" for n in range(rows)]
+        list(pool.map(picture, paths, (n % LARGE_CLASSES for n in range(rows)), range(rows)))
+        paths = [raw / "test" / f"{n}.jpg" for n in range(test)]
+        list(pool.map(picture, paths, (n % LARGE_CLASSES for n in range(test)), range(rows, rows + test)))
+    ids = (path.relative_to(raw).as_posix() for path in sorted(paths))
+    write_csv(raw / "sample_submission.csv", ("id", "label"), ((one, "c0000") for one in ids))
+
+
+def zipped(raw: Path, path: Path) -> dict[str, int]:
+    """Zip the files without compression, as photos do not shrink, and remove them; name -> bytes."""
+    sizes = {}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for file in sorted(raw.rglob("*")):
+            if file.is_file():
+                name = file.relative_to(raw).as_posix()
+                sizes[name] = file.stat().st_size
+                archive.write(file, name)
+                file.unlink()
+    return sizes
+
+
+def bytes_below(folder: Path) -> int:
+    """Bytes on the disk of all files below `folder`."""
+    total, folders = 0, [str(folder)]
+    while folders:
+        with suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+    return total
+
+
+def transferred(pid: int) -> tuple[int, int]:
+    """Bytes that a process and its ended children have read and written by system calls."""
+    lines = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(lines["rchar"]), int(lines["wchar"])
+
+
+def peak_memory(pid: int) -> int:
+    """Largest resident memory so far, bytes, of a process or of one of its descendants, whichever is larger."""
+    peak = 0
+    with suppress(OSError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        peak = 1024 * sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            peak = max(peak, *map(peak_memory, map(int, children.read_text().split())), 0)
+    return peak
+
+
+def measured(command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> Cost:
+    """Run a process and look at it and at the files below `folder` until it ends."""
+    before, start, worst, moved, memory = bytes_below(folder), time.monotonic(), 0, (0, 0), 0
+    with log.open("w") as output:
+        process = subprocess.Popen(command, cwd=ROOT, env=dict(environment), stdout=output, stderr=subprocess.STDOUT)
+        ended = False
+        while not ended:
+            # An ended process is looked at once more before it is reaped: its totals are then complete.
+            ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            with suppress(OSError):
+                moved = transferred(process.pid)
+            memory = max(memory, peak_memory(process.pid))
+            looked = time.monotonic()
+            worst = max(worst, bytes_below(folder) - before)
+            if not ended:
+                time.sleep(max(PAUSE, time.monotonic() - looked))  # at most half of the time is spent looking
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.monotonic() - start
+    cpu = usage.ru_utime + usage.ru_stime
+    return Cost(seconds, cpu, memory, *moved, worst, process.returncode)
+
+
+def row(name: str, cost: Cost, images: int) -> str:
+    gigabytes = [f"{value / 1e9:.2f}" for value in (cost.peak_memory, cost.read, cost.written, cost.growth)]
+    cells = [f"{cost.seconds:.1f}", f"{cost.processor_seconds:.1f}", *gigabytes, f"{1e3 * cost.seconds / images:.2f}"]
+    failed = f" (exit code {cost.exit_code})" if cost.exit_code else ""
+    return f"| {name}{failed} | {' | '.join(cells)} |"
+
+
+def rehearse(name: str, share: float, folder: Path) -> bool:
+    """Draw, serve and run all stages; print the table. Returns True if every stage ended without an error."""
+    started = time.monotonic()
+    draw(name, folder / "raw", share)
+    listed = zipped(folder / "raw", folder / "archive.zip")
+    size = (folder / "archive.zip").stat().st_size
+    print(
+        f"drawn and zipped: {len(listed):,} files, {size / 1e9:.2f} GB, {time.monotonic() - started:.0f} s", flush=True
+    )
+    recipe, competition, side = RECIPES[name]
+    text = PARAMS.format(root=ROOT, recipe=recipe, competition=competition, size=side)
+    (folder / "params.yaml").write_text(text)
+    (folder / "tiny.py").write_text(PLUGINS)
+    for each in ("server", "home", "logs"):
+        (folder / each).mkdir()
+    options = ["--params", folder / "params.yaml", "--work", folder / "work", "--submissions", folder / "submissions"]
+    rows, succeeded, images = [], True, 0
+    with (
+        (folder / "archive.zip").open("rb") as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
+        memoryview(mapped) as archive,  # its slices are no copies: the real zip has 5 GB
+        FakeKaggle(folder / "server") as kaggle,
+    ):
+        kaggle.contests["rehearsal"] = Contest({}, listed=listed, archive=archive)
+        environment = {**os.environ, **kaggle.environment(folder / "home"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        for title, (verb, *arguments), variables in STAGES:
+            command = [sys.executable, "-m", "pipelines", verb, *map(str, options), *arguments]
+            log = folder / "logs" / f"{title}.txt"
+            cost = measured(command, {**environment, **variables}, folder / "work", log)
+            indexes = list((folder / "work").glob("*/data/index.csv"))
+            images = sum(1 for _ in indexes[0].open()) - 1 if indexes else len(listed)
+            rows.append(row(title, cost, images))
+            print(rows[-1], flush=True)
+            if cost.exit_code:
+                print(log.read_text()[-2000:], flush=True)
+                succeeded = False
+                break
+        kaggle.contests.clear()  # no view of the archive remains when it is closed
+    print(
+        f"\n`python -m benchmarks.dress_rehearsal {name} --share {share:g}`: {images:,} images, zip of {size / 1e9:.2f} GB; "
+        f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}\n",
+        "| stage | seconds | processor seconds | peak memory, GB | read, GB | written, GB | files grew by, GB | ms per image |",
+        "|---|---|---|---|---|---|---|---|",
+        *rows,
+        sep="\n",
+    )
+    return succeeded
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("competition", choices=RECIPES)
+    parser.add_argument("--share", type=float, default=1.0, help="of the rows of each class")
+    parser.add_argument("--keep", type=Path, help="an empty folder for all files; a temporary one otherwise")
+    options = parser.parse_args()
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        return 0 if rehearse(options.competition, options.share, options.keep) else 1
+    with tempfile.TemporaryDirectory() as folder:
+        return 0 if rehearse(options.competition, options.share, Path(folder)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

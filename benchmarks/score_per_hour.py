@@ -1,0 +1,243 @@
+"""What a budget buys, beside what a user's forty lines buy. python -m benchmarks.score_per_hour --params nets.yaml photos.zip ...
+
+A quarter of the labelled photos of each source is kept as fresh rows, without their labels. The alternatives fit scikit-learn to the
+pooled features (photo and mirror image) of each network that the parameter file states under `members`: logistic regression with the
+best of three penalties by cross-validation, and a support vector machine. goldfold gets the same networks and `HOURS`.
+
+Scores are macro-F1 on the fresh rows; processor time is that of all processes, with the start of Python and the decoding of images.
+A budget of M processor minutes is M / cores minutes of HOURS. Every cell is a process of its own; finished cells are kept in the
+folder --out, so a second call continues. The picture and the table are written there, too.
+"""
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.photos import labelled_photos
+from competition.config.params_file import load_params
+from competition.ensemble.bootstrap import Evaluation, paired
+from competition.ensemble.metrics import METRICS
+
+ROOT = Path(__file__).resolve().parents[1]
+ALTERNATIVES = ("logistic regression", "support vector machine")
+PENALTIES = (0.003, 0.03, 0.3)
+ADDRESS = "competition: {{name: {name}, source: {source}, metric: macro_f1}}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One way on one set."""
+
+    source: str
+    way: str
+    processor_minutes: float
+    wall_minutes: float
+    score: float  # macro-F1 on the fresh rows
+    claimed: float | None  # the honest score
+    predicted: list[int]  # of the fresh rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "sources", nargs="+", type=Path, help="a zip or a folder: train.csv beside train/, or class folders"
+    )
+    parser.add_argument("--params", type=Path, required=True, help="a parameter file whose members state the networks")
+    parser.add_argument(
+        "--minutes", type=float, nargs="+", default=[1, 5, 20, 60], help="processor minutes of the budgets"
+    )
+    parser.add_argument("--fresh", type=float, default=0.25, help="share of the photos that is kept as fresh rows")
+    parser.add_argument("--images", type=int, default=0, help="so many photos of each source, drawn at random; 0 = all")
+    parser.add_argument("--out", type=Path, default=ROOT / "work" / "score_per_hour")
+    parser.add_argument("--alternative", nargs=2, metavar=("WAY", "MEMBER"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.alternative:
+        print(json.dumps(alternative(options.sources[0], options.params, *options.alternative)))
+        return
+    cells = []
+    for source in options.sources:
+        folder = options.out / source.stem
+        labels = split(source, folder, options.fresh, options.images)
+        ways = [f"{way}, {name}" for name in load_params(options.params).members for way in ALTERNATIVES]
+        ways += [f"goldfold, {minutes:g} min" for minutes in options.minutes]
+        cells += [measured(folder, way, labels, options.params) for way in ways]
+    print("\n".join(table(cells, options.out)))
+    draw(cells, options.out / "score_per_hour.png")
+
+
+def split(source: Path, folder: Path, fresh: float, images: int) -> np.ndarray:
+    """Write the competition to `folder` and return the labels of its test rows, (N,) int, in the order of the file names."""
+    photos = list(labelled_photos(str(source)))
+    drawn = np.random.default_rng(0).permutation(len(photos))[: images or None]
+    photos = [photos[number] for number in sorted(drawn)]
+    classes = sorted({label for label, _ in photos})
+    digests = [hashlib.sha256(data).hexdigest() for _, data in photos]  # equal photos stay on one side, at random
+    is_fresh = [int(digest[:8], 16) < fresh * 16**8 for digest in digests]
+    names = {number: f"p{digests[number][:12]}{number:06}" for number in range(len(photos))}
+    if not (folder / "data" / "train.csv").is_file():
+        for part in ("train", "test"):
+            (folder / "data" / part).mkdir(parents=True, exist_ok=True)
+        for number, (_, data) in enumerate(photos):
+            part = "test" if is_fresh[number] else "train"
+            (folder / "data" / part / f"{names[number]}.jpg").write_bytes(data)
+        rows = {part: [n for n in names if is_fresh[n] == (part == "test")] for part in ("train", "test")}
+        write_csv(folder / "data" / "sample_submission.csv", ((names[n], classes[0]) for n in rows["test"]))
+        write_csv(folder / "data" / "train.csv", ((names[n], photos[n][0]) for n in rows["train"]))
+    tested = sorted((names[n], classes.index(photos[n][0])) for n in names if is_fresh[n])
+    (folder / "classes.json").write_text(json.dumps(classes))
+    (folder / "labels.json").write_text(json.dumps([label for _, label in tested]))
+    return np.array([label for _, label in tested])
+
+
+def write_csv(path: Path, rows: object) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("id", "label"), *rows])  # type: ignore[misc]
+
+
+def measured(folder: Path, way: str, labels: np.ndarray, params: Path) -> Cell:
+    """The result of one way, computed in a process of its own or taken from an earlier call."""
+    path = folder / f"{way.replace(', ', '-').replace(' ', '_')}.json"
+    if path.is_file():
+        return Cell(**json.loads(path.read_text()))
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    kind, which = way.split(", ")
+    if kind == "goldfold":
+        predicted, claimed, unpaid = run_goldfold(folder, float(which.split()[0]), params)
+    else:
+        command = [sys.executable, "-m", "benchmarks.score_per_hour", str(folder), "--params", str(params)]
+        done = subprocess.run(
+            [*command, "--alternative", kind, which], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        predicted, claimed, unpaid = json.loads(done.stdout.splitlines()[-1]), None, (0.0, 0.0)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime - unpaid[0]
+    score = METRICS["macro_f1"].evaluate(labels, np.array(predicted), int(labels.max()) + 1)
+    wall = time.monotonic() - started - unpaid[1]
+    cell = Cell(folder.name, way, processor / 60, wall / 60, score, claimed, predicted)
+    path.write_text(json.dumps(asdict(cell)))
+    print(f"{cell.source}, {way}: {score:.4f} in {cell.processor_minutes:.1f} processor minutes", flush=True)
+    return cell
+
+
+def run_goldfold(folder: Path, minutes: float, params: Path) -> tuple[list[int], float, tuple[float, float]]:
+    """(labels of the fresh rows, honest score, (processor seconds, seconds) of the download, which no budget counts)"""
+    home = folder / f"goldfold-{minutes:g}"
+    home.mkdir(exist_ok=True)
+    file = home / "params.yaml"
+    file.write_text(
+        f"extends: {params.resolve()}\n{ADDRESS.format(name='photos', source=(folder / 'data').resolve())}\n"
+    )
+    places = ["--params", str(file), "--work", str(home / "work"), "--submissions", str(home / "submissions")]
+    hours = ["--hours", f"{minutes / 60 / (os.cpu_count() or 1):.6f}", *places]
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    subprocess.run(
+        [sys.executable, "-m", "pipelines", "download", *places], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    download = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, time.monotonic() - started
+    verbs = ["budget", *hours, "+", "predict", *hours, "+", "blend", *hours]
+    with (home / "log.txt").open("w") as log:
+        subprocess.run([sys.executable, "-m", "pipelines", *verbs], cwd=ROOT, check=True, stdout=log, stderr=log)
+    classes = json.loads((folder / "classes.json").read_text())
+    (submission,) = (home / "submissions").glob("*.csv")
+    with submission.open(newline="") as rows:
+        predicted = [classes.index(row["label"]) for row in sorted(csv.DictReader(rows), key=lambda row: row["id"])]
+    (scores,) = (home / "work" / "photos" / "blend").glob("*/scores.json")
+    return predicted, float(json.loads(scores.read_text())["honest"]), download
+
+
+def alternative(folder: Path, params: Path, way: str, member: str) -> list[int]:
+    """Labels of the fresh rows by scikit-learn on the features of one network, as a user would write it."""
+    from PIL import Image
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
+
+    from competition.training.features import feature_network
+
+    stated = load_params(params).members[member]
+    network, size = feature_network(stated), stated.image_size
+
+    def features(paths: list[Path]) -> np.ndarray:
+        """(n, F): the mean over each photo and its mirror image."""
+        parts = []
+        for start in range(0, len(paths), 64):
+            opened = [Image.open(path).convert("RGB").resize((size, size)) for path in paths[start : start + 64]]
+            pixels = np.stack([np.asarray(image, np.float32) for image in opened])
+            both = [np.asarray(network(batch, training=False)) for batch in (pixels, pixels[:, :, ::-1])]
+            parts.append((both[0] + both[1]) / 2)
+        return np.concatenate(parts)
+
+    with (folder / "data" / "train.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    classes = json.loads((folder / "classes.json").read_text())
+    x = features([folder / "data" / "train" / f"{row['id']}.jpg" for row in rows])
+    y = np.array([classes.index(row["label"]) for row in rows])
+    if way == ALTERNATIVES[0]:
+        grid = {"logisticregression__C": PENALTIES}
+        model = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)), grid, cv=5)
+    else:
+        model = make_pipeline(StandardScaler(), SVC(C=3.0))
+    model.fit(x, y)
+    return [int(label) for label in model.predict(features(sorted((folder / "data" / "test").glob("*.jpg"))))]
+
+
+def table(cells: list[Cell], out: Path) -> list[str]:
+    """Every cell, those of goldfold beside the best alternative of at most the same processor time."""
+    lines = [
+        "| set | way | processor minutes | macro-F1, fresh rows | honest score | against the best alternative so far |",
+        "|---|---|---|---|---|---|",
+    ]
+    for cell in cells:
+        labels = np.array(json.loads((out / cell.source / "labels.json").read_text()))
+        row = [cell.source, cell.way, f"{cell.processor_minutes:.1f}", f"{cell.score:.4f}"]
+        row.append("" if cell.claimed is None else f"{cell.claimed:.4f}")
+        others = [one for one in cells if one.source == cell.source and one.claimed is None]
+        affordable = [one for one in others if one.processor_minutes <= cell.processor_minutes]
+        if cell.claimed is not None and affordable:
+            best = max(affordable, key=lambda one: one.score)
+            evaluation = Evaluation(METRICS["macro_f1"], int(labels.max()) + 1, 1000, 0)
+            gain = paired(labels, np.array(best.predicted), np.array(cell.predicted), evaluation)
+            row.append(f"{gain.value:+.4f} +- {gain.error:.4f} ({best.way})")
+        else:
+            row.append("")
+        lines.append(f"| {' | '.join(row)} |")
+    return lines
+
+
+def draw(cells: list[Cell], path: Path) -> None:
+    """Score against processor time, one chart per set."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    sources = list(dict.fromkeys(cell.source for cell in cells))
+    figure, axes = plt.subplots(1, len(sources), figsize=(5 * len(sources), 4), squeeze=False)
+    for axis, source in zip(axes[0], sources, strict=True):
+        own = [cell for cell in cells if cell.source == source]
+        errors = np.sqrt([cell.score * (1 - cell.score) / len(cell.predicted) for cell in own])
+        for kind, marker in (("goldfold", "o-"), (ALTERNATIVES[0], "s"), (ALTERNATIVES[1], "^")):
+            chosen = [n for n, cell in enumerate(own) if cell.way.startswith(kind)]
+            x, y = [own[n].processor_minutes for n in chosen], [own[n].score for n in chosen]
+            axis.errorbar(x, y, errors[chosen], fmt=marker, label=kind, capsize=3)
+        axis.set(xscale="log", title=source, xlabel="processor minutes", ylabel="macro-F1 on fresh rows")
+    axes[0][0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    main()

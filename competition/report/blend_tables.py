@@ -1,0 +1,150 @@
+"""Tables of a blend: its gains over the baselines, the views, what each member is worth; of the report and of VERBOSE=1."""
+
+import json
+from pathlib import Path
+
+from competition.ensemble.bootstrap import Difference
+from competition.ensemble.chain import Chain
+from competition.ensemble.metrics import METRICS, Metric
+from competition.report.page import Section, Table, Text
+from competition.report.terminal import (
+    Scores,
+    best_member_text,
+    gain,
+    how,
+    views_by_reason,
+    with_error,
+)
+
+SOURCES = "blend/scores.json, blend/chain.json · make predict"
+
+
+def blend_section(scores: Scores, chain: Chain) -> Section:
+    """The gains of the blend over its baselines, and cautions."""
+    warnings = [Text(list(scores["small_classes"]))] if scores.get("small_classes") else []
+    return Section("blend", "Gains of the blend", SOURCES, [gains_table(scores, chain), *warnings])
+
+
+def baselines_of(scores: Scores) -> list[tuple[str, str]]:
+    """(key in scores.json, name) of the baselines; with one member equal weights and the best member are that member."""
+    of_members = [("equal", "equal weights"), ("best", "best on the other folds")]
+    return [("trivial", "trivial baseline"), *(of_members if len(scores["members"]) > 1 else [])]
+
+
+def has_right_rows(scores: Scores) -> bool:
+    """False for a regression, whose rows are neither right nor wrong."""
+    metric = METRICS.get(scores["metric"])
+    return metric is None or metric.target != "regression"
+
+
+def gains_table(scores: Scores, chain: Chain) -> Table:
+    """The honest gains of the blend, each with its baseline and the baseline's score."""
+    metric = METRICS.get(scores["metric"])
+    rule = {"single": ", argmax", "multi": ", labels of 0.5 or more"}.get(metric.target, "") if metric else ", argmax"
+    names = {
+        "trivial": f"trivial: {scores['trivial']['name']}",
+        "equal": f"equal weights of all members{rule}",
+        "best": f"the best member: {best_member_text(scores)}",
+    }
+    count_names = ("changed", "corrected", "corrupted") if has_right_rows(scores) else ()
+    honest, rows = with_error(scores["honest"], scores["standard_error"]), []
+    for key, _ in baselines_of(scores):
+        difference = scores[f"over_{key}"]
+        of_baseline = with_error(scores[key]["score"], scores[key]["standard_error"])
+        counts = (f"{difference[count]:,}" for count in count_names)
+        rows.append([names[key], of_baseline, honest, gain(Difference(**difference)), *counts])
+    sentences = [f"All on the same {scores['honest_rows']:,} rows. The trivial baseline looks at no image."]
+    if len(scores["members"]) > 1:
+        sentences.append(
+            'The baseline "best member" is, in each fold, the member that is best on the other folds, so it can differ from fold to '
+            "fold and score less than the member that is best over all rows. Baselines use the views of their members, the members "
+            "in the chart their identity view only."
+        )
+    sentences.append(
+        "Gain or loss: two equally good models differ this much in at most 5 % of cases. Everything else is noise."
+    )
+    columns = ["baseline", "its score", "the blend, honest", "honest difference"]
+    columns += [f"rows {count}" if count == "changed" else count for count in count_names]
+    return Table(columns, rows, note=" ".join(sentences), title=f"The blend ({how(chain)}) against its baselines")
+
+
+def views_section(scores: Scores, chain: Chain) -> Section:
+    """The TTA policy of each member, and its gain over the member's identity view."""
+    return Section("views", "Views", SOURCES, [views_table(scores, chain)])
+
+
+def views_table(scores: Scores, chain: Chain) -> Table:
+    """The views of each member with their shares, what they gain, and the excluded views with reasons."""
+    classified = has_right_rows(scores)
+    rows = []
+    for name, policy in chain.policies.items():
+        choice = scores["views"][name]
+        effect = Difference(**choice["effect"])
+        views = ", ".join(f"{view} {share:.2f}" for view, share in policy.items())
+        cells = [name, views, "; ".join(views_by_reason(choice["left_out"])) or "none"]
+        cells.append(gain(effect))
+        if classified:
+            cells += [f"{effect.corrected:,}", f"{effect.corrupted:,}", f"{chain.temperatures[name]:.2f}"]
+        rows.append(cells)
+    columns = ["member", "views and their shares", "excluded views", "honest gain over the identity view"]
+    note = (
+        f"The gain is over the member's identity view, on the same {scores['honest_rows']:,} rows, which took no part in choosing the "
+        "views."
+    )
+    if classified:
+        columns += ["corrected", "corrupted", "temperature"]
+        note += " A temperature below 1 means that the member was underconfident, above 1 that it was overconfident."
+    return Table(columns, rows, 3, note)
+
+
+def worth_section(diversity: Scores) -> Section | None:
+    """What each member adds to the blend; None with a single one."""
+    tables = worth_tables(diversity)
+    return Section("worth", "What each member is worth", "blend/scores.json · make predict", tables) if tables else None
+
+
+def worth_tables(diversity: Scores) -> list[Table]:
+    """[what each member adds to the blend], [] with a single one.  diversity: an ensemble.diversity.Diversity as read from JSON."""
+    names = diversity["names"]
+    if len(names) < 2:
+        return []
+    rows = []
+    for n, name in enumerate(names):
+        correlations = ["–" if one is None else f"{one:.2f}" for one in diversity["error_correlation"][n]]
+        others = [f"{agreed:.3f} / {one}" for agreed, one in zip(diversity["agreement"][n], correlations, strict=True)]
+        worth = diversity["worth"][n]
+        rows.append([name, f"{diversity['score'][n]:.4f}", "–" if worth is None else f"{worth:+.4f}", *others])
+    note = (
+        "Alone and worth: on the rows everything was chosen on, so both are optimistic; worth is what the blend loses without the "
+        "member. Under each name: share of rows with "
+        "the same most probable class / correlation of the errors. Two identical members have 1.000 / 1.00, and one is worth nothing."
+    )
+    return [Table(["member", "alone, with its TTA policy", "worth", *names], rows, note=note)]
+
+
+def ways_section(file: Path, metric: Metric) -> Section | None:
+    """The result of `make list-blends`; None if it was not run."""
+    if not file.is_file():
+        return None
+    result = json.loads(file.read_text(encoding="utf-8"))
+    blocks = []
+    for key, title in (("blends", "blend method"), ("policies", "TTA policy, equal member weights")):
+        rows = result.get(key, [])
+        references = sorted({name for row in rows for name in row["over"]})
+        cells = []
+        for row in rows:
+            honest = with_error(metric.display(row["honest"]["value"]), row["honest"]["error"])
+            gains = [gain(Difference(**row["over"][n])) if n in row["over"] else "" for n in references]
+            cells.append([row["name"], f"{metric.display(row['chosen_on']):.4f}", honest, *gains])
+        columns = [
+            title,
+            "while choosing",
+            f"honest {metric.name}",
+            *(f"honest gain over {name}" for name in references),
+        ]
+        note = "While choosing: on the rows it was chosen on, optimistic. Honest and its gains: cross-fitted, on the same rows."
+        blocks.append(Table(columns, cells, note=note))
+    lines = [
+        "State of the last `make list-blends`; later training is not included, so its rows can differ from those above."
+    ]
+    return Section("ways", "All blend methods", "list_blends.json · make list-blends", [*blocks, Text(lines)])

@@ -1,0 +1,108 @@
+"""Predict a folder of new images by the blend, or by one member, into a CSV file; no export and no server is needed."""
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from competition.config.errors import UserError, counted
+from competition.config.redaction import printable
+from competition.files.manifest import atomic_write
+from competition.prepare.adapters.files import SUFFIXES, image_paths, unread_files_notes
+from competition.prepare.competition import Competition
+from competition.serving.new_images import NewImagePredictor, read_readable_images
+from pipelines.terminal.output import display_path
+from pipelines.terminal.progress import Bar
+from pipelines.terminal.runner import Job
+from pipelines.terminal.trainer import start_device
+
+CHUNK = 256  # images that are in memory at once, encoded and at the size of every member
+SHOWN = 10  # unreadable images that are named in the terminal; the file names all
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a cell that begins so
+
+
+def run(job: Job) -> None:
+    """FOLDER/**/*.jpg, .png, ... -> OUT: id, label, one probability per class, problem; a line for every image"""
+    folder, out = (Path(os.path.expanduser(name)) for name in (job.options.folder, job.options.out))
+    if not job.options.folder or not folder.is_dir():
+        raise UserError(f"FOLDER={job.options.folder}: expected a folder of images; make predict-folder FOLDER=photos")
+    if not out.parent.is_dir():
+        raise UserError(f"OUT={job.options.out}: the folder {out.parent} does not exist; create it first")
+    if out.is_dir() or out.suffix.lower() in SUFFIXES:
+        what = "a folder" if out.is_dir() else "the name of an image"
+        raise UserError(f"OUT={job.options.out}: expected a CSV file, this is {what}; OUT=predictions.csv")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise UserError(f"OUT={job.options.out}: the folder {out.parent} cannot be written; choose another one")
+    names = image_paths(folder)
+    job.echo(*(f"predict-folder: {note}" for note in unread_files_notes(folder)))
+    if not names:
+        raise UserError(f"FOLDER={job.options.folder}: no image was found in it or in its folders")
+    predictor = NewImagePredictor(job.workspace, partial(start_device, job))
+    predictor.check(job.options.member)
+    problems: dict[str, str] = {}
+    with Bar(len(names), "predict-folder") as bar:
+        parts = list(predicted_parts(job, predictor, folder, names, problems, bar))
+    write_predictions(pd.concat(parts).reindex(names), problems, job.prepared.competition, out)
+    what = f"member {job.options.member}" if job.options.member else "the blend"
+    job.echo(f"predict-folder: {counted(len(names) - len(problems), 'image')} by {what} in {display_path(out)}")
+    if problems:
+        count = counted(len(problems), "image")
+        job.echo(f"predict-folder: {count} could not be read; the line of each has no prediction")
+        job.echo(*problem_lines(problems))
+
+
+def problem_lines(problems: Mapping[str, str]) -> list[str]:
+    """One line for each of the first images with a problem, and one for the others.  problems: reason by name."""
+    lines = [f"  {printable(name)}: {reason}" for name, reason in list(problems.items())[:SHOWN]]
+    return lines + ([f"  and {len(problems) - SHOWN:,} more, in the column problem"] if len(problems) > SHOWN else [])
+
+
+def predicted_parts(
+    job: Job, predictor: NewImagePredictor, folder: Path, names: list[str], problems: dict[str, str], bar: Bar
+) -> Iterator[pd.DataFrame]:
+    """The predictions of the readable images by name, CHUNK images at a time.  problems: receives the reason for the others."""
+    competition = job.prepared.competition
+    nothing = np.zeros((0, len(competition.classes)), np.float32)
+    yield prediction_table(competition, [], nothing, nothing.argmax(1))  # has the columns though no image can be read
+    for start in range(0, len(names), CHUNK):
+        chunk = names[start : start + CHUNK]
+        name_of = {str(folder / name): name for name in chunk}
+        encoded, unreadable = read_readable_images([Path(path) for path in name_of])
+        problems |= {name_of[path]: reason for path, reason in unreadable.items()}
+        if encoded.names:
+            probs, decided = predictor.predict(encoded, job.options.member)
+            yield prediction_table(competition, [name_of[path] for path in encoded.names], probs, decided)
+        bar.update_to(start + len(chunk), len(names))
+
+
+def prediction_table(
+    competition: Competition, names: list[str], probs: np.ndarray, decided: np.ndarray
+) -> pd.DataFrame:
+    """label (not of a regression), then one column per class, by the name of the image."""
+    values = pd.DataFrame(probs, index=names, columns=list(competition.classes))
+    if competition.target != "regression":
+        values.insert(0, column("label", competition), competition.written(decided))
+    return values
+
+
+def write_predictions(table: pd.DataFrame, problems: Mapping[str, str], competition: Competition, out: Path) -> None:
+    """Write the table, whose index has the names of the images, with the problems as its last column, as UTF-8."""
+    names = [str(name) for name in table.index]
+    table = table.assign(**{column("problem", competition): [problems.get(name, "") for name in names]})
+    # "./=1.jpg" is the same path, and no formula.
+    table.index = pd.Index([f"./{name}" if name.startswith(FORMULA) else name for name in names])
+    with atomic_write(out) as temporary:
+        table.to_csv(
+            temporary,
+            index_label=column("id", competition),
+            lineterminator="\n",
+            errors="backslashreplace",  # a name that is not UTF-8
+        )
+
+
+def column(name: str, competition: Competition) -> str:
+    """The name of a column beside those of the classes: row_id if a class is called id."""
+    return f"row_{name}" if name in competition.classes else name
