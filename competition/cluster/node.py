@@ -67,6 +67,9 @@ class Setup:
     command: tuple[
         str, ...
     ]  # of the process that computes, after `python`; it gets the task as a line of JSON on stdin
+    finished: tuple[
+        str, ...
+    ]  # result folders that are at home; a killed driver may have left the folders of their tasks
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,9 @@ def compute(request: TaskRequest, setup: Setup, gpus: float, events: "Queue", *i
     own = Path(os.path.expanduser(setup.folder)) / address.replace(":", "_")
     common = Path(setup.shared) if setup.shared else own
     receive_files(common, setup.files)
-    folder = common / "tasks" / request.result_folder.replace("/", "-")
+    for name in setup.finished:
+        remove_task(str(task_folder(common, name)))
+    folder = task_folder(common, request.result_folder)
     work = folder / "work"
     of_competition = work / request.result_folder.partition("/")[0]
     of_competition.mkdir(parents=True, exist_ok=True)
@@ -210,6 +215,10 @@ def archive(folder: Path, temporary: Path) -> bytes:
     names = [*json.loads((folder / "manifest.json").read_text())["files"], "manifest.json"]
     packed = write_archive(folder.name, folder, [folder / name for name in names], temporary)
     return (temporary / packed["file"]).read_bytes()
+
+
+def task_folder(common: Path, result_folder: str) -> Path:
+    return common / "tasks" / result_folder.replace("/", "-")
 
 
 def remove_task(folder: str) -> None:

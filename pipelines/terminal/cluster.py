@@ -150,10 +150,10 @@ def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) 
                     "cluster: WARNING whoever reaches Ray's ports on these machines runs code on them, because RAY_AUTH_MODE=token is "
                     "not set (docs/cluster.md); Ray listens on all network interfaces"
                 )
-            run_tasks(requests, setup_of(job, verb == "tune"), cluster, callbacks)
+            run_tasks(requests, setup_of(job, requests), cluster, callbacks)
 
 
-def setup_of(job: Job, is_tuning: bool) -> Setup:
+def setup_of(job: Job, requests: Sequence[TaskRequest]) -> Setup:
     """What every machine gets; data and files are put into the shared folder, or into Ray's object store.
 
     Raises UserError if cluster.shared is no folder.
@@ -161,6 +161,9 @@ def setup_of(job: Job, is_tuning: bool) -> Setup:
     import ray
 
     cluster, members = job.params.cluster, {name: tuned_member(job.workspace, name) for name in job.params.members}
+    is_tuning = requests[0].verb == "tune"
+    at_home = {result_folder(job, path) for path in job.path("members").rglob("manifest.json")}
+    finished = tuple(sorted(at_home - {request.result_folder for request in requests}))
     if "://" in cluster.shared:
         raise UserError(
             f"cluster.shared: {cluster.shared} was found, a folder with the same path on all machines was expected; mount the "
@@ -180,7 +183,9 @@ def setup_of(job: Job, is_tuning: bool) -> Setup:
         references = {name: (digest, ray.put(path.read_bytes())) for name, (digest, path) in files.items()}
         size = sum(path.stat().st_size for _, path in files.values())
         job.echo(f"cluster: machines receive what they lack of {len(files)} files ({size / 1e6:,.1f} MB)")
-    return Setup(cluster.folder, cluster.shared, references, start_folder, records, RECORDED_PACKAGES, COMMAND)
+    return Setup(
+        cluster.folder, cluster.shared, references, start_folder, records, RECORDED_PACKAGES, COMMAND, finished
+    )
 
 
 def deliver_model(job: Job, models: Models, request: TaskRequest, archive: Path) -> str:

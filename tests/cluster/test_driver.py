@@ -57,7 +57,7 @@ class Bench:
 
         self.tries.mkdir(exist_ok=True)
         files = {name: (hashlib.sha256(data).hexdigest(), ray.put(data)) for name, data in self.files.items()}
-        setup = Setup(str(self.folder / "machines"), "", files, "start", "", (), ("-u", "-m", "small_child"))
+        setup = Setup(str(self.folder / "machines"), "", files, "start", "", (), ("-u", "-m", "small_child"), ())
         show = show or self.status.append
         callbacks = Callbacks(self.archive, self.deliver, self.lines.append, show, lambda *_: None)
         cluster = replace(params().cluster, retries=2)
