@@ -179,7 +179,7 @@ def _network_problems(name: str, member: Member) -> Iterator[Problem]:
     if architecture not in known:
         yield (
             ("members", name, "architecture"),
-            f"{architecture!r} was found; expected {ARCHITECTURES[0]}, {FROM_FILE}, a name in keras.applications or in MODELS "
+            f"{architecture!r} was found; expected {ARCHITECTURES[0]}, {FROM_FILE}, {TIMM}NAME, a name in keras.applications or in MODELS "
             f"of the plugins{did_you_mean(architecture, known)}",
         )
     if "://" in weights and not weights.startswith("gs://"):

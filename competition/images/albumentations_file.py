@@ -55,6 +55,7 @@ def _loaded(file: str) -> Any:
     try:
         return albumentations.load(file, data_format="json" if file.endswith(".json") else "yaml")
     except Exception as error:  # whatever its reader meets
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(
-            f"train.albumentations: {file} is not a pipeline that albumentations.save has written ({type(error).__name__}: {error})"
+            f"train.albumentations: {file} is not a pipeline that albumentations.save has written ({reason})"
         ) from None

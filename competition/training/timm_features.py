@@ -78,7 +78,8 @@ def _network(member: Member) -> "Module":
             # timm's own loading only logs what a file lacks; the last layer that it has in excess is not needed.
             network.load_state_dict({key: state[key] for key in network.state_dict()})
     except (OSError, RuntimeError, KeyError, SafetensorError) as error:
-        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
+        first_line = (str(error) or type(error).__name__).splitlines()[0]
+        reason = f"it has no {error}" if isinstance(error, KeyError) else first_line
         raise UserError(
             f"{member.architecture}: weights {weights} cannot be loaded ({reason}); expected imagenet, which timm downloads from "
             "the Hugging Face hub, or a .safetensors file of this network"

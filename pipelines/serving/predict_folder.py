@@ -21,6 +21,7 @@ from pipelines.terminal.trainer import start_device
 
 CHUNK = 256  # images that are in memory at once, encoded and at the size of every member
 SHOWN = 10  # unreadable images that are named in the terminal; the file names all
+HEADER_CHARACTERS = 10**6  # of the first line of a file of 100,000 classes
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a cell that begins so
 
 
@@ -29,13 +30,7 @@ def run(job: Job) -> None:
     folder, out = (Path(os.path.expanduser(name)) for name in (job.options.folder, job.options.out))
     if not job.options.folder or not folder.is_dir():
         raise UserError(f"FOLDER={job.options.folder}: expected a folder of images; make predict-folder FOLDER=photos")
-    if not out.parent.is_dir():
-        raise UserError(f"OUT={job.options.out}: the folder {out.parent} does not exist; create it first")
-    if out.is_dir() or out.suffix.lower() in SUFFIXES:
-        what = "a folder" if out.is_dir() else "the name of an image"
-        raise UserError(f"OUT={job.options.out}: expected a CSV file, this is {what}; OUT=predictions.csv")
-    if not os.access(out.parent, os.W_OK | os.X_OK):
-        raise UserError(f"OUT={job.options.out}: the folder {out.parent} cannot be written; choose another one")
+    require_writable(out)
     names = image_paths(folder)
     job.echo(*(f"predict-folder: {note}" for note in unread_files_notes(folder)))
     if not names:
@@ -52,6 +47,27 @@ def run(job: Job) -> None:
         count = counted(len(problems), "image")
         job.echo(f"predict-folder: {count} could not be read; the line of each has no prediction")
         job.echo(*problem_lines(problems))
+
+
+def require_writable(out: Path) -> None:
+    """Raise UserError unless `out` can become the CSV file: a new one, or one that predict-folder has written."""
+    if not out.parent.is_dir():
+        raise UserError(f"OUT={out}: the folder {out.parent} does not exist; create it first")
+    if out.is_dir() or out.suffix.lower() in SUFFIXES:
+        what = "a folder" if out.is_dir() else "the name of an image"
+        raise UserError(f"OUT={out}: expected a CSV file, this is {what}; OUT=predictions.csv")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise UserError(f"OUT={out}: the folder {out.parent} cannot be written; choose another one")
+    if not os.path.lexists(out):
+        return
+    if not out.is_file() or out.is_symlink():  # a device would be replaced by a file
+        raise UserError(
+            f"OUT={out}: expected the name of a file; this is a link, a device or a pipe; OUT=predictions.csv"
+        )
+    with out.open(encoding="utf-8", errors="replace") as file:
+        columns = file.readline(HEADER_CHARACTERS).rstrip("\n").split(",")
+    if not (columns[0] in ("id", "row_id") and columns[-1] in ("problem", "row_problem")):
+        raise UserError(f"OUT={out}: this file was not written by predict-folder; choose another name, or remove it")
 
 
 def problem_lines(problems: Mapping[str, str]) -> list[str]:

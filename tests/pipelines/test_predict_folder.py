@@ -1,5 +1,6 @@
 """`goldfold predict-folder`: photos of a folder into a CSV file, by the models and the chain of the submission."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,12 @@ import pandas as pd
 import pytest
 from stages import Workspace
 
+from competition.config.errors import UserError
 from competition.ensemble.predictions import load_scores
 from competition.prepare import records
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import load_prepared
-from pipelines.serving.predict_folder import prediction_table, problem_lines, write_predictions
+from pipelines.serving.predict_folder import prediction_table, problem_lines, require_writable, write_predictions
 
 IMAGES = 40
 
@@ -89,6 +91,20 @@ def test_a_folder_without_a_readable_image_is_no_prediction_and_no_silence(photo
 )
 def test_what_cannot_be_predicted_is_one_sentence(finished: Workspace, folder: str, out: str, message: str) -> None:
     assert message in finished.refused("predict-folder", "--folder", folder, "--out", out)
+
+
+def test_the_predictions_replace_no_file_of_the_user_no_link_and_no_device(tmp_path: Path) -> None:
+    labels, link, pipe, earlier = (tmp_path / name for name in ("labels.csv", "link.csv", "pipe", "earlier.csv"))
+    labels.write_text("id,label\na.jpg,cat\n")
+    link.symlink_to(labels)
+    os.mkfifo(pipe)
+    earlier.write_text("id,label,cat,problem\n")
+    with pytest.raises(UserError, match="not written by predict-folder; choose another name"):
+        require_writable(labels)
+    for path in (link, pipe, Path("/dev/null")):
+        with pytest.raises(UserError, match="this is a link, a device or a pipe"):
+            require_writable(path)
+    require_writable(earlier)
 
 
 def test_columns_of_our_own_give_way_to_classes_of_the_same_name() -> None:
