@@ -21,6 +21,7 @@ EPOCHS = (2, 10)
 LEARNING_RATE = 6e-4  # for batches of 32, as in recipes/own-images.yaml
 NOT_OF_A_NETWORK = ("head", "predictions", "teacher")  # keys of a member that a portfolio does not have
 WEIGHTS_HOST = ("storage.googleapis.com", 443)  # of keras.applications
+CANDIDATES = ("linear", "rbf", "mlp", "tuned")  # of a network, called <network>-<candidate>
 FINE_TUNING = {"probe": True, "layer_decay": 0.2, "weight_decay": 0.02, "freeze_norm": True}
 
 
@@ -81,7 +82,11 @@ def networks_of(params: Params, portfolio: list[Network]) -> list[Network]:
     A line of the portfolio with ImageNet weights takes the weights file that a member states for the same architecture.
     """
     stated = [
-        Network(name, replace(member, head=None, teacher=(), seeds=1, train_size=0), _cost(member, portfolio))
+        Network(
+            _free_name(name, params),
+            replace(member, head=None, teacher=(), seeds=1, train_size=0),
+            _cost(member, portfolio),
+        )
         for name, member in params.members.items()
         if member.weights != "none"
     ]
@@ -93,12 +98,19 @@ def networks_of(params: Params, portfolio: list[Network]) -> list[Network]:
             weights = files.get((member.architecture, member.alpha), member.weights)
             member = replace(member, weights=weights)
         name = network.name if network.name not in params.members else f"{network.name}-portfolio"
-        offered.append(Network(name, member, network.cost))
+        offered.append(Network(_free_name(name, params), member, network.cost))
     unique: dict[tuple[object, ...], Network] = {}
     for network in [*stated, *offered]:
         one = network.member
         unique.setdefault((one.architecture, one.image_size, one.alpha, one.weights, one.normalise), network)
     return list(unique.values())
+
+
+def _free_name(name: str, params: Params) -> str:
+    """The name of a network, changed if a member of the parameter file has that of one of its candidates."""
+    while any(f"{name}-{kind}" in params.members for kind in CANDIDATES):
+        name += "-network"
+    return name
 
 
 def _cost(member: Member, portfolio: list[Network]) -> float | None:

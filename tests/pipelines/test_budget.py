@@ -3,6 +3,7 @@
 import re
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from photos import scene
 from stages import Workspace
 
 import goldfold
-from competition.budget.portfolio import read_portfolio
+from competition.budget.portfolio import Network, networks_of, read_portfolio
 from competition.config.errors import UserError
 from competition.config.params_file import load_params
 
@@ -227,3 +228,14 @@ def test_a_line_that_is_no_network_with_a_cost_and_a_name_of_its_own_is_refused(
     workspace_with(tmp_path, *candidates)
     with pytest.raises(UserError, match=re.escape(message)):
         read_portfolio(tmp_path / "portfolio.yaml", load_params(ROOT / "params.yaml"))
+
+
+def test_no_member_of_the_file_has_the_name_of_a_candidate() -> None:
+    params = load_params(ROOT / "params.yaml")
+    network = next(iter(params.members.values()))
+    params = replace(params, members={"net": network, "net-linear": network, "net-network-rbf": network})
+    (one,) = networks_of(params, [Network("net", network, 1.0)])
+    assert one.name == "net-portfolio"  # it is no member's name with the ending of a candidate
+    params = replace(params, members={"other": network, "net-linear": network, "net-network-rbf": network})
+    (one,) = networks_of(params, [Network("net", network, 1.0)])
+    assert one.name == "net-network-network"
