@@ -70,7 +70,7 @@ BLENDS = ("equal", "best", "rank", "bagged", "greedy", "coordinate", "nelder_mea
 def fit_blend(
     method: str, members: Mapping[str, np.ndarray], labels: np.ndarray, metric: Metric, settings: BlendSettings
 ) -> Blend:
-    """Fit the weights of one method.  members: name -> (N, C), the same rows in the same order.  labels: (N,) int."""
+    """Fit the weights of one method.  members: name -> (N, C), the same rows in the same order.  labels: as of `stack`."""
     if method not in BLENDS:
         raise UserError(f"blend method '{method}' is not known; expected one of {', '.join(BLENDS)}")
     # Sorted, so that the order in which members are listed has no influence.

@@ -90,8 +90,8 @@ def download(
 ) -> Verified:
     """Download <folder>/<slug>.zip and verify it against Kaggle's listing. <slug>.json is written last.
 
-    A complete archive is not downloaded again, and a partial one is resumed. A damaged archive is removed and downloaded
-    once more; if the second one is damaged too, it is kept as <slug>.corrupt.
+    A complete archive is not downloaded again, and a partial one is resumed. An archive that `verify` refuses is removed and downloaded
+    once more; if the second one is refused too, it is kept as <slug>.corrupt.
     """
     with exclusive_download(slug, folder):
         if (verified := _verified_earlier(slug, folder)) is not None:
@@ -130,7 +130,7 @@ def listing(client: Client, slug: str) -> Listing:
 def _download_verified(
     client: Client, slug: str, folder: Path, check: Callable[..., Verified], progress: StepProgress
 ) -> Verified:
-    """Download the archive, once more if `check` refuses it, and move it to its place."""
+    """Download the archive, once more if `check` refuses it, move it to its place, and return what `check` returned."""
     parts = folder / f".{slug}.parts"
     parts.mkdir(exist_ok=True)
     arguments = {"slug": slug, "folder": str(parts)}

@@ -38,7 +38,7 @@ class Entry:
     oof_score: float | None  # on the rows that the blend was fitted on
     honest_score: float | None  # on rows that took no part in the fit
     standard_error: float | None  # of honest_score
-    oof_rows: int
+    oof_rows: int  # that honest_score is on
     test_rows: int
     partial: str  # "" = all fold models took part, else their share, e.g. "4of5"
     made: str  # UTC, ISO 8601

@@ -88,7 +88,7 @@ Events = Generator[Event, None, None]
 
 
 class Diverged(Exception):
-    """The loss became NaN or infinite."""
+    """The loss or the held-out predictions are not finite."""
 
 
 class Stopped(Exception):

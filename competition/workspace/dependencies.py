@@ -36,8 +36,9 @@ def describe_fold(fold: ExcludedFolds) -> str:
 
 
 def fold_names(folds: Sequence[ExcludedFolds]) -> str:
-    """fold 2; folds 0, 1, 2"""
-    return f"{'folds' if len(folds) > 1 else 'fold'} {', '.join(map(str, folds))}"
+    """fold 2; folds 0, 1, 2; folds 0+1, 0+2 of nested teachers"""
+    names = (str(fold) if isinstance(fold, int) else f"{fold[0]}+{fold[1]}" for fold in folds)
+    return f"{'folds' if len(folds) > 1 else 'fold'} {', '.join(names)}"
 
 
 def soft_labels_path(run: Run, fold: ExcludedFolds) -> Path:

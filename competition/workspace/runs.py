@@ -1,5 +1,6 @@
 """Runs: the trained versions of a member. A run is stored under the digest of everything that its fold models depend on
-except the fold, so that other parameters, data or code start another run and never replace this one.
+except the fold, so that other parameters, data, plugins or another version of the training start another run and never
+replace this one. The version (training/versions.py) is raised by hand when results change.
 """
 
 import json
@@ -33,7 +34,7 @@ class Run:
 
     name: str  # of the member
     member: Member  # with tuned values and the seed of this run
-    folds: int
+    folds: int  # 0 = unknown, of a stored run without run.json
     depends: Mapping[str, Any]  # what its fold models depend on, except the fold
     digest: str  # of `depends`
     folder: Path  # work/<competition>/members/<member>/<first digits of the digest>
@@ -47,7 +48,7 @@ class Run:
 
 
 def run_with(workspace: Workspace, name: str, member: Member, seed: int = 0) -> Run:
-    """The run of `member`, whose tuned values are applied already, with the current data and code.
+    """The run of `member`, whose tuned values are applied already, with the current data, plugins and version of the training.
 
     seed: added to train.seed; 0 = the first of the member's seeds.
     """

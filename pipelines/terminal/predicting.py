@@ -153,7 +153,7 @@ def feature_times(job: Job, run: Run, views: Sequence[str]) -> ViewTimes:
     for network in networks_of(job.workspace, run.member):
         for view in views:
             manifest = read_manifest(feature_table(job.workspace, network, "train", view).path)
-            seconds[view] += manifest.result["seconds_per_1000"] / 1000 / run.folds if manifest else 0.0
+            seconds[view] += manifest.result["seconds_per_1000"] / 1000 / job.params.prepare.folds if manifest else 0.0
     return ViewTimes(seconds, 1, True)
 
 

@@ -66,7 +66,7 @@ def train_run(job: Job, run: Run, at_step: Callable[[], None] = lambda: None) ->
     stale = hosts.decided(interrupted_last(run, stale))
     current = [fold for fold in folds if fold not in stale]
     if current:
-        again = "; FORCE=1 trains it again" if job.options.fold and current else ""
+        again = "; FORCE=1 trains it again" if job.options.fold else ""
         job.echo(f"train {run.title}: {fold_names(current)} current{again}")
         announce_earlier_version(job, run)
     for fold in current if hosts.writes() else ():
@@ -191,10 +191,8 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds],
     from competition.training.trainer import Trainer
 
     member, name = run.member, run.title
-    names = ", ".join(str(fold) if isinstance(fold, int) else f"{fold[0]}+{fold[1]}" for fold in pending)
     job.echo(
-        f"train {name}: run {run.label} on {device.replicas} x {device.kind} ({device.reason}); "
-        f"{'folds' if len(pending) > 1 else 'fold'} {names}"
+        f"train {name}: run {run.label} on {device.replicas} x {device.kind} ({device.reason}); {fold_names(pending)}"
     )
     for teacher in [teacher for runs in run.teachers.values() for teacher in runs]:
         same_fold = [fold for fold in pending if not is_nested(member, fold)]
@@ -274,7 +272,8 @@ def train_model(session: Session, fold: ExcludedFolds, done: int) -> Manifest:
 def train_fold(session: Session, fold: ExcludedFolds, folder: Path, done: int) -> Computed:
     """Train one model and write weights.npz, history.csv and oof.npz to `folder`; its checkpoints stay there.
 
-    Only checkpoints of a model that depends on the same are continued.
+    Only checkpoints of a model that depends on the same are continued. Returns the files and the facts of the manifest, of
+    which `held_out` is in the metric's own sign.
     """
     from competition.training.checkpoint import Checkpoints
     from competition.training.fold_model import save_fold_model
@@ -298,13 +297,13 @@ def train_fold(session: Session, fold: ExcludedFolds, folder: Path, done: int) -
         try:
             with stop_signals(received), closing(events):
                 trained = show_events(session, events, fold, done, received, tracking)
+            files, result = save_fold_model(trainer, fold, trained, folder)
         except Stopped as stopped:
             job.echo(f"train: {stopped}, its checkpoint is on disk; the same command resumes from it")
             # 130 after Ctrl-C, 143 after SIGTERM. With several hosts, those stop as well that did not receive the signal.
             raise SystemExit(128 + (received or [signal.SIGTERM])[0]) from None
         except Diverged as error:
             raise UserError(f"{display_path(folder)}: {error}") from None
-        files, result = save_fold_model(trainer, fold, trained, folder)
         if tracking.is_active:  # a host that discards what it writes has no files
             tracking.end(fold_outcome(files, result, run.folder / "augmented.png"))
     return files, result
