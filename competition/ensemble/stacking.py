@@ -23,8 +23,9 @@ def sampled_rows(members: int, rows: np.ndarray, classes: int) -> np.ndarray:
 
 
 def stack(parts: np.ndarray, targets: np.ndarray, ridge: float, kind: TargetKind) -> np.ndarray:
-    """(M,) float64 weights >= 0, whose sum is free (1 for a regression), that minimise the log loss of the pool, or the squared error of a regression, plus a penalty.
+    """(M,) float64 weights >= 0 that minimise the log loss of the pool, or the squared error of a regression, plus a penalty.
 
+    Their sum is free, but 1 for a regression.
     parts: (M, N, C) float32 logarithms of probabilities, log odds of labels, or values.  targets: (N,) int, (N, C) bool or (N,).
     The penalty, in nats, is ridge times the sum of the squared relative deviations from equal weights, 1 / M each.
     """
