@@ -20,7 +20,7 @@ from competition.ensemble.nested import OofRows
 RECORDED = Path(__file__).with_suffix(".json")
 TOLERANCE = 2e-3  # of probabilities and losses; rounding differs by 1e-5 between processors after these few steps
 BACKENDS = ("tensorflow", "jax")
-Results = dict[str, dict[str, list[float]]]  # kind (training | prediction | blend) -> case -> numbers
+Results = dict[str, dict[str, list[float]]]  # kind (training | prediction | heads | blend) -> case -> numbers
 
 AUGMENTED = {
     "flip": "horizontal", "shift": 0.1, "zoom": 0.1, "rotate": 10.0, "brightness": 0.1, "contrast": 0.1, "saturation": 0.2,
@@ -117,13 +117,38 @@ def results_of_blend() -> Results:
     }
 
 
+def results_of_heads() -> Results:
+    """Probabilities of heads of all kinds that were fitted to random features of two views."""
+    from competition.config.params import Head
+    from competition.training.heads import HeadRows, fit_best_head, head_outputs, inner_parts_of, probabilities_of
+
+    random, count = np.random.default_rng(0), 96
+    labels = random.integers(0, 3, count)
+    features = (np.eye(3)[labels] @ random.normal(0, 1.2, (3, 12)) + random.normal(0, 1, (2, count, 12))).astype("f4")
+    targets = {
+        "single": labels,
+        "multi": np.eye(3)[labels][:, ::-1] + np.eye(3)[(labels + 1) % 3] > 0,
+        "regression": labels + 0.5,
+    }
+    parts = inner_parts_of(labels, np.arange(count), 0)
+    cases = {}
+    for kind in ("linear", "rbf", "mlp", "neighbours"):
+        for target, values in targets.items() if kind == "linear" else [("single", labels)]:
+            rows = HeadRows(features, values, np.ones(count), 1 if target == "regression" else 3, target)
+            head = fit_best_head(Head(kind), rows, parts, 0)
+            cases[f"{kind}, {target}"] = numbers(
+                probabilities_of(head_outputs(head.arrays, features[0, :6], target), target)
+            )
+    return {"heads": cases}
+
+
 def numbers(*parts: object) -> list[float]:
     """All numbers of some arrays, rounded to what is recorded."""
     return [round(float(value), 5) for part in parts for value in np.asarray(part, np.float64).ravel()]
 
 
 def computed(backend: str) -> Results:
-    """The results of one engine, or of the blend ("ensemble"), from a process of its own."""
+    """The results of one engine, or of heads and blend ("ensemble"), from a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
         environment = {"KERAS_BACKEND": backend} if backend in BACKENDS else {}
@@ -137,7 +162,7 @@ def computed(backend: str) -> Results:
 
 
 def changed_cases(results: Results, recorded: Results) -> list[str]:
-    """The kinds (training, prediction, blend) whose results differ from the recorded ones."""
+    """The kinds (training, prediction, heads, blend) whose results differ from the recorded ones."""
     return [
         kind
         for kind, cases in results.items()
@@ -152,9 +177,9 @@ def changed_cases(results: Results, recorded: Results) -> list[str]:
 def versions() -> dict[str, int]:
     """Kind -> the version that is raised when its results change."""
     from competition.ensemble.chain import BLEND
-    from competition.training.versions import PREDICTION, TRAINING
+    from competition.training.versions import HEADS, PREDICTION, TRAINING
 
-    return {"training": TRAINING, "prediction": PREDICTION, "blend": BLEND}
+    return {"training": TRAINING, "prediction": PREDICTION, "heads": HEADS, "blend": BLEND}
 
 
 def record() -> None:
@@ -171,7 +196,7 @@ def record() -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
-        results = results_of_engine() if sys.argv[1] in BACKENDS else results_of_blend()
+        results = results_of_engine() if sys.argv[1] in BACKENDS else results_of_heads() | results_of_blend()
         Path(sys.argv[2]).write_text(json.dumps(results))
     else:
         sys.path.insert(0, str(RECORDED.parents[1]))

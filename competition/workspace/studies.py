@@ -15,7 +15,7 @@ from competition.config.params import Dimension, Member, Params, stated_keys
 from competition.config.plugins import plugin_digest, plugin_digests
 from competition.config.search_space import AUGMENT, own_values, with_values
 from competition.files.manifest import Manifest, changed_keys, files_intact, path_digest, read_manifest
-from competition.training.versions import PROBE, TRAINING
+from competition.training.versions import HEADS, PROBE, TRAINING
 from competition.tuning.choice import format_value
 from competition.tuning.overrides import overridden_keys
 from competition.workspace.earlier_version import with_names_of_today
@@ -47,6 +47,7 @@ def head_entry(params: Params, member: Member) -> dict[str, Any]:
     parts = [part for view in member.head.views for part in view.split("+")]
     others = [params.members.get(name) for name in member.head.also]  # None: a stored run names a member that is gone
     return {
+        "head_version": HEADS,
         "also": [other and network_dependencies(other) for other in others],
         "head_views": plugins_entry(VIEWS=parts),
     }

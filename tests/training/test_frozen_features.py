@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from builders import CLASSES, member, params, pixels_of
+from sklearn.linear_model import LogisticRegression
 
 from competition.config.params import Head
 from competition.ensemble.predictions import ViewPredictions
@@ -16,7 +17,16 @@ from competition.training import features
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
 from competition.training.head_trainer import HeadLayer, HeadTrainer, network_with_head
-from competition.training.heads import HeadRows, fit_best_head, fit_head, head_outputs, inner_parts_of, probabilities_of
+from competition.training.heads import (
+    STRENGTHS,
+    HeadRows,
+    fit_best_head,
+    fit_head,
+    fit_path,
+    head_outputs,
+    inner_parts_of,
+    probabilities_of,
+)
 from competition.training.loop import last_event
 
 N, F, VIEWS = 120, 6, 2
@@ -113,7 +123,7 @@ def test_no_label_of_the_held_out_fold_changes_its_fold_model(engine) -> None:
         trainer = trainer_on(table, labels)
         trained = last_event(trainer.train(1, trainer.member.train))
         predictions.append(trainer.out_of_fold(1, trained))
-        assert trained.selected.learning_rate == 0.0 and trained.selected.strength == 1.0
+        assert trained.selected.learning_rate == 0.0 and trained.selected.strength in STRENGTHS["linear"]
     np.testing.assert_array_equal(predictions[0].probs, predictions[1].probs)
     assert predictions[0].ids.tolist() == IDS[IMAGES.folds == 1].tolist()
 
@@ -153,3 +163,21 @@ def test_an_interrupted_pass_goes_on_behind_its_last_complete_chunk(engine, tmp_
     assert passes[0] == 20 and sorted(path.name for path in tmp_path.iterdir()) == ["features.npy"]
     whole = features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
     np.testing.assert_array_equal(np.load(file), whole.astype(np.float16))
+
+
+@pytest.mark.parametrize("count", [60, 12], ids=["more rows than features", "fewer rows than features"])
+@pytest.mark.parametrize("kind", ["single", "multi"])
+def test_the_linear_head_is_the_logistic_regression_of_scikit_learn(kind: str, count: int) -> None:
+    random = np.random.default_rng(3)
+    labels, weights = np.arange(count) % 3, random.uniform(0.5, 2.0, count)
+    features = (random.normal(0, 1, (3, 20))[labels] + random.normal(0, 2, (count, 20))).astype(np.float32)
+    truth = np.eye(3)[labels] + np.eye(3)[::-1][labels] > 0
+    rows = HeadRows(features[None], truth if kind == "multi" else labels, weights, 3, kind)
+    for strength, head in zip((0.01, 1.0), fit_path(Head("linear"), rows, (0.01, 1.0), 0), strict=True):
+        x = (features - features.mean(0)) / (features.std(0) + 1e-6)
+        theirs = LogisticRegression(C=strength, tol=1e-7, max_iter=1000)
+        probs = probabilities_of(head_outputs(head, features, kind), kind)
+        for label in range(3) if kind == "multi" else [slice(None)]:
+            fitted = theirs.fit(x, truth[:, label] if kind == "multi" else labels, sample_weight=weights)
+            expected = fitted.predict_proba(x)[:, 1] if kind == "multi" else fitted.predict_proba(x)
+            assert np.abs(probs[:, label] - expected).max() < 0.02

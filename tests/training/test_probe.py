@@ -49,7 +49,7 @@ def test_a_probe_is_scikit_learns_regression_on_standardised_features_of_a_stren
         expected = reference.decision_function(standard)
         given = logits[:, 1] - logits[:, 0] if classes == 2 else logits
         agreements.append(np.corrcoef(given.ravel(), expected.ravel())[0, 1])  # up to the temperature
-    assert max(agreements) > 0.9999
+    assert max(agreements) > 0.9995
 
 
 def test_features_without_information_get_a_strong_penalty_and_informative_ones_a_weak_one() -> None:
