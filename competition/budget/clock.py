@@ -1,10 +1,11 @@
 """The time that a user states, and what is left of it."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from competition.config.errors import UserError
 
+MEASURED_BATCHES = 2  # that tell the speed of a network
 HOURS = {"quick": 0.1, "good": 1.0, "best": 8.0}  # names of budgets
 
 
@@ -23,6 +24,29 @@ class Clock:
     def left(self) -> float:
         """Seconds; negative once the budget is exceeded."""
         return self.seconds - self.spent
+
+
+@dataclass
+class Pace:
+    """Speed of a pass over the images of one part, without its first batch, which is compiled."""
+
+    views: int
+    times: list[tuple[float, int]] = field(default_factory=list)  # before each batch: (time.monotonic(), images done)
+
+    def add(self, done: int) -> None:
+        """Note that a batch begins. Another part begins at 0 images again and is not measured."""
+        if not self.times or done > self.times[-1][1]:
+            self.times.append((time.monotonic(), done))
+
+    @property
+    def is_known(self) -> bool:
+        return len(self.times) > MEASURED_BATCHES + 1
+
+    @property
+    def seconds(self) -> float:
+        """Of one image under one view."""
+        (started, before), (now, done) = self.times[1], self.times[-1]
+        return (now - started) / (done - before) / self.views
 
 
 def start_clock(hours: float, name: str) -> Clock:

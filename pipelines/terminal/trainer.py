@@ -145,9 +145,8 @@ def open_features(
     if missing_tables(workspace, network, parts, views):
         from competition.training.features import feature_engine
 
-        store_missing(
-            job, network, title, lambda: feature_engine(network, device, job.params.predict.batch), wanted, alive
-        )
+        engine = partial(feature_engine, network, device, job.params.predict.batch)
+        store_missing(job, network, title, engine, wanted, lambda done, count: alive())
     ids = np.concatenate([job.prepared.part(part)["id"].to_numpy(str) for part in parts])
     by_view = {
         view: np.concatenate([feature_table(workspace, network, part, view).load() for part in parts]) for view in views
@@ -161,9 +160,12 @@ def store_missing(
     title: str,
     engine: "Callable[[], FeatureEngine]",
     wanted: tuple[Sequence[str], Sequence[str]],
-    alive: Callable[[], None],
+    progress: Callable[[int, int], None],
 ) -> None:
-    """Compute the features of a network that are missing.  engine: of the network.  wanted: (parts of the index, views)."""
+    """Compute the features of a network that are missing.
+
+    engine: of the network.  wanted: (parts of the index, views).  progress: see store_features.
+    """
     from filelock import FileLock
 
     folder = job.path("features")
@@ -173,7 +175,7 @@ def store_missing(
         compiled = engine() if missing else None
         for tables in missing.values():
             assert compiled is not None
-            compute_tables(job, network, title, compiled, tables, alive)
+            compute_tables(job, network, title, compiled, tables, progress)
 
 
 def compute_tables(
@@ -182,7 +184,7 @@ def compute_tables(
     title: str,
     engine: "FeatureEngine",
     tables: Sequence[FeatureTable],
-    alive: Callable[[], None],
+    progress: Callable[[int, int], None],
 ) -> None:
     """Compute the features of one part of the index under the views of these tables, in one pass over its images."""
     from competition.images.cache import CacheBudget
@@ -193,11 +195,11 @@ def compute_tables(
     count = len(images.ids)
     with Bar(None, f"{title}: features of {part} images") as bar:
 
-        def progress(done: int, total: int) -> None:
-            alive()
+        def show(done: int, total: int) -> None:
+            progress(done, total)
             bar.update_to(done, total)
 
-        seconds = store_features(engine, images, {table.view: table.file for table in tables}, progress)
+        seconds = store_features(engine, images, {table.view: table.file for table in tables}, show)
     if count:  # photos of one's own may have no test images
         job.echo(
             f"{title}: features of {counted(count, f'{part} image')} under {counted(len(tables), 'view')} took {seconds:.1f} s"

@@ -1,0 +1,119 @@
+"""What a search within a stated time knows: the candidates that were tried, the complete members, and their parameter file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from competition.budget.clock import Clock
+from competition.budget.parameters import file_text, path_from, with_members
+from competition.config.params import Member, Params
+from competition.files.manifest import atomic_write
+from competition.preflight.planning import duration
+from competition.workspace.scores import trivial_text
+from pipelines.terminal.output import display_path, table_lines
+from pipelines.terminal.runner import Job
+
+if TYPE_CHECKING:
+    from competition.training.device import Device
+
+FILE = ("budget", "params.yaml")  # below work/<competition>
+START_SECONDS = 3.0  # of predict and blend beside fitting the blend
+
+
+class TimeIsUp(Exception):
+    """The budget has no time left for what is being computed."""
+
+
+class DoesNotFit(Exception):
+    """The features of a network take more than the time that is left.  one_view: seconds of all images under one view."""
+
+    def __init__(self, one_view: float) -> None:
+        self.one_view = one_view
+
+
+@dataclass
+class Trial:
+    """One candidate: what it cost and why it is kept or not."""
+
+    name: str
+    seconds: float
+    score: float | None = None  # mean over the folds, as the metric is shown
+    verdict: str = ""
+    needs: float = 0.0  # seconds that it would take; 0 = it was tried
+
+
+@dataclass
+class Search:
+    """What is known so far."""
+
+    job: Job
+    clock: Clock
+    device: "Device"
+    views: tuple[str, ...]  # of features and predictions
+    members: dict[str, Member] = field(default_factory=dict)  # the complete ones, and the one that is being made
+    complete: list[str] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
+    each: dict[str, float] = field(default_factory=dict)  # network -> seconds of one image under one view
+    widths: dict[str, int] = field(default_factory=dict)  # network -> number of its features
+    column_seconds: float = 0.0  # all fold models of the first member, divided by its number of features
+    blend_seconds: float = 0.0  # of a blend of one member
+
+    @property
+    def left(self) -> float:
+        """Seconds for more members. Prediction and blend, whose time grows with the members, are reserved."""
+        return self.clock.left - START_SECONDS - self.blend_seconds * (len(self.complete) + 2)
+
+    def stop_in_time(self) -> None:
+        if self.left < 0:
+            raise TimeIsUp
+
+
+def skip(search: Search, name: str, needs: float, spent: float = 0.0) -> None:
+    """Note a candidate that does not fit."""
+    search.trials.append(Trial(name, spent, None, f"does not fit: about {duration(needs)}", needs))
+
+
+def job_of(search: Search, names: Sequence[str]) -> Job:
+    """The job with these members."""
+    job, params = search.job, parameters_of(search, names)
+    return replace(job, workspace=job.workspace.with_params(params), options=replace(job.options, fold=""))
+
+
+def parameters_of(search: Search, names: Sequence[str]) -> Params:
+    members = {name: search.members[name] for name in names}
+    return with_members(search.job.params, members, names, search.views)
+
+
+def write_file(search: Search) -> None:
+    """Write the parameter file of the complete members."""
+    job, metric = search.job, search.job.prepared.competition.metric
+    comments = {
+        one.name: f"{metric} {one.score:.4f}, {duration(one.seconds)}" for one in search.trials if one.score is not None
+    }
+    path, base = job.path(*FILE), job.options.params
+    head = [f"Made within {duration(search.clock.seconds)}. `make train predict` with this file repeats the result."]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = file_text(
+        parameters_of(search, search.complete), path_from(path.parent, base), job.overrides, comments, head
+    )
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def summary(search: Search) -> list[str]:
+    """The table of what was tried, and what twice the time would pay for."""
+    rows = [
+        (one.name, duration(one.seconds), "" if one.score is None else f"{one.score:.4f}", one.verdict)
+        for one in search.trials
+    ]
+    columns = ("candidate", "cost", search.job.prepared.competition.metric, "")
+    more = max(search.left, 0.0) + search.clock.seconds
+    next_ones = [one for one in search.trials if 0 < one.needs <= more]
+    twice = "; ".join(f"{one.name} (about {duration(one.needs)})" for one in next_ones)
+    return [
+        *table_lines(columns, rows),
+        f"budget: on the same rows {trivial_text(search.job.prepared)}",
+        f"budget: {duration(search.clock.spent)} of {duration(search.clock.seconds)} are spent before the blend; "
+        + (f"twice the time would also pay for {twice}" if twice else "twice the time would pay for nothing more"),
+        f"budget: {display_path(search.job.path(*FILE))}",
+    ]
