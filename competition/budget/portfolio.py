@@ -1,7 +1,9 @@
 """What a budget can be spent on: the members of the parameter file and those of a portfolio, a plain YAML file."""
 
+import os
+import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +12,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from competition.budget.parameters import with_members
 from competition.config.errors import InvalidParameter, UserError
-from competition.config.params import FROM_FILE, Head, Member, Params
+from competition.config.params import FROM_FILE, HUB, Head, Member, Params
 from competition.config.params_file import file_tree
 from competition.config.validation import validate
 from competition.config.yaml_text import read_yaml
@@ -20,7 +22,8 @@ IMAGES_SEEN = 20_000  # of fine-tuning, over all epochs; 6 epochs of 3,228 photo
 EPOCHS = (2, 10)
 LEARNING_RATE = 6e-4  # for batches of 32, as in recipes/own-images.yaml
 NOT_OF_A_NETWORK = ("head", "predictions", "teacher")  # keys of a member that a portfolio does not have
-WEIGHTS_HOST = ("storage.googleapis.com", 443)  # of keras.applications
+WEIGHTS_HOST = "storage.googleapis.com"  # of keras.applications
+HUB_HOST = "www.kaggle.com"  # of KerasHub
 CANDIDATES = ("linear", "rbf", "mlp", "tuned")  # of a network, called <network>-<candidate>
 FINE_TUNING = {"probe": True, "layer_decay": 0.2, "weight_decay": 0.02, "freeze_norm": True}
 
@@ -115,33 +118,53 @@ def _free_name(name: str, params: Params) -> str:
 
 def _cost(member: Member, portfolio: list[Network]) -> float | None:
     """The relative cost of a member whose architecture the portfolio has, by the number of its pixels."""
+    if member.architecture == FROM_FILE:  # which is every architecture
+        portfolio = [line for line in portfolio if line.member.weights == member.weights]
     for line in portfolio:
         if (line.member.architecture, line.member.alpha) == (member.architecture, member.alpha) and line.cost:
             return line.cost * (member.image_size / line.member.image_size) ** 2
     return None
 
 
-def missing_weights(member: Member) -> str:
-    """Why the weights of a member cannot be had, in a few words; "" = they can."""
-    if member.architecture == FROM_FILE:
+def missing_weights(member: Member, is_reachable: Callable[[str], bool]) -> str:
+    """Why the weights of a member cannot be had, in a few words; "" = they can.  is_reachable: of a host."""
+    is_hub = member.weights.startswith(HUB)
+    if member.architecture == FROM_FILE and not member.weights.endswith(".keras"):
         try:
             import keras_hub  # noqa: F401
         except ImportError:
-            if not member.weights.endswith(".keras"):
-                return "keras-hub is not installed"
+            return "keras-hub is not installed"
     if member.weights == "none" or "://" in member.weights:
         return ""
-    if member.weights != "imagenet":
+    if member.weights != "imagenet" and not is_hub:
         return "" if Path(member.weights).exists() else f"{member.weights} is not on this machine"
-    cached = (Path.home() / ".keras" / "models").glob("*no*top*.h5")
-    name = member.architecture.lower()
-    if any(file.name.replace("_", "").replace("-", "").startswith(name) for file in cached):
+    if is_hub:
+        cache, attached = (
+            Path(os.environ.get("KAGGLEHUB_CACHE", "~/.cache/kagglehub")).expanduser(),
+            Path("/kaggle/input"),
+        )
+        name = member.weights.removeprefix(HUB)
+        cached = [
+            *cache.glob(f"models/*/*/*/{name}"),
+            *attached.glob(f"*/*/{name}"),
+            *attached.glob(f"models/*/*/*/{name}"),
+        ]
+    else:
+        name = member.architecture.lower()
+        files = (Path.home() / ".keras" / "models").glob("*no*top*.h5")
+        cached = [file for file in files if re.sub("[_-]", "", file.name).startswith(name)]
+    if cached or is_reachable(HUB_HOST if is_hub else WEIGHTS_HOST):
         return ""
+    return "the weights are not on this machine, and there is no network"
+
+
+def is_reachable(host: str) -> bool:
+    """Whether a host answers on its HTTPS port within three seconds."""
     try:
-        socket.create_connection(WEIGHTS_HOST, timeout=3.0).close()
+        socket.create_connection((host, 443), timeout=3.0).close()
     except OSError:
-        return "its ImageNet weights are not on this machine, and there is no network"
-    return ""
+        return False
+    return True
 
 
 def frozen(network: Network, kind: str, views: tuple[str, ...]) -> Member:

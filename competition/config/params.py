@@ -20,6 +20,7 @@ Mixing = Literal["mean", "geometric", "rank"]
 ExcludedFolds = int | tuple[int, int]  # the fold that a model is not trained on; two of them for a nested teacher
 SECRET = {"secret": True}  # metadata of a parameter that may hold a secret, see secrets.py
 FROM_FILE = "from_file"  # architecture: the network itself is read from `weights`
+HUB = "hub:"  # weights: the name of a KerasHub preset follows
 TIMM = "timm:"  # begins the architecture of a frozen network of timm
 # Earlier key (block and name) -> its present name.
 RENAMED_KEYS = {

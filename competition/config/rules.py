@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from competition.config.errors import InvalidParameter, Key, counted, did_you_mean
-from competition.config.params import FROM_FILE, TIMM, Member, Params
+from competition.config.params import FROM_FILE, HUB, TIMM, Member, Params
 from competition.config.plugins import active
 from competition.config.search_space import search_problems, variants
 from competition.config.teachers import check_nested, in_training_order
@@ -184,16 +184,24 @@ def _network_problems(name: str, member: Member) -> Iterator[Problem]:
         )
     if "://" in weights and not weights.startswith("gs://"):
         yield keys, f"{weights!r} was found; download it, and state the path of the file or folder, or a gs:// address"
-    is_word = weights in ("none", "imagenet")
-    if not is_word and "/" not in weights and not weights.endswith(WEIGHT_FILES) and not Path(weights).is_dir():
+    is_word, is_hub = weights in ("none", "imagenet"), weights.startswith(HUB)
+    if is_hub and (architecture != FROM_FILE or not re.fullmatch(r"\w+", weights.removeprefix(HUB))):
+        yield keys, f"{weights!r} was found; {HUB}NAME is a preset of KerasHub and needs architecture {FROM_FILE}"
+    if (
+        not is_word
+        and not is_hub
+        and "/" not in weights
+        and not weights.endswith(WEIGHT_FILES)
+        and not Path(weights).is_dir()
+    ):
         hint = did_you_mean(weights, ("none", "imagenet")).partition("; known are")[0]
         yield (
             keys,
-            f"{weights!r} was found; expected none, imagenet, a {' or '.join(WEIGHT_FILES)} file or the folder of a "
-            f"KerasHub preset{hint}",
+            f"{weights!r} was found; expected none, imagenet, a {' or '.join(WEIGHT_FILES)} file, the folder of a "
+            f"KerasHub preset or {HUB}NAME{hint}",
         )
     if architecture == FROM_FILE and is_word:
-        source = f"architecture {FROM_FILE} needs a .keras file or the folder of a KerasHub preset"
+        source = f"architecture {FROM_FILE} needs a .keras file, the folder of a KerasHub preset, or {HUB}NAME"
         yield keys, f"{weights} was found; {source}"
     if weights == "imagenet" and (architecture == "cnn" or architecture in active().models):
         expected = f"there are no ImageNet weights of {architecture}, expected none or a .weights.h5 file"

@@ -40,6 +40,7 @@ class Kernel:
     competition: str  # slug, "" = none
     datasets: tuple[str, ...]  # owner/slug
     seconds: int  # limit of the session
+    models: tuple[str, ...] = ()  # attached Kaggle models: owner/model/framework/variation/version
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def metadata(kernel: Kernel, code_file: str) -> dict[str, object]:
         "competition_sources": [kernel.competition] if kernel.competition else [],
         "dataset_sources": list(kernel.datasets),
         "kernel_sources": [],
-        "model_sources": [],
+        "model_sources": list(kernel.models),
     }
 
 

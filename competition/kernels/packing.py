@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from competition.config.errors import UserError
-from competition.config.params import FROM_FILE, Member, Params
+from competition.config.params import FROM_FILE, HUB, Member, Params
 from competition.config.params_file import file_tree
 from competition.config.secrets import without_secrets
 from competition.files.manifest import write_json
@@ -121,7 +121,7 @@ def own_files(params: Params, members: Mapping[str, Member]) -> dict[str, list[P
         relative = project_path(folder, f"prepare.external.{name}")
         folders[relative] = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
     for name, member in members.items():
-        if member.weights in ("none", "imagenet") or "://" in member.weights:
+        if member.weights in ("none", "imagenet") or "://" in member.weights or member.weights.startswith(HUB):
             continue
         project_path(member.weights, f"members.{name}.weights")
         if Path(member.weights).is_dir():  # a KerasHub preset

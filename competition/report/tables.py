@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from competition.submission.format import FORMULA
+
 if TYPE_CHECKING:  # the terminal needs no pandas
     import pandas as pd
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of cells that a spreadsheet would run (OWASP)
 
 
 def for_spreadsheet(table: "pd.DataFrame") -> "pd.DataFrame":

@@ -1,6 +1,7 @@
 """Recover from a device that hangs or is lost; recognise one whose memory is exhausted."""
 
 import faulthandler
+import itertools
 import os
 import sys
 import threading
@@ -77,14 +78,14 @@ def retry_on_device_loss(
 
     before_retry: called with (number of the retry from 1, error).  Raises the last error after too many losses.
     """
-    for number in range(1, retries + 2):
+    for number in itertools.count(1):
         try:
-            return work()
+            work()
+            break
         except Exception as error:
             if number > retries or not is_device_loss(error):
                 raise
             before_retry(number, error)
-    return None
 
 
 def train_with_retries(

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field, fields
-from math import inf, isfinite, isnan
+from math import inf, isfinite, isnan, nan
 from typing import Any
 
 from competition.config.errors import UserError
@@ -48,7 +48,7 @@ class FoldRun:
     plan: TrainingPlan
     train: Train
     batches_at: Callable[[int], TrainingBatches]  # epoch, from 0 -> its batches; the same object while they stay equal
-    scores_after: Callable[[int], EpochScores]  # epoch, from 1 -> scores of the weights that are now in the engine
+    scores_after: Callable[[int], EpochScores]  # epoch, 0 = initial weights -> scores of the weights in the engine
     score_sign: int = 1  # -1 if a lower score is better
     checkpoints: Checkpoints | None = None  # None: none are read or written
     initial_weights: Callable[[], State] | None = None  # called after the engine is reset; None: the engine's own
@@ -76,10 +76,13 @@ class Trained:
     """The fold model is trained, and its weights are in the engine: the last event."""
 
     history: list[Epoch]
-    selected_epoch: int  # from 1; of the weights in the engine: the last epoch, or with patience the best inner score
+    selected_epoch: int  # of the weights in the engine: the last epoch, or with patience that of the best inner score
+    start_inner: float | None = None  # inner score of the initial weights with a probed head: epoch 0
 
     @property
     def selected(self) -> Epoch:
+        if not self.selected_epoch:
+            return Epoch(0, nan, 0.0, None, self.start_inner)
         return self.history[self.selected_epoch - 1]
 
 
@@ -124,6 +127,8 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
     if run.initial_weights is not None:
         engine.load_weights(run.initial_weights())
     state = _resume(engine, checkpoints, plan.fold)
+    if train.probe and train.patience and not state.step:  # no epoch may be better than the head that was solved
+        state.start_inner, state.best_weights = run.scores_after(0).inner, engine.weights()
     source: TrainingBatches | None = None
     while state.step < len(rates) and not state.is_out_of_patience(train.patience):
         if engine.uses_fit or source is not run.batches_at(state.step // per_epoch):
@@ -191,10 +196,12 @@ class _TrainingState:
     loss_sum: float = 0.0  # of the steps of the current epoch
     history: list[Epoch] = field(default_factory=list)
     best_weights: State = field(default_factory=dict)  # of the best epoch; empty without patience
-    best_epoch: int = 0  # 0 = none yet
+    best_epoch: int = 0  # 0 = none yet, or the initial weights
+    start_inner: float | None = None  # see Trained
 
     def last_is_best(self, sign: int) -> bool:
-        *earlier, last = (_comparable(epoch.inner, sign) for epoch in self.history)
+        start = [] if self.start_inner is None else [self.start_inner]
+        *earlier, last = (_comparable(score, sign) for score in [*start, *(epoch.inner for epoch in self.history)])
         return all(last > score for score in earlier)
 
     def is_out_of_patience(self, patience: int) -> bool:
@@ -205,7 +212,7 @@ class _TrainingState:
 
     def facts(self) -> dict[str, Any]:
         history = [asdict(epoch) for epoch in self.history]
-        return {"total": self.loss_sum, "history": history, "best_at": self.best_epoch}
+        return {"total": self.loss_sum, "history": history, "best_at": self.best_epoch, "start": self.start_inner}
 
     def load_best(self, engine: Engine, has_patience: bool) -> Trained:
         """Load the weights of the best epoch, if one was chosen, into the engine."""
@@ -213,7 +220,7 @@ class _TrainingState:
         if not has_patience or self.best_epoch == last:
             return Trained(self.history, last)
         engine.load_weights(self.best_weights)
-        return Trained(self.history, self.best_epoch)
+        return Trained(self.history, self.best_epoch, self.start_inner)
 
 
 def _check_average(engine: Engine, train: Train) -> None:
@@ -265,4 +272,5 @@ def _resume(engine: Engine, checkpoints: Checkpoints | None, fold: int) -> _Trai
         [Epoch(**epoch) for epoch in facts["history"]],
         {name.removeprefix("best/"): value for name, value in arrays.items() if name.startswith("best/")},
         int(facts["best_at"]),
+        facts.get("start"),
     )

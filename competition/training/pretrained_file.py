@@ -1,17 +1,20 @@
-"""A pretrained network from a file: a Keras model (.keras) or a KerasHub preset (a folder), local or on gs://.
+"""A pretrained network from a file: a Keras model (.keras) or a KerasHub preset (a folder or its name), local or on gs://.
 
 Nothing is unpickled: a .keras file is JSON and HDF5, loaded in safe mode; so is a preset.
 """
 
 import json
+import math
 import re
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, did_you_mean
+from competition.config.params import HUB
 from competition.storage import files
 
 NORMALISATIONS: dict[str, tuple[Any, Any]] = {  # name -> scale and offset of pixels 0..255
@@ -22,7 +25,7 @@ NORMALISATIONS: dict[str, tuple[Any, Any]] = {  # name -> scale and offset of pi
     "bgr": (1.0, [-103.939, -116.779, -123.68]),
 }
 HEADS = ("predictions", "logits", "head", "classifier", "probs")  # names of last layers that give classes
-ALWAYS_CLASS_TOKEN = ("DeiT", "DINO")  # backbones of KerasHub whose first token stands for the image
+ALWAYS_CLASS_TOKEN = ("DeiT", "DINO", "CLIP")  # backbones of KerasHub whose first token stands for the image
 # Earlier ones can be made to run code or read files by a hostile model file; see docs/security.md.
 PATCHED_KERAS = (3, 15, 1)
 INSTALL = "python -m pip install -c constraints.txt -e '.[hub]'"
@@ -36,7 +39,8 @@ def backbone_from_file(images: Any, weights: str, normalise: str, precision: str
     Raises UserError if the file is missing, is of another kind or has another image size.
     """
     is_file = weights.endswith(".keras")
-    if "://" not in weights and not (Path(weights).is_file() if is_file else (Path(weights) / "config.json").is_file()):
+    is_local = "://" not in weights and not weights.startswith(HUB)
+    if is_local and not (Path(weights).is_file() if is_file else (Path(weights) / "config.json").is_file()):
         raise UserError(
             f"weights {weights!r}: expected a .keras file, or the folder of a KerasHub preset with config.json; on Kaggle, "
             "attach the model and state its folder below /kaggle/input"
@@ -47,7 +51,8 @@ def backbone_from_file(images: Any, weights: str, normalise: str, precision: str
             f"file can make run code; Keras {'.'.join(map(str, PATCHED_KERAS))} is expected: "
             "`python -m pip install 'keras>=3.15.1'`, or use weights that are loaded alone (imagenet, .weights.h5)"
         )
-    model, (scale, offset) = (_keras_file if is_file else _preset)(weights, normalise)
+    size = images.shape[1]
+    model, (scale, offset) = _keras_file(weights, normalise) if is_file else _preset(weights, normalise, size)
     if precision not in ("auto", "float32"):
         for layer in model._flatten_layers():
             if not isinstance(layer, keras.Model) and layer.compute_dtype == "float32":
@@ -64,7 +69,7 @@ def backbone_from_file(images: Any, weights: str, normalise: str, precision: str
             else f"set image_size: {expected[0]}"
         )
         raise UserError(f"weights {weights!r}: its network takes images of {expected}, found {received}; {advice}")
-    features = model(images)
+    features = model(dict.fromkeys(model.input, images) if isinstance(model.input, dict) else images)
     if len(features.shape) != 3:
         return features
     has_class_token = getattr(model, "use_class_token", type(model).__name__.startswith(ALWAYS_CLASS_TOKEN))
@@ -124,17 +129,82 @@ def _keras_hub(path: str) -> Any:
     return keras_hub
 
 
-def _preset(path: str, normalise: str) -> tuple[keras.Model, tuple[Any, Any]]:
-    """The backbone of a KerasHub preset and the normalisation of its image converter."""
-    keras_hub = _keras_hub(path)
+def hub_handle(weights: str) -> str:
+    """The Kaggle model of `hub:NAME`, e.g. keras/vit/keras/vit_base_patch16_224_imagenet/4."""
+    presets, name = _keras_hub(weights).models.Backbone.presets, weights.removeprefix(HUB)
+    if name not in presets:
+        raise UserError(
+            f"weights {weights!r}: KerasHub has no such preset{did_you_mean(name, presets)}; keras.io/keras_hub/presets lists them"
+        )
+    return str(presets[name]["kaggle_handle"]).removeprefix("kaggle://")
+
+
+def hub_folder(weights: str) -> str:
+    """The local folder of `hub:NAME`: of a model attached on Kaggle, or downloaded once to the cache of kagglehub."""
+    handle = hub_handle(weights)
+    import kagglehub
+
     try:
-        options = {"drop_path": 0.0} if b"SwinTransformerBackbone" in files.read_bytes(f"{path}/config.json") else {}
-        model = keras_hub.models.Backbone.from_preset(path, **options)  # the drop path of its Swin fails in training
+        return str(kagglehub.model_download(handle))
+    except Exception as error:  # its exceptions have no common base
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise UserError(
+            f"weights {weights!r}: the Kaggle model {handle} cannot be had ({reason}); on Kaggle attach it to the notebook, elsewhere "
+            "connect the network, or state the folder of a copy"
+        ) from None
+
+
+def _preset(weights: str, normalise: str, size: int | None) -> tuple[keras.Model, tuple[Any, Any]]:
+    """The backbone of a KerasHub preset for images of this size, and the normalisation of its image converter."""
+    keras_hub = _keras_hub(weights)
+    path = hub_folder(weights) if weights.startswith(HUB) else weights
+    try:
+        config = files.read_bytes(f"{path}/config.json")
+        options: dict[str, Any] = (
+            {"drop_path": 0.0} if b"SwinTransformerBackbone" in config else {}
+        )  # fails in training
+        if size and b"DINO" in config:
+            options["image_shape"] = (size, size, 3)  # they interpolate their position embeddings themselves
+        model = keras_hub.models.Backbone.from_preset(path, **options)
+        model = getattr(model, "vision_encoder", model)  # beside the network for texts in CLIP and SigLIP
+        if size and None not in (shape := tuple(model.inputs[0].shape[1:3])) and shape != (size, size):
+            model = _at_size(model, size)
     except (ValueError, TypeError, OSError, KeyError) as error:
-        raise UserError(f"weights {path!r}: {' '.join(str(error).split())[:300]}; expected a KerasHub preset") from None
+        raise UserError(
+            f"weights {weights!r}: {' '.join(str(error).split())[:300]}; expected a KerasHub preset"
+        ) from None
     if len(model.inputs) != 1 or len(model.inputs[0].shape) != 4 or isinstance(model.output, dict):
-        raise UserError(f"weights {path!r}: {type(model).__name__} is no backbone of images")
+        raise UserError(f"weights {weights!r}: {type(model).__name__} is no backbone of images")
     return model, _converter_normalisation(path) if normalise == "auto" else NORMALISATIONS[normalise]
+
+
+def _at_size(model: keras.Model, size: int) -> keras.Model:
+    """The same network for square images of another size, with interpolated position embeddings.
+
+    Raises ValueError if the architecture cannot have this size.
+    """
+    resized = type(model).from_config({**model.get_config(), "image_shape": (size, size, 3)})
+    for to, source in zip(resized.weights, model.weights, strict=True):
+        if to.shape == source.shape:
+            to.assign(source)
+        elif "position_embedding" in to.path:
+            to.assign(_interpolated(np.asarray(source), to.shape))
+        elif "position_ids" not in to.path:  # which count from 0 at every size
+            raise ValueError(f"{to.path} of shape {tuple(source.shape)} does not fit images of {size} pixels")
+    return resized
+
+
+def _interpolated(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Position embeddings (..., T, F) of a square grid of patches, resized to `shape`.
+
+    The first ones belong to the class token and the like, which have no place in the image.
+    """
+    tokens, features = table.reshape(table.shape[-2:]), table.shape[-1]
+    sides = [math.isqrt(count) for count in (len(tokens), shape[-2])]
+    apart = len(tokens) - sides[0] ** 2
+    grid = tokens[apart:].reshape(sides[0], sides[0], features)
+    resized = keras.ops.image.resize(grid, (sides[1], sides[1]), "bicubic", antialias=True, data_format="channels_last")
+    return np.concatenate([tokens[:apart], np.asarray(resized).reshape(-1, features)]).reshape(shape)
 
 
 def _converter_normalisation(path: str) -> tuple[Any, Any]:

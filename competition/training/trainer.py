@@ -80,7 +80,7 @@ class Trainer(FoldScorer):
                 probs = self._probabilities(self.images, inner_rows, ["identity"])[:, 0]
                 inner = self.metric.display(self.metric.evaluate(self.rows.targets_of(inner_rows), probs))
             is_scored = score_epochs if isinstance(score_epochs, bool) else epoch in score_epochs
-            if not (is_scored or epoch == train.epochs):
+            if not epoch or not (is_scored or epoch == train.epochs):
                 return loop.EpochScores(None, None, inner)
             self._scored = {epoch: (predictions := self.held_out(fold))}
             return loop.EpochScores(self._score_of(predictions, fold), self._loss_of(predictions, fold), inner)

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from competition.config.errors import UserError
-from competition.config.params import Member
+from competition.config.params import HUB, Member
 from competition.config.teachers import in_training_order
 from competition.files.manifest import atomic_write, read_record
 from competition.kaggle import submit
@@ -111,6 +111,10 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     script = packing.pack(files, plan)
     attached = competition_slug(prepared.competition.slug) if prepared.competition.slug else ""
     kernel = kernels.Kernel(owner, slug, settings.machine, settings.internet, attached, settings.datasets, plan.seconds)
+    if presets := sorted({member.weights for member in members.values() if member.weights.startswith(HUB)}):
+        from competition.training.pretrained_file import hub_handle  # imports Keras
+
+        kernel = replace(kernel, models=tuple(map(hub_handle, presets)))
     folder = job.path("kernel", "notebook")
     kernels.write_folder(kernel, script, folder, as_notebook=True)
     job.echo(f"kernel: for the browser, the same as a notebook: {display_path(folder / f'{slug}.ipynb')}")

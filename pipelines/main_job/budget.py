@@ -9,6 +9,7 @@ predicted completely before the file names it, so that `make predict HOURS=...` 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,7 @@ from competition.budget.portfolio import (
     Network,
     fine_tuned,
     frozen,
+    is_reachable,
     missing_weights,
     networks_of,
     read_portfolio,
@@ -71,7 +73,7 @@ def run(job: Job) -> None:
     portfolio = read_portfolio(ROOT / path, params) if path else portfolio
     search = Search(job, clock, start_device(job), params.predict.views[:MOST_VIEWS])
     job.echo(f"budget: {duration(clock.seconds)}, prediction and blend included")
-    networks = [network for network in networks_of(params, portfolio) if is_available(search, network)]
+    networks = with_weights(search, networks_of(params, portfolio))
     cheapest = min(networks, key=lambda one: (one.cost is None, one.cost or 0.0), default=None)
     if cheapest is None:
         train_first(search)
@@ -86,11 +88,14 @@ def run(job: Job) -> None:
     job.echo(*summary(search))
 
 
-def is_available(search: Search, network: Network) -> bool:
-    """Whether the weights of a network can be had; a line tells if not."""
-    if reason := missing_weights(network.member):
-        search.job.echo(f"budget: without {network.name}, because {reason}")
-    return not reason
+def with_weights(search: Search, networks: Sequence[Network]) -> list[Network]:
+    """The networks whose weights can be had; one line for each reason tells of the others."""
+    reachable = cache(is_reachable)  # a firewall may take seconds to say no
+    reasons = {network.name: missing_weights(network.member, reachable) for network in networks}
+    for reason in dict.fromkeys(filter(None, reasons.values())):
+        names = [name for name, one in reasons.items() if one == reason]
+        search.job.echo(f"budget: without {', '.join(names)}, because {reason}")
+    return [network for network in networks if not reasons[network.name]]
 
 
 def make_first(search: Search, network: Network) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
 from competition.config.faults import fault_point
+from competition.config.params import HUB
 from competition.kaggle import download, partial
 from competition.kaggle.archive import UnpackRules
 from competition.prepare.adapters import adapter_named
@@ -35,7 +36,8 @@ def require_named_files(job: Job) -> None:
     """Raise UserError for weights and external images that are not there: training would miss them hours later."""
     for name, member in job.params.members.items():
         weights = member.weights
-        if weights not in ("none", "imagenet") and "://" not in weights and not Path(weights).exists():
+        is_named = weights in ("none", "imagenet") or "://" in weights or weights.startswith(HUB)
+        if not is_named and not Path(weights).exists():
             raise UserError(
                 f"members.{name}.weights: {weights} does not exist; expected none, imagenet, a weights file or the folder of a "
                 "KerasHub preset"

@@ -14,6 +14,7 @@ from competition.files.manifest import atomic_write
 from competition.prepare.adapters.files import SUFFIXES, image_paths, unread_files_notes
 from competition.prepare.competition import Competition
 from competition.serving.new_images import NewImagePredictor, read_readable_images
+from competition.submission.format import FORMULA
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
@@ -22,7 +23,6 @@ from pipelines.terminal.trainer import start_device
 CHUNK = 256  # images that are in memory at once, encoded and at the size of every member
 SHOWN = 10  # unreadable images that are named in the terminal; the file names all
 HEADER_CHARACTERS = 10**6  # of the first line of a file of 100,000 classes
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a cell that begins so
 
 
 def run(job: Job) -> None:

@@ -20,8 +20,9 @@ from competition.ensemble.predictions import Predictions, ViewPredictions, conca
 from competition.prepare.adapters.tables import read_csv
 from competition.prepare.competition import Competition
 from competition.prepare.folds import assign
-from competition.report.tables import FORMULA, for_spreadsheet
+from competition.report.tables import for_spreadsheet
 from competition.submission import format
+from competition.submission.format import FORMULA
 
 FEW = settings(max_examples=40, deadline=None)
 IDS = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=8)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from small_engines import PARAMS, TRAIN
 
+from competition.budget.portfolio import missing_weights
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.files.manifest import path_digest
@@ -21,6 +23,7 @@ from competition.training.probe import pooled_features
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 3)).astype(np.uint8)
 ROWS = np.arange(4)
+NO_WEIGHTS = "the weights are not on this machine, and there is no network"
 
 
 def member_of(weights: Path | str, normalise: str = "auto", size: int = 16, **train: object) -> Member:
@@ -29,7 +32,8 @@ def member_of(weights: Path | str, normalise: str = "auto", size: int = 16, **tr
 
 
 def features_of(member: Member) -> np.ndarray:
-    return pooled_features(build(member, 3), IMAGES, ROWS, 4)
+    images = IMAGES.repeat(member.image_size // 16, 1).repeat(member.image_size // 16, 2)
+    return pooled_features(build(member, 3), images, ROWS, 4)
 
 
 def classifier(rescaling: bool = True, last: str = "softmax", name: str = "dense") -> keras.Model:
@@ -197,3 +201,71 @@ def test_a_whole_network_is_not_loaded_by_a_keras_with_known_vulnerabilities(
     monkeypatch.setattr("keras.__version__", "3.13.0rc1")
     with pytest.raises(UserError, match=r"would be loaded by Keras 3.13.0rc1.*Keras 3.15.1 is expected"):
         features_of(member_of(file))
+
+
+def in_the_cache_of_kagglehub(preset: Path, hub: ModuleType, name: str, folder: Path) -> None:
+    """Put the preset where kagglehub puts a model that it has downloaded completely."""
+    model = Path(hub.models.Backbone.presets[name]["kaggle_handle"].removeprefix("kaggle://"))
+    shutil.copytree(preset, folder / "models" / model)
+    marker = folder / "models" / model.parent / f"{model.name}.complete"
+    marker.touch()
+
+
+def test_a_preset_is_named_and_taken_from_the_cache_of_kagglehub(hub, preset, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing is downloaded
+    name = "vit_base_patch16_224_imagenet21k"
+    reachable = [missing_weights(member_of(f"hub:{name}"), lambda host: host == "www.kaggle.com")]
+    assert missing_weights(member_of(f"hub:{name}"), lambda host: False) == NO_WEIGHTS and reachable == [""]
+    in_the_cache_of_kagglehub(preset, hub, name, tmp_path / "cache")
+    np.testing.assert_array_equal(features_of(member_of(f"hub:{name}")), features_of(member_of(preset)))
+    assert missing_weights(member_of(f"hub:{name}"), lambda host: False) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "vit_base_patch16_224_imagenet12k",
+            "KerasHub has no such preset; did you mean 'vit_base_patch16_224_imagenet21k'",
+        ),
+        ("dinov2_base", r"Kaggle model keras/dinov2/keras/dinov2_base/\d+ cannot be had \(.+\); on Kaggle attach it"),
+    ],
+)
+def test_a_preset_that_cannot_be_had_is_one_sentence(name, message, hub, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match=message) as caught:
+        build(member_of(f"hub:{name}"), 3)
+    assert "\n" not in str(caught.value)
+
+
+def position_table(model: keras.Model) -> keras.Variable:
+    return next(one for one in model.weights if "position_embedding" in one.path)
+
+
+def test_at_another_size_the_place_of_a_patch_keeps_its_meaning(hub: ModuleType, preset: Path, tmp_path: Path) -> None:
+    """Position embeddings that grow from left to right do so at twice the size; the class token keeps its own."""
+    backbone = hub.models.Backbone.from_preset(str(preset))
+    grid = np.broadcast_to(np.arange(4.0)[None, :, None], (4, 4, 8))
+    position_table(backbone).assign(np.concatenate([np.full((1, 8), 9.0), grid.reshape(16, 8)]))
+    backbone.save_to_preset(str(tmp_path / "ramp"))
+    (tmp_path / "ramp" / "image_converter.json").write_text((preset / "image_converter.json").read_text())
+    table = np.asarray(position_table(build(member_of(tmp_path / "ramp", size=32), 3)))
+    assert table[0] == pytest.approx(9.0)
+    columns = table[1:].reshape(8, 8, 8)[:, :, 0]
+    assert (np.diff(columns) > 0).all() and np.allclose(columns, columns[:1], atol=1e-4)
+    assert columns[0, [0, -1]] == pytest.approx([0, 3], abs=0.3)
+    with pytest.raises(UserError, match="should be divisible by patch size 4"):
+        build(member_of(preset, size=18), 3)
+
+
+def test_the_part_for_images_of_a_network_for_images_and_texts_is_used(hub: ModuleType, tmp_path: Path) -> None:
+    sizes = {"hidden_dim": 8, "num_layers": 1, "num_heads": 2, "intermediate_dim": 16}
+    images = hub.models.SigLIPVisionEncoder(patch_size=4, image_shape=(16, 16, 3), **sizes)
+    texts = hub.models.SigLIPTextEncoder(vocabulary_size=20, embedding_dim=8, max_sequence_length=4, **sizes)
+    hub.models.SigLIPBackbone(images, texts).save_to_preset(str(tmp_path))
+    expected = images.predict({"images": IMAGES.astype(np.float32) / 127.5 - 1}, verbose=0)
+    features = features_of(member_of(tmp_path, "-1..1"))
+    np.testing.assert_allclose(features, expected if expected.ndim == 2 else expected.mean(1), atol=1e-5)
+    assert np.isfinite(features_of(member_of(tmp_path, "-1..1", size=32))[:1]).all()

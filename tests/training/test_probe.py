@@ -1,7 +1,5 @@
 """Linear probing: the features are the inputs of the last layer, and the layer agrees with scikit-learn."""
 
-from dataclasses import replace
-
 import keras
 import numpy as np
 import pytest
@@ -10,6 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 from competition.images.labelled_images import Images
 from competition.training.device import open_device
+from competition.training.fold_model import save_fold_model
 from competition.training.fold_rows import FoldRows
 from competition.training.model import build
 from competition.training.probe import PROBE, linear_probe, pooled_features, with_head
@@ -74,14 +73,32 @@ def test_only_the_last_layer_is_replaced() -> None:
     assert not after["a/kernel"].any() and after["logits/kernel"].all() and after["logits/bias"].all()
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-def test_a_probed_member_starts_better_than_chance_on_held_out_rows(devices) -> None:
+def trainer_of(devices: int = 1, **train: object) -> Trainer:
+    """Two folds of images whose class can be seen."""
     labels = np.arange(97) % CLASSES
     folds = np.arange(len(labels)) // CLASSES % 2
-    images = Images(labels.astype(str), pixels_of(labels), labels, folds, np.ones(len(labels), bool))
-    images = replace(images, ids=np.array([f"i{n}" for n in range(len(labels))]))
-    recipe = member(probe=True, epochs=1, learning_rate=1e-9, warmup=0.0, freeze_norm=True)
+    ids = np.array([f"i{n}" for n in range(len(labels))])
+    images = Images(ids, pixels_of(labels), labels, folds, np.ones(len(labels), bool))
+    recipe = member(probe=True, warmup=0.0, freeze_norm=True, **train)  # type: ignore[arg-type]
     device = open_device(params(f"device.logical_devices={devices}").device)
-    trainer = Trainer(FoldRows(recipe, images, CLASSES), "accuracy", device, 8)
-    trainer.train_to_end(0, recipe.train)
+    return Trainer(FoldRows(recipe, images, CLASSES), "accuracy", device, 8)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_probed_member_starts_better_than_chance_on_held_out_rows(devices) -> None:
+    trainer = trainer_of(devices, epochs=1, learning_rate=1e-9)
+    trainer.train_to_end(0, trainer.member.train)
     assert trainer.score(0) > 0.6
+
+
+def test_training_that_destroys_the_probed_head_ends_with_that_head_where_rows_were_kept_to_see_it(tmp_path) -> None:
+    trainer = trainer_of(epochs=4, learning_rate=0.5, patience=2, patience_share=0.3)
+    trained = trainer.train_to_end(0, trainer.member.train)
+    assert trained.selected_epoch == 0 and len(trained.history) == 2
+    inner = [epoch.inner for epoch in trained.history]
+    assert trained.selected.inner == trained.start_inner > max(inner)  # type: ignore[operator, type-var]
+    probed = trainer._probed(trainer.rows.plan(0, trainer.member.train))
+    for name, value in trainer.weights().items():
+        np.testing.assert_array_equal(value, probed[name])
+    result = save_fold_model(trainer, 0, trained, tmp_path)[1]
+    assert result["epoch"] == 0 and result["held_out"] == trainer.score(0) > 0.6
