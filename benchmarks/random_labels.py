@@ -37,6 +37,10 @@ MEMBERS = {
     "nested": "{teacher: [plain], teacher_weight: 1.0, teacher_scheme: nested}",
     "stopped": "{train: {patience: EPOCHS}}",  # never stops early, but keeps the best epoch
     "tuned": "{train: {seed: 11}}",
+    "linear": "{head: {kind: linear, views: [identity, shift_up]}}",
+    "rbf": "{head: {kind: rbf}}",
+    "mlp": "{head: {kind: mlp}}",
+    "neighbours": "{head: {kind: neighbours}}",
 }
 PARAMS = """
 extends: ROOT/params.yaml

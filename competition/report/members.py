@@ -194,7 +194,16 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
     drawings.append(epoch_chart(rates, "learning rate at the epoch's end", name=name))
     key = [legend(["training", "held-out"])] if is_curve(held_out) or is_curve(scores) else []
     shown = [drawing for drawing in drawings if drawing]
-    return [Charts([*key, *shown], curves_text(scores, held_out, start), name)]
+    note = f"{curves_text(scores, held_out, start)} {scoring_text([model.manifest for model in models])}".rstrip()
+    return [Charts([*key, *shown], note, name)]
+
+
+def scoring_text(manifests: Sequence[Manifest]) -> str:
+    """What the held-out curves cost; "" if every fold model was scored once."""
+    scoring, whole = (sum(float(one.result.get(key, 0)) for one in manifests) for key in ("scoring_seconds", "seconds"))
+    if not scoring or not whole:
+        return ""
+    return f"Scoring every epoch took {scoring:,.1f} s, {scoring / whole:.1%} of the training (device.score_epochs)."
 
 
 def is_curve(values: np.ndarray) -> bool:

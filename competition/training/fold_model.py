@@ -28,4 +28,5 @@ def save_fold_model(
     selected, last = trained.selected, trained.history[-1]
     result = {"held_out": trainer.selected_score(fold, trained), "metric": trainer.metric.name}
     result |= {"epoch": selected.epoch, "epochs": last.epoch, "loss": last.loss}
+    result["scoring_seconds"] = round(trained.scoring_seconds, 3)
     return files, result if selected.inner is None else result | {"inner": selected.inner}

@@ -78,6 +78,7 @@ class Trained:
     history: list[Epoch]
     selected_epoch: int  # of the weights in the engine: the last epoch, or with patience that of the best inner score
     start_inner: float | None = None  # inner score of the initial weights with a probed head: epoch 0
+    scoring_seconds: float = 0.0  # of the epochs before the last, since the last start
 
     @property
     def selected(self) -> Epoch:
@@ -198,6 +199,7 @@ class _TrainingState:
     best_weights: State = field(default_factory=dict)  # of the best epoch; empty without patience
     best_epoch: int = 0  # 0 = none yet, or the initial weights
     start_inner: float | None = None  # see Trained
+    scoring_seconds: float = 0.0  # see Trained
 
     def last_is_best(self, sign: int) -> bool:
         start = [] if self.start_inner is None else [self.start_inner]
@@ -218,9 +220,9 @@ class _TrainingState:
         """Load the weights of the best epoch, if one was chosen, into the engine."""
         last = len(self.history)
         if not has_patience or self.best_epoch == last:
-            return Trained(self.history, last)
+            return Trained(self.history, last, self.start_inner, self.scoring_seconds)
         engine.load_weights(self.best_weights)
-        return Trained(self.history, self.best_epoch, self.start_inner)
+        return Trained(self.history, self.best_epoch, self.start_inner, self.scoring_seconds)
 
 
 def _check_average(engine: Engine, train: Train) -> None:
@@ -237,7 +239,10 @@ def _end_epoch(run: FoldRun, engine: Engine, state: _TrainingState, per_epoch: i
 
     per_epoch: steps of an epoch.  rate: learning rate of its last step.
     """
-    epoch, scores = state.step // per_epoch, run.scores_after(state.step // per_epoch)
+    epoch, started = state.step // per_epoch, time.monotonic()
+    scores = run.scores_after(epoch)
+    if epoch < run.train.epochs:
+        state.scoring_seconds += time.monotonic() - started
     if run.train.patience and scores.inner is None:
         raise ValueError("patience needs an inner validation part: the held-out fold must not choose the epoch")
     mean_loss = state.loss_sum / per_epoch

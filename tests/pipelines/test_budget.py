@@ -246,5 +246,7 @@ def test_a_network_from_a_file_has_the_relative_cost_of_this_file_only() -> None
     params = load_params(ROOT / "params.yaml")
     network = replace(next(iter(params.members.values())), architecture="from_file", image_size=112, weights="a.keras")
     line = Network("line", replace(network, image_size=224), 8.0)
-    named = networks_of(replace(params, members={"same": network, "other": replace(network, weights="b.keras")}), [line])
+    named = networks_of(
+        replace(params, members={"same": network, "other": replace(network, weights="b.keras")}), [line]
+    )
     assert {one.name: one.cost for one in named} == {"same": 2.0, "other": None, "line": 8.0}

@@ -1,5 +1,7 @@
 """Held-out scores: marked where their rows chose hyperparameters. Curves: drawn only where there is one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -45,6 +47,11 @@ def test_rows_scored_once_have_no_curve_and_the_page_says_why() -> None:
     assert "`device.score_epochs: true` scores them after every epoch" in once.note
     (each,) = curve_charts("cnn", models({0: 0.8, 1: 0.8}, every_epoch=True), "accuracy")
     assert len(each.drawings) == 4 and "score_epochs" not in each.note
+    costs = replace(MANIFEST, result={**MANIFEST.result, "scoring_seconds": 0.5, "seconds": 10.0})
+    (shown,) = curve_charts(
+        "cnn", [replace(m, manifest=costs) for m in models({0: 0.8, 1: 0.8}, every_epoch=True)], "accuracy"
+    )
+    assert shown.note.endswith("Scoring every epoch took 1.0 s, 5.0% of the training (device.score_epochs).")
     assert "cnn: loss: training and held-out by epoch; at the end, mean of 2 folds: training loss 1" in each.drawings[1]
     assert sum("held-out" in drawing for drawing in each.drawings) == 3  # legend, loss, metric
 
