@@ -28,13 +28,12 @@ class Clock:
 
 @dataclass
 class Pace:
-    """Speed of a pass over the images of one part, without its first batch, which is compiled."""
+    """Speed of a pass over images, without its first batch, which is compiled."""
 
-    views: int
     times: list[tuple[float, int]] = field(default_factory=list)  # before each batch: (time.monotonic(), images done)
 
     def add(self, done: int) -> None:
-        """Note that a batch begins. Another part begins at 0 images again and is not measured."""
+        """Note that a batch begins.  done: images under one view, of all parts and views so far."""
         if not self.times or done > self.times[-1][1]:
             self.times.append((time.monotonic(), done))
 
@@ -43,10 +42,16 @@ class Pace:
         return len(self.times) > MEASURED_BATCHES + 1
 
     @property
-    def seconds(self) -> float:
-        """Of one image under one view."""
+    def each(self) -> float:
+        """Seconds of one image under one view; 0 until they are known."""
+        if not self.is_known:
+            return 0.0
         (started, before), (now, done) = self.times[1], self.times[-1]
-        return (now - started) / (done - before) / self.views
+        return (now - started) / (done - before)
+
+    def seconds_to(self, images: int) -> float:
+        """Seconds until so many images are done; 0 until the speed is known."""
+        return self.each * (images - self.times[-1][1]) if self.times else 0.0
 
 
 def start_clock(hours: float, name: str) -> Clock:

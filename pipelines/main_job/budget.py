@@ -9,7 +9,7 @@ predicted completely before the file names it, so that `make predict HOURS=...` 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,11 +48,11 @@ from pipelines.terminal.budget_search import DoesNotFit, Search, TimeIsUp, Trial
 from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.predicting import predict_folds, stale_folds
 from pipelines.terminal.runner import Job
-from pipelines.terminal.trainer import measure_speed, start_device, store_missing
+from pipelines.terminal.trainer import WantedFeatures, measure_speed, start_device, store_missing
 from pipelines.terminal.training import train_run
 
 if TYPE_CHECKING:
-    pass
+    from competition.training.features import FeatureEngine
 
 # A head takes about as long as a linear one on so many times its features, and so many more (900 and 6,000 photos).
 HEAD_COSTS = {"linear": (1, 0), "rbf": (0, 1_000), "mlp": (3, 300)}
@@ -101,23 +101,17 @@ def with_weights(search: Search, networks: Sequence[Network]) -> list[Network]:
 def make_first(search: Search, network: Network) -> None:
     """Make the cheapest member in any case, and print the first honest score."""
     name, started = f"{network.name}-linear", time.monotonic()
-    try:
-        compute_features(search, network, is_first=True)
-    except DoesNotFit as error:
+    compute_features(search, network, is_first=True)
+    if search.left < 0:
         search.job.echo(
-            f"budget: {duration(search.clock.seconds)} do not pay for the smallest member, {name}, which takes about "
-            f"{duration(error.one_view * len(search.views))}; it is made nevertheless"
+            f"budget: {duration(search.clock.seconds)} do not pay for the smallest member, {name}; it is made nevertheless"
         )
-        compute_features(search, network, is_measured=True, is_first=True)
     seconds = keep_first(search, name, frozen(network, "linear", search.views), started)
     search.column_seconds = seconds / search.widths.get(network.name, 1_000)
 
 
 def make_features(search: Search, first: Network, networks: Sequence[Network]) -> None:
-    """A linear head on each network whose features fit into the time, the best expected first.
-
-    Where the best network fits only under one view, the views but the first are given up, also those of the first member.
-    """
+    """A linear head on each network whose features fit into the time, the best expected first."""
     images = len(search.job.prepared.index)
     for network in networks:
         name, started = f"{network.name}-linear", time.monotonic()
@@ -127,39 +121,21 @@ def make_features(search: Search, first: Network, networks: Sequence[Network]) -
             skip(search, name, images * expected * len(search.views))
             continue
         try:
-            needs = compute_if_it_fits(search, network, first)
-        except TimeIsUp:
-            search.trials.append(Trial(name, time.monotonic() - started, verdict="stopped: the time was up"))
+            compute_features(search, network)
+        except DoesNotFit as error:
+            skip(search, name, error.seconds, time.monotonic() - started)
         except UserError as error:  # about its weights
             search.trials.append(Trial(name, time.monotonic() - started, verdict=f"left out: {error}"))
         else:
-            if needs:
-                skip(search, name, needs, time.monotonic() - started)
-            else:
-                head = frozen(network, "linear", search.views)
-                make_member(search, name, head, started, head_needs(search, network, "linear"))
+            head = frozen(network, "linear", search.views)
+            make_member(search, name, head, started, head_needs(search, network, "linear"))
 
 
-def compute_if_it_fits(search: Search, network: Network, first: Network) -> float:
-    """Compute the features of a network and return 0, or return the seconds that they would take."""
-    try:
-        compute_features(search, network)
-    except DoesNotFit as error:
-        heads, is_only_the_first = head_needs(search, network, "linear"), search.complete == [f"{first.name}-linear"]
-        if not is_only_the_first or error.one_view + 2 * heads > search.left:
-            return error.one_view * len(search.views)
-        search.views = search.views[:1]
-        search.job.echo(f"budget: {network.name} fits under one view only, so {search.views[0]} is the only one")
-        name = search.complete.pop()
-        make_member(search, name, frozen(first, "linear", search.views))
-        compute_features(search, network, is_measured=True)
-    return 0.0
+def compute_features(search: Search, network: Network, is_first: bool = False) -> None:
+    """Compute the missing features of a network, view after view, and raise DoesNotFit as soon as the time does not suffice.
 
-
-def compute_features(search: Search, network: Network, is_measured: bool = False, is_first: bool = False) -> None:
-    """Compute the missing features of a network.
-
-    Raises DoesNotFit once the first batches say so, unless it is measured; TimeIsUp, unless it is the first network.
+    Until a second member is complete, the views but the first can be given up: then a network fits if its first view does.
+    The first network is computed under one view in any case.
     """
     from competition.training.features import feature_engine, feature_width
 
@@ -169,22 +145,52 @@ def compute_features(search: Search, network: Network, is_measured: bool = False
     count = sum(len(job.prepared.part(part)) for part in parts)
     engine = feature_engine(network.member, search.device, job.params.predict.batch)
     search.widths[network.name] = feature_width(engine)
-    pace, started = Pace(len(search.views)), time.monotonic()
+    heads, is_flexible = head_needs(search, network, "linear"), len(search.complete) <= 1
+    pace, started, views = Pace(), time.monotonic(), search.views
 
-    def progress(done: int, part: int) -> None:
-        nonlocal is_measured
-        pace.add(done)
-        if not is_first:
-            search.stop_in_time()
-        if not is_measured and pace.is_known:
-            is_measured, one_view = True, pace.seconds * count
-            search.each[network.name] = pace.seconds
-            if one_view * len(search.views) + head_needs(search, network, "linear") > search.left:
-                raise DoesNotFit(one_view)
+    def check(images_to_fit: int, before: int, done: int) -> None:
+        pace.add(before + done)
+        needs = pace.seconds_to(images_to_fit) + heads
+        if images_to_fit and (search.left < 0 or needs > search.left):
+            raise DoesNotFit(needs)
 
-    store_missing(job, network.member, network.name, lambda: engine, (parts, search.views), progress)
-    whole = (time.monotonic() - started) / max(count, 1) / len(search.views)
-    search.each[network.name] = pace.seconds if pace.is_known else whole
+    for number, view in enumerate(views):
+        to_fit = 0 if is_first and not number else count * (number + 1 if is_flexible else len(views))
+        try:
+            pass_over_images(search, network, engine, view, partial(check, to_fit, number * count))
+        except DoesNotFit:
+            search.each[network.name] = pace.each
+            if not (is_flexible and number) or (search.complete and search.left < 2 * heads):
+                raise
+            give_up_views(search, network)
+            break
+    search.each[network.name] = pace.each or (time.monotonic() - started) / max(count, 1) / len(views)
+
+
+def pass_over_images(
+    search: Search, network: Network, engine: "FeatureEngine", view: str, progress: Callable[[int], None]
+) -> None:
+    """Compute the missing features under one view.  progress: called before every batch with the images of all parts so far."""
+    job, before = search.job, 0
+
+    def in_part(start: int, done: int, size: int) -> None:
+        progress(start + done)
+
+    for part in (*training_parts(network.member), "test"):
+        wanted = WantedFeatures((part,), (view,), keeps_images=len(search.views) > 1)
+        store_missing(job, network.member, network.name, lambda: engine, wanted, partial(in_part, before))
+        before += len(job.prepared.part(part))
+
+
+def give_up_views(search: Search, network: Network) -> None:
+    """Use the first view only, also for the member that is complete."""
+    search.views = search.views[:1]
+    search.job.echo(f"budget: {network.name} fits under one view only, so {search.views[0]} is the only one")
+    for name in list(search.complete):
+        member = search.members[name]
+        assert member.head is not None
+        search.complete.remove(name)
+        make_member(search, name, replace(member, head=replace(member.head, views=search.views)))
 
 
 def keep_first(search: Search, name: str, member: Member, started: float) -> float:

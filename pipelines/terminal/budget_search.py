@@ -25,10 +25,10 @@ class TimeIsUp(Exception):
 
 
 class DoesNotFit(Exception):
-    """The features of a network take more than the time that is left.  one_view: seconds of all images under one view."""
+    """The features of a network take more than the time that is left.  seconds: that they would need."""
 
-    def __init__(self, one_view: float) -> None:
-        self.one_view = one_view
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
 
 
 @dataclass

@@ -146,7 +146,7 @@ def open_features(
         from competition.training.features import feature_engine
 
         engine = partial(feature_engine, network, device, job.params.predict.batch)
-        store_missing(job, network, title, engine, wanted, lambda done, count: alive())
+        store_missing(job, network, title, engine, WantedFeatures(parts, views), lambda done, count: alive())
     ids = np.concatenate([job.prepared.part(part)["id"].to_numpy(str) for part in parts])
     by_view = {
         view: np.concatenate([feature_table(workspace, network, part, view).load() for part in parts]) for view in views
@@ -154,44 +154,48 @@ def open_features(
     return StoredFeatures(ids, by_view)
 
 
+@dataclass(frozen=True)
+class WantedFeatures:
+    parts: Sequence[str]  # of the index
+    views: Sequence[str]
+    keeps_images: bool = False  # the decoded images stay in the cache, for a second pass
+
+
 def store_missing(
     job: Job,
     network: Member,
     title: str,
     engine: "Callable[[], FeatureEngine]",
-    wanted: tuple[Sequence[str], Sequence[str]],
+    wanted: WantedFeatures,
     progress: Callable[[int, int], None],
 ) -> None:
-    """Compute the features of a network that are missing.
-
-    engine: of the network.  wanted: (parts of the index, views).  progress: see store_features.
-    """
+    """Compute the features of a network that are missing.  progress: see store_features."""
     from filelock import FileLock
 
     folder = job.path("features")
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "features.lock"):  # another process may compute the same now
-        missing = missing_tables(job.workspace, network, *wanted)
+        missing = missing_tables(job.workspace, network, wanted.parts, wanted.views)
         compiled = engine() if missing else None
-        for tables in missing.values():
+        cache = None if wanted.keeps_images else CacheBudget(folder, 0, 0)
+        for part, tables in missing.items():
             assert compiled is not None
-            compute_tables(job, network, title, compiled, tables, progress)
+            images = read_images(job, network, [part], title, cache)
+            compute_tables(job, title, compiled, images, tables, progress)
 
 
 def compute_tables(
     job: Job,
-    network: Member,
     title: str,
     engine: "FeatureEngine",
+    images: "Images",
     tables: Sequence[FeatureTable],
     progress: Callable[[int, int], None],
 ) -> None:
     """Compute the features of one part of the index under the views of these tables, in one pass over its images."""
-    from competition.images.cache import CacheBudget
     from competition.training.features import store_features
 
     part = tables[0].part
-    images = read_images(job, network, [part], title, CacheBudget(job.path("features"), 0, 0))
     count = len(images.ids)
     with Bar(None, f"{title}: features of {part} images") as bar:
 
