@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -175,26 +176,30 @@ def public_score_chart(points: Sequence[tuple[str, float, float, float, float, f
             dot.set(markersize=8, zorder=3, markeredgewidth=0, clip_on=False)
             drawing.mark(dot, "dot", f"{name}: {x:.4f} here, {y:.4f} there ({low:.4f} to {high:.4f} expected)")
         places = axes.transData.transform([(x, y) for _, x, _, y, _, _ in points]) * 72 / drawing.figure.dpi
-        for (name, x, _, y, _, _), offset in zip(points, label_offsets(places), strict=True):
+        for (name, x, _, y, _, _), offset in zip(points, label_offsets(places, [30.0] * len(points)), strict=True):
             if offset is not None:
                 axes.annotate(name[:4], (x, y), offset, textcoords="offset points", size=SMALL - 1)
         listed = "; ".join(f"{name} {x:.4f}, {y:.4f}" for name, x, _, y, _, _ in points)
         return drawing.markup(f"honest against public scores: {listed}")
 
 
-def label_offsets(places: np.ndarray) -> list[tuple[float, float] | None]:
+def label_offsets(
+    places: np.ndarray, widths: Sequence[float], ends: tuple[float, float] = (-inf, inf)
+) -> list[tuple[float, float] | None]:
     """Where the name of each point fits without touching another name or point, from the point; None where nowhere.
 
-    places: (n, 2) pixels, up and to the right.
+    places: (n, 2) pixels, up and to the right.  widths: of the names of the first points; the others have none.
+    ends: of the chart, from left to right.
     """
-    width, height, radius = 30.0, 14.0, 5.0
+    height, radius = 14.0, 5.0
     taken = [(x - radius, y - radius, x + radius, y + radius) for x, y in places]
     offsets: list[tuple[float, float] | None] = []
-    for x, y in places:
+    for (x, y), width in zip(places, widths):
         offsets.append(None)
         for dx, dy in ((6.0, 5.0), (6.0, -16.0), (-6.0 - width, 5.0), (-6.0 - width, -16.0)):
             box = (x + dx, y + dy, x + dx + width, y + dy + height)
-            if not any(box[0] < o[2] and o[0] < box[2] and box[1] < o[3] and o[1] < box[3] for o in taken):
+            is_free = not any(box[0] < o[2] and o[0] < box[2] and box[1] < o[3] and o[1] < box[3] for o in taken)
+            if is_free and ends[0] <= box[0] and box[2] <= ends[1]:
                 offsets[-1] = (dx, dy)
                 taken.append(box)
                 break

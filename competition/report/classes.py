@@ -12,6 +12,7 @@ from competition.ensemble.predictions import load_scores, positions
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import reliability_chart
+from competition.report.class_sizes import class_size_blocks
 from competition.report.confusion_chart import ORDERED, confusion_chart
 from competition.report.mistakes import (
     ClassScore,
@@ -65,9 +66,15 @@ def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None)
     blocks: list[Block] = [
         Text([f"Misclassified rows: {wrong:,} of {len(labels):,}, by chains fitted without their fold."]),
         *class_tables(table, names),
+        *class_size_blocks(class_scores(table), class_rows(prepared), names),
         *(pair_blocks(table, rows, prepared, pixels) if pixels is not None else []),
     ]
     return Section("classes", "Classes", f"{SOURCE}; cache", blocks)
+
+
+def class_rows(prepared: Prepared) -> np.ndarray:
+    """(C,) int: training rows of each class."""
+    return np.bincount(prepared.part("train")["label"], minlength=len(prepared.competition.classes))
 
 
 def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:

@@ -1,5 +1,5 @@
-// The report works without this script, which adds: tables that sort and filter, large pictures, zoom, cells that say
-// what they are, and a cue on tables that are cut off. It loads nothing and sends nothing.
+// The report works without this script, which adds: tables that sort and filter, large pictures, zoom, cells and points that
+// say what they are, and a cue on tables that are cut off. It loads nothing and sends nothing.
 "use strict";
 
 function element(tag, properties, ...children) {
@@ -115,6 +115,35 @@ for (const charts of document.querySelectorAll(".zoomable")) {
     tool("+", "zoom in", () => show(scale * 1.4)),
     tool("fit", "fit to the page", () => show(Math.min(1, box.clientWidth / widths[0]))), cell);
   box.before(bar);
+}
+
+// ----- a map: the point at the pointer, or nearest to a tap, says what it is and shows its picture
+
+for (const map of document.querySelectorAll(".map")) {
+  const svg = map.querySelector("svg");
+  const points = [...svg.querySelectorAll("use")].filter((point) => point.querySelector("title"));
+  const places = points.map((point) => [point.x.baseVal.value, point.y.baseVal.value]);
+  const pictures = [...map.querySelectorAll("figure img")];
+  const ring = document.createElementNS(svg.namespaceURI, "circle");
+  const image = element("img", { hidden: true });
+  const text = element("p", {}, "Point at a row, or tap it, to see what it is.");
+  svg.parentElement.append(element("div", { className: "spot", role: "status" }, image, text));
+  const show = (event) => {
+    const box = svg.getBoundingClientRect();
+    const scale = svg.viewBox.baseVal.width / box.width;
+    const [x, y] = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
+    const distances = places.map(([a, b]) => Math.hypot(a - x, b - y));
+    const nearest = distances.reduce((best, distance, n) => (distance < distances[best] ? n : best), 0);
+    if (distances[nearest] > 14 * scale) return;
+    for (const [key, value] of [["class", "ring"], ["cx", places[nearest][0]], ["cy", places[nearest][1]], ["r", 9]]) ring.setAttribute(key, value);
+    svg.append(ring);
+    const picture = pictures[points[nearest].dataset.picture];
+    text.textContent = points[nearest].querySelector("title").textContent;
+    image.hidden = !picture;
+    if (picture) [image.src, image.alt, image.className] = [picture.src, picture.alt, picture.className];
+  };
+  svg.addEventListener("pointermove", show);
+  svg.addEventListener("click", show);
 }
 
 // ----- pictures open large

@@ -87,6 +87,20 @@ class SideBySide:
 
 
 @dataclass(frozen=True)
+class PointMap:
+    """A chart of many points; the point under the pointer, or nearest to a tap, is named beside it, with its picture.
+
+    drawing: of Chart.mark_points.  tiles: the pictures, by their number in svg.PointMark; also folded below the chart.
+    """
+
+    kind: ClassVar = "map"
+    drawing: "Markup"
+    legend: "Markup"
+    tiles: Sequence[Tile]
+    note: str
+
+
+@dataclass(frozen=True)
 class Image:
     """One wide picture, such as a contact sheet."""
 
@@ -95,7 +109,7 @@ class Image:
     caption: str
 
 
-Block = Text | Table | Charts | Sheet | SideBySide | Image
+Block = Text | Table | Charts | Sheet | SideBySide | PointMap | Image
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,19 @@ matplotlib is imported when the first chart is drawn.
 import io
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from xml.etree import ElementTree
 
+import numpy as np
 from markupsafe import Markup
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
 
-COLOURS = 8  # --c0 to --c7 of the style sheet
+COLOURS = 12  # --c0 to --c11 of the style sheet
 VARIABLES = ("ink", "soft", "rule", "card", "gold", "band", "wrong", "right", *(f"c{n}" for n in range(COLOURS)))
 PLACEHOLDERS = {name: f"#{n:06x}" for n, name in enumerate(VARIABLES)}  # ink is black, matplotlib's default
 SMALL, NORMAL = 11.5, 13.0  # font sizes in pixels
@@ -53,6 +54,13 @@ RC = {
 }
 
 
+class PointMark(NamedTuple):
+    """One of many points of a chart."""
+
+    tooltip: str
+    picture: int = -1  # its number among the pictures of a page.PointMap; -1: it has none
+
+
 class Chart:
     """One axes in a figure; 1 unit of the figure is 1 CSS pixel. margins: left, right, top, bottom in pixels."""
 
@@ -65,12 +73,22 @@ class Chart:
         box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
         self.axes = self.figure.add_axes(box, facecolor="none")
         self._marks: dict[str, tuple[str, str]] = {}
+        self._points: dict[str, Sequence[PointMark]] = {}
 
     def mark(self, artist: "Artist", css_class: str, tooltip: str = "") -> None:
         """Give the SVG group of `artist` a CSS class and a tooltip."""
         gid = f"mark{len(self._marks)}"
         artist.set_gid(gid)
         self._marks[gid] = (css_class, tooltip)
+
+    def mark_points(
+        self, x: np.ndarray, y: np.ndarray, points: "Sequence[PointMark]", style: Mapping[str, Any]
+    ) -> None:
+        """Draw points of one style with a tooltip each.  x, y: (n,) data coordinates.  style: of matplotlib's Line2D."""
+        if len(points):
+            (line,) = self.axes.plot(x, y, linestyle="none", clip_on=False, **style)
+            self._points[f"mark{len(self._marks)}"] = points
+            self.mark(line, "points")
 
     def ticks(self, axis: Literal["x", "y"], count: int) -> None:
         """Grid lines and labels at about `count` round values of the "x" or "y" axis."""
@@ -90,6 +108,8 @@ class Chart:
         # Ids must not refer to another chart, which may not be shown.
         prefix = f"c{zlib.crc32(f'{label} {css_class} {out.getvalue()}'.encode()):08x}-"
         for element in root.iter():
+            if element.get("id") in self._points:
+                _mark_each(element, self._points[element.attrib["id"]])
             element.tag = element.tag.rpartition("}")[2]
             attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
             if "style" in attributes:
@@ -108,6 +128,17 @@ class Chart:
         if css_class:
             root.attrib["class"] = css_class
         return Markup(ElementTree.tostring(root, encoding="unicode"))  # ElementTree has escaped every text
+
+
+def _mark_each(group: ElementTree.Element, points: Sequence[PointMark]) -> None:
+    """Give every marker in the group of a line its tooltip, and the group the style that all its markers repeat."""
+    markers = [element for element in group.iter() if element.tag.endswith("}use")]
+    for marker, point in zip(markers, points, strict=True):
+        group.attrib["style"] = marker.attrib.pop("style")
+        marker.attrib |= {key: f"{float(marker.attrib[key]):.1f}" for key in ("x", "y")}
+        if point.picture >= 0:
+            marker.attrib["data-picture"] = str(point.picture)
+        ElementTree.SubElement(marker, "title").text = point.tooltip
 
 
 def _with_prefix(key: str, value: str, prefix: str) -> str:

@@ -27,6 +27,7 @@ from competition.report import (
     members,
     next_steps,
     overview,
+    row_map,
     samples,
     scores,
     submissions,
@@ -120,7 +121,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         *score_sections(prepared, results)[1:],
         members.members_section(runs, results.models_of, params, prepared, results.spreads),
         tuning.tuning_section(job.workspace),
-        *error_sections(prepared, results),
+        *error_sections(job, results),
         *optional_sections(job, results),
         samples.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
@@ -210,11 +211,11 @@ def score_sections(prepared: Prepared, results: Results) -> list[Section | None]
     ]
 
 
-def error_sections(prepared: Prepared, results: Results) -> list[Section | None]:
-    """Sections on classes, calibration and most confident errors."""
-    if results.rows is None:
+def error_sections(job: Job, results: Results) -> list[Section | None]:
+    """Sections on classes, calibration and most confident errors, and of single labels the map of the rows."""
+    if results.rows is None or results.folder is None:
         return []
-    rows, (_, labels, decided, probs) = results.rows, results.rows
+    prepared, rows, (_, labels, decided, probs) = job.prepared, results.rows, results.rows
     kind = prepared.competition.targets.kind
     if kind != "single":
         worst = targets.worst_section(rows, prepared, results.pixels, bool(results.runs))
@@ -222,8 +223,10 @@ def error_sections(prepared: Prepared, results: Results) -> list[Section | None]
         return [targets.labels_section(labels, decided, probs, prepared.competition.classes), worst]
     if kind == "regression":
         return [targets.values_section(labels, probs), worst]
+    features = row_map.stored_features(job.workspace, Chain.load(results.folder / "chain.json").blend.weights)
     return [
         classes.classes_section(rows, prepared, results.pixels),
+        row_map.map_section(rows, prepared, results.pixels, features),
         classes.calibration_section(labels, probs),
         classes.errors_section(rows, prepared, results.pixels, bool(results.runs)),
     ]

@@ -83,3 +83,16 @@ def test_a_stored_run_does_not_predict_by_features_of_other_networks(frozen, tmp
 def test_a_wrong_head_is_refused_before_anything_is_computed(frozen, change: str, sentence: str) -> None:
     result = frozen[0].run("train", "--set", change)
     assert result.code == 1 and sentence in result.err
+
+
+def test_the_map_of_the_report_is_of_the_stored_features_of_the_heaviest_member(frozen, tmp_path) -> None:
+    workspace = frozen[0].copy_to(tmp_path)
+    workspace.do("report")
+    page = (workspace.work / "report.html").read_text(encoding="utf-8")
+    weights = json.loads(next(workspace.work.glob("blend/*/chain.json")).read_text())["blend"]["weights"]
+    assert f"similar features of the frozen network of {max(weights, key=weights.get)};" in page
+    for folder in workspace.work.glob("features/*/features.npy"):
+        folder.unlink()
+    workspace.do("report")
+    page = (workspace.work / "report.html").read_text(encoding="utf-8")
+    assert "similar probabilities of the blend" in page and "similar features" not in page

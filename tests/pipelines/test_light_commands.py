@@ -16,7 +16,7 @@ HEAVY = {"tensorflow", "keras", "jax", "ray", "plotly", "matplotlib", "scipy", "
 NEEDED = {  # by stages that compute something
     "compare-blends": {"scipy"},  # an exact test
     "list-blends": {"scipy", "optuna", "sklearn"},  # it fits every blend
-    "report": {"scipy", "matplotlib", "plotly", "optuna"},  # charts, and the importance of tuned parameters
+    "report": {"scipy", "matplotlib", "plotly", "optuna", "sklearn"},  # charts, importance of tuned parameters, the map
 }
 
 

@@ -9,12 +9,14 @@ from markupsafe import Markup
 
 from competition.report.charts import Point, bar_chart, legend, public_score_chart, reliability_chart, score_chart
 from competition.report.confusion_chart import clustered_order, confusion_chart
+from competition.report.map_chart import MapPoints, map_chart, map_legend
 from competition.report.mistakes import reliability
 from competition.report.page import (
     Charts,
     Figure,
     Head,
     Image,
+    PointMap,
     Section,
     Sheet,
     SideBySide,
@@ -74,6 +76,12 @@ def test_texts_of_users_are_shown_unchanged() -> None:
         epoch_chart([Line(EVIL, np.array([[0.1], [0.5], [0.7]]), 0)], EVIL),
         public_score_chart([(EVIL, 0.5, 0.1, 0.6, 0.4, 0.8)], EVIL),
         legend([EVIL]),
+        map_legend([EVIL], {0: 0}),
+        map_chart(
+            MapPoints(np.eye(2), np.array([EVIL, "i"]), np.zeros(2, int), np.zeros(2, int), np.full(2, -1)),
+            [EVIL],
+            {0: 0},
+        ),
         confusion_chart(np.array([[3, 1], [0, 2]]), [EVIL, "plain"]),
         reliability_chart(reliability(np.array([0, 1]), scores)[0]),
         *bar_chart([3, 1], [EVIL, EVIL], EVIL),
@@ -85,6 +93,7 @@ def test_texts_of_users_are_shown_unchanged() -> None:
         Charts(charts, EVIL, EVIL),
         Sheet([Tile("", False, [EVIL])], EVIL, EVIL),
         SideBySide(EVIL, [(EVIL, [Tile("data:,", False, [EVIL])])]),
+        PointMap(charts[-1], charts[-1], [Tile("data:,", False, [EVIL])], EVIL),
         Image("data:,", EVIL),
     ]
     shown = head(title=EVIL, line=EVIL, figures=[Figure(EVIL, EVIL, EVIL)], warnings=[EVIL], footer=EVIL)

@@ -15,7 +15,8 @@ from PIL import Image as Pillow
 
 from competition.report.charts import Point, public_score_chart, score_chart
 from competition.report.confusion_chart import confusion_chart
-from competition.report.page import Charts, Figure, Head, Section, Sheet, Table, Tile, render
+from competition.report.map_chart import MapPoints, map_chart, map_legend
+from competition.report.page import Charts, Figure, Head, PointMap, Section, Sheet, Table, Tile, render
 from competition.report.training_charts import Line, epoch_chart
 from competition.report.tuning_charts import (
     ScoredTrial,
@@ -58,6 +59,14 @@ def crowded_charts() -> list[Markup]:
     ]
 
 
+def small_map(tiles: list[Tile]) -> PointMap:
+    """Three points of three classes at the corners of a triangle; the second has the last picture."""
+    names, labels = [f"class {n}" for n in range(3)], np.arange(3)
+    places, colours = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 3.0]]), {n: n for n in range(3)}
+    points = MapPoints(places, np.array(["a", "b", "c"]), labels, np.array([0, 2, 2]), np.array([-1, 2, -1]))
+    return PointMap(map_chart(points, names, colours), map_legend(names, colours), tiles, "a note")
+
+
 def report_page() -> str:
     names = [f"class {n:03}" for n in range(102)]
     confusion = np.diag(np.full(102, 50))
@@ -75,7 +84,7 @@ def report_page() -> str:
         Section("blend", "Scores", "f", [Charts(score_chart(points, (0.88, 0.95), "m")), *tables]),
         Section("charts", "Charts", "f", [Charts(crowded_charts())]),
         Section("classes", "Classes", "f", [Charts([confusion_chart(confusion, names)], zoom=True, name="Confusion")]),
-        Section("errors", "Errors", "f", [Sheet(tiles)]),
+        Section("errors", "Errors", "f", [Sheet(tiles), small_map(tiles)]),
     ]
     return render(Head("t", "l", [Figure("honest", "0.9")], [], "now"), sections)
 
@@ -288,6 +297,24 @@ def test_a_cell_of_the_matrix_says_what_it_is_where_there_is_no_pointer_to_hover
             break
         time.sleep(0.1)
     assert re.fullmatch(r"class \d+ predicted as class \d+: 20 of 70 wrong", page.evaluate(status))
+
+
+def test_a_tap_near_a_point_of_the_map_says_what_it_is_and_shows_its_picture(browser, file) -> None:
+    page = opened(browser, file, 420)
+    page.evaluate("document.querySelector('#errors > details').open = true")
+    click = """((n, off) => { const svg = document.querySelector('.map svg');
+      const b = [...svg.querySelectorAll('use')].find(u => u.textContent.startsWith(`class ${n}`)).getBoundingClientRect();
+      const [clientX, clientY] = [b.x + b.width / 2 + off, b.y + b.height / 2 + off];
+      svg.dispatchEvent(new MouseEvent('click', {clientX, clientY})); })"""
+    spot, image = "document.querySelector('.map .spot')", "document.querySelector('.map .spot img')"
+    page.evaluate(f"{click}(1, 6)")
+    assert page.evaluate(f"{spot}.textContent") == "class 1 predicted as class 2 · b"
+    assert page.evaluate(f"{image}.alt") == "picture 2, an id"
+    page.wait_for(f"{image}.getBoundingClientRect().height > 50")
+    page.evaluate(f"{click}(0, 40)")  # too far from any point
+    assert page.evaluate(f"{spot}.textContent") == "class 1 predicted as class 2 · b"
+    page.evaluate(f"{click}(0, 0)")
+    assert page.evaluate(f"[{spot}.textContent, {image}.hidden]") == ["class 0, predicted right · a", True]
 
 
 def test_a_script_in_the_page_is_blocked(browser, file, tmp_path) -> None:

@@ -1,0 +1,164 @@
+"""The map of the rows: what is near, which rows are drawn, and what each point says."""
+
+import base64
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import numbered
+from PIL import Image
+from threadpoolctl import threadpool_limits
+
+from competition.prepare.competition import Competition
+from competition.prepare.prepared import Prepared
+from competition.report.classes import HonestRows
+from competition.report.map_chart import coloured_classes
+from competition.report.page import PointMap
+from competition.report.row_map import (
+    MOST_PICTURES,
+    MOST_POINTS,
+    StoredFeatures,
+    drawn_rows,
+    log_probabilities,
+    map_places,
+    map_section,
+)
+
+IDS = np.array([f"r{n:03}" for n in range(90)])
+NAMES = ("ant", "bee", "cat")
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Prepared:
+    competition = Competition("garden", "", NAMES, "accuracy", "label", "id", ("label",), NAMES)
+    index = pd.DataFrame({"id": IDS, "label": np.arange(len(IDS)) % 3, "part": "train"})
+    return Prepared(tmp_path, competition, index, "digest")
+
+
+def scored_rows(numbers: np.ndarray, wrong: int = 4) -> HonestRows:
+    """Rows of the index; the first `wrong` of them are predicted as the next class."""
+    labels = numbers % 3
+    predicted = np.where(np.arange(len(numbers)) < wrong, (labels + 1) % 3, labels)
+    scores = np.random.default_rng(0).random((len(numbers), 3)) * 0.2
+    scores[np.arange(len(numbers)), predicted] += 1
+    return HonestRows(IDS[numbers], labels, predicted, scores / scores.sum(1, keepdims=True))
+
+
+def two_clusters() -> tuple[np.ndarray, np.ndarray]:
+    """((60, 8) float32 features, (60,) number of the cluster): unit noise around two distant centres, alternating."""
+    clusters = np.arange(60) % 2
+    return (np.random.default_rng(1).normal(size=(60, 8)) + 20 * clusters[:, None]).astype(np.float32), clusters
+
+
+def point_map(section) -> PointMap:
+    (block,) = section.blocks
+    return block
+
+
+def drawn_points(block: PointMap) -> list[tuple[str, float, float, str]]:
+    """(tooltip, x, y, number of the picture or "") of every point."""
+    found = re.findall(r"<use ([^>]*)><title>([^<]*)</title>", block.drawing)
+    points = []
+    for attributes, tooltip in found:
+        values = dict(re.findall(r'([\w-]+)="([^"]*)"', attributes))
+        points.append((tooltip, float(values["x"]), float(values["y"]), values.get("data-picture", "")))
+    return points
+
+
+def is_apart(places: np.ndarray, clusters: np.ndarray) -> bool:
+    """True if every point is nearer to the centre of its own cluster than to the other, and its neighbour is of its cluster."""
+    centres = np.stack([places[clusters == n].mean(0) for n in (0, 1)])
+    nearest_centre = np.linalg.norm(places[:, None] - centres, axis=2).argmin(1)
+    distances = np.linalg.norm(places[:, None] - places, axis=2) + np.diag(np.full(len(places), np.inf))
+    return bool((nearest_centre == clusters).all() and (clusters[distances.argmin(1)] == clusters).all())
+
+
+def test_two_clusters_of_features_stay_apart() -> None:
+    vectors, clusters = two_clusters()
+    places = map_places(vectors)
+    assert places is not None and places.shape == (60, 2) and is_apart(places, clusters)
+
+
+def test_features_are_joined_by_id_whatever_the_order_of_the_scored_rows(prepared: Prepared) -> None:
+    vectors, clusters = two_clusters()
+    table = np.zeros((len(IDS), 8), np.float16)
+    numbers = np.random.default_rng(2).permutation(len(IDS))[:60]
+    table[numbers] = vectors
+    block = point_map(map_section(scored_rows(numbers), prepared, None, StoredFeatures("vit", table)))
+    cluster_of_id = dict(zip(IDS[numbers], clusters, strict=True))
+    points = drawn_points(block)
+    assert len(points) == 60 and "frozen network of vit" in block.note
+    places = np.array([[x, y] for _, x, y, _ in points])
+    assert is_apart(places, np.array([cluster_of_id[text.rpartition(" · ")[2]] for text, *_ in points]))
+
+
+def test_every_wrong_row_is_drawn_up_to_half_and_every_class(prepared: Prepared) -> None:
+    labels = np.sort(np.random.default_rng(0).integers(0, 50, 9000))
+    for wrong, expected in ((300, 300), (4000, MOST_POINTS // 2), (8900, MOST_POINTS - 100), (0, 0)):
+        is_wrong = np.random.default_rng(1).permutation(9000) < wrong
+        drawn = drawn_rows(labels, np.where(is_wrong, labels + 1, labels))
+        assert len(drawn) == len(np.unique(drawn)) == MOST_POINTS and is_wrong[drawn].sum() == expected
+        assert set(labels[drawn]) == set(range(50))
+    few = drawn_rows(labels[:20], labels[:20])
+    assert few.tolist() == list(range(20))
+    block = point_map(map_section(scored_rows(np.arange(90), wrong=7), prepared, None, None))
+    assert sum("predicted as" in text for text, *_ in drawn_points(block)) == 7
+
+
+def test_the_same_rows_give_the_same_bytes(prepared: Prepared) -> None:
+    table = np.random.default_rng(0).normal(size=(len(IDS), 300)).astype(np.float16)
+    for features in (None, StoredFeatures("vit", table)):
+        first, second = (map_section(scored_rows(np.arange(90)), prepared, numbered(90), features) for _ in range(2))
+        assert first is not None and first == second
+
+
+def test_the_places_do_not_depend_on_the_number_of_processors() -> None:
+    vectors, places = np.random.default_rng(0).normal(size=(150, 600)).astype(np.float32), []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            places.append(map_places(vectors))
+    assert np.array_equal(*places)
+
+
+def test_a_point_says_its_class_and_prediction_and_its_picture_is_that_of_its_id(prepared: Prepared) -> None:
+    rows = scored_rows(np.arange(90)[::-1].copy())
+    block = point_map(map_section(rows, prepared, numbered(90), None))
+    points = drawn_points(block)
+    assert len(points) == 90 and "cat predicted as ant · r089" in [text for text, *_ in points]
+    assert "bee, predicted right · r001" in [text for text, *_ in points]
+    for text, _, _, picture in points:
+        tile, name = block.tiles[int(picture)], text.rpartition(" · ")[2]
+        assert tile.lines[-1] == name
+        with Image.open(io.BytesIO(base64.b64decode(tile.address.partition(",")[2]))) as image:
+            assert image.getpixel((0, 0))[0] == int(name[1:])  # image n has the value n in all pixels
+    assert [tile.lines[1][0] for tile in block.tiles[:4]] == ["✕"] * 4  # the wrong rows come first
+    assert len({tile.address for tile in block.tiles}) == 90 <= MOST_PICTURES
+    without = point_map(map_section(rows, prepared, None, None))
+    assert not without.tiles and not any(picture for *_, picture in drawn_points(without))
+
+
+def test_there_is_no_map_of_no_rows_or_of_rows_that_differ_in_fewer_than_two_dimensions(prepared: Prepared) -> None:
+    assert map_section(scored_rows(np.arange(0)), prepared, None, None) is None
+    assert map_section(scored_rows(np.arange(5)), prepared, None, None) is None
+    confidence = np.linspace(0.01, 0.99, 50)[:, None]
+    assert map_places(log_probabilities(np.hstack([confidence, 1 - confidence]))) is None
+    assert map_places(np.ones((50, 8), np.float32)) is None
+
+
+def test_features_that_overflowed_do_not_stop_the_map() -> None:
+    vectors, _ = two_clusters()
+    vectors[3, 2], vectors[4, 1] = np.inf, np.nan
+    places = map_places(vectors)
+    assert places is not None and np.isfinite(places).all()
+
+
+def test_of_many_classes_those_with_the_most_wrong_rows_are_coloured() -> None:
+    labels = np.arange(400) % 20
+    predicted = np.where((labels == 17) | (np.arange(400) == 5), 3, labels)
+    assert list(coloured_classes(labels, predicted, 20)) == [3, 17, 5]  # the others have no wrong row
+    assert len(coloured_classes(labels % 12, labels % 12, 12)) == 12
+    many = np.arange(4000) % 40
+    assert len(set(coloured_classes(many, (many + 1) % 40, 40).values())) == 8
