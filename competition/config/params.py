@@ -287,6 +287,7 @@ class Blend(Block):
     trials: Positive
     ridge: NonNegative
     seed: Count
+    class_shares: Literal["training", "test"]
 
 
 @dataclass(frozen=True)

@@ -63,9 +63,13 @@ def chain_settings(params: Params, metric: str, at_least_one: bool = False) -> C
     Raises UserError for settings that do not apply to the metric's target.
     """
     target = metric_named(metric).target
-    blend_values = {key: value for key, value in asdict(params.blend).items() if key not in ("name", "members")}
+    blend_values = {key: value for key, value in asdict(params.blend).items() if key not in NOT_OF_THE_CHAIN}
     policy, blend = PolicySettings(**asdict(params.policy)), BlendSettings(**blend_values)
     decision = DecisionSettings(**asdict(params.decision), at_least_one=at_least_one)
+    if params.blend.class_shares == "test" and (target != "single" or "rank" in (policy.mixing, blend.mixing)):
+        raise UserError(
+            "blend.class_shares: test was found; only probabilities of single labels can be adapted, expected training"
+        )
     if target != "single":
         unfit = [method for method in blend.methods if method not in methods_for(metric_named(metric), blend.methods)]
         if unfit:
@@ -77,6 +81,7 @@ def chain_settings(params: Params, metric: str, at_least_one: bool = False) -> C
     return ChainSettings(metric, policy, blend, decision)
 
 
+NOT_OF_THE_CHAIN = ("name", "members", "class_shares")  # keys of the block blend that fit nothing
 NAMES = {"multi": "multi-label targets", "regression": "a regression"}
 
 

@@ -1,7 +1,7 @@
 """Fit views, temperatures, weights and decision rule on out-of-fold rows, score them honestly, write the submission."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +16,7 @@ from competition.config.errors import counted
 from competition.config.secrets import without_secrets
 from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ChainMembers, ViewSeconds, apply_chain
+from competition.ensemble.class_shares import adapted_to_rows, shares_sentence
 from competition.ensemble.diversity import diversity
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import metric_named
@@ -139,7 +140,7 @@ def conclusion(scores: Scores) -> str:
 def caution_lines(scores: Scores) -> list[str]:
     """What limits the meaning of the score: few rows of a class, series across folds, shifted test rows, no unused row."""
     lines = [*scores.get("small_classes", ()), *(shift_sentences(scores) if has_shift(scores) else ())]
-    lines += series_sentences(scores)
+    lines += [*series_sentences(scores), *([scores["class_shares"]] if "class_shares" in scores else ())]
     if scores.get("optimistic"):
         lines.append(
             "OPTIMISTIC: rows of every fold took part in choosing the hyperparameters, so no row is left that took no part "
@@ -170,15 +171,14 @@ def create_blend(
     sources, spreads, seconds: of `ensemble_inputs`.
     """
     result = fit(job, sources, spreads, seconds)
-    files, digest = write_files(folder, job.prepared, result)
+    files, digest, scores = write_files(folder, job.prepared, result, job.params.blend.class_shares)
     file = write_submission(job, folder, result, digest, run_labels(sources, job.params))
     with track(job, Subject("blend", "blends", folder.name, flat(blend_blocks(job.params)))) as tracking:
-        scores = result.scores
         numbers = {f"member/{name}": one["score"] for name, one in scores["members"].items()}
         numbers |= {key: scores[key] for key in ("honest", "standard_error", "chosen_on", "honest_rows")}
         numbers["trivial"] = scores["trivial"]["score"]
         tracking.end(Outcome(numbers, {"metric": scores["metric"], "submission": digest, **file_digests(files)}))
-    return files, {"file": file, "submission": digest, **result.scores}
+    return files, {"file": file, "submission": digest, **scores}
 
 
 def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seconds: ViewSeconds | None) -> BlendResult:
@@ -212,15 +212,35 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
     return BlendResult(inputs, honest, scores)
 
 
-def write_files(folder: Path, prepared: Prepared, result: BlendResult) -> tuple[list[Path], str]:
-    """Write FILES.  Returns their paths and the digest of the submission; without test images that of the blend."""
+def adapted_output(
+    chain: Chain, probs: np.ndarray, decided: np.ndarray, labels: np.ndarray, names: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Probabilities and labels of the test rows under their own class shares, and a sentence about it.
+
+    probs (n, C), decided (n,): by the chain.  labels: (N,) int of the training rows.
+    """
+    training = np.bincount(labels, minlength=len(names)) / len(labels)
+    adapted, shares = adapted_to_rows(probs, training)
+    changed = chain.decision.labels(adapted)
+    return adapted, changed, shares_sentence(training, shares, int((changed != decided).sum()), names)
+
+
+def write_files(
+    folder: Path, prepared: Prepared, result: BlendResult, class_shares: str
+) -> tuple[list[Path], str, Mapping[str, Any]]:
+    """Write FILES.  Returns their paths, the digest of the submission (without test images that of the blend), and scores.json."""
     inputs, crossed = result.inputs, result.honest.cross_fitted
     result.chain.save(folder / "chain.json")
     loaded = Chain.load(folder / "chain.json")  # test rows go through the chain of the file
     if loaded.digest() != result.chain.digest():
         raise AssertionError(f"{folder / 'chain.json'} differs from the chain that was scored")
     probs, decided = apply_chain(loaded, inputs.test)
-    write_json(folder / "scores.json", result.scores)
+    scores = result.scores
+    if class_shares == "test" and len(inputs.test_ids):
+        names = prepared.competition.classes
+        probs, decided, sentence = adapted_output(loaded, probs, decided, inputs.labels, names)
+        scores = {**scores, "class_shares": sentence}
+    write_json(folder / "scores.json", scores)
     save_scores(folder / "test.npz", inputs.test_ids, probs)
     save_scores(folder / "honest_oof.npz", inputs.ids, crossed.probs)
     # scored: 1 for the rows that scores are computed on, 0 for rows of tuned folds.
@@ -230,10 +250,10 @@ def write_files(folder: Path, prepared: Prepared, result: BlendResult) -> tuple[
     if not len(inputs.test_ids):  # cross-validation only
         (folder / "submission.csv").unlink(missing_ok=True)
         files = [folder / name for name in FILES if name != "submission.csv"]
-        return files, digest_of([result.chain.digest(), sha256(folder / "honest_oof.csv")])
+        return files, digest_of([result.chain.digest(), sha256(folder / "honest_oof.csv")]), scores
     output = decided if prepared.competition.predicts == "label" else probs
     digest = format.write(inputs.test_ids, output, prepared.competition, prepared.sample, folder / "submission.csv")
-    return [folder / name for name in FILES], digest
+    return [folder / name for name in FILES], digest, scores
 
 
 def write_submission(job: Job, folder: Path, result: BlendResult, digest: str, runs: tuple[str, ...]) -> str:

@@ -205,3 +205,19 @@ def test_label_issues_are_listed_for_rows_that_the_prepared_data_still_contain(
     assert "the blend is of other data: 0 of its 1,347 rows are in the prepared data" in workspace.refused(
         "label_issues"
     )
+
+
+def test_class_shares_of_the_test_rows_change_the_submission_and_no_score(workspace: Workspace) -> None:
+    workspace.do("blend")
+    plain, before = scores(workspace), (workspace.blend / "submission.csv").read_text()
+    output = workspace.do("blend", sets="blend.class_shares=test")
+    assert "adapted to the class shares of the test rows" in output and "adapted to" in workspace.do(
+        "blend", sets="blend.class_shares=test"
+    )
+    adapted = scores(workspace)
+    assert adapted["honest"] == plain["honest"] and "class_shares" not in plain
+    shares = np.load(workspace.blend / "test.npz")["scores"].mean(0)
+    changed = int(re.search(r"labels changed: (\d+)", output)[1])  # type: ignore[index]
+    after = (workspace.blend / "submission.csv").read_text()
+    lines = [(a, b) for a, b in zip(before.splitlines(), after.splitlines(), strict=True) if a != b]
+    assert len(lines) == changed > 0 and shares.sum() == pytest.approx(1, abs=1e-3)
