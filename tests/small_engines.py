@@ -24,10 +24,12 @@ from competition.config.errors import UserError
 from competition.config.params import Member, Train
 from competition.config.params_file import load_params
 from competition.ensemble.metrics import TargetKind
+from competition.ensemble.views import get_views
 from competition.images.augment import Augmentation
 from competition.images.batches import TrainingBatches, TrainingPlan, prediction_batches
 from competition.images.labelled_images import Images
 from competition.images.loader import Loading
+from competition.training import engine as shared
 from competition.training import input_stall, loop
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, host_share, open_device
@@ -213,6 +215,20 @@ def decisions(number: int) -> State:
     return {"stopped": np.array(last_step), "measured": np.array(detector._is_done)}
 
 
+def views_in_groups() -> State:
+    """Predictions under three views that one program makes, and that three programs make; programs: how many of them."""
+    pixels, _ = pictures()
+    together, found = shared.VIEW_BYTES, {}
+    for name, size in (("together", together), ("apart", 1)):
+        engine, shared.VIEW_BYTES = engine_of(TRAIN, 2), size
+        batches = prediction_batches(pixels, HELD_OUT, engine.predict_batch)
+        found[name] = engine.probabilities(batches, HELD_OUT, get_views(["identity", "flip_lr", "rot90"]))
+        programs = engine._view_programs if BACKEND == "jax" else engine.predictor._view_programs  # type: ignore[attr-defined]
+        found[f"{name}_programs"] = np.array(len(programs))
+    shared.VIEW_BYTES = together
+    return found
+
+
 def all_outcomes(weights_file: Path | None) -> dict[str, State]:
     if "JAX_NUM_PROCESSES" in os.environ:
         return several_hosts(int(os.environ["JAX_PROCESS_ID"]))
@@ -226,7 +242,7 @@ def all_outcomes(weights_file: Path | None) -> dict[str, State]:
     outcomes["scaled"] = outcome(2, scale_loss=True)
     outcomes["whole"], outcomes["micro_batches"] = outcome(norm=False), outcome(norm=False, accumulate=4)
     outcomes["uninterrupted"], outcomes["resumed"] = uninterrupted_and_resumed()
-    outcomes["member"] = member_weights()
+    outcomes["member"], outcomes["views"] = member_weights(), views_in_groups()
     if weights_file is not None:
         engine = engine_of(TRAIN)
         with np.load(weights_file) as stored:

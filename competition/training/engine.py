@@ -98,6 +98,17 @@ def apply_views(views: Sequence[View]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda images: tuple(apply_view(view)(images) for view in views)
 
 
+# Images that are made by one program: 128 of 512 px are 0.4 GB under each view, and a network needs the memory, too.
+VIEW_BYTES = 500_000_000
+FLOAT_BYTES = 4  # of a transformed value, which was one byte
+
+
+def view_groups(views: tuple[View, ...], images: np.ndarray) -> list[tuple[View, ...]]:
+    """The views in groups that one program makes of a batch (B, H, W, 3) uint8, at most VIEW_BYTES but at least one view each."""
+    at_once = max(1, VIEW_BYTES // (FLOAT_BYTES * images.nbytes))
+    return [views[first : first + at_once] for first in range(0, len(views), at_once)]
+
+
 def output_of_logits(logits: Any, target: TargetKind) -> Any:
     """(B, C) logits -> probabilities of classes or of independent labels; the values (B, 1) of a regression stay."""
     if target == "regression":

@@ -34,6 +34,7 @@ from competition.training.engine import (
     output_of_logits,
     saved_variables,
     seed_state,
+    view_groups,
     weights_of,
     with_weights,
 )
@@ -138,11 +139,13 @@ class JaxEngine:
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
-        model, programs = self.prediction_state(), self._view_program(tuple(views))
+        model = self.prediction_state()
 
         def dispatch(images: np.ndarray) -> Any:
-            inputs = programs(_put(images, self._batch_sharding))
-            probs = self._stacked([self._network(model, view) for view in inputs])
+            batch, each = _put(images, self._batch_sharding), list[Any]()
+            for group in view_groups(tuple(views), images):
+                each += [self._network(model, view) for view in self._view_program(group)(batch)]
+            probs = self._stacked(each)
             probs.copy_to_host_async()
             return probs
 

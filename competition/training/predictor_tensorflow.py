@@ -9,11 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from competition.ensemble.metrics import TargetKind
-from competition.training.engine import View, apply_views, output_of_logits
-
-# Images that are made by one program: 128 of 512 px are 0.4 GB under each view, and a network needs the memory, too.
-VIEW_BYTES = 500_000_000
-FLOAT_BYTES = 4  # of a transformed value, which was one byte
+from competition.training.engine import View, apply_views, output_of_logits, view_groups
 
 
 class Predictor:
@@ -55,10 +51,9 @@ class Predictor:
 
     def predict_views(self, views: tuple[View, ...], images: np.ndarray) -> Any:
         """(B, V, C) probabilities of (B, H, W, 3) uint8 images, which a GPU may still be computing."""
-        distributed, at_once = self._distribute_images(images), max(1, VIEW_BYTES // (FLOAT_BYTES * images.nbytes))
-        groups = [views[first : first + at_once] for first in range(0, len(views), at_once)]
+        distributed = self._distribute_images(images)
         probs: list[tf.Tensor] = []
-        for group in groups:  # the images of a group are freed before those of the next are made
+        for group in view_groups(views, images):  # the images of a group are freed before those of the next are made
             probs += map(self.network, self._view_program(group)(args=(distributed,)))
         return tf.stack(probs, axis=1)
 

@@ -34,7 +34,7 @@ def test_other_shares_are_found_and_more_labels_are_right(shares) -> None:
 
 
 def test_rows_of_the_training_shares_keep_nearly_all_their_labels() -> None:
-    labels, probs = rows(PRIOR)
+    _, probs = rows(PRIOR)
     adapted, found = adapted_to_rows(probs, PRIOR)
     assert found == pytest.approx(PRIOR, abs=0.03)
     assert (adapted.argmax(1) != probs.argmax(1)).mean() < 0.02
@@ -52,10 +52,16 @@ def test_the_sentence_names_the_largest_changes_and_says_that_no_score_includes_
     assert "labels changed: 17" in text and "no score includes it" in text
 
 
-@pytest.mark.parametrize(("metric", "sets"), [("rmse", ""), ("multilabel_macro_f1", "decision.rules=[half] blend.methods=[equal]"), ("macro_f1", "policy.mixing=rank policy.objective=metric blend.mixing=rank blend.methods=[equal]")])  # fmt: skip
+RANKS = "policy.mixing=rank policy.objective=metric blend.mixing=rank blend.methods=[equal]"
+
+
+@pytest.mark.parametrize(
+    ("metric", "sets"),
+    [("rmse", ""), ("multilabel_macro_f1", "decision.rules=[half] blend.methods=[equal]"), ("macro_f1", RANKS)],
+)
 def test_only_probabilities_of_single_labels_are_adapted(metric: str, sets: str) -> None:
     from builders import ROOT
 
     params = load_params(ROOT / "params.yaml", tuple(parse_overrides(f"blend.class_shares=test {sets}")))
-    with pytest.raises(UserError, match="blend.class_shares: test was found; only probabilities of single labels"):
+    with pytest.raises(UserError, match=r"blend\.class_shares: test was found; only probabilities of single labels"):
         chain_settings(params, metric)

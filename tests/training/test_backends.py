@@ -85,6 +85,16 @@ def test_a_batch_in_micro_batches_equals_the_whole_batch(outcomes: dict[str, Cas
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_views_that_are_too_large_for_one_program_are_made_apart_with_equal_bits(
+    outcomes: dict[str, Cases], backend: str
+) -> None:
+    views = outcomes[backend]["views"]
+    assert (views["together_programs"], views["apart_programs"]) == (1, 3)
+    np.testing.assert_array_equal(views["together"], views["apart"])
+    assert not np.array_equal(views["together"][:, 0], views["together"][:, 2])
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_run_stopped_within_an_epoch_and_resumed_is_bit_for_bit_the_same(
     outcomes: dict[str, Cases], backend: str
 ) -> None:

@@ -3,7 +3,7 @@ import pytest
 from small_engines import TRAIN, engine_of
 
 from competition.ensemble.views import get_views
-from competition.training import predictor_tensorflow
+from competition.training import engine
 from competition.training.view_cost import seconds_per_1000, transform_seconds
 
 
@@ -35,7 +35,7 @@ def test_views_that_do_not_fit_into_memory_together_are_made_apart_with_equal_bi
         engine_of(TRAIN, devices).predictor,
     )
     together = predictor.predict_views(tuple(views), images).numpy()
-    monkeypatch.setattr(predictor_tensorflow, "VIEW_BYTES", 2 * 4 * images.nbytes)
+    monkeypatch.setattr(engine, "VIEW_BYTES", 2 * 4 * images.nbytes)
     apart = predictor.predict_views(tuple(views), images).numpy()
     np.testing.assert_array_equal(together, apart)
     assert sorted(len(group) for group in predictor._view_programs) == [1, 2, 2, 5]
