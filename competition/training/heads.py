@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ MLP_EPOCHS = 60
 INNER_PARTS = 4
 FEW_ROWS = 500
 LARGEST_SERIAL = 2e9  # numbers in the features times classes
+LARGE, BLOCKS = 1e8, 4  # a logistic regression of so many products per step sums its loss over so many blocks of rows
 FACTOR_RANGE = 3.0  # of the logarithm of 1 / temperature
 NEIGHBOUR_TEMPERATURE = 0.05  # of the cosine similarities that weight the neighbours
 CLASS_FLOOR = 1e-3  # probability shared by the classes that no neighbour has
@@ -149,8 +151,8 @@ def fit_best_head(head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray],
     from threadpoolctl import threadpool_limits
 
     # Threads that wait for each other take 30 times as long on small matrices while other processes compute, so small
-    # problems are solved side by side instead.
-    is_small = rows.features.size * rows.classes <= LARGEST_SERIAL
+    # problems are solved side by side instead. A logistic regression has threads of its own.
+    is_small = head.kind in ("linear", "rbf") or rows.features.size * rows.classes <= LARGEST_SERIAL
     threads = min(len(inner_parts), os.cpu_count() or 1) if is_small else 1
     with threadpool_limits(1 if is_small else None):
         return _fit_best(head, rows, inner_parts, seed, max(threads, 1))
@@ -162,8 +164,11 @@ def _fit_best(head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], see
         strength = strengths[len(strengths) // 2]
         return FittedHead(fit_head(head, rows, strength, seed), strength, None)
 
+    # One view says as much about the strength as all of them, if rows are many.
+    chosen_on = rows if len(rows.targets) <= FEW_ROWS else replace(rows, features=rows.features[:1])
+
     def held_out_outputs(inner: np.ndarray) -> list[np.ndarray]:
-        path, views = fit_path(head, rows.part(~inner), strengths, seed), rows.part(inner).features
+        path, views = fit_path(head, chosen_on.part(~inner), strengths, seed), rows.part(inner).features
         return [np.mean([head_outputs(fitted, view, rows.kind) for view in views], 0) for fitted in path]
 
     with ThreadPoolExecutor(threads) as pool:
@@ -287,7 +292,6 @@ def _logistic_path(
     x: (n, F) float32.  truth: (n, C) bool.  The loss is the sum over rows plus the squared kernel / (2 strength).
     """
     from scipy.optimize import minimize
-    from scipy.special import expit, log_softmax
 
     classes, total = truth.shape[1], float(weights.sum())
     shares, row_weights = truth.astype(np.float32), weights.astype(np.float32)[:, None]
@@ -295,29 +299,49 @@ def _logistic_path(
     rotated, rank = x @ axes, axes.shape[1]
     curvature = 0.2 * float(np.mean(shares.mean(0) * (1 - shares.mean(0)))) if classes else 0.0
     kernel, bias = np.zeros((rank, classes)), np.zeros(classes)
-    for strength in strengths:
-        scale = (1 / np.sqrt(curvature * variances + 1 / strength)).astype(np.float32)[:, None]
-        scaled, penalty = rotated * scale.T, scale**2 / np.float32(strength)
+    # The number of blocks, and so the order of the sum, is the same on every machine.
+    rows = np.array_split(np.arange(len(x)), BLOCKS if rotated.size * classes > LARGE else 1)
+    blocks = [(rotated[part], shares[part], row_weights[part]) for part in rows]
+    with ThreadPoolExecutor(min(len(blocks), os.cpu_count() or 1)) as pool:
+        for strength in strengths:
+            scale = (1 / np.sqrt(curvature * variances + 1 / strength)).astype(np.float32)[:, None]
+            penalty = scale**2 / np.float32(strength)
 
-        def loss(values: np.ndarray, scaled: np.ndarray = scaled, penalty: np.ndarray = penalty) -> tuple[float, Any]:
-            steps = values.astype(np.float32)
-            inner, offset = steps[: rank * classes].reshape(rank, classes), steps[rank * classes :]
-            logits = scaled @ inner + offset
-            if kind == "single":
-                log_probs = log_softmax(logits, 1)
-                probs, losses = np.exp(log_probs), -(log_probs * shares).sum(1)
-            else:
-                probs, losses = expit(logits), (np.logaddexp(0, logits) - logits * shares).sum(1)
-            slopes = (probs - shares) * row_weights
-            gradient = np.concatenate([(scaled.T @ slopes + penalty * inner).ravel(), slopes.sum(0)])
-            value = (losses * row_weights[:, 0]).sum(dtype=np.float64) + (penalty * inner**2).sum(dtype=np.float64) / 2
-            return value / total, gradient.astype(np.float64) / total
+            def loss(
+                values: np.ndarray, scale: np.ndarray = scale, penalty: np.ndarray = penalty
+            ) -> tuple[float, np.ndarray]:
+                steps = values.astype(np.float32)
+                inner, offset = steps[: rank * classes].reshape(rank, classes), steps[rank * classes :]
+                parts = pool.map(partial(_block_loss, scale * inner, offset, kind), *zip(*blocks, strict=True))
+                value, slopes, bias_slopes = (sum(part) for part in zip(*parts, strict=True))
+                value += (penalty * inner**2).sum(dtype=np.float64) / 2
+                gradient = np.concatenate([(scale * slopes + penalty * inner).ravel(), bias_slopes])
+                return value / total, gradient.astype(np.float64) / total
 
-        start = np.concatenate([(kernel / scale).ravel(), bias])
-        options = {"maxiter": ITERATIONS, "ftol": TOLERANCE, "gtol": 0.0}
-        found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x if classes else start
-        kernel, bias = found[: rank * classes].reshape(rank, classes) * scale, found[rank * classes :]
-        yield axes @ kernel.astype(np.float32), bias
+            start = np.concatenate([(kernel / scale).ravel(), bias])
+            options = {"maxiter": ITERATIONS, "ftol": TOLERANCE, "gtol": 0.0}
+            found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x if classes else start
+            kernel, bias = found[: rank * classes].reshape(rank, classes) * scale, found[rank * classes :]
+            yield axes @ kernel.astype(np.float32), bias
+
+
+def _block_loss(
+    kernel: np.ndarray, bias: np.ndarray, kind: TargetKind, x: np.ndarray, truth: np.ndarray, weights: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """(loss, slopes of the kernel (r, C), slopes of the bias (C,)) of rows x (n, r), without the penalty.
+
+    truth: (n, C) float32.  weights: (n, 1).
+    """
+    from scipy.special import expit, log_softmax
+
+    logits = x @ kernel + bias
+    if kind == "single":
+        log_probs = log_softmax(logits, 1)
+        probs, losses = np.exp(log_probs), -(log_probs * truth).sum(1)
+    else:
+        probs, losses = expit(logits), (np.logaddexp(0, logits) - logits * truth).sum(1)
+    slopes = (probs - truth) * weights
+    return (losses * weights[:, 0]).sum(dtype=np.float64), x.T @ slopes, slopes.sum(0)
 
 
 def _principal_axes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

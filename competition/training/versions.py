@@ -11,6 +11,6 @@ TRAINING = 1
 # The last layer that train.probe fits before the network is trained; recorded by members with it.
 PROBE = 4
 # Heads on frozen features (competition/training/heads.py); recorded by members with a head.
-HEADS = 2
+HEADS = 3
 # Predictions by given weights: views, the inference of both engines, the mean for unreadable images.
 PREDICTION = 1

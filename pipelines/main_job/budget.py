@@ -150,7 +150,9 @@ def compute_features(search: Search, network: Network, is_first: bool = False) -
 
     def check(images_to_fit: int, before: int, done: int) -> None:
         pace.add(before + done)
-        needs = pace.seconds_to(images_to_fit) + heads
+        # Without the other views the first member is made again.
+        again = heads if pace.seconds_to(count * len(views)) + heads > search.left else 0.0
+        needs = pace.seconds_to(images_to_fit) + heads + again
         if images_to_fit and (search.left < 0 or needs > search.left):
             raise DoesNotFit(needs)
 

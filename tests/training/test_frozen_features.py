@@ -13,7 +13,7 @@ from competition.config.params import Head
 from competition.ensemble.predictions import ViewPredictions
 from competition.images.labelled_images import Images
 from competition.prepare.targets import SINGLE, Targets
-from competition.training import features
+from competition.training import features, heads
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
 from competition.training.head_trainer import HeadLayer, HeadTrainer, network_with_head
@@ -181,3 +181,16 @@ def test_the_linear_head_is_the_logistic_regression_of_scikit_learn(kind: str, c
             fitted = theirs.fit(x, truth[:, label] if kind == "multi" else labels, sample_weight=weights)
             expected = fitted.predict_proba(x)[:, 1] if kind == "multi" else fitted.predict_proba(x)
             assert np.abs(probs[:, label] - expected).max() < 0.02
+
+
+def test_a_large_regression_is_summed_over_blocks_of_rows_to_the_same_solution(monkeypatch) -> None:
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 4, 200)
+    features = random.normal(size=(1, 200, 12)).astype(np.float32) + np.eye(4, 12, dtype=np.float32)[labels]
+    rows = HeadRows(features, labels, np.ones(200), 4, "single")
+    fitted = []
+    for large in (heads.LARGE, 1.0):
+        monkeypatch.setattr(heads, "LARGE", large)
+        fitted.append(fit_head(Head("linear"), rows, 1.0, 0)["head/kernel"])
+    np.testing.assert_allclose(fitted[1], fitted[0], atol=2e-3)
+    assert np.abs(fitted[0]).max() > 0.1
