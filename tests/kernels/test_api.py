@@ -372,7 +372,9 @@ def test_settings_that_kaggle_would_silently_change_are_errors(changes, message)
 
 
 def test_a_tpu_kernel_requests_a_tpu_and_no_docker_image():
-    metadata = kernels.metadata(Kernel(**{**KERNEL.__dict__, "machine_shape": "TpuV5E8"}), "a.py")
+    model = "keras/dinov2/keras/dinov2_small/1"
+    metadata = kernels.metadata(Kernel(**{**KERNEL.__dict__, "machine_shape": "TpuV5E8", "models": (model,)}), "a.py")
+    assert metadata["model_sources"] == [model]
     assert (metadata["enable_tpu"], metadata["enable_gpu"], metadata["machine_shape"]) == (True, False, "TpuV5E8")
     assert not [key for key in metadata if "docker" in key]
     assert metadata["title"].replace(" ", "-") == KERNEL.slug  # Kaggle makes the slug from the title

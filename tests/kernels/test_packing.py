@@ -107,6 +107,13 @@ def test_the_folder_of_a_preset_travels_and_asks_for_keras_hub(tmp_path, monkeyp
     assert "keras_hub" not in packing.requirements(text, params().members.values())
 
 
+def test_a_preset_that_is_named_travels_as_no_file_and_asks_for_keras_hub():
+    here = params("members.cnn.architecture=from_file members.cnn.weights=hub:dinov2_small")
+    assert packing.own_files(here, here.members) == {}
+    text = (ROOT / "pyproject.toml").read_text()
+    assert "keras_hub" in packing.requirements(text, here.members.values())
+
+
 def test_images_and_weights_inside_the_project_are_packed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("pictures/rose/1.jpg", "pictures/tulip/2.jpg", "mine/a.weights.h5", "mine/not-asked-for.h5"):
