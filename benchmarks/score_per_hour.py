@@ -230,6 +230,7 @@ def draw(cells: list[Cell], path: Path) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import FuncFormatter
 
     sources = list(dict.fromkeys(cell.source for cell in cells))
     figure, axes = plt.subplots(1, len(sources), figsize=(5 * len(sources), 4), squeeze=False)
@@ -241,6 +242,8 @@ def draw(cells: list[Cell], path: Path) -> None:
             x, y = [own[n].processor_minutes for n in chosen], [own[n].score for n in chosen]
             axis.errorbar(x, y, errors[chosen], fmt=marker, label=kind, capsize=3)
         axis.set(xscale="log", title=source, xlabel="processor minutes", ylabel="macro-F1 on fresh rows")
+        for each in (axis.xaxis.set_major_formatter, axis.xaxis.set_minor_formatter):
+            each(FuncFormatter(lambda minutes, _: f"{minutes:g}" if f"{minutes:g}".strip("0.")[:1] in "125" else ""))
     axes[0][0].legend()
     figure.tight_layout()
     figure.savefig(path, dpi=120)

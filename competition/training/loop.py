@@ -20,6 +20,8 @@ from competition.training.engine import Engine, State, StepValues
 from competition.training.input_stall import InputStallDetector, StepTimes
 from competition.training.schedule import warmup_cosine
 
+PROBED_STEPS = 200  # from which on a probed member is trained at its full learning rate
+
 
 @dataclass(frozen=True)
 class EpochScores:
@@ -122,7 +124,7 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
     _check_average(engine, run.train)
     plan, train, checkpoints = run.plan, run.train, run.checkpoints
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
-    rates = warmup_cosine(train.learning_rate, per_epoch * train.epochs, train.warmup)
+    rates = warmup_cosine(peak_rate(train, per_epoch * train.epochs), per_epoch * train.epochs, train.warmup)
     values = step_values(train, per_epoch)
     engine.reset(plan.seed)
     if run.initial_weights is not None:
@@ -172,6 +174,15 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
         if should_stop:
             raise Stopped(f"stopped after step {state.step} of {len(rates)}")
     yield state.load_best(engine, bool(train.patience))
+
+
+def peak_rate(train: Train, steps: int) -> float:
+    """The largest learning rate of a training of so many steps.
+
+    After a probe it grows with the square of their number up to PROBED_STEPS: the first steps of AdamW are as long as its rate whatever
+    the gradient is, and a short training has no time to repair what they do to a last layer that is solved already.
+    """
+    return train.learning_rate * (min(1.0, steps / PROBED_STEPS) ** 2 if train.probe else 1.0)
 
 
 def _agreed(engine: Engine, is_due: bool, should_stop: bool) -> tuple[bool, bool]:

@@ -10,6 +10,7 @@ from competition.images.labelled_images import Images
 from competition.training.device import open_device
 from competition.training.fold_model import save_fold_model
 from competition.training.fold_rows import FoldRows
+from competition.training.loop import PROBED_STEPS, peak_rate
 from competition.training.model import build
 from competition.training.probe import PROBE, linear_probe, pooled_features, with_head
 from competition.training.trainer import Trainer
@@ -92,7 +93,7 @@ def test_a_probed_member_starts_better_than_chance_on_held_out_rows(devices) -> 
 
 
 def test_training_that_destroys_the_probed_head_ends_with_that_head_where_rows_were_kept_to_see_it(tmp_path) -> None:
-    trainer = trainer_of(epochs=4, learning_rate=0.5, patience=2, patience_share=0.3)
+    trainer = trainer_of(epochs=4, learning_rate=50.0, patience=2, patience_share=0.3)
     trained = trainer.train_to_end(0, trainer.member.train)
     assert trained.selected_epoch == 0 and len(trained.history) == 2
     inner = [epoch.inner for epoch in trained.history]
@@ -102,3 +103,10 @@ def test_training_that_destroys_the_probed_head_ends_with_that_head_where_rows_w
         np.testing.assert_array_equal(value, probed[name])
     result = save_fold_model(trainer, 0, trained, tmp_path)[1]
     assert result["epoch"] == 0 and result["held_out"] == trainer.score(0) > 0.6
+
+
+def test_a_short_training_after_a_probe_uses_less_of_the_learning_rate_and_a_long_one_all_of_it() -> None:
+    probed = member(probe=True, learning_rate=0.01).train
+    rates = [peak_rate(probed, steps) for steps in (2, 20, 100, PROBED_STEPS, 10_000)]
+    assert rates == pytest.approx([1e-6, 1e-4, 0.0025, 0.01, 0.01])
+    assert peak_rate(member(probe=False, learning_rate=0.01).train, 2) == 0.01
