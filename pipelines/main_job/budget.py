@@ -262,7 +262,12 @@ def fine_tune(search: Search, networks: Sequence[Network]) -> None:
     candidates = [*list(tuned.items())[:1], *stated.items(), *list(tuned.items())[1:]]
     sizes = Sizes(len(job.prepared.competition.classes), count, len(job.prepared.part("test")))
     for name, member in candidates:
-        started, each = time.monotonic(), search.each.get(name.removesuffix("-tuned"), 0.0)
+        started, network = time.monotonic(), name.removesuffix("-tuned")
+        each = search.each.get(network, 0.0)
+        if not each and network in {one.name for one in networks} and f"{network}-linear" not in search.complete:
+            # There was no time to learn the speed of its features, and a training step takes longer than they do.
+            search.trials.append(Trial(name, 0.0, verdict="does not fit: its features do not"))
+            continue
         if member.weights != "none" and rows < FEW_ROWS:
             search.trials.append(Trial(name, 0.0, verdict=f"left out: {rows} rows are too few for fine-tuning"))
             continue

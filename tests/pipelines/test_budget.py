@@ -58,6 +58,17 @@ def slow(search, network, **stated):
     compute(search, network, **stated)
 budget.compute_features = slow
 """
+# The second network is given up before its first batches tell its speed.
+NO_TIME_FOR_THE_SECOND = """
+from pipelines.main_job import budget
+compute = budget.compute_features
+def too_late(search, network, **stated):
+    if network.name == "middle":
+        search.each[network.name] = 0.0
+        raise budget.DoesNotFit(3.0)
+    compute(search, network, **stated)
+budget.compute_features = too_late
+"""
 FLATTERED = """
 from pipelines.terminal import training
 train_fold = training.train_fold
@@ -252,3 +263,11 @@ def test_a_network_from_a_file_has_the_relative_cost_of_this_file_only() -> None
         replace(params, members={"same": network, "other": replace(network, weights="b.keras")}), [line]
     )
     assert {one.name: one.cost for one in named} == {"same": 2.0, "other": None, "line": 8.0}
+
+
+def test_a_network_whose_speed_was_never_learned_is_not_measured_for_fine_tuning(prepared, tmp_path) -> None:
+    workspace = prepared.copy_to(tmp_path)
+    output = workspace.run("budget", *HOUR, code=NO_TIME_FOR_THE_SECOND).out
+    rows = dict(re.findall(r"^  (middle-\S+) +\S+ s +(.+)$", output, re.M))
+    assert rows["middle-linear"].startswith("does not fit")
+    assert rows["middle-tuned"] == "does not fit: its features do not", output
