@@ -1,4 +1,4 @@
-"""goldfold from Python: folds, out-of-fold predictions, scores, fold models, and predictions of new images.
+"""goldfold from Python: folds, out-of-fold predictions, scores, fold models, and predictions of new images::
 
     import goldfold
 
@@ -221,7 +221,7 @@ class Project:
         return self._table(pd.Index(encoded.names, name="image"), self._decisions(decided), probs)
 
     def estimator(self, member: str = BLEND) -> "ImageClassifier | ImageRegressor":
-        """The trained blend or one member as an estimator of scikit-learn: predict, predict_proba, classes_, score.
+        """The trained blend or one member as an estimator of scikit-learn: predict, predict_proba, `classes_`, score.
 
         X of its methods: as `images` of predict().  Raises UserError as predict().
         """

@@ -1,4 +1,4 @@
-"""The chain: every fitted step from per-view probabilities to labels, in one value.
+"""The chain: every fitted step from per-view probabilities to labels, in one value::
 
     views -> TTA policy (per member) -> temperature (per member) -> blend -> decision rule
 

@@ -21,7 +21,7 @@ from competition.prepare.adapters import ADAPTERS
 from competition.prepare.decoding import encode_png
 from competition.workspace.runs import stored_runs
 
-# Page of "How to" in mkdocs.yml, and the tutorial -> the tests that run it, or the reason why none does.
+# Page of "How to" in docs/index.md, and the tutorial -> the tests that run it, or the reason why none does.
 GUIDES = {
     "tutorial.md": "tests/docs/test_guides.py",
     "own_images.md": "tests/docs/test_guides.py, with a small network; tests/pipelines/test_own_images_stages.py",
@@ -109,9 +109,9 @@ def run_as_written(
 
 
 def test_every_guide_names_the_tests_that_run_it() -> None:
-    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    how_to = nav[nav.index("- How to:") : nav.index("- Explanation:")]
-    assert {"tutorial.md", *re.findall(r": (\w+\.md)$", how_to, re.MULTILINE)} == GUIDES.keys()
+    contents = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    how_to = contents[: contents.index(":caption: Explanation")]
+    assert {f"{page}.md" for page in re.findall(r"<(\w+)>$", how_to, re.MULTILINE)} == GUIDES.keys()
     for reason in (*GUIDES.values(), *SLOW.values()):
         for file in re.findall(r"tests/[\w/]+\.py", reason):
             assert (ROOT / file).is_file(), file

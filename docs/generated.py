@@ -1,11 +1,10 @@
-"""MkDocs hooks: the pages that are generated from the source, so that they cannot fall behind it.
+"""The pages of the site that are generated from the source, so that they cannot fall behind it.
 
-index.md from README.md; reference/parameters.md from params.yaml and its schema; reference/verbs.md from the command line.
+reference/parameters.md from params.yaml and its schema; reference/verbs.md from the command line.
 """
 
 import dataclasses
 import re
-import sys
 import types
 import typing
 from collections.abc import Iterator
@@ -13,27 +12,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-
-def on_files(files: Any, config: Any) -> Any:
-    """Add the generated pages."""
-    from mkdocs.structure.files import File
-
-    pages = {
-        "index.md": index_page(),
-        "reference/parameters.md": parameters_page(),
-        "reference/verbs.md": verbs_page(),
-    }
-    for name, content in pages.items():
-        files.append(File.generated(config, name, content=content))
-    return files
-
-
-def index_page() -> str:
-    """README.md with links that start in docs/."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return re.sub(r"\]\(docs/", "](", text)
 
 
 # ----- parameters
