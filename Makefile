@@ -199,7 +199,7 @@ issues-in-labels compare diff table: $(BIN)/.ready
 
 ##@ Development
 docs: $(BIN)/.ready-dev ## build the documentation site into site/
-	@$(BIN_PYTHON) -m sphinx -q -E -W --keep-going docs site
+	@$(BIN_PYTHON) -m sphinx -q -E -W --keep-going -d .venv/doctrees docs site
 
 # mypy uses one core, so it runs beside the tests. Its messages come last, where they are seen.
 test: $(BIN)/.ready-dev ## lint, types, the documentation, tests

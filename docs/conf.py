@@ -29,7 +29,8 @@ html_title = "goldfold"
 html_logo = html_favicon = "theme/logo.svg"
 html_static_path = ["theme"]
 html_css_files = ["goldfold.css"]
-html_copy_source = smartquotes = html_show_sphinx = html_use_index = False
+smartquotes = False
+html_copy_source = html_show_sphinx = html_show_copyright = html_use_index = html_domain_indices = False
 pygments_style, pygments_dark_style = "friendly", "native"
 COLOURS = {  # light and dark: those of the report page, competition/report/page.css
     "color-background-primary": ("#fbfaf7", "#17191c"),
