@@ -25,7 +25,7 @@ NOT_OF_A_NETWORK = ("head", "predictions", "teacher")  # keys of a member that a
 WEIGHTS_HOST = "storage.googleapis.com"  # of keras.applications
 HUB_HOST = "www.kaggle.com"  # of KerasHub
 CANDIDATES = ("linear", "rbf", "mlp", "tuned")  # of a network, called <network>-<candidate>
-FINE_TUNING = {"probe": True, "layer_decay": 0.2, "weight_decay": 0.02, "freeze_norm": True}
+FINE_TUNING = {"probe": True, "label_smoothing": 0.0, "layer_decay": 0.2, "weight_decay": 0.02, "freeze_norm": True}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from competition.training.engine import Engine, State, StepValues
 from competition.training.input_stall import InputStallDetector, StepTimes
 from competition.training.schedule import warmup_cosine
 
-PROBED_STEPS = 200  # from which on a probed member is trained at its full learning rate
+PROBED_STEPS = 200  # from which on a probed member is trained at its full learning rate and label smoothing
 
 
 @dataclass(frozen=True)
@@ -177,12 +177,18 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
 
 
 def peak_rate(train: Train, steps: int) -> float:
-    """The largest learning rate of a training of so many steps.
+    """The largest learning rate of a training of so many steps."""
+    return train.learning_rate * share_after_probe(train, steps)
 
-    After a probe it grows with the square of their number up to PROBED_STEPS: the first steps of AdamW are as long as its rate whatever
-    the gradient is, and a short training has no time to repair what they do to a last layer that is solved already.
+
+def share_after_probe(train: Train, steps: int) -> float:
+    """The share of the learning rate and of the label smoothing that a training of so many steps uses.
+
+    After a probe it grows with the square of their number up to PROBED_STEPS. A solved last layer leaves gradients that are small and
+    mostly those of the smoothing, and the first steps of AdamW are as long as its rate whatever the gradient is: a short training has
+    no time to repair what they do to the network.
     """
-    return train.learning_rate * (min(1.0, steps / PROBED_STEPS) ** 2 if train.probe else 1.0)
+    return min(1.0, steps / PROBED_STEPS) ** 2 if train.probe else 1.0
 
 
 def _agreed(engine: Engine, is_due: bool, should_stop: bool) -> tuple[bool, bool]:

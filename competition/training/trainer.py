@@ -10,7 +10,7 @@ from keras.ops import convert_to_numpy
 from competition.config.params import ExcludedFolds, Member, Train
 from competition.ensemble.views import get_views
 from competition.images.augment import Augmentation
-from competition.images.batches import TrainingBatches, TrainingPlan, prediction_batches
+from competition.images.batches import TrainingBatches, TrainingPlan, prediction_batches, steps_per_epoch
 from competition.images.labelled_images import Images
 from competition.images.loader import Loading
 from competition.prepare.targets import SINGLE, Targets
@@ -68,6 +68,9 @@ class Trainer(FoldScorer):
         size = self.member.training_size
         small = min(size, max(32, round(size * train.low_resolution_size) // 8 * 8))  # backbones need 32 pixels
         plan, inner_rows = self.rows.plan(fold, train), self.rows.inner_validation(fold, train)
+        steps = train.epochs * steps_per_epoch(len(plan.rows), self.engine.batch)
+        if (share := loop.share_after_probe(train, steps)) < 1:
+            plan = self.rows.plan(fold, replace(train, label_smoothing=share * train.label_smoothing))
 
         def batches_at(epoch: int) -> TrainingBatches:
             return self.training_batches(

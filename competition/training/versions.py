@@ -9,7 +9,7 @@ results with recorded ones and fails if they change while the version does not.
 # the modules that PREDICTION stands for.
 TRAINING = 1
 # The last layer that train.probe fits before the network is trained; recorded by members with it.
-PROBE = 4
+PROBE = 5
 # Heads on frozen features (competition/training/heads.py); recorded by members with a head.
 HEADS = 3
 # Predictions by given weights: views, the inference of both engines, the mean for unreadable images.
