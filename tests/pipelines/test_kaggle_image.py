@@ -1,5 +1,6 @@
-"""A pushed kernel on the packages of Kaggle's TPU image, on the CPU, with its jax, an older and a newer one."""
+"""A pushed kernel and the notebook on the packages of Kaggle's TPU image, on the CPU; the kernel also with an older and a newer jax."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders import ROOT
+from test_notebook import CELLS, KERNEL, variables
 from test_remote_main_job import downloaded  # noqa: F401
 
 from competition.preflight.pairs import KAGGLE, NEWEST
@@ -57,3 +59,13 @@ def test_a_kernel_trains_and_predicts_on_the_packages_of_the_image(
     for fold in (0, 1):
         assert f"train slim: fold {fold} current" in remote.do("train", "--fold", str(fold))
         assert (remote.workspace.views("slim", fold) / "test.npz").is_file()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_every_cell_of_the_notebook_runs_on_the_packages_of_the_image(image: Path, tmp_path: Path) -> None:
+    command = [image, "-c", KERNEL, json.dumps(CELLS)]
+    ran = subprocess.run(command, cwd=tmp_path, env=variables(), capture_output=True, text=True, timeout=3000)
+    assert ran.returncode == 0, f"{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}"
+    assert "<iframe srcdoc=" in ran.stdout and "truth" in ran.stdout
+    assert (tmp_path / "goldfold-notebook" / "submission.csv").read_text().startswith("id,label\n")

@@ -56,7 +56,7 @@ def test_one_two_and_six_epochs_end_no_worse_than_the_solved_head(real_data, per
     held_out = np.flatnonzero(images.folds == 0)
 
     def is_right() -> np.ndarray:
-        return trainer.held_out(0)[:, 0].argmax(1) == images.labels[held_out]
+        return trainer.held_out(0).probs[:, 0].argmax(1) == images.labels[held_out]
 
     trainer.load_weights(trainer._probed(trainer.rows.plan(0, member.train)))
     head = is_right()
