@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from competition.files.manifest import read_manifest, read_record
+from competition.files.manifest import read_manifest
 from competition.submission import ledger
 from competition.workspace.dependencies import fold_model_path
-from competition.workspace.ensemble_inputs import models_digest
 from competition.workspace.runs import Run, blended_runs, runs_of
 from competition.workspace.workspace import Workspace
 
@@ -26,21 +24,10 @@ def with_teachers(runs: Sequence[Run]) -> list[Run]:
 
 
 def submissions_by_run(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> dict[str, list[ledger.Row]]:
-    """Digest of a run -> the ledger's rows of the submissions that mix it.
-
-    Entries of earlier versions do not name their runs; theirs are found by the weights that the stored blend records.
-    """
-    params = workspace.params
-    recorded, competition = ledger.read(submissions / "ledger.jsonl"), params.competition
-    rows = ledger.of_competition(recorded, competition.name, competition.slug)
-    models = {row.entry.file: _models_of_blend(workspace.folder / "blends" / Path(row.entry.file).stem) for row in rows}
-    used: dict[str, list[ledger.Row]] = {}
-    for run in runs:
-        digest = models_digest(run, range(params.prepare.folds))
-        named = [row for row in rows if any(_names(label, run) for label in row.entry.runs)]
-        unnamed_rows = [row for row in rows if not row.entry.runs and models[row.entry.file].get(run.name) == digest]
-        used[run.digest] = named + unnamed_rows
-    return used
+    """Digest of a run -> the ledger's rows of the submissions that mix it."""
+    competition = workspace.params.competition
+    rows = ledger.of_competition(ledger.read(submissions / "ledger.jsonl"), competition.name, competition.slug)
+    return {run.digest: [row for row in rows if any(map(run.is_called, row.entry.runs))] for run in runs}
 
 
 def honest_scores(work: Path, metric: str) -> dict[str, Mapping[str, float]]:
@@ -66,13 +53,3 @@ def seconds_of_training(run: Run, folds: int) -> float:
 def size_of(folder: Path) -> int:
     """Bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def _names(label: str, run: Run) -> bool:
-    """Return True if member@digits is this run."""
-    name, _, digits = label.partition("@")
-    return name == run.name and bool(digits) and run.digest.startswith(digits)
-
-
-def _models_of_blend(folder: Path) -> dict[str, Any]:
-    return (read_record(folder / "scores.json", dict[str, Any]) or {}).get("models", {})

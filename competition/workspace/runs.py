@@ -46,6 +46,11 @@ class Run:
         """Name in blend.members, RUN= and messages, e.g. cnn@1a2b3c4d."""
         return f"{self.name}@{self.digest[:8]}"
 
+    def is_called(self, label: str) -> bool:
+        """Return True if MEMBER@DIGITS names this run."""
+        name, _, digits = label.partition("@")
+        return name == self.name and bool(digits) and self.digest.startswith(digits)
+
 
 def run_with(workspace: Workspace, name: str, member: Member, seed: int = 0) -> Run:
     """The run of `member`, whose tuned values are applied already, with the current data, plugins and version of the training.
@@ -125,8 +130,7 @@ def stored_runs(work: Path, name: str = "") -> list[Run]:
 
 def find_run(work: Path, label: str) -> Run:
     """The stored run called MEMBER@DIGITS. Raises UserError if there is none, or several."""
-    name, _, digits = label.partition("@")
-    runs = [run for run in stored_runs(work, name) if digits and run.digest.startswith(digits)]
+    runs = [run for run in stored_runs(work, label.partition("@")[0]) if run.is_called(label)]
     if len(runs) != 1:
         existing = ", ".join(run.label for run in stored_runs(work)) or "none"
         raise UserError(

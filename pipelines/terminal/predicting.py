@@ -38,7 +38,7 @@ def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, dict[str, Any]]
 
     is_named: the run is named in blend.members; nothing can train its missing fold models.
     """
-    folds = trained_folds(job, run, is_named)
+    folds = folds_to_predict(job, run, is_named)
     depends = {fold: views_dependencies(run, job.params, fold) for fold in folds}
     paths = {fold: fold_views_path(run, job.params, fold) for fold in folds}
     missing = [fold for fold in folds if job.options.force or not is_current(paths[fold], depends[fold])]
@@ -54,7 +54,7 @@ def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, dict[str, Any]]
     return stale
 
 
-def trained_folds(job: Job, run: Run, is_named: bool) -> list[int]:
+def folds_to_predict(job: Job, run: Run, is_named: bool) -> list[int]:
     """Folds whose model is current.
 
     Raises UserError with the command that trains the others, unless --allow-partial is set.

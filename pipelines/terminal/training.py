@@ -259,7 +259,7 @@ def train_model(session: Session, fold: ExcludedFolds, done: int) -> Manifest:
     path = again_path(run.folder, target) if trained_before else target
     if trained_before and job.options.force:
         job.echo(f"{title} {describe_fold(fold)}: made again (FORCE=1)")
-    make = partial(train_fold, session, fold, path.parent, done)
+    make = partial(train_and_store, session, fold, path.parent, done)
     manifest = job.cached(f"{title} {describe_fold(fold)}", path, depends, make)
     if hosts.writes():
         remove_checkpoints(path.parent)  # after the manifest: a kill before it costs no steps
@@ -269,7 +269,7 @@ def train_model(session: Session, fold: ExcludedFolds, done: int) -> Manifest:
     return manifest
 
 
-def train_fold(session: Session, fold: ExcludedFolds, folder: Path, done: int) -> Computed:
+def train_and_store(session: Session, fold: ExcludedFolds, folder: Path, done: int) -> Computed:
     """Train one model and write weights.npz, history.csv and oof.npz to `folder`; its checkpoints stay there.
 
     Only checkpoints of a model that depends on the same are continued. Returns the files and the facts of the manifest, of

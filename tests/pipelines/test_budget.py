@@ -71,11 +71,11 @@ budget.compute_features = too_late
 """
 FLATTERED = """
 from pipelines.terminal import training
-train_fold = training.train_fold
+train_and_store = training.train_and_store
 def tampered(session, fold, folder, done):
-    files, result = train_fold(session, fold, folder, done)
+    files, result = train_and_store(session, fold, folder, done)
     return files, {**result, "held_out": float("rbf" in session.run.name)}
-training.train_fold = tampered
+training.train_and_store = tampered
 """
 
 
