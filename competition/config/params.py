@@ -155,6 +155,7 @@ class Train(Block):
     layer_decay: ShareAboveZero
     augment: dict[str, Finite]  # name in AUGMENTATIONS -> strength
     albumentations: str = ""  # file of a serialised pipeline; "" = none
+    trained_share: ShareAboveZero = 1.0  # of the layers, from the last one on; the others keep their weights
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,11 @@ def build(member: Member, classes: int, target: TargetKind = "single") -> keras.
             layer.trainable = not member.train.freeze_norm  # Keras then uses the stored statistics, as in inference
             # Statistics of the global batch, whatever the number of replicas; on JAX this is always so.
             layer.synchronized = keras.backend.backend() == "tensorflow"
+    position = {variable.path: number for number, variable in enumerate(model.trainable_variables)}
+    trained = [layer for layer in layers if any(one.path in position for one in layer._trainable_variables)]
+    trained.sort(key=lambda layer: position[layer._trainable_variables[0].path])
+    for layer in trained[: min(round(len(trained) * (1 - member.train.trained_share)), len(trained) - 1)]:
+        layer.trainable = False  # the gradient ends before it
     return model
 
 
