@@ -112,7 +112,15 @@ def test_every_training_parameter_is_read_at_run_time_or_part_of_the_compiled_ke
         if isinstance(value, int | float) and not isinstance(value, bool)
         if compiled_key(replace(before, train=replace(before.train, **{name: value + 1}))) != compiled_key(before)
     }
-    assert changed == {"batch", "dropout", "norm_momentum", "accumulate", "ema", "low_resolution_epochs"}
+    assert changed == {
+        "batch",
+        "dropout",
+        "norm_momentum",
+        "accumulate",
+        "ema",
+        "low_resolution_epochs",
+        "trained_share",
+    }
 
 
 def vars_of_train(one) -> dict:
