@@ -13,7 +13,7 @@ BIN := .venv/bin
 
 # A variable on the command line that nothing reads is a mistake; variables of the environment are not looked at.
 VARIABLES := A ADDRESS AGAIN ALLOW_PARTIAL B BACKEND BIN BUDGET CLUSTER DEBUG DEBUG_ROWS ENGINE EXPLAIN EXTRA FILE FOLD FOLDER FORCE FORMAT FUZZ_SECONDS HOURS KILLS MACHINES MEMBER MODE ONLY OUT PAIR PARAMS PYTHON RUN \
-  SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL VERBOSE WORKERS
+  SEARCH SEEDS SET SOURCE TARGET TOP TOPOLOGY TORCH TRIAL VERBOSE WATCH WORKERS
 quoted = '$(subst ','\'',$(1))'
 GIVEN := $(sort $(foreach name,$(filter-out MAKE% SHELL .% -%,$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name))))
 UNKNOWN := $(firstword $(filter-out $(VARIABLES),$(GIVEN)))
@@ -169,7 +169,7 @@ prune: $(BIN)/.ready ## list runs that no submission, recipe or parameter uses; 
 	@$(call GOLDFOLD,prune)
 
 ##@ Analysis
-report: $(BIN)/.ready ## write all results to one page: work/<competition>/report.html
+report: $(BIN)/.ready ## write all results to one page: work/<competition>/report.html (WATCH=1: again and again while training runs)
 	@$(call GOLDFOLD,report)
 
 list-blends: $(BIN)/.ready ## compare all blends and TTA policies by honest score

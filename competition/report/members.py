@@ -1,12 +1,16 @@
 """The report's section on training: scores, learning curves and training times of the fold models."""
 
+import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from competition.config.digests import digest_of
 from competition.config.params import Params
 from competition.ensemble.metrics import METRICS, score_range
 from competition.files.manifest import Manifest, read_manifest
@@ -16,7 +20,7 @@ from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.runs import TUNED, mark, without_folder
 from competition.report.terminal import folds_text
 from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
-from competition.workspace.dependencies import fold_model_path, views_manifest
+from competition.workspace.dependencies import fold_model_dependencies, fold_model_path, views_manifest
 from competition.workspace.runs import Run
 from competition.workspace.scores import held_out_score, trivial_score_of_fold
 
@@ -51,27 +55,53 @@ def trained(run: Run, prepared: Prepared, folds: int) -> list[FoldModel]:
     return models
 
 
+def in_training(run: Run, folds: int) -> list[FoldModel]:
+    """The fold models of a run that are not finished, with the history in their newest checkpoint."""
+    models = []
+    for fold in range(folds):
+        path = fold_model_path(run, fold)
+        checkpoints = [] if path.is_file() else sorted(path.parent.glob("checkpoints/step-*.json"))
+        for file in checkpoints[-1:]:
+            with suppress(OSError, ValueError, KeyError, TypeError):  # replaced meanwhile, or damaged
+                facts = json.loads(file.read_text(encoding="utf-8"))
+                is_current = facts["made_from"] == digest_of(fold_model_dependencies(run, fold))
+                if is_current and facts["history"]:
+                    history = pd.DataFrame(facts["history"])
+                    models.append(FoldModel(fold, Manifest("", {}, {}, {}, {}), nan, history, 0.0))
+    return models
+
+
 def members_section(
     runs: Mapping[str, Run],
     models_of: Mapping[str, Sequence[FoldModel]],
+    unfinished: Mapping[str, Sequence[FoldModel]],
     params: Params,
     prepared: Prepared,
     spreads: Mapping[str, float],
 ) -> Section | None:
-    """None before any fold model is trained.
+    """None before any fold model has a checkpoint.
 
-    runs: by title, those of the current parameters.  models_of: their finished fold models.
+    runs: by title, those of the current parameters.  models_of: their finished fold models.  unfinished: see in_training.
     spreads: member -> standard deviation of its score over training seeds, for members with a current seed study.
     """
     folds, metric = params.prepare.folds, prepared.competition.metric
     models_of = {title: models for title, models in models_of.items() if models}
-    if not models_of:
+    growing = [
+        block
+        for title, models in unfinished.items()
+        for model in models
+        for block in curve_charts(growing_title(title, model, runs[title]), [model], metric)
+    ]
+    if not models_of and not growing:
         return None
     tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
-    blocks: list[Block] = [
-        scores_table(models_of, tuned_folds, [trivial_score_of_fold(prepared, fold) for fold in range(folds)], metric),
-        effort_table(runs, models_of, params, spreads),
-    ]
+    blocks: list[Block] = []
+    if models_of:
+        trivial = [trivial_score_of_fold(prepared, fold) for fold in range(folds)]
+        blocks += [
+            scores_table(models_of, tuned_folds, trivial, metric),
+            effort_table(runs, models_of, params, spreads),
+        ]
     if incomplete := [
         f"{name} ({folds - len(models_of.get(name, []))})" for name in runs if len(models_of.get(name, [])) < folds
     ]:
@@ -79,10 +109,18 @@ def members_section(
     curves = [
         block for name, models in list(models_of.items())[:MAX_CURVES] for block in curve_charts(name, models, metric)
     ]
-    has_charts = any(isinstance(block, Charts) for block in curves)
-    blocks += [Text([CURVES_NOTE] if has_charts else [], name="Learning curves"), *curves]
+    has_charts = any(isinstance(block, Charts) for block in [*growing, *curves])
+    blocks += [Text([CURVES_NOTE] if has_charts else [], name="Learning curves"), *growing, *curves]
     return Section(
         "members", "Members", "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train", blocks
+    )
+
+
+def growing_title(title: str, model: FoldModel, run: Run) -> str:
+    """The name of the curves of a fold model that is not finished."""
+    epoch = int(model.history["epoch"].max())
+    return (
+        f"{title} fold {model.fold}, not finished: epoch {epoch} of {run.member.train.epochs} at its newest checkpoint"
     )
 
 
