@@ -31,7 +31,7 @@ function restore({ open, sorted, read, offset }) {
 
 if (history.state?.read !== undefined) restore(history.state);
 history.replaceState(null, ""); // a reload by hand starts anew
-history.scrollRestoration = "auto";
+addEventListener("load", () => setTimeout(() => { history.scrollRestoration = "auto"; })); // earlier, it would scroll as well
 
 const isUsed = () => document.hidden || document.querySelector("dialog[open]") || getSelection().toString()
   || [...document.querySelectorAll("input")].some((input) => input.value);
