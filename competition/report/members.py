@@ -18,7 +18,8 @@ from competition.prepare.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.runs import TUNED, mark, without_folder
-from competition.report.terminal import folds_text
+from competition.report.svg import shortened
+from competition.report.terminal import folds_text, number
 from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
 from competition.workspace.dependencies import fold_model_dependencies, fold_model_path, views_manifest
 from competition.workspace.runs import Run
@@ -140,15 +141,15 @@ def scores_table(
     rows = []
     for name, models in models_of.items():
         scores, chosen = {model.fold: model.held_out for model in models}, set(tuned_folds[name])
-        each = [f"{scores[n]:.4f}{mark(n in chosen)}" if n in scores else "–" for n in range(folds)]
+        each = [f"{number(scores[n])}{mark(n in chosen)}" if n in scores else "–" for n in range(folds)]
         means = [mean_text(scores, range(folds), chosen)]
         if tuned and honest:
             means.append(mean_text(scores, honest, chosen))
-        rows.append([name, *means, f"{min(scores.values()):.4f} to {max(scores.values()):.4f}", *each])
+        rows.append([name, *means, range_text(scores), *each])
     baseline = {fold: score for fold, (_, score) in enumerate(trivial)}
     means = [mean_text(baseline, chosen, ()) for chosen in (range(folds), *([honest] if tuned and honest else []))]
-    each = [f"{score:.4f}" for score in baseline.values()]
-    rows.append(["trivial baseline", *means, f"{min(baseline.values()):.4f} to {max(baseline.values()):.4f}", *each])
+    each = [number(score) for score in baseline.values()]
+    rows.append(["trivial baseline", *means, range_text(baseline), *each])
     columns = ["member", f"mean of the folds' {metric}"]
     if tuned and honest:
         columns.append(f"mean of {folds_text(honest)}")
@@ -171,7 +172,11 @@ def mean_text(scores: Mapping[int, float], folds: Sequence[int], tuned: Collecti
     if not known:
         return "–"
     part = "" if len(known) == len(folds) else f" ({len(known)} of {len(folds)} folds)"
-    return f"{np.mean([scores[fold] for fold in known]):.4f}{mark(bool(set(known) & set(tuned)))}{part}"
+    return f"{number(float(np.mean([scores[fold] for fold in known])))}{mark(bool(set(known) & set(tuned)))}{part}"
+
+
+def range_text(scores: Mapping[int, float]) -> str:
+    return f"{number(min(scores.values()))} to {number(max(scores.values()))}"
 
 
 def effort_table(
@@ -225,8 +230,7 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
         # The low scores of the first epochs would compress the rest of the chart; low losses are the good ones.
         is_score = metric in METRICS and METRICS[metric].sign > 0
         lower_limit = float(np.quantile(finite, 0.2)) if is_score and len(finite) > 10 else None
-        clipped = "; the lowest fifth is below" if lower_limit is not None else ""
-        title = f"held-out {metric}{clipped}"
+        title = shortened(f"held-out {metric}", 40)
         drawings.append(epoch_chart([line], title, lower_limit, mark_at, name, score_range(metric)))
     rates = [Line("learning rate", by_epoch(histories, "learning_rate"), 6)]
     drawings.append(epoch_chart(rates, "learning rate at the epoch's end", name=name))

@@ -128,10 +128,11 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     looks = ledger.count_solution_accesses(job.submissions / "ledger.jsonl", params.competition.name)
     # The effects of series and shift, if the blend is of the current data.
     current = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
+    overview_of_scores, *of_scores = score_sections(prepared, results) or [None]
     sections = [
-        *score_sections(prepared, results)[:1],
+        overview_of_scores,
         next_steps.next_steps_section(steps_of(job, results)),
-        *score_sections(prepared, results)[1:],
+        *of_scores,
         members.members_section(runs, results.models_of, results.in_training, params, prepared, results.spreads),
         tuning.tuning_section(job.workspace),
         *error_sections(job, results),
@@ -190,8 +191,10 @@ def head_of(job: Job, results: Results) -> Head:
         if competition.target == "regression"
         else f"{counted(len(competition.classes), 'class', 'classes')}"
     )
+    if competition.target == "multi":
+        classes = f"{counted(len(competition.classes), 'label')}, several per image"
     parts = [competition.metric, f"{', '.join(counts)} rows", classes]
-    parts += [competition.target] if competition.target in ("multi", "ordinal") else []
+    parts += ["ordinal"] if competition.target == "ordinal" else []
     parts.append(f"{job.params.prepare.folds} folds")
     figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
     if blend is not None:
