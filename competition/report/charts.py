@@ -59,8 +59,15 @@ def _score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis
         if band:
             axes.axvspan(*band, color=PLACEHOLDERS["band"], linewidth=0)
             text = "expected leaderboard, 95 % interval" if wide else "expected, 95 %"
-            place: Any = ((sum(band) / 2, 1), (0, 6), ("data", "axes fraction"), "offset points")
-            axes.annotate(text, *place, ha="center", color=PLACEHOLDERS["soft"])
+            low, high = axes.get_xlim()
+            middle, room = (
+                (sum(band) / 2 - low) / (high - low),
+                3.2 * len(text) / ((960 if wide else 372) - left - right),
+            )
+            side = "right" if middle + room > 1 else "left" if middle < room else "center"
+            at = {"right": 1.0, "left": 0.0, "center": middle}[side]  # an interval at the end does not cut its name off
+            place: Any = ((at, 1), (0, 6), "axes fraction", "offset points")
+            axes.annotate(text, *place, ha=side, color=PLACEHOLDERS["soft"])
         for row, p in enumerate(points):
             _score_row(drawing, p, row + (0 if wide else 0.22), whiskers[row])
             _score_texts(axes, p, row, values[row], wide)

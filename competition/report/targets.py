@@ -100,8 +100,8 @@ def row_lines(rows: HonestRows, n: int, names: Sequence[str], is_multi: bool) ->
     ids, targets, decided, scores = rows
     if is_multi:
         extra, missing = (np.flatnonzero(one) for one in (decided[n] & ~targets[n], targets[n] & ~decided[n]))
-        lines = [f"✕ {', '.join(f'{names[c]} {scores[n, c]:.2f}' for c in extra)}"] if len(extra) else []
-        lines += [f"lacks {', '.join(f'{names[c]} {scores[n, c]:.2f}' for c in missing)}"] if len(missing) else []
+        lines = [f"✕ {', '.join(f'{names[int(c)]} {scores[n, c]:.2f}' for c in extra)}"] if len(extra) else []
+        lines += [f"lacks {', '.join(f'{names[int(c)]} {scores[n, c]:.2f}' for c in missing)}"] if len(missing) else []
     else:
         lines = [f"is {value_text(targets[n])}", f"predicted {value_text(scores[n, 0])}"]
     return [*lines, str(ids[n])]

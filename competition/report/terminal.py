@@ -38,8 +38,8 @@ def number(value: float, size: float | None = None, signed: bool = False) -> str
 
     size: of the value that decides how many; None = this one.
     """
-    whole = len(f"{abs(value if size is None else size):.0f}")
-    return f"{value:{'+' if signed else ''},.{min(4, max(0, 5 - whole))}f}"
+    decimals = 4 - sum(abs(value if size is None else size) >= limit for limit in (10, 100, 1_000, 10_000))
+    return f"{value:{'+' if signed else ''},.{decimals}f}"
 
 
 def plus_minus(error: float, size: float = 0.0) -> str:
@@ -49,7 +49,7 @@ def plus_minus(error: float, size: float = 0.0) -> str:
     """
     if error >= 0.00005:
         return f"± {number(error, max(abs(size), error))}"
-    return f"± {error:.0e}" if error else "± 0"
+    return f"± {error:.0e}" if error > 1e-12 else "± 0"  # below: rounding of equal results
 
 
 def with_error(score: float, error: float) -> str:
