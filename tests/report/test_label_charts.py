@@ -62,9 +62,10 @@ def test_the_first_screen_of_several_labels_shows_the_worst_ones_with_the_rows_t
     pixels = np.zeros((40, 8, 8, 3), np.uint8)
     bars, worst = glance_blocks(HonestRows(ids, targets, decided, scores), prepared("multi", NAMES, ids), pixels)
     assert isinstance(bars, Charts) and isinstance(worst, SideBySide) and worst.name == "Worst labels"
-    title, tiles = worst.groups[0]
-    name = re.match(r"(.*): F1 0\.00; 0 of 0 missed, given to \d+ without it", title)
-    assert name and name[1] == "nowhere" and tiles
+    (tiles,) = (
+        tiles for title, tiles in worst.groups if re.match(r"nowhere: F1 0\.00; 0 of 0 missed, given to \d+ w", title)
+    )
+    assert len(tiles) == 2
     for tile in tiles:
         row = int(tile.lines[-1][1:])
         assert decided[row, 3] and tile.lines[0].startswith("✕") and "nowhere" in tile.lines[0]
