@@ -394,3 +394,7 @@ def test_the_installation_counts_its_packages_and_ends_with_the_error_of_pip(tmp
     process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert "  unpacking 2 packages\n" in process.stdout and (process.returncode == 0) == (code == 0)
     assert (tmp_path / ".ready").exists() == (code == 0)
+
+
+def test_the_report_is_watched_on_request_only(called) -> None:
+    assert [called("report", *given)[0].options.watch for given in ([], ["WATCH=1"])] == [False, True]

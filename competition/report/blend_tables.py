@@ -37,6 +37,9 @@ def has_right_rows(scores: Scores) -> bool:
     return metric is None or metric.target != "regression"
 
 
+CORRECTED = "Corrected: rows that were wrong and are right; corrupted: rows that were right and are wrong."
+
+
 def gains_table(scores: Scores, chain: Chain) -> Table:
     """The honest gains of the blend, each with its baseline and the baseline's score."""
     metric = METRICS.get(scores["metric"])
@@ -63,6 +66,8 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
     sentences.append(
         "Gain or loss: two equally good models differ this much in at most 5 % of cases. Everything else is noise."
     )
+    if count_names:
+        sentences.append(CORRECTED)
     columns = ["baseline", "its score", "the blend, honest", "honest difference"]
     columns += [f"rows {count}" if count == "changed" else count for count in count_names]
     return Table(columns, rows, note=" ".join(sentences), title=f"The blend ({how(chain)}) against its baselines")
@@ -93,7 +98,7 @@ def views_table(scores: Scores, chain: Chain) -> Table:
     )
     if classified:
         columns += ["corrected", "corrupted", "temperature"]
-        note += " A temperature below 1 means that the member was underconfident, above 1 that it was overconfident."
+        note += f" {CORRECTED} A temperature below 1 means that the member was underconfident, above 1 that it was overconfident."
     return Table(columns, rows, 3, note)
 
 

@@ -12,7 +12,7 @@ from competition.config.errors import counted
 from competition.ensemble.metrics import score_range
 from competition.report.mistakes import Bin
 from competition.report.svg import COLOURS, NORMAL, PLACEHOLDERS, SMALL, Chart, axis_ends, chart, shortened
-from competition.report.terminal import plus_minus
+from competition.report.terminal import number, plus_minus
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ def _score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis
     for p in points:
         error = p.error or 0.0
         whiskers.append((max(p.value - error, min(lowest, p.value)), min(p.value + error, max(highest, p.value))))
-        values.append(f"{p.value:.4f}{f' {plus_minus(p.error)}' if p.error is not None else ''}")
+        values.append(f"{number(p.value)}{f' {plus_minus(p.error, p.value)}' if p.error is not None else ''}")
     ends = [end for whisker in whiskers for end in whisker] + list(band or ())
     left, right, row_height = (190, 240, 26) if wide else (20, 20, 46)
     height = row_height * len(points)
@@ -59,8 +59,15 @@ def _score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis
         if band:
             axes.axvspan(*band, color=PLACEHOLDERS["band"], linewidth=0)
             text = "expected leaderboard, 95 % interval" if wide else "expected, 95 %"
-            place: Any = ((sum(band) / 2, 1), (0, 6), ("data", "axes fraction"), "offset points")
-            axes.annotate(text, *place, ha="center", color=PLACEHOLDERS["soft"])
+            low, high = axes.get_xlim()
+            middle, room = (
+                (sum(band) / 2 - low) / (high - low),
+                3.2 * len(text) / ((960 if wide else 372) - left - right),
+            )
+            side = "right" if middle + room > 1 else "left" if middle < room else "center"
+            at = {"right": 1.0, "left": 0.0, "center": middle}[side]  # an interval at the end does not cut its name off
+            place: Any = ((at, 1), (0, 6), "axes fraction", "offset points")
+            axes.annotate(text, *place, ha=side, color=PLACEHOLDERS["soft"])
         for row, p in enumerate(points):
             _score_row(drawing, p, row + (0 if wide else 0.22), whiskers[row])
             _score_texts(axes, p, row, values[row], wide)
@@ -123,13 +130,13 @@ def reliability_chart(bins: Sequence[Bin]) -> Markup:
         return drawing.markup("accuracy by confidence, with standard errors")
 
 
-def truth_chart(truth: np.ndarray, predicted: np.ndarray, mean: float) -> Markup:
+def truth_chart(truth: np.ndarray, predicted: np.ndarray, mean: float, width: float = 430) -> Markup:
     """Predictions of a regression against the truth, with the lines of equality and of the mean.  truth, predicted: (N,)."""
-    with chart(430, 400, (62, 14, 22, 44)) as drawing:
+    with chart(width, width - 30, (62, 14, 22, 44)) as drawing:
         axes = drawing.axes
         ends = axis_ends([*truth, *predicted])
         axes.set(xlim=ends, ylim=ends, title="prediction", xlabel="truth")
-        drawing.ticks("x", 5)
+        drawing.ticks("x", 5 if width > 400 else 3)
         drawing.ticks("y", 5)
         axes.plot(ends, ends, color=PLACEHOLDERS["soft"], linestyle=(0, (4, 4)), linewidth=1)
         axes.plot(ends, [mean, mean], color=PLACEHOLDERS["wrong"], linestyle=(0, (1, 3)), linewidth=1.5)

@@ -1,12 +1,16 @@
 """The report's section on training: scores, learning curves and training times of the fold models."""
 
+import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from competition.config.digests import digest_of
 from competition.config.params import Params
 from competition.ensemble.metrics import METRICS, score_range
 from competition.files.manifest import Manifest, read_manifest
@@ -14,9 +18,10 @@ from competition.prepare.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.runs import TUNED, mark, without_folder
-from competition.report.terminal import folds_text
+from competition.report.svg import shortened
+from competition.report.terminal import folds_text, number
 from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
-from competition.workspace.dependencies import fold_model_path, views_manifest
+from competition.workspace.dependencies import fold_model_dependencies, fold_model_path, views_manifest
 from competition.workspace.runs import Run
 from competition.workspace.scores import held_out_score, trivial_score_of_fold
 
@@ -51,27 +56,53 @@ def trained(run: Run, prepared: Prepared, folds: int) -> list[FoldModel]:
     return models
 
 
+def in_training(run: Run, folds: int) -> list[FoldModel]:
+    """The fold models of a run that are not finished, with the history in their newest checkpoint."""
+    models = []
+    for fold in range(folds):
+        path = fold_model_path(run, fold)
+        checkpoints = [] if path.is_file() else sorted(path.parent.glob("checkpoints/step-*.json"))
+        for file in checkpoints[-1:]:
+            with suppress(OSError, ValueError, KeyError, TypeError):  # replaced meanwhile, or damaged
+                facts = json.loads(file.read_text(encoding="utf-8"))
+                is_current = facts["made_from"] == digest_of(fold_model_dependencies(run, fold))
+                if is_current and facts["history"]:
+                    history = pd.DataFrame(facts["history"])
+                    models.append(FoldModel(fold, Manifest("", {}, {}, {}, {}), nan, history, 0.0))
+    return models
+
+
 def members_section(
     runs: Mapping[str, Run],
     models_of: Mapping[str, Sequence[FoldModel]],
+    unfinished: Mapping[str, Sequence[FoldModel]],
     params: Params,
     prepared: Prepared,
     spreads: Mapping[str, float],
 ) -> Section | None:
-    """None before any fold model is trained.
+    """None before any fold model has a checkpoint.
 
-    runs: by title, those of the current parameters.  models_of: their finished fold models.
+    runs: by title, those of the current parameters.  models_of: their finished fold models.  unfinished: see in_training.
     spreads: member -> standard deviation of its score over training seeds, for members with a current seed study.
     """
     folds, metric = params.prepare.folds, prepared.competition.metric
     models_of = {title: models for title, models in models_of.items() if models}
-    if not models_of:
+    growing = [
+        block
+        for title, models in unfinished.items()
+        for model in models
+        for block in curve_charts(growing_title(title, model, runs[title]), [model], metric)
+    ]
+    if not models_of and not growing:
         return None
     tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
-    blocks: list[Block] = [
-        scores_table(models_of, tuned_folds, [trivial_score_of_fold(prepared, fold) for fold in range(folds)], metric),
-        effort_table(runs, models_of, params, spreads),
-    ]
+    blocks: list[Block] = []
+    if models_of:
+        trivial = [trivial_score_of_fold(prepared, fold) for fold in range(folds)]
+        blocks += [
+            scores_table(models_of, tuned_folds, trivial, metric),
+            effort_table(runs, models_of, params, spreads),
+        ]
     if incomplete := [
         f"{name} ({folds - len(models_of.get(name, []))})" for name in runs if len(models_of.get(name, [])) < folds
     ]:
@@ -79,10 +110,18 @@ def members_section(
     curves = [
         block for name, models in list(models_of.items())[:MAX_CURVES] for block in curve_charts(name, models, metric)
     ]
-    has_charts = any(isinstance(block, Charts) for block in curves)
-    blocks += [Text([CURVES_NOTE] if has_charts else [], name="Learning curves"), *curves]
+    has_charts = any(isinstance(block, Charts) for block in [*growing, *curves])
+    blocks += [Text([CURVES_NOTE] if has_charts else [], name="Learning curves"), *growing, *curves]
     return Section(
         "members", "Members", "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train", blocks
+    )
+
+
+def growing_title(title: str, model: FoldModel, run: Run) -> str:
+    """The name of the curves of a fold model that is not finished."""
+    epoch = int(model.history["epoch"].max())
+    return (
+        f"{title} fold {model.fold}, not finished: epoch {epoch} of {run.member.train.epochs} at its newest checkpoint"
     )
 
 
@@ -102,15 +141,15 @@ def scores_table(
     rows = []
     for name, models in models_of.items():
         scores, chosen = {model.fold: model.held_out for model in models}, set(tuned_folds[name])
-        each = [f"{scores[n]:.4f}{mark(n in chosen)}" if n in scores else "–" for n in range(folds)]
+        each = [f"{number(scores[n])}{mark(n in chosen)}" if n in scores else "–" for n in range(folds)]
         means = [mean_text(scores, range(folds), chosen)]
         if tuned and honest:
             means.append(mean_text(scores, honest, chosen))
-        rows.append([name, *means, f"{min(scores.values()):.4f} to {max(scores.values()):.4f}", *each])
+        rows.append([name, *means, range_text(scores), *each])
     baseline = {fold: score for fold, (_, score) in enumerate(trivial)}
     means = [mean_text(baseline, chosen, ()) for chosen in (range(folds), *([honest] if tuned and honest else []))]
-    each = [f"{score:.4f}" for score in baseline.values()]
-    rows.append(["trivial baseline", *means, f"{min(baseline.values()):.4f} to {max(baseline.values()):.4f}", *each])
+    each = [number(score) for score in baseline.values()]
+    rows.append(["trivial baseline", *means, range_text(baseline), *each])
     columns = ["member", f"mean of the folds' {metric}"]
     if tuned and honest:
         columns.append(f"mean of {folds_text(honest)}")
@@ -133,7 +172,11 @@ def mean_text(scores: Mapping[int, float], folds: Sequence[int], tuned: Collecti
     if not known:
         return "–"
     part = "" if len(known) == len(folds) else f" ({len(known)} of {len(folds)} folds)"
-    return f"{np.mean([scores[fold] for fold in known]):.4f}{mark(bool(set(known) & set(tuned)))}{part}"
+    return f"{number(float(np.mean([scores[fold] for fold in known])))}{mark(bool(set(known) & set(tuned)))}{part}"
+
+
+def range_text(scores: Mapping[int, float]) -> str:
+    return f"{number(min(scores.values()))} to {number(max(scores.values()))}"
 
 
 def effort_table(
@@ -187,8 +230,7 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
         # The low scores of the first epochs would compress the rest of the chart; low losses are the good ones.
         is_score = metric in METRICS and METRICS[metric].sign > 0
         lower_limit = float(np.quantile(finite, 0.2)) if is_score and len(finite) > 10 else None
-        clipped = "; the lowest fifth is below" if lower_limit is not None else ""
-        title = f"held-out {metric}{clipped}"
+        title = shortened(f"held-out {metric}", 40)
         drawings.append(epoch_chart([line], title, lower_limit, mark_at, name, score_range(metric)))
     rates = [Line("learning rate", by_epoch(histories, "learning_rate"), 6)]
     drawings.append(epoch_chart(rates, "learning rate at the epoch's end", name=name))

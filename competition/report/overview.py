@@ -13,7 +13,8 @@ from competition.report.confusion_chart import confusion_chart
 from competition.report.mistakes import class_scores, confusion
 from competition.report.page import Block, Charts, Figure, Section, SideBySide, Text, Tile
 from competition.report.pictures import SMALL_SIZE, data_uri
-from competition.report.terminal import Scores, no_better_than_trivial, with_error
+from competition.report.targets import glance_blocks
+from competition.report.terminal import Scores, no_better_than_trivial, number, with_error
 
 WORST_CLASSES, PICTURES = 3, 2  # shown, and wrong rows of each
 MATRIX_CLASSES, MATRIX_WIDTH = (
@@ -27,7 +28,7 @@ def verdict(scores: Scores) -> str:
     score = f"{scores['metric']} {with_error(scores['honest'], scores['standard_error'])}"
     if useless := no_better_than_trivial(scores):
         return f"{score}: {useless[0]}."
-    trivial = f"{scores['trivial']['score']:.4f}"
+    trivial = number(scores["trivial"]["score"])
     if scores.get("optimistic"):
         return f"{score} is optimistic: every row took part in choosing the hyperparameters. Without a look at the images {trivial}."
     return f"{score} on rows that took no part in any choice; an answer that looks at no image scores {trivial}."
@@ -41,7 +42,8 @@ def wrong_rows(rows: HonestRows) -> Figure:
 
 
 def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared, pixels: Pixels | None) -> Section:
-    """The scores, and of single labels a small confusion matrix and the worst classes with their most confident errors.
+    """The scores, and of single labels a small confusion matrix and the worst classes with their most confident errors; of
+    several labels, and of a regression, see `targets.glance_blocks`.
 
     rows: the scored rows.  pixels: of the training rows in index order; None = no pictures.
     """
@@ -54,6 +56,8 @@ def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared
         blocks.append(small_matrix(table, names))
         if pixels is not None and (groups := worst_classes(table, rows, prepared, pixels)):
             blocks.append(SideBySide("Worst classes", groups))
+    elif rows is not None:
+        blocks += glance_blocks(rows, prepared, pixels)
     blocks.append(Text([charts.note]))
     return Section("overview", "At a glance", "blend/scores.json, blend/honest_oof.npz · make predict", blocks)
 

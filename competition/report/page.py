@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:  # `blend` imports this module but must not need jinja2
     from markupsafe import Markup
 
-TEMPLATE, STYLE, SCRIPT = (Path(__file__).with_name(name) for name in ("page.html", "page.css", "page.js"))
+TEMPLATE, STYLE, SCRIPT, WATCH_SCRIPT = (
+    Path(__file__).with_name(name) for name in ("page.html", "page.css", "page.js", "watch.js")
+)
 
 OPEN_SECTIONS = 3  # the others are folded until they are asked for
 
@@ -144,18 +146,20 @@ class Head:
     verdict: str = ""  # the result in one sentence
 
 
-def render(head: Head, sections: Sequence[Section]) -> str:
-    """Render the page. Every text is escaped; only charts are markup."""
+def render(head: Head, sections: Sequence[Section], reloads: bool = False) -> str:
+    """Render the page. Every text is escaped; only charts are markup.  reloads: it loads itself again every few seconds."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["code"] = _code
-    style, script = (file.read_text(encoding="utf-8") for file in (STYLE, SCRIPT))
+    style, script, watch_script = (file.read_text(encoding="utf-8") for file in (STYLE, SCRIPT, WATCH_SCRIPT))
+    script += watch_script if reloads else ""
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         head=head,
         sections=sections,
         open_sections=OPEN_SECTIONS,
+        reloads=reloads,
         style=Markup(style),  # files of this package
         script=Markup(script),
         policy=content_security_policy(style, script),

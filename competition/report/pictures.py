@@ -41,11 +41,15 @@ def no_pictures(has_networks: bool) -> str:
     return "No pictures: the decoded training images are not on disk; `make train` writes them (cache.disk_gigabytes)."
 
 
-def row_pictures(prepared: Prepared, ids: np.ndarray, pixels: Pixels | None) -> list[tuple[str, bool]]:
+def row_pictures(
+    prepared: Prepared, ids: np.ndarray, pixels: Pixels | None, longest_side: int = MAX_SIZE
+) -> list[tuple[str, bool]]:
     """`data_uri` of the training rows of `ids`; ("", False) for each without pixels, which are in index order."""
     if pixels is None:
         return [("", False)] * len(ids)
-    return [data_uri(image) for image in pixels[positions(prepared.part("train")["id"].to_numpy(str), ids)]]
+    return [
+        data_uri(image, longest_side) for image in pixels[positions(prepared.part("train")["id"].to_numpy(str), ids)]
+    ]
 
 
 def data_uri(pixels: np.ndarray, longest_side: int = MAX_SIZE) -> tuple[str, bool]:

@@ -16,6 +16,7 @@ from competition.report.terminal import (
     Scores,
     folds_text,
     no_better_than_trivial,
+    number,
     with_error,
 )
 from competition.submission import ledger
@@ -50,7 +51,7 @@ def figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
     ]
     if band:
         note = f"95 % interval, for {counted(scores['test_rows'], 'test row')} like the training rows"
-        result.append(Figure("expected leaderboard", f"{band[0]:.4f} to {band[1]:.4f}", note))
+        result.append(Figure("expected leaderboard", f"{number(band[0], band[1])} to {number(band[1])}", note))
     return [*result, *(Figure(one.name, f"{one.score:.5f}", one.source) for one in test_scores)]
 
 
@@ -88,7 +89,7 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
     note, trivial, width = score_note(scores, points), scores["trivial"], max(ends) - min(ends)
     if min(ends) - width <= trivial["score"] <= max(ends) + width:
         is_honest = not scores.get("optimistic")
-        points.insert(0, Point("trivial baseline", trivial["score"], trivial["standard_error"], is_honest, "baseline"))
+        points.insert(0, Point("trivial baseline", trivial["score"], trivial["standard_error"], is_honest))
     else:
         score = with_error(trivial["score"], trivial["standard_error"])
         note += f" The trivial baseline ({trivial['name']}) scores {score}, far outside of this chart."

@@ -10,19 +10,21 @@ from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import truth_chart
 from competition.report.classes import HonestRows
-from competition.report.page import Charts, Section, Sheet, Table, Text, Tile
-from competition.report.pictures import no_pictures, row_pictures
+from competition.report.label_charts import label_bars, label_charts
+from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text, Tile
+from competition.report.pictures import SMALL_SIZE, no_pictures, row_pictures
 
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 PARTS = 5  # of the rows of a regression, by value
 MOST_POINTS = 1000  # of the chart of truth and prediction
 TILES = 32  # pictures of the worst rows
+GROUPS, OF_GROUP, MOST_BARS = 3, 2, 12  # of the first screen: labels with pictures, pictures of each, labels with bars
 
 
 def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray, names: Sequence[str]) -> Section:
     """Scores of each label.  targets, decided: (N, C) bool.  scores: (N, C) probabilities, or ranks."""
     right = int((targets == decided).all(1).sum())
-    rows = []
+    rows, worst = [], list[tuple[float, int]]()
     for c, name in enumerate(names):
         hits, chosen, actual = (int(one.sum()) for one in (targets[:, c] & decided[:, c], decided[:, c], targets[:, c]))
         figures = [2 * hits / max(chosen + actual, 1), hits / max(chosen, 1), hits / max(actual, 1)]
@@ -33,6 +35,7 @@ def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray,
         everywhere = 2 * actual / (len(targets) + actual)
         cells = [name, f"{figures[0]:.4f}", f"{everywhere:.4f}", *(f"{one:.4f}" for one in figures[1:]), *curves]
         rows.append((figures[0], [*cells, f"{actual:,}", f"{chosen:,}"]))
+        worst.append((figures[0], c))
     rows.sort(key=lambda row: row[0])
     columns = ["label", "F1", "F1 of every row", "precision", "recall", "average precision", "AUC", "rows with it"]
     columns.append("predicted")
@@ -41,7 +44,10 @@ def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray,
         "row has, or every row, has neither average precision nor AUC."
     )
     text = f"All labels are right in {right:,} of {len(targets):,} rows, by chains fitted without their fold."
-    return Section("classes", "Labels", SOURCE, [Text([text]), Table(columns, [row for _, row in rows], note=note)])
+    blocks: list[Block] = [Text([text]), Table(columns, [row for _, row in rows], note=note)]
+    if charts := label_charts(targets, decided, scores, names, [c for _, c in sorted(worst)]):
+        blocks.append(charts)
+    return Section("classes", "Labels", SOURCE, blocks)
 
 
 def values_section(targets: np.ndarray, values: np.ndarray) -> Section:
@@ -52,21 +58,93 @@ def values_section(targets: np.ndarray, values: np.ndarray) -> Section:
         low, high, error = targets[part].min(), targets[part].max(), errors[part]
         figures = [np.sqrt((error**2).mean()), np.sqrt(((mean - targets[part]) ** 2).mean())]
         figures += [np.abs(error).mean(), error.mean()]
-        rows.append([f"{low:.4g} to {high:.4g}", *(f"{one:.4g}" for one in figures), f"{len(part):,}"])
+        rows.append(
+            [f"{value_text(low)} to {value_text(high)}", *(value_text(float(one)) for one in figures), f"{len(part):,}"]
+        )
     columns = ["value", "RMSE", "RMSE of the mean", "MAE", "mean error", "rows"]
     text = "Errors of chains fitted without the row's fold, in parts of the rows by value."
-    shown = np.argsort(targets, kind="stable")[
-        np.linspace(0, len(targets) - 1, min(MOST_POINTS, len(targets))).astype(int)
-    ]
+    shown = evenly(targets)
     explained = 1 - float((errors**2).sum()) / max(float(((targets - mean) ** 2).sum()), 1e-300)
     note = (
-        f"Across: the true value; up: the prediction. Dashed: equality; dotted: the mean of all rows ({mean:.4g}), looking at no image. "
-        f"The predictions explain {explained:.1%} of the variance"
+        f"Across: the true value; up: the prediction. Dashed: equality; dotted: the mean of all rows ({value_text(mean)}), which looks "
+        f"at no image. The predictions explain {explained:.1%} of the variance"
         + (", so they are worse than that mean." if explained < 0 else ".")
         + (f" {len(shown):,} of {len(targets):,} rows, evenly over the values." if len(shown) < len(targets) else "")
     )
     charts = Charts([truth_chart(targets[shown], predicted[shown], mean)], note)
-    return Section("classes", "Errors", SOURCE, [Text([text]), charts, Table(columns, rows)])
+    words = (
+        "The lowest fifth of the values first. RMSE: root of the mean squared error; of the mean: that of answering the mean of all rows "
+        "every time; MAE: mean size of an error; mean error: above 0, the predictions are too high."
+    )
+    return Section("classes", "Errors", SOURCE, [Text([text]), charts, Table(columns, rows, note=words)])
+
+
+def value_text(value: float) -> str:
+    """A value of a regression with five digits and no exponent where it can be read without."""
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.5g}"
+
+
+def wrong_rows(rows: HonestRows, is_multi: bool, most: int) -> np.ndarray:
+    """Positions of the rows with the most wrong labels, or with the largest errors of a regression."""
+    _, targets, decided, scores = rows
+    if not is_multi:
+        return np.argsort(-np.abs(scores[:, 0] - targets), kind="stable")[:most]
+    wrong = decided != targets
+    # Of rows with as many wrong labels, the one whose labels are the least probable comes first.
+    doubt = np.where(wrong, np.abs(scores - targets), 0).max(1)
+    return np.lexsort((-doubt, -wrong.sum(1)))[: min(most, int(wrong.any(1).sum()))]
+
+
+def row_lines(rows: HonestRows, n: int, names: Sequence[str], is_multi: bool) -> list[str]:
+    """What is wrong with row n, and its id, as lines below its picture."""
+    ids, targets, decided, scores = rows
+    if is_multi:
+        extra, missing = (np.flatnonzero(one) for one in (decided[n] & ~targets[n], targets[n] & ~decided[n]))
+        lines = [f"✕ {', '.join(f'{names[int(c)]} {scores[n, c]:.2f}' for c in extra)}"] if len(extra) else []
+        lines += [f"lacks {', '.join(f'{names[int(c)]} {scores[n, c]:.2f}' for c in missing)}"] if len(missing) else []
+    else:
+        lines = [f"is {value_text(targets[n])}", f"predicted {value_text(scores[n, 0])}"]
+    return [*lines, str(ids[n])]
+
+
+def glance_blocks(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> list[Block]:
+    """For the first screen: the labels with the lowest F1, or predictions against the truth, and pictures of wrong rows."""
+    names, groups = prepared.competition.classes, list[tuple[str, np.ndarray]]()
+    is_multi = prepared.competition.targets.kind == "multi"
+    _, targets, decided, scores = rows
+    if is_multi:
+        f1 = 2 * (targets & decided).sum(0) / np.maximum(targets.sum(0) + decided.sum(0), 1)
+        order = [int(c) for c in np.argsort(f1, kind="stable")]
+        for c in order[:GROUPS]:
+            wrong = np.flatnonzero(targets[:, c] != decided[:, c])
+            surest = wrong[np.argsort(-np.abs(scores[wrong, c] - targets[wrong, c]), kind="stable")][:OF_GROUP]
+            missed, having = int(targets[wrong, c].sum()), int(targets[:, c].sum())
+            title = f"{names[c]}: F1 {f1[c]:.2f}; {missed:,} of {having:,} missed, given to {len(wrong) - missed:,} without it"
+            groups.append((title, surest))
+        chart, note = label_bars([names[c] for c in order[:MOST_BARS]], f1[order[:MOST_BARS]]), "The lowest first."
+    else:
+        groups.append(("the true value and the prediction", wrong_rows(rows, False, GROUPS * OF_GROUP)))
+        chosen, note = evenly(targets), "Dashed: equality; dotted: the mean of all rows."
+        chart = truth_chart(targets[chosen], scores[chosen, 0].astype(np.float64), float(targets.mean()), 300)
+    blocks: list[Block] = [Charts([chart], note)]
+    shown = [(title, chosen) for title, chosen in groups if len(chosen)]
+    if pixels is not None and shown:
+        images = [row_pictures(prepared, rows.ids[chosen], pixels, SMALL_SIZE) for _, chosen in shown]
+        tiles = [
+            (
+                title,
+                [Tile(*image, row_lines(rows, n, names, is_multi)) for n, image in zip(chosen, of_group, strict=True)],
+            )
+            for (title, chosen), of_group in zip(shown, images, strict=True)
+        ]
+        blocks.append(SideBySide("Worst labels" if is_multi else "Largest errors", tiles))
+    return blocks
+
+
+def evenly(targets: np.ndarray) -> np.ndarray:
+    """Positions of at most MOST_POINTS rows, evenly over the values.  targets: (N,) float."""
+    chosen = np.linspace(0, len(targets) - 1, min(MOST_POINTS, len(targets))).astype(int)
+    return np.argsort(targets, kind="stable")[chosen]
 
 
 def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None, has_networks: bool) -> Section | None:
@@ -75,26 +153,15 @@ def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None, h
     rows: of `classes.honest_rows`.  pixels: (N, H, W, 3) uint8 of the training rows in index order; None leaves them out.
     has_networks: some member is trained here.
     """
-    ids, targets, decided, scores = rows
     is_multi = prepared.competition.targets.kind == "multi"
-    if is_multi:
-        wrong = decided != targets
-        # Of rows with as many wrong labels, the one whose labels are the least probable comes first.
-        doubt = np.where(wrong, np.abs(scores - targets), 0).max(1)
-        worst = np.lexsort((-doubt, -wrong.sum(1)))[: min(TILES, int(wrong.any(1).sum()))]
-    else:
-        worst = np.argsort(-np.abs(scores[:, 0] - targets), kind="stable")[:TILES]
+    worst = wrong_rows(rows, is_multi, TILES)
     if not len(worst):
         return None
-    names, tiles = prepared.competition.classes, []
-    for n, image in zip(worst, row_pictures(prepared, ids[worst], pixels), strict=True):
-        if is_multi:
-            extra, missing = (np.flatnonzero(one) for one in (decided[n] & ~targets[n], targets[n] & ~decided[n]))
-            lines = [f"✕ {', '.join(f'{names[c]} {scores[n, c]:.2f}' for c in extra)}"] if len(extra) else []
-            lines += [f"lacks {', '.join(f'{names[c]} {scores[n, c]:.2f}' for c in missing)}"] if len(missing) else []
-        else:
-            lines = [f"is {targets[n]:.5g}", f"predicted {scores[n, 0]:.5g}"]
-        tiles.append(Tile(*image, [*lines, str(ids[n])]))
+    names = prepared.competition.classes
+    tiles = [
+        Tile(*image, row_lines(rows, n, names, is_multi))
+        for n, image in zip(worst, row_pictures(prepared, rows.ids[worst], pixels), strict=True)
+    ]
     note = (
         f"{counted(len(tiles), 'row')} with the most wrong labels: labels that it does not have (✕) and that it lacks, each with its score."
         if is_multi

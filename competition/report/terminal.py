@@ -29,19 +29,32 @@ def gain(difference: Difference) -> str:
     seeds = f" (other seeds {plus_minus(difference.seeds)})" if difference.seeds else ""
     p = difference.p_value
     p_text = "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
-    return f"{difference.value:+.4f} {plus_minus(difference.error)}{seeds}, {verdict(difference)} ({p_text})"
+    value, error = number(difference.value, signed=True), plus_minus(difference.error, difference.value)
+    return f"{value} {error}{seeds}, {verdict(difference)} ({p_text})"
 
 
-def plus_minus(error: float) -> str:
-    """Format a standard error: ± 0.0012, with four decimals or the first non-zero digit; 0 only for equal results."""
+def number(value: float, size: float | None = None, signed: bool = False) -> str:
+    """Format a score: 0.9123, 12.346 or 14,729: four decimals, fewer where five digits say enough.
+
+    size: of the value that decides how many; None = this one.
+    """
+    decimals = 4 - sum(abs(value if size is None else size) >= limit for limit in (10, 100, 1_000, 10_000))
+    return f"{value:{'+' if signed else ''},.{decimals}f}"
+
+
+def plus_minus(error: float, size: float = 0.0) -> str:
+    """Format a standard error: ± 0.0012, with four decimals or the first non-zero digit; 0 only for equal results.
+
+    size: of the value beside it, which decides how many decimals a large one has.
+    """
     if error >= 0.00005:
-        return f"± {error:.4f}"
-    return f"± {error:.0e}" if error else "± 0"
+        return f"± {number(error, max(abs(size), error))}"
+    return f"± {error:.0e}" if error > 1e-12 else "± 0"  # below: rounding of equal results
 
 
 def with_error(score: float, error: float) -> str:
     """Format a score and its standard error: 0.9123 ± 0.0012"""
-    return f"{score:.4f} {plus_minus(error)}"
+    return f"{number(score)} {plus_minus(error, score)}"
 
 
 def seeds_line(spreads: Mapping[str, float], members: Iterable[str]) -> list[str]:

@@ -76,7 +76,7 @@ def epoch_chart(
     with chart(320, 220, (50, 14, 22, 34)) as drawing:
         axes = drawing.axes
         axes.set_title(title)
-        axes.set_xlabel("epoch")
+        axes.set_xlabel("epoch" if lower_limit is None else "epoch (the lowest fifth is below)")
         axes.set_xlim(1, max(*(len(line.values) for line in lines), 2))
         axes.set_ylim(axis_ends([low, high], limits))
         drawing.ticks("y", 4)

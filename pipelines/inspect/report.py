@@ -50,6 +50,7 @@ from competition.workspace.tracking import Outcome, Subject
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, image_cache, track
 from pipelines.terminal.versions import git_commit, versions
+from pipelines.terminal.watching import watch
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Results:
     rows: classes.HonestRows | None  # scored rows of the blend; only of a blend of the current data
     runs: Mapping[str, Run]  # by title, those of the current parameters
     models_of: Mapping[str, Sequence[members.FoldModel]]  # by title, the finished fold models
+    in_training: Mapping[str, Sequence[members.FoldModel]]  # by title, those with a checkpoint only
     spreads: Mapping[str, float]
     notes: Sequence[str]
     submitted: Sequence[ledger.Row]
@@ -70,10 +72,20 @@ class Results:
 
 def run(job: Job) -> None:
     """data/ and whatever exists of members/, blend/, preflight/, plan.json, ledger.jsonl -> report.html"""
+    if job.options.watch:
+        watch(job, job.path("report.html"), write_page)
+    else:
+        write_page(job)
+
+
+def write_page(job: Job, reloads: bool = False) -> None:
+    """Write the page.  reloads: it loads itself again every few seconds, and the terminal and the trackers hear nothing of it."""
     results = load_results(job)
     head = head_of(job, results)
     page = job.path("report.html")
-    write_text(page, render(head, sections_of(job, results)))
+    write_text(page, render(head, sections_of(job, results), reloads))
+    if reloads:
+        return
     job.echo(*(f"report: {warning}" for warning in head.warnings))
     name = "no-blend" if results.blend is None else results.blend.digest[:8]
     with track(job, Subject("report", "reports", name, {})) as tracking:
@@ -99,6 +111,7 @@ def load_results(job: Job) -> Results:
         classes.honest_rows(folder, prepared) if folder is not None and is_current else None,
         runs,
         {title: members.trained(run, prepared, job.params.prepare.folds) for title, run in runs.items()},
+        {title: members.in_training(run, job.params.prepare.folds) for title, run in runs.items()},
         spreads,
         notes,
         submitted,
@@ -115,11 +128,12 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     looks = ledger.count_solution_accesses(job.submissions / "ledger.jsonl", params.competition.name)
     # The effects of series and shift, if the blend is of the current data.
     current = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
+    overview_of_scores, *of_scores = score_sections(prepared, results) or [None]
     sections = [
-        *score_sections(prepared, results)[:1],
+        overview_of_scores,
         next_steps.next_steps_section(steps_of(job, results)),
-        *score_sections(prepared, results)[1:],
-        members.members_section(runs, results.models_of, params, prepared, results.spreads),
+        *of_scores,
+        members.members_section(runs, results.models_of, results.in_training, params, prepared, results.spreads),
         tuning.tuning_section(job.workspace),
         *error_sections(job, results),
         *optional_sections(job, results),
@@ -177,8 +191,10 @@ def head_of(job: Job, results: Results) -> Head:
         if competition.target == "regression"
         else f"{counted(len(competition.classes), 'class', 'classes')}"
     )
+    if competition.target == "multi":
+        classes = f"{counted(len(competition.classes), 'label')}, several per image"
     parts = [competition.metric, f"{', '.join(counts)} rows", classes]
-    parts += [competition.target] if competition.target in ("multi", "ordinal") else []
+    parts += ["ordinal"] if competition.target == "ordinal" else []
     parts.append(f"{job.params.prepare.folds} folds")
     figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
     if blend is not None:

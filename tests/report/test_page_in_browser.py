@@ -50,6 +50,7 @@ def crowded_charts() -> list[Markup]:
     ends = [second, Point("first, which has a long name", 0.8182, 0.005, True)]
     return [
         *score_chart(ends, (0.7879, 0.8319), "macro_f1"),
+        *score_chart([Point("cnn", 0.7, 0.01, True), Point("blend", 0.9997, 0.0001, True)], (0.9992, 1.0), "macro_f1"),
         history_chart(trials, axis),
         *slice_charts(trials, ["rate", "name"], {"rate"}, axis),
         importance_chart({"a parameter with a very long name": 0.7, "rate": 0.3}),

@@ -1,0 +1,91 @@
+"""Precision, recall and thresholds of labels, and the first screen of multi-label competitions and regressions."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import f1_score, precision_recall_curve
+
+from competition.prepare.competition import Competition
+from competition.prepare.prepared import Prepared
+from competition.report.classes import HonestRows
+from competition.report.label_charts import label_charts, label_curve
+from competition.report.page import Charts, SideBySide
+from competition.report.targets import glance_blocks, value_text
+from competition.report.terminal import number, with_error
+
+NAMES = ("cat", "dog", "<b>owl", "nowhere")
+
+
+def drawn(rows: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """targets, decided: (N, 4) bool; scores: (N, 4), with ties. Nothing has the last label."""
+    rng = np.random.default_rng(0)
+    targets = rng.random((rows, 4)) < [0.5, 0.3, 0.1, 0.0]
+    scores = np.round((targets * [0.5, 0.3, 0.1, 0.0] + rng.random((rows, 4))) / 1.5, 2)
+    return targets, scores >= 0.5, scores
+
+
+def test_the_curve_of_a_label_is_scikit_learns_also_where_scores_are_equal() -> None:
+    targets, _, scores = drawn()
+    precision, recall, thresholds = precision_recall_curve(targets[:, 1], scores[:, 1])
+    curve = label_curve(targets[:, 1], scores[:, 1])
+    np.testing.assert_allclose(curve.thresholds, thresholds[::-1])
+    np.testing.assert_allclose(curve.precision, precision[-2::-1])
+    np.testing.assert_allclose(curve.recall, recall[-2::-1])
+    half = int(np.flatnonzero(curve.thresholds >= 0.5)[-1])
+    assert curve.f1[half] == pytest.approx(f1_score(targets[:, 1], scores[:, 1] >= curve.thresholds[half]))
+
+
+def test_labels_that_no_row_has_get_no_curve_and_names_are_escaped() -> None:
+    targets, decided, scores = drawn()
+    charts = label_charts(targets, decided, scores, NAMES, [3, 2, 1, 0])
+    assert isinstance(charts, Charts) and "Of 4 labels the 3 with the lowest F1" in charts.note
+    key, recalls, thresholds = map(str, charts.drawings)
+    assert key.count("<span") == 3 and "nowhere" not in key and "&lt;b&gt;owl" in key and "<b>owl" not in recalls
+    hits = (targets & decided)[:, 1].sum()
+    expected = f"dog {hits / decided[:, 1].sum():.3f}, {hits / targets[:, 1].sum():.3f}"
+    assert expected in recalls and "dog: highest F1 0." in thresholds
+    assert label_charts(targets[:, 3:], decided[:, 3:], scores[:, 3:], NAMES[3:], [0]) is None
+
+
+def prepared(target: str, names: tuple[str, ...], ids: np.ndarray) -> Prepared:
+    metric, columns = {"multi": ("multilabel_macro_f1", ("label",)), "regression": ("rmse", ("label",))}[target]
+    competition = Competition("c", "", names, metric, "label", "id", columns, names, target=target)
+    return Prepared(Path(), competition, pd.DataFrame({"id": ids, "part": "train"}), "")
+
+
+def test_the_first_screen_of_several_labels_shows_the_worst_ones_with_the_rows_they_are_wrong_in() -> None:
+    targets, decided, scores = drawn(40)
+    ids = np.array([f"i{n:02}" for n in range(40)])
+    pixels = np.zeros((40, 8, 8, 3), np.uint8)
+    bars, worst = glance_blocks(HonestRows(ids, targets, decided, scores), prepared("multi", NAMES, ids), pixels)
+    assert isinstance(bars, Charts) and isinstance(worst, SideBySide) and worst.name == "Worst labels"
+    (tiles,) = (
+        tiles for title, tiles in worst.groups if re.match(r"nowhere: F1 0\.00; 0 of 0 missed, given to \d+ w", title)
+    )
+    assert len(tiles) == 2
+    for tile in tiles:
+        row = int(tile.lines[-1][1:])
+        assert decided[row, 3] and tile.lines[0].startswith("✕") and "nowhere" in tile.lines[0]
+    without = glance_blocks(HonestRows(ids, targets, decided, scores), prepared("multi", NAMES, ids), None)
+    assert [type(block) for block in without] == [Charts]
+
+
+def test_the_first_screen_of_a_regression_shows_the_truth_beside_the_prediction_and_the_largest_errors() -> None:
+    truth = np.linspace(1, 40, 40)
+    values = truth + np.where(np.arange(40) == 7, 25.0, 0.1)
+    ids = np.array([f"i{n:02}" for n in range(40)])
+    rows = HonestRows(ids, truth, values, values[:, None])
+    chart, worst = glance_blocks(rows, prepared("regression", ("value",), ids), np.zeros((40, 8, 8, 3), np.uint8))
+    assert "predictions against the truth of 40 rows" in chart.drawings[0]
+    assert list(worst.groups[0][1][0].lines) == ["is 8", "predicted 33", "i07"]
+
+
+def test_large_scores_have_the_digits_that_can_be_read_and_small_ones_four_decimals() -> None:
+    assert [number(value) for value in (0.91234, 9.5, 12.34567, 3656.68, 14729.0449, -0.5)] == [
+        "0.9123", "9.5000", "12.346", "3,656.7", "14,729", "-0.5000"
+    ]  # fmt: skip
+    assert with_error(14729.0449, 895.56) == "14,729 ± 896" and with_error(0.91, 0.012) == "0.9100 ± 0.0120"
+    assert [value_text(value) for value in (0.001234, 132_198.4, 1052.25)] == ["0.001234", "132,198", "1052.2"]
