@@ -18,6 +18,7 @@ from PIL import Image as Pillow
 from stages import Workspace, new_workspace
 
 from competition.report.page import Head, Image, Section, Table, Text, render
+from pipelines.terminal.watching import PAUSE, POLL_SECONDS
 
 LIVE = "location.reload"
 
@@ -84,10 +85,11 @@ def test_the_page_follows_a_competition_from_before_its_download_to_the_curves_o
 
 
 def test_a_page_is_written_again_only_when_results_changed(workspace: Workspace, started: list[Watched]) -> None:
+    begun = time.monotonic()
     started.append(watched := Watched(workspace))
     watched.wait_for(LIVE)
     before = watched.page.stat().st_mtime_ns
-    time.sleep(8)
+    time.sleep(PAUSE * (time.monotonic() - begun) + POLL_SECONDS + 2)  # longer than the pause after a page
     assert watched.page.stat().st_mtime_ns == before
     history = workspace.fold("slim", 1) / "history.csv"
     history.write_text(history.read_text())
@@ -95,6 +97,10 @@ def test_a_page_is_written_again_only_when_results_changed(workspace: Workspace,
     while watched.page.stat().st_mtime_ns == before and time.monotonic() < end:
         time.sleep(0.2)
     assert watched.page.stat().st_mtime_ns > before
+    described = workspace.work / "data" / "competition.json"  # as if they were downloaded and prepared again
+    content = json.loads(described.read_text())
+    described.write_text(json.dumps(content | {"classes": [f"other {name}" for name in content["classes"]]}))
+    watched.wait_for("The blend is of other data")
     assert watched.end()[0] == 130
 
 
