@@ -21,12 +21,8 @@ function restore({ open, sorted, read, offset }) {
   for (const [key, header] of keyed("th[scope=col]")) {
     for (let n = 0; n < 2 && sorted[key] && header.ariaSort !== sorted[key]; n++) header.querySelector("button")?.click();
   }
-  const place = () => {
-    const anchor = document.getElementById(read) || document.body;
-    scrollTo(0, scrollY + anchor.getBoundingClientRect().top - offset);
-  };
-  place();
-  addEventListener("load", place, { once: true }); // pictures have their heights by then
+  const anchor = document.getElementById(read) || document.body;
+  scrollTo(0, scrollY + anchor.getBoundingClientRect().top - offset);
 }
 
 if (history.state?.read !== undefined) restore(history.state);

@@ -1,5 +1,7 @@
 """make report WATCH=1: the page follows what training writes, and reloads itself without losing the reader's place."""
 
+import base64
+import io
 import json
 import re
 import signal
@@ -12,9 +14,11 @@ from pathlib import Path
 import pytest
 from browser import NAMES, Browser, executable
 from builders import ROOT
+from PIL import Image as Pillow
 from stages import Workspace, new_workspace
 
-from competition.report.page import Head, Section, Table, Text, render
+from competition.report.page import Head, Image, Section, Table, Text, render
+from pipelines.terminal.watching import PAUSE, POLL_SECONDS
 
 LIVE = "location.reload"
 
@@ -81,10 +85,11 @@ def test_the_page_follows_a_competition_from_before_its_download_to_the_curves_o
 
 
 def test_a_page_is_written_again_only_when_results_changed(workspace: Workspace, started: list[Watched]) -> None:
+    begun = time.monotonic()
     started.append(watched := Watched(workspace))
     watched.wait_for(LIVE)
     before = watched.page.stat().st_mtime_ns
-    time.sleep(8)
+    time.sleep(PAUSE * (time.monotonic() - begun) + POLL_SECONDS + 2)  # longer than the pause after a page
     assert watched.page.stat().st_mtime_ns == before
     history = workspace.fold("slim", 1) / "history.csv"
     history.write_text(history.read_text())
@@ -92,6 +97,10 @@ def test_a_page_is_written_again_only_when_results_changed(workspace: Workspace,
     while watched.page.stat().st_mtime_ns == before and time.monotonic() < end:
         time.sleep(0.2)
     assert watched.page.stat().st_mtime_ns > before
+    described = workspace.work / "data" / "competition.json"  # as if they were downloaded and prepared again
+    content = json.loads(described.read_text())
+    described.write_text(json.dumps(content | {"classes": [f"other {name}" for name in content["classes"]]}))
+    watched.wait_for("The blend is of other data")
     assert watched.end()[0] == 130
 
 
@@ -118,8 +127,13 @@ def test_only_curves_of_a_model_that_would_be_continued_are_shown(workspace: Wor
 def write_page(file: Path, rows: int, reloads: bool = True) -> None:
     """A page of five sections whose first becomes longer with the rows."""
     table = Table(["name", "score"], [[f"m{n}", f"0.{n}"] for n in range(rows)], title="Scores")
+    buffer = io.BytesIO()
+    Pillow.effect_noise((900, 900), 50).save(buffer, "PNG")  # its height is known when it is decoded
+    sheet = Image(f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}", "a contact sheet")
     sections = [
-        Section(f"s{n}", f"Section {n}", "f", [table if n == 0 else Text([f"paragraph {k}" for k in range(60)])])
+        Section(
+            f"s{n}", f"Section {n}", "f", [table, sheet] if n == 0 else [Text([f"paragraph {k}" for k in range(60)])]
+        )
         for n in range(5)
     ]
     file.write_text(render(Head("t", "l", [], [], f"of {rows} rows"), sections, reloads), encoding="utf-8")
@@ -159,7 +173,11 @@ def test_a_reload_shows_the_new_page_at_the_same_place_with_the_same_sections_op
     write_page(file, 31)
     browser.wait_for("document.getElementById('end')?.textContent === 'of 31 rows'")
     browser.wait_for("scrollY === 40", 4.0)
-    assert browser.problems() == [] and {url.partition(":")[0] for url in browser.requested()} <= {"file", "about"}
+    assert browser.problems() == [] and {url.partition(":")[0] for url in browser.requested()} <= {
+        "file",
+        "about",
+        "data",
+    }
 
 
 def test_a_page_that_is_used_or_not_watched_does_not_reload(browser, tmp_path) -> None:
