@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from competition.config.errors import UserError
+from competition.files.manifest import read_manifest
 from competition.submission import ledger
+from competition.workspace.dependencies import newest_blend
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 
@@ -58,7 +60,10 @@ def require_test_images(job: Job) -> None:
 
 
 def newest_submission(job: Job) -> ledger.Entry:
-    """Return the last ledger entry of this competition whose file exists and starts with --file."""
+    """The ledger's entry of the blend that was made or confirmed last, otherwise the last entry, whose file exists.
+
+    --file: the last entry whose file begins with this.
+    """
     name, prefix = job.params.competition.name, Path(job.options.file).stem if job.options.file else ""
     entries = ledger.read(job.submissions / "ledger.jsonl").entries
     candidates = [e for e in entries if e.competition == name and Path(e.file).stem.startswith(prefix)]
@@ -68,4 +73,7 @@ def newest_submission(job: Job) -> ledger.Entry:
         raise UserError(
             f"no submission{condition} of {name} is in {display_path(job.submissions)}; `make predict` writes one"
         )
-    return existing[-1]
+    blend = None if prefix else newest_blend(job.work)
+    manifest = read_manifest(blend / "manifest.json") if blend else None
+    confirmed = [e for e in existing if manifest is not None and e.file == manifest.result.get("file")]
+    return (confirmed or existing)[-1]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -210,6 +211,15 @@ def test_changed_training_parameters_are_named(workspace: Workspace) -> None:
     error = workspace.refused("predict", sets="members.wide.train.learning_rate=0.001")
     assert "member wide lacks fold 0 (not trained)" in error
     assert "differs: member.train.learning_rate: 0.004 -> 0.001)" in error
+
+
+def test_a_blend_that_is_current_again_is_graded_and_not_the_one_made_after_it(workspace: Workspace) -> None:
+    first = re.search(r"submission: .*?(\w+\.csv)", workspace.do("blend"))[1]  # type: ignore[index]
+    other = re.search(r"submission: .*?(\w+\.csv)", workspace.do("blend", sets="blend.members=[slim]"))[1]  # type: ignore[index]
+    assert first != other and f"grade: {other}: " in workspace.do("grade")
+    assert "blend: current" in workspace.do("blend")
+    assert f"grade: {first}: " in workspace.do("grade")
+    assert f"grade: {other}: " in workspace.do("grade", "--file", other)
 
 
 def test_a_deleted_submission_is_written_again(workspace: Workspace) -> None:
