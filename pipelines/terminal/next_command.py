@@ -10,6 +10,7 @@ from pipelines.terminal.options import Options
 from pipelines.terminal.output import GOALS, display_path
 
 LONGEST = 60  # characters of SET that are repeated
+BUDGET_FILE = ("budget", "params.yaml")  # written by a budget; it states what SET stated
 
 
 def next_line(verb: str, following: str, params: Params, options: Options, work: Path) -> str:
@@ -34,11 +35,14 @@ def next_line(verb: str, following: str, params: Params, options: Options, work:
 
 def command(verb: str, options: Options, with_make: bool) -> str:
     """The command line of a verb with the same parameter file and overrides; long ones, and secrets, are not repeated."""
-    name, sets = display_path(options.params), public_sets(options.sets.strip())
+    name, given = display_path(options.params), options.sets.strip()
+    sets = public_sets(given)
+    if sets == given and options.params.parts[-2:] == BUDGET_FILE:
+        sets = given = ""
     words = ["make" if with_make else "goldfold", verb]
     if name != "params.yaml":
         words.append(f"PARAMS={shlex.quote(name)}" if with_make else f"--params {shlex.quote(name)}")
-    if sets != options.sets.strip() or len(sets) > LONGEST:
+    if sets != given or len(sets) > LONGEST:
         words.append('SET="..."' if with_make else '--set "..."')
     elif sets:
         quoted = shlex.quote(sets) if set(sets) & set('"$`\\!') else f'"{sets}"'

@@ -57,6 +57,13 @@ def test_the_next_command_has_the_same_overrides() -> None:
     assert word == f"SET={quoted}"
 
 
+def test_the_file_of_a_budget_states_the_overrides_itself() -> None:
+    file = ROOT / "work" / "photos" / "budget" / "params.yaml"
+    sets = f"members.cnn.weights={'long/' * 20}"
+    assert line("blend", file=file, given=sets) == "next: make report PARAMS=work/photos/budget/params.yaml"
+    assert line("blend", file=file, given="tune.storage=redis://ada:s3cret-word@host/1").endswith('SET="..."')
+
+
 @pytest.mark.parametrize(
     "sets",
     [
