@@ -261,7 +261,7 @@ class Project:
 
     def _blend_folder(self) -> Path:
         """Folder of the newest blend."""
-        folder = newest_blend(self._workspace.folder)
+        folder = newest_blend(self._workspace.folder, self.params)
         if folder is None:
             raise UserError("no blend was found: `make predict` makes one")
         return folder

@@ -64,7 +64,7 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
     Raises UserError for what is not trained, not blended or cannot be served.
     """
     params = workspace.params
-    folder = newest_blend(workspace.folder)
+    folder = newest_blend(workspace.folder, workspace.params)
     if not member:
         if folds:
             raise UserError("FOLD= selects fold models of one member; name it as well: MEMBER=cnn FOLD=0")
@@ -94,6 +94,9 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
     current = to_plain(prediction_sources(only, True))
     recorded = manifest.depends["predictions"]
     stale = [name for name in names if recorded.get(name) != current.get(name)]
+    budget = workspace.folder / "budget" / "params.yaml"
+    if budget.is_file() and not set(stale) <= set(workspace.params.members):
+        raise UserError(f"the blend is of members that HOURS= made; name their parameter file: PARAMS={budget}")
     if stale:
         raise UserError(
             f"the blend was fitted on other predictions of {', '.join(stale)}; `make predict` fits it again"

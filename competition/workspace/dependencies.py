@@ -17,6 +17,8 @@ from competition.workspace.earlier_version import prediction_entry
 from competition.workspace.runs import Run
 from competition.workspace.studies import DIGITS, plugins_entry
 
+NEWEST = "newest.txt"  # the folders of all blends, the one made or confirmed last at the end
+
 
 def fold_model_path(run: Run, fold: int) -> Path:
     """Path of the manifest of one fold model, beside weights.npz, history.csv and oof.npz (identity view)."""
@@ -153,21 +155,42 @@ def blend_blocks(params: Params) -> dict[str, Any]:
     return blocks
 
 
-def newest_blend(work: Path) -> Path | None:
-    """Folder of the blend that `make blend` made or confirmed last; None if there is none."""
+def blended_names(params: Params) -> set[str]:
+    """Names of the members that `make blend` blends."""
+    return set(params.blend.members or (*params.members, *params.foreign))
+
+
+def newest_blend(work: Path, params: Params | None = None) -> Path | None:
+    """Folder of the blend that `make blend` made or confirmed last; None if there is none.
+
+    params: the newest blend of their members comes before newer ones of other members, which other parameter files made.
+    """
     try:
-        folder = work / "blend" / (work / "blend" / "newest.txt").read_text(encoding="utf-8").strip()
+        names = (work / "blend" / NEWEST).read_text(encoding="utf-8").split()
     except OSError:
         return None
-    return folder if (folder / "manifest.json").is_file() else None
+    manifests = (
+        (work / "blend" / name, read_manifest(work / "blend" / name / "manifest.json")) for name in reversed(names)
+    )
+    blends = [(folder, manifest) for folder, manifest in manifests if manifest is not None]
+    if params is not None:
+        own = blended_names(params)
+        blends.sort(
+            key=lambda blend: set(blend[1].depends.get("predictions", {})) != own
+        )  # stable: the newest comes first
+    return blends[0][0] if blends else None
 
 
 def set_newest_blend(folder: Path) -> None:
-    """Let newest_blend return this folder."""
-    path = folder.with_name("newest.txt")
-    if not path.is_file() or path.read_text(encoding="utf-8").strip() != folder.name:
+    """Let newest_blend return this folder. The file has one line per blend, the newest last."""
+    path = folder.with_name(NEWEST)
+    names = path.read_text(encoding="utf-8").split() if path.is_file() else []
+    if names[-1:] != [folder.name]:
         with atomic_write(path) as temporary:
-            temporary.write_text(f"{folder.name}\n", encoding="utf-8")
+            temporary.write_text(
+                "".join(f"{name}\n" for name in [*(n for n in names if n != folder.name), folder.name]),
+                encoding="utf-8",
+            )
 
 
 def blend_path(work: Path, name: str, depends: Mapping[str, Any]) -> Path:

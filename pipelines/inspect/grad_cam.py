@@ -19,7 +19,7 @@ from pipelines.terminal.selection import selected_members
 
 def run(job: Job) -> None:
     """blend/<newest>/, members/<member>/<run>/fold<k>/weights.npz, cache -> grad_cam.npz, grad_cam.json"""
-    prepared, folder = job.prepared, newest_blend(job.work)
+    prepared, folder = job.prepared, newest_blend(job.work, job.params)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     if folder is None or blend is None or blend.depends.get("data") != prepared.digest:
         raise UserError(

@@ -22,7 +22,7 @@ SHEET_IMAGES = 48
 
 def run(job: Job) -> None:
     """blend/<newest>/honest_oof.npz -> label_issues.csv, label_issues.png"""
-    folder = newest_blend(job.work)
+    folder = newest_blend(job.work, job.params)
     if folder is None:
         raise UserError("no blend was found: this stage needs the results of `make predict`; run it first")
     prepared = job.prepared

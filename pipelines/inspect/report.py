@@ -41,7 +41,7 @@ from competition.report.pictures import cached_pixels
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
-from competition.workspace.dependencies import blend_blocks, newest_blend
+from competition.workspace.dependencies import blend_blocks, blended_names, newest_blend
 from competition.workspace.ensemble_inputs import prediction_digests
 from competition.workspace.runs import Run, blended_runs, runs_of
 from competition.workspace.seed_studies import seed_spreads
@@ -94,7 +94,7 @@ def write_page(job: Job, reloads: bool = False) -> None:
 
 
 def load_results(job: Job) -> Results:
-    prepared, folder = job.prepared, newest_blend(job.work)
+    prepared, folder = job.prepared, newest_blend(job.work, job.params)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     spreads, notes = seed_spreads(job.workspace)
     if blend is not None and "trivial" not in blend.result:
@@ -256,8 +256,13 @@ def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
     if blend.depends.get("data") != prepared.digest:
         return ["The blend is of other data than those that are here now; `make train predict` makes it again."]
     warnings = []
+    blended, named = blend.depends.get("predictions", {}), blended_names(job.params)
+    if unblended := ", ".join(sorted(named - set(blended))):
+        warnings.append(f"The blend is of {', '.join(blended)}, without {unblended}; `make train predict` includes it.")
+    if unnamed := ", ".join(sorted(set(blended) - named)):
+        warnings.append(f"The blend has {unnamed}, which {display_path(job.options.params)} does not name.")
     runs_by_member = blended_runs(job.workspace)
-    for name, predictions in blend.depends.get("predictions", {}).items():
+    for name, predictions in blended.items():
         if name in runs_by_member and prediction_digests(runs_by_member[name], job.params) != predictions:
             warnings.append(
                 f"The blend has other fold models or predictions of {name} than those of the current parameters; "

@@ -111,7 +111,7 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> tup
         f"largest difference of a probability {check.difference:.1e}, {check.changed} of {len(images)} labels changed"
         for check in checks
     ]
-    stored, blend_folder = None, newest_blend(job.work)
+    stored, blend_folder = None, newest_blend(job.work, job.params)
     if part == "test" and selection.is_blend and blend_folder is not None:
         _, scores = load_scores(blend_folder / "test.npz", ids)
         stored = check_stored(probs, scores)

@@ -73,7 +73,7 @@ def newest_submission(job: Job) -> ledger.Entry:
         raise UserError(
             f"no submission{condition} of {name} is in {display_path(job.submissions)}; `make predict` writes one"
         )
-    blend = None if prefix else newest_blend(job.work)
+    blend = None if prefix else newest_blend(job.work, job.params)
     manifest = read_manifest(blend / "manifest.json") if blend else None
     confirmed = [e for e in existing if manifest is not None and e.file == manifest.result.get("file")]
     return (confirmed or existing)[-1]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from builders import ROOT
 from photos import scene
+from PIL import Image
 from stages import Workspace
 
 import goldfold
@@ -112,6 +113,13 @@ def spent(prepared: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tupl
     output = workspace.do("budget", *HOUR)
     output += workspace.do("predict", *HOUR) + workspace.do("blend", *HOUR)
     return workspace, output
+
+
+def test_new_images_need_the_parameter_file_of_the_budget_and_a_message_names_it(spent, tmp_path: Path) -> None:
+    workspace, _ = spent
+    Image.new("RGB", (8, 8)).save(tmp_path / "new.png")
+    refused = workspace.refused("predict-folder", "--folder", str(tmp_path), "--out", str(tmp_path / "out.csv"))
+    assert f"name their parameter file: PARAMS={workspace.work / FILE}" in refused
 
 
 def test_the_cheapest_member_comes_first_with_an_honest_score_beside_the_trivial_one(spent) -> None:

@@ -213,13 +213,37 @@ def test_changed_training_parameters_are_named(workspace: Workspace) -> None:
     assert "differs: member.train.learning_rate: 0.004 -> 0.001)" in error
 
 
+def blended(workspace: Workspace, sets: str = "") -> str:
+    """Name of the submission that `make blend` has made or confirmed."""
+    (name,) = re.findall(r"submission: .*?(\w+\.csv)", workspace.do("blend", sets=sets))
+    return str(name)
+
+
 def test_a_blend_that_is_current_again_is_graded_and_not_the_one_made_after_it(workspace: Workspace) -> None:
-    first = re.search(r"submission: .*?(\w+\.csv)", workspace.do("blend"))[1]  # type: ignore[index]
-    other = re.search(r"submission: .*?(\w+\.csv)", workspace.do("blend", sets="blend.members=[slim]"))[1]  # type: ignore[index]
+    first, other = blended(workspace), blended(workspace, "blend.methods=[best]")
     assert first != other and f"grade: {other}: " in workspace.do("grade")
-    assert "blend: current" in workspace.do("blend")
+    assert first == blended(workspace)
     assert f"grade: {first}: " in workspace.do("grade")
     assert f"grade: {other}: " in workspace.do("grade", "--file", other)
+
+
+def test_grade_and_report_take_the_blend_of_the_members_that_the_parameters_name(workspace: Workspace) -> None:
+    sets = "blend.members=[slim]"
+    both, slim = blended(workspace), blended(workspace, sets)
+    assert both != slim and f"grade: {both}: " in workspace.do("grade")
+    assert f"grade: {slim}: " in workspace.do("grade", sets=sets)
+    for file, named in ((both, ""), (slim, sets)):
+        assert "The blend " not in workspace.do("report", sets=named)
+        assert f"submission {file}" in (workspace.work / "report.html").read_text()
+
+
+def test_a_report_on_a_blend_of_other_members_names_them(workspace: Workspace) -> None:
+    blended(workspace, "blend.members=[slim]")
+    for folder in workspace.work.glob("blend/*/"):
+        if len(json.loads((folder / "manifest.json").read_text())["depends"]["predictions"]) == 2:
+            shutil.rmtree(folder)
+    assert "The blend is of slim, without wide; `make train predict` includes it." in workspace.do("report")
+    assert "has slim, which" in workspace.do("report", sets="blend.members=[wide]")
 
 
 def test_a_deleted_submission_is_written_again(workspace: Workspace) -> None:
