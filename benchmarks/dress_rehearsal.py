@@ -7,9 +7,9 @@ the loopback interface, and runs the verbs of its recipe as processes of their o
 every other parameter as in the recipe. `large` is 120,000 images of 1,000 classes in class folders. --share: part of the rows of each class
 (few rows of a rare class remain at any share).
 
-Drawing is not measured. Of each stage: seconds; processor seconds, of its child processes too; resident memory of its largest process;
-bytes read and written by system calls, cached or not; how much its files grew at the worst moment; milliseconds per image. The
-table is in Markdown, for docs/measured_runs.md.
+Drawing is not measured. Of each stage: seconds; processor seconds, of its child processes too; largest memory without pages of
+files, looked at up to 10 times a second; bytes read and written by system calls, cached or not; how much its files grew at the
+worst moment; milliseconds per image. The table is in Markdown, for docs/measured_runs.md.
 """
 
 import argparse
@@ -97,7 +97,7 @@ class Cost:
 
     seconds: float
     processor_seconds: float
-    peak_memory: int  # bytes; of the largest process
+    peak_memory: int  # bytes, without pages of files
     read: int
     written: int
     growth: int  # bytes that its files took beyond those at the start, at the worst moment
@@ -171,15 +171,15 @@ def transferred(pid: int) -> tuple[int, int]:
     return int(lines["rchar"]), int(lines["wchar"])
 
 
-def peak_memory(pid: int) -> int:
-    """Largest resident memory so far, bytes, of a process or of one of its descendants, whichever is larger."""
-    peak = 0
+def memory_of(pid: int) -> int:
+    """Memory of a process and its descendants now, bytes, without pages of files, which the system can drop at any time."""
+    total = 0
     with suppress(OSError):
-        status = Path(f"/proc/{pid}/status").read_text()
-        peak = 1024 * sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        total = 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
         for children in Path(f"/proc/{pid}/task").glob("*/children"):
-            peak = max(peak, *map(peak_memory, map(int, children.read_text().split())), 0)
-    return peak
+            total += sum(map(memory_of, map(int, children.read_text().split())))
+    return total
 
 
 def measured(command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> Cost:
@@ -193,7 +193,7 @@ def measured(command: Sequence[str], environment: Mapping[str, str], folder: Pat
             ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
             with suppress(OSError):
                 moved = transferred(process.pid)
-            memory = max(memory, peak_memory(process.pid))
+            memory = max(memory, memory_of(process.pid))
             looked = time.monotonic()
             worst = max(worst, bytes_below(folder) - before)
             if not ended:

@@ -100,9 +100,14 @@ class Workspace:
         """Run a stage.  code: Python code that runs first in the same process."""
         command, variables = self.command(stage, *arguments, sets=sets), {**os.environ, **environment}
         if code or not needs_new_python(environment):
-            return StageResult(*run_preloaded(command[2], command[3:], cwd, variables, code))
+            return self.result(*run_preloaded(command[2], command[3:], cwd, variables, code))
         result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=variables, timeout=600)
-        return StageResult(result.returncode, result.stdout, result.stderr)
+        return self.result(result.returncode, result.stdout, result.stderr)
+
+    def result(self, code: int, out: str, err: str) -> StageResult:
+        """Without the parameter file's name in printed commands, so that tests read as with params.yaml, the default."""
+        named = re.compile(f" (--params |PARAMS=){re.escape(str(self.params))}")
+        return StageResult(code, named.sub("", out), named.sub("", err))
 
     def do(self, stage: str, *arguments: str, sets: str = "") -> str:
         """Run a stage, expect exit code 0 and return its stdout."""
@@ -114,7 +119,7 @@ class Workspace:
     def do_in_one_process(self, *stages: str, code: str = "") -> str:
         """Run the stages in one process, as make does, expect exit code 0 and return its stdout.  code: see run."""
         arguments = [word for stage in stages for word in ("+", *self.command(stage)[3:])][1:]
-        result = StageResult(*run_preloaded("pipelines", arguments, ROOT, os.environ, code))
+        result = self.result(*run_preloaded("pipelines", arguments, ROOT, os.environ, code))
         assert result.code == 0, f"{stages}: {result.out}\n{result.err}"
         return result.out
 
@@ -139,7 +144,7 @@ class Workspace:
                 time.sleep(0.001)
 
         command = self.command(stage, *arguments)
-        return StageResult(*run_preloaded(command[2], command[3:], ROOT, os.environ, meanwhile=send))
+        return self.result(*run_preloaded(command[2], command[3:], ROOT, os.environ, meanwhile=send))
 
     def copy_to(self, folder: Path) -> "Workspace":
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)

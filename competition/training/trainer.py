@@ -17,7 +17,7 @@ from competition.prepare.targets import SINGLE, Targets
 from competition.training import loop
 from competition.training.batch_augmentation import augmented, is_on_device
 from competition.training.checkpoint import Checkpoints
-from competition.training.device import Device, auto_precision, host_share, round_up_batch
+from competition.training.device import Device, auto_precision, host_share, prediction_batch_size, round_up_batch
 from competition.training.engine import CompiledIn, Engine, State
 from competition.training.engines import make_engine
 from competition.training.fold_rows import FoldRows, deviation
@@ -158,7 +158,7 @@ def engine_of(member: Member, classes: int, predict_batch: int, device: Device, 
     return make_engine(
         lambda: build(resolved, classes, targets.kind),
         round_up_batch(train.batch, device.replicas * train.accumulate),
-        round_up_batch(predict_batch, device.replicas),
+        prediction_batch_size(predict_batch, member.image_size, device),
         device,
         CompiledIn(train.accumulate, train.ema > 0, is_fit, targets.kind, scale_loss),
     )

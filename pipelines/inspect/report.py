@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,7 @@ from competition.workspace.runs import Run, blended_runs, runs_of
 from competition.workspace.seed_studies import seed_spreads
 from competition.workspace.studies import used_study
 from competition.workspace.tracking import Outcome, Subject
-from pipelines.terminal.output import display_path
+from pipelines.terminal.output import display_path, with_params
 from pipelines.terminal.runner import Job, image_cache, track
 from pipelines.terminal.versions import git_commit, versions
 from pipelines.terminal.watching import watch
@@ -156,11 +156,12 @@ def steps_of(job: Job, results: Results) -> list[next_steps.Step]:
     if results.rows is not None and competition.targets.kind == "single":
         larger, issues = next_steps.larger_images(job.params, prepared), job.path("label_issues.csv")
         steps = next_steps.label_steps(results.rows, metric, competition.classes, issues, larger)
-    return [
-        *steps,
-        *next_steps.training_steps(models_of, metric),
-        *next_steps.open_steps(job.params, prepared, models_of, results.submitted, bool(results.spreads), any(studies)),
-    ]
+    steps += next_steps.training_steps(models_of, metric)
+    steps += next_steps.open_steps(
+        job.params, prepared, models_of, results.submitted, bool(results.spreads), any(studies)
+    )
+    params = display_path(job.options.params)
+    return [replace(step, command=with_params(step.command, params)) for step in steps]
 
 
 def optional_sections(job: Job, results: Results) -> list[Section | None]:
@@ -205,6 +206,7 @@ def head_of(job: Job, results: Results) -> Head:
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
     useless = scores.no_better_than_trivial(blend.result) if blend is not None else []
     warnings = [*stale_warnings(job, blend), *results.notes, *(f"The blend is {words}." for words in useless)]
+    warnings = [with_params(warning, display_path(job.options.params)) for warning in warnings]
     if blend is not None:
         figures.append(costs.time_figure(costs.stage_seconds(job.workspace, results.runs, blend)))
     verdict = overview.verdict(blend.result) if blend is not None else ""
@@ -257,6 +259,12 @@ def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
         return ["The blend is of other data than those that are here now; `make train predict` makes it again."]
     warnings = []
     blended, named = blend.depends.get("predictions", {}), blended_names(job.params)
+    budget = job.path("budget", "params.yaml")
+    if set(blended) - named and budget.is_file():
+        file, call = display_path(job.options.params), f"`make report PARAMS={display_path(budget)}`"
+        return [
+            f"The blend is of members that HOURS= made and {file} does not name; {call} shows them with their parameters."
+        ]
     if unblended := ", ".join(sorted(named - set(blended))):
         warnings.append(f"The blend is of {', '.join(blended)}, without {unblended}; `make train predict` includes it.")
     if unnamed := ", ".join(sorted(set(blended) - named)):

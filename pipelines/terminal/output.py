@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -13,7 +14,7 @@ from competition.files.manifest import display_path
 from pipelines.terminal.options import FIELDS, flag_of, variable_of
 from pipelines.terminal.verbs import VERBS
 
-__all__ = ["as_called", "discard_output", "display_path", "print_line", "printable", "table_lines"]
+__all__ = ["as_called", "discard_output", "display_path", "print_line", "printable", "table_lines", "with_params"]
 
 CLOSED_PIPE_EXIT = 141  # as shells report a program that SIGPIPE ended
 GOALS = "GOLDFOLD_GOALS"  # variable with the targets that make was asked for; absent without make
@@ -102,6 +103,16 @@ def discard_output() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(null, stream.fileno())
+
+
+def with_params(line: str, params: str) -> str:
+    """The line whose commands name this parameter file: `make train` is `make train PARAMS=photos.yaml`.
+
+    A line that names a parameter file stays as it is, and so do all lines for params.yaml, the default.
+    """
+    if params == "params.yaml" or "PARAMS=" in line:
+        return line
+    return MAKE_CALL.sub(lambda match: f"{match[0]} PARAMS={shlex.quote(params)}", line)
 
 
 def as_called(line: str) -> str:

@@ -32,7 +32,7 @@ from competition.workspace.tracking import Subject, Tracked, tracked
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
 from pipelines.terminal.options import Options
-from pipelines.terminal.output import display_path, print_line
+from pipelines.terminal.output import Bold, display_path, print_line, with_params
 from pipelines.terminal.progress import clear_bars
 from pipelines.terminal.versions import versions
 
@@ -79,7 +79,8 @@ class Job:
         self.echoed.extend(lines)
         clear_bars()
         for line in lines:
-            print_line(line)
+            named = with_params(line, display_path(self.options.params))
+            print_line(Bold(named) if isinstance(line, Bold) else named)
 
     def echo_detail(self, *lines: str) -> None:
         """Print lines that only VERBOSE=1 shows."""

@@ -22,7 +22,7 @@ from pipelines.terminal import hosts
 from pipelines.terminal.failures import describe, exit_code, require_folder
 from pipelines.terminal.next_command import next_line
 from pipelines.terminal.options import Options
-from pipelines.terminal.output import display_path, print_line
+from pipelines.terminal.output import display_path, print_line, with_params
 from pipelines.terminal.runner import Job
 
 if TYPE_CHECKING:
@@ -94,5 +94,6 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
             print_line(redact(traceback.format_exc(), known).rstrip(), sys.stderr)
         is_expected = isinstance(error, UserError)
         if is_expected or not options.debug:
-            print_line(f"goldfold: {redact(str(error) if is_expected else describe(error), known)}", sys.stderr)
+            sentence = with_params(str(error) if is_expected else describe(error), display_path(options.params))
+            print_line(f"goldfold: {redact(sentence, known)}", sys.stderr)
         sys.exit(1 if is_expected else exit_code(error))

@@ -13,7 +13,7 @@ from builders import ROOT, params
 from pipelines.terminal.cli import is_last_goal
 from pipelines.terminal.next_command import next_line
 from pipelines.terminal.options import Options
-from pipelines.terminal.output import GOALS, as_called
+from pipelines.terminal.output import GOALS, as_called, with_params
 from pipelines.terminal.verbs import VERBS
 
 PARAMS = ROOT / "params.yaml"
@@ -118,6 +118,29 @@ def test_an_error_names_the_command_that_mends_it_in_the_words_of_the_caller(
     process = [sys.executable, "-m", "pipelines", *stage]
     result = subprocess.run(process, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 1 and f"`{command}`" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("`make download train` makes it again", "`make download train PARAMS=photos.yaml` makes it again"),
+        ("`make train FOLD=0`", "`make train PARAMS=photos.yaml FOLD=0`"),
+        ("next: make predict PARAMS=b.yaml or make grade", "next: make predict PARAMS=b.yaml or make grade"),
+        ("it makes a blend", "it makes a blend"),
+    ],
+)
+def test_a_printed_command_names_the_parameter_file(message: str, shown: str) -> None:
+    assert with_params(message, "photos.yaml") == shown
+    assert with_params(message, "params.yaml") == message
+
+
+def test_the_commands_of_an_error_name_the_parameter_file(tmp_path: Path) -> None:
+    (tmp_path / "a b.yaml").write_text(f"extends: {ROOT}/params.yaml\n")
+    stage = ["prepare", "--work", str(tmp_path), "--submissions", str(tmp_path), "--params", str(tmp_path / "a b.yaml")]
+    environment = os.environ | {GOALS: "prepare"}
+    process = [sys.executable, "-m", "pipelines", *stage]
+    result = subprocess.run(process, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 1 and f"`make download PARAMS='{tmp_path}/a b.yaml'`" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from small_engines import PARAMS, TRAIN, engine_of, held_out
 
 from competition.config.errors import UserError
-from competition.training.device import choose_backend, open_device, round_up_batch
+from competition.training.device import choose_backend, open_device, prediction_batch_size, round_up_batch
 
 pytest.importorskip("jax", reason="the second backend needs JAX (goldfold[jax])")
 
@@ -190,6 +190,22 @@ def test_a_device_below_the_required_one_is_an_error(changes: dict[str, Any], me
 @pytest.mark.parametrize(("batch", "parts", "rounded"), [(64, 8, 64), (60, 8, 64), (1, 8, 8), (33, 1, 33)])
 def test_a_batch_is_rounded_up_to_a_multiple_of_its_parts(batch: int, parts: int, rounded: int) -> None:
     assert round_up_batch(batch, parts) == rounded
+
+
+@pytest.mark.parametrize(
+    ("kind", "replicas", "size", "images"),
+    [
+        ("cpu", 1, 512, 64),
+        ("cpu", 1, 224, 256),
+        ("cpu", 8, 600, 48),
+        ("cpu", 1, 8192, 1),
+        ("gpu", 1, 512, 256),
+        ("tpu", 8, 512, 256),
+    ],
+)
+def test_a_cpu_predicts_large_images_in_smaller_batches(kind: str, replicas: int, size: int, images: int) -> None:
+    device = replace(open_device(PARAMS.device), kind=kind, replicas=replicas)
+    assert prediction_batch_size(256, size, device) == images
 
 
 def test_jax_reuses_the_programs_of_an_earlier_process(tmp_path: Path) -> None:
