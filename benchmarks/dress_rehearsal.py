@@ -1,6 +1,6 @@
 """A whole competition at true size, from Kaggle's zip to the submission, with the clock, the disk and the memory of every stage.
 
-    python -m benchmarks.dress_rehearsal flowers|plants|large [--share 0.05] [--keep FOLDER]
+    python -m benchmarks.dress_rehearsal flowers|plants|large [--share 0.05] [--kills] [--keep FOLDER]
 
 Draws the competition with its true counts, class shares, image sizes, file names and layout, zips it, serves it from a Kaggle on
 the loopback interface, and runs the verbs of its recipe as processes of their own: with one tiny network, one epoch and float32,
@@ -10,9 +10,13 @@ every other parameter as in the recipe. `large` is 120,000 images of 1,000 class
 Drawing is not measured. Of each stage: seconds; processor seconds, of its child processes too; largest memory without pages of
 files, looked at up to 10 times a second; bytes read and written by system calls, cached or not; how much its files grew at the
 worst moment; milliseconds per image. The table is in Markdown, for docs/measured_runs.md.
+
+--kills: then runs the main job once more in another folder, kills each of its long stages (SIGKILL) after half of the time that it took,
+runs it again, and compares the submissions. Needs twice the disk.
 """
 
 import argparse
+import math
 import mmap
 import os
 import shutil
@@ -37,7 +41,7 @@ from competition.prepare.decoding import encode
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests"))
 
-from fake_kaggle.parts import Contest  # noqa: E402
+from fake_kaggle.parts import SIGNATURE, STORAGE, Contest  # noqa: E402
 from fake_kaggle.server import FakeKaggle  # noqa: E402
 
 LARGE_CLASSES, LARGE_ROWS, LARGE_TEST, LARGE_SIDE = 1_000, 100_000, 20_000, 256
@@ -182,8 +186,10 @@ def memory_of(pid: int) -> int:
     return total
 
 
-def measured(command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> Cost:
-    """Run a process and look at it and at the files below `folder` until it ends."""
+def measured(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path, kill_after: float = math.inf
+) -> Cost:
+    """Run a process and look at it and at the files below `folder` until it ends.  kill_after: seconds."""
     before, start, worst, moved, memory = bytes_below(folder), time.monotonic(), 0, (0, 0), 0
     with log.open("w") as output:
         process = subprocess.Popen(command, cwd=ROOT, env=dict(environment), stdout=output, stderr=subprocess.STDOUT)
@@ -196,7 +202,9 @@ def measured(command: Sequence[str], environment: Mapping[str, str], folder: Pat
             memory = max(memory, memory_of(process.pid))
             looked = time.monotonic()
             worst = max(worst, bytes_below(folder) - before)
-            if not ended:
+            if time.monotonic() - start > kill_after:
+                process.kill()
+            elif not ended:
                 time.sleep(max(PAUSE, time.monotonic() - looked))  # at most half of the time is spent looking
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -212,8 +220,35 @@ def row(name: str, cost: Cost, images: int) -> str:
     return f"| {name}{failed} | {' | '.join(cells)} |"
 
 
-def rehearse(name: str, share: float, folder: Path) -> bool:
-    """Draw, serve and run all stages; print the table. Returns True if every stage ended without an error."""
+@dataclass(frozen=True)
+class Stage:
+    """Runs the stages of one work folder.  environment: of a process that has the loopback Kaggle as its Kaggle."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    work: str = "work"
+
+    def run(
+        self, title: str, verb: str, *arguments: str, variables: Mapping[str, str] = {}, kill_after: float = math.inf
+    ) -> Cost:
+        """Run a verb as a process; its output is logs/<title>.txt, and printed if it fails."""
+        work, submissions = self.folder / self.work, self.folder / f"submissions of {self.work}"
+        options = ["--params", self.folder / "params.yaml", "--work", work, "--submissions", submissions]
+        command = [sys.executable, "-m", "pipelines", verb, *map(str, options), *arguments]
+        log = self.folder / "logs" / f"{self.work} {title}.txt"
+        cost = measured(command, {**self.environment, **variables}, work, log, kill_after)
+        if cost.exit_code and kill_after == math.inf:
+            print(log.read_text()[-2000:], flush=True)
+        return cost
+
+    def submission(self) -> bytes:
+        """The content of the submission that was written last."""
+        files = (self.folder / f"submissions of {self.work}").glob("*.csv")
+        return max(files, key=lambda file: file.stat().st_mtime_ns).read_bytes()
+
+
+def rehearse(name: str, share: float, folder: Path, with_kills: bool) -> bool:
+    """Draw, serve and run all stages; print the tables. Returns True if every stage ended without an error."""
     started = time.monotonic()
     draw(name, folder / "raw", share)
     listed = zipped(folder / "raw", folder / "archive.zip")
@@ -227,8 +262,7 @@ def rehearse(name: str, share: float, folder: Path) -> bool:
     (folder / "tiny.py").write_text(PLUGINS)
     for each in ("server", "home", "logs"):
         (folder / each).mkdir()
-    options = ["--params", folder / "params.yaml", "--work", folder / "work", "--submissions", folder / "submissions"]
-    rows, succeeded, images = [], True, 0
+    costs, images = dict[str, Cost](), 0
     with (
         (folder / "archive.zip").open("rb") as file,
         mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
@@ -236,42 +270,70 @@ def rehearse(name: str, share: float, folder: Path) -> bool:
         FakeKaggle(folder / "server") as kaggle,
     ):
         kaggle.contests["rehearsal"] = Contest({}, listed=listed, archive=archive)
-        environment = {**os.environ, **kaggle.environment(folder / "home"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        stage = Stage(folder, {**os.environ, **kaggle.environment(folder / "home"), "TF_CPP_MIN_LOG_LEVEL": "3"})
+        costs["curl and unzip"] = curl_and_unzip(folder, stage.environment)
         for title, (verb, *arguments), variables in STAGES:
-            command = [sys.executable, "-m", "pipelines", verb, *map(str, options), *arguments]
-            log = folder / "logs" / f"{title}.txt"
-            cost = measured(command, {**environment, **variables}, folder / "work", log)
+            costs[title] = stage.run(title, verb, *arguments, variables=variables)
             indexes = list((folder / "work").glob("*/data/index.csv"))
             images = sum(1 for _ in indexes[0].open()) - 1 if indexes else len(listed)
-            rows.append(row(title, cost, images))
-            print(rows[-1], flush=True)
-            if cost.exit_code:
-                print(log.read_text()[-2000:], flush=True)
-                succeeded = False
+            print(row(title, costs[title], images), flush=True)
+            if costs[title].exit_code:
                 break
+        succeeded = not any(cost.exit_code for cost in costs.values())
+        print(
+            f"\n`python -m benchmarks.dress_rehearsal {name} --share {share:g}`: {images:,} images, zip of "
+            f"{size / 1e9:.2f} GB; {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}\n",
+            "| stage | seconds | processor seconds | peak memory, GB | read, GB | written, GB | files grew by, GB | ms per image |",
+            "|---|---|---|---|---|---|---|---|",
+            *(row(title, cost, images) for title, cost in costs.items()),
+            sep="\n",
+        )
+        if succeeded and with_kills:
+            succeeded = kill_stages(stage, costs)
         kaggle.contests.clear()  # no view of the archive remains when it is closed
-    print(
-        f"\n`python -m benchmarks.dress_rehearsal {name} --share {share:g}`: {images:,} images, zip of {size / 1e9:.2f} GB; "
-        f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}\n",
-        "| stage | seconds | processor seconds | peak memory, GB | read, GB | written, GB | files grew by, GB | ms per image |",
-        "|---|---|---|---|---|---|---|---|",
-        *rows,
-        sep="\n",
-    )
     return succeeded
+
+
+def curl_and_unzip(folder: Path, environment: Mapping[str, str]) -> Cost:
+    """What the same download costs without any check: curl, unzip, sync."""
+    target = folder / "unzipped"
+    target.mkdir()
+    url, proxy = f"{STORAGE}/archives/rehearsal/archive.zip?{SIGNATURE}", environment["HTTP_PROXY"]
+    script = f"curl -sSf --proxy {proxy} -o {target}/a.zip '{url}' && unzip -q {target}/a.zip -d {target} && sync"
+    cost = measured(["sh", "-c", script], environment, target, folder / "logs" / "curl.txt")
+    shutil.rmtree(target)
+    return cost
+
+
+def kill_stages(stage: Stage, costs: Mapping[str, Cost]) -> bool:
+    """Run the main job in another folder, each long stage killed once after half of its time. True if the submissions are equal."""
+    killed, succeeded = Stage(stage.folder, stage.environment, "work-killed"), True
+    print("\n| stage | seconds | killed after | seconds of the second run | repeated |\n|---|---|---|---|---|")
+    for title in ("download", "prepare", "train, TensorFlow", "predict", "blend"):
+        verb, *arguments = next(command for name, command, _ in STAGES if name == title)
+        whole = costs[title].seconds
+        killed.run(f"{title}, killed", verb, *arguments, kill_after=whole / 2)
+        again = killed.run(title, verb, *arguments)
+        succeeded &= not again.exit_code
+        repeated = whole / 2 + again.seconds - whole
+        print(f"| {title} | {whole:.1f} | {whole / 2:.1f} | {again.seconds:.1f} | {repeated:.1f} |", flush=True)
+    is_equal = succeeded and stage.submission() == killed.submission()
+    print(f"\nthe submission after the kills is {'equal' if is_equal else 'NOT EQUAL'}")
+    return is_equal
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("competition", choices=RECIPES)
     parser.add_argument("--share", type=float, default=1.0, help="of the rows of each class")
+    parser.add_argument("--kills", action="store_true", help="then kill each long stage once")
     parser.add_argument("--keep", type=Path, help="an empty folder for all files; a temporary one otherwise")
     options = parser.parse_args()
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)
-        return 0 if rehearse(options.competition, options.share, options.keep) else 1
+        return 0 if rehearse(options.competition, options.share, options.keep, options.kills) else 1
     with tempfile.TemporaryDirectory() as folder:
-        return 0 if rehearse(options.competition, options.share, Path(folder)) else 1
+        return 0 if rehearse(options.competition, options.share, Path(folder), options.kills) else 1
 
 
 if __name__ == "__main__":

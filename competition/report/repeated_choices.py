@@ -30,6 +30,11 @@ class Optimism:
     value: float
     is_bound: bool  # True: `value` is an upper bound, because too few outputs are stored to estimate their correlation
 
+    @property
+    def is_visible(self) -> bool:
+        """Whether it is more than 0 as it is printed."""
+        return self.value >= 0.00005
+
     def __str__(self) -> str:
         return f"{'at most ' if self.is_bound else ''}{self.value:.4f}"
 
@@ -44,12 +49,12 @@ class RepeatedChoices:
     public_optimism: Optimism
 
     def lines(self) -> list[str]:
-        """Lines for the terminal; empty if nothing was chosen repeatedly."""
+        """Lines for the terminal; empty if nothing was chosen repeatedly, or makes nothing better."""
         lines = []
-        if self.blends > 1:
+        if self.blends > 1 and self.blend_optimism.is_visible:
             best = f"the best of their honest scores is expected to be {self.blend_optimism} too good"
             lines.append(f"repeated choices: {counted(self.blends, 'different blend')} on these rows; {best}")
-        if self.submissions > 1:
+        if self.submissions > 1 and self.public_optimism.is_visible:
             best = f"the best of them is expected to be {self.public_optimism} too good"
             lines.append(f"repeated choices: {self.submissions} public scores; {best}")
         return lines

@@ -83,7 +83,7 @@ def summary_rows(scores: Scores, chain: Chain) -> list[list[str]]:
         error = with_error(single["score"], single["standard_error"])
         rows.append([name, error, f"{chain.blend.shares.get(name, 0.0):.2f}", "; ".join(notes)])
     if len(rows) > 1:
-        over_best = f"over the best member: {gain(Difference(**scores['over_best']))}"
+        over_best = f"over the best member (chosen on the other folds): {gain(Difference(**scores['over_best']))}"
         error = with_error(scores["honest"], scores["standard_error"])
         rows.append(["blend", error, "", f"{how(chain)}; {over_best}"])
     trivial = scores["trivial"]

@@ -23,7 +23,7 @@ def trivial_score_of_fold(prepared: Prepared, fold: int) -> tuple[str, float]:
 
 
 def trivial_text(prepared: Prepared, folds: Sequence[int] | None = None, score: float | None = None) -> str:
-    """ "the trivial baseline (the most frequent class for every row) scores 0.0182": the mean over these folds.
+    """ "the trivial baseline (the most frequent class for every row) scores 0.0182, mean over folds".
 
     folds: None = all.  score: on the same rows, in the metric's usual sign; the text says where it is not better.
     """
@@ -32,7 +32,8 @@ def trivial_text(prepared: Prepared, folds: Sequence[int] | None = None, score: 
     answers, scores = zip(*(trivial_score_of_fold(prepared, fold) for fold in folds), strict=True)
     mean = float(np.mean(scores))
     beaten = "" if score is None or sign * score > sign * mean else ", NOT BEATEN"
-    return f"the trivial baseline ({answers[0]}) scores {mean:.4f}{beaten}"
+    over_folds = ", mean over folds" if len(folds) > 1 else ""
+    return f"the trivial baseline ({answers[0]}) scores {mean:.4f}{over_folds}{beaten}"
 
 
 def held_out_score(prepared: Prepared, run: Run, fold: int) -> float:

@@ -69,7 +69,7 @@ def test_the_page_follows_a_competition_from_before_its_download_to_the_curves_o
     workspace = new_workspace(tmp_path)
     started.append(watched := Watched(workspace))
     assert watched.line().endswith("reloads itself in the browser; Ctrl-C ends it\n")
-    assert re.fullmatch(r"report: waiting for results: .*`make download`.*\n", watched.line())
+    assert re.fullmatch(r"report: waiting for results: .*`make download PARAMS=[^`]+`.*\n", watched.line())
     for stage in ("download", "prepare", "resolve"):
         workspace.do(stage)
     assert LIVE in watched.wait_for(
