@@ -20,6 +20,7 @@ from competition.kaggle.explain import explain
 from competition.kernels import api as kernels
 from competition.storage import locations
 from competition.training.backend import is_installed
+from competition.training.host_memory import available_bytes, memory_warning, training_bytes
 from competition.workspace.dependencies import trained_folds
 from competition.workspace.runs import runs_of
 from pipelines.terminal.output import display_path
@@ -170,6 +171,21 @@ def disk(job: Job) -> Iterator[Finding]:
     yield Finding(what, fix)
 
 
+def memory(job: Job) -> Iterator[Finding]:
+    """What training batches take at least, against the memory that is available to this process."""
+    available, ahead = available_bytes(), job.params.device.batches_ahead
+    if available is None:
+        return
+    trained = {name: member for name, member in job.params.members.items() if member.head is None}
+    for name, member in trained.items():
+        if warning := memory_warning(name, member, ahead, available):
+            yield Finding(warning, unsure=True)
+    most = max((training_bytes(member, ahead) for member in trained.values()), default=0)
+    yield Finding(
+        f"{available / 1e9:.1f} GB of memory available, batches take up to {most / 1e9:.1f} GB on a CPU, without the network"
+    )
+
+
 def decoded_images(job: Job) -> Iterator[Finding]:
     """What the decoded images of every size take, against what they may take. Training streams those that do not fit."""
     budget = image_cache(job)
@@ -224,4 +240,12 @@ def storage(job: Job) -> Iterator[Finding]:
         yield Finding(bucket, str(user_error))
 
 
-CHECKS = (python, disk, kaggle, data, storage, devices)  # devices last: they were started first and take seconds
+CHECKS = (
+    python,
+    disk,
+    memory,
+    kaggle,
+    data,
+    storage,
+    devices,
+)  # devices last: they were started first and take seconds

@@ -21,6 +21,7 @@ from competition.files.manifest import Manifest, files_intact, is_current, read_
 from competition.files.replacement import again_path, replace_model
 from competition.images.pixels import is_streamed
 from competition.prepare.prepared import Prepared
+from competition.training.host_memory import available_bytes, memory_warning
 from competition.training.stop_signals import stop_signals
 from competition.workspace.dependencies import (
     describe_fold,
@@ -141,6 +142,10 @@ def train_once(job: Job, run: Run, pending: list[ExcludedFolds], alive: Callable
     device = start_device(job)
     from competition.training.fault_tolerance import is_out_of_memory
 
+    if device.kind == "cpu" and (
+        warning := memory_warning(run.title, run.member, device.batches_ahead, available_bytes())
+    ):
+        job.echo(f"train {warning}")
     job.begin_run(run)
     try:
         train_on(device, job, run, pending, alive)

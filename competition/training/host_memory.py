@@ -1,0 +1,57 @@
+"""Main memory that training takes beside the network's own, and what this process may still take of it."""
+
+from pathlib import Path
+
+from competition.config.params import Member
+
+PROCESS = 500_000_000  # bytes of Python, TensorFlow and a small network
+# Copies of a training batch in float32, 4 bytes per value: as it is augmented, scaled and read by the first layer. Measured: 1.7 GB for
+# batches of 128 images of 512 px, 3 of them ahead (`python -m benchmarks.dress_rehearsal flowers`).
+FLOAT_COPIES = 3
+LIMITS = (  # of a container: its limit, and the file with what its processes have taken
+    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.stat", "anon"),
+    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.stat", "total_rss"),
+)
+
+
+def training_bytes(member: Member, batches_ahead: int) -> int:
+    """Bytes that training this member on a CPU takes without the network's activations; less where an accelerator computes."""
+    batch = member.train.batch * member.image_size**2 * 3
+    return PROCESS + batch * (batches_ahead + 1 + 4 * FLOAT_COPIES)
+
+
+def available_bytes(root: Path = Path("/")) -> int | None:
+    """Bytes of memory that are left to this process: of the machine, or less in a container with a limit; None = unknown.
+
+    Source of the files: proc(5), cgroups(7).
+    """
+    left = []
+    try:
+        left.append(1024 * _value(root / "proc/meminfo", "MemAvailable:"))
+    except (OSError, ValueError):
+        return None
+    for limit, statistics, key in LIMITS:
+        try:
+            left.append(int((root / limit).read_text()) - _value(root / statistics, key))
+        except (OSError, ValueError):  # no such cgroup, or no limit ("max")
+            continue
+    return max(0, min(left))
+
+
+def _value(path: Path, key: str) -> int:
+    """The number after `key` in a file of lines `key number ...`."""
+    values = dict(line.split()[:2] for line in path.read_text().splitlines())
+    if key not in values:
+        raise ValueError(f"{path} has no line {key}")
+    return int(values[key])
+
+
+def memory_warning(name: str, member: Member, batches_ahead: int, available: int | None) -> str:
+    """One sentence if the batches alone take more than is available; "" if not, or if that is unknown."""
+    needed = training_bytes(member, batches_ahead)
+    if member.head is not None or available is None or needed <= available:
+        return ""
+    return (
+        f"{name}: batches of {member.train.batch} images of {member.image_size} px take {needed / 1e9:.1f} GB of memory beside the "
+        f"network, {available / 1e9:.1f} GB are available; lower train.batch or image_size"
+    )
