@@ -1,6 +1,6 @@
 """A whole competition at true size, from Kaggle's zip to the submission, with the clock, the disk and the memory of every stage.
 
-    python -m benchmarks.dress_rehearsal flowers|plants|large [--share 0.05] [--kills] [--keep FOLDER]
+    python -m benchmarks.dress_rehearsal flowers|plants|large [--share 0.05] [--kills] [--sessions 5] [--keep FOLDER]
 
 Draws the competition with its true counts, class shares, image sizes, file names and layout, zips it, serves it from a Kaggle on
 the loopback interface, and runs the verbs of its recipe as processes of their own: with one tiny network, one epoch and float32,
@@ -13,6 +13,8 @@ worst moment; milliseconds per image. The table is in Markdown, for docs/measure
 
 --kills: then runs the main job once more in another folder, kills each of its long stages (SIGKILL) after half of the time that it took,
 runs it again, and compares the submissions. Needs twice the disk.
+--sessions: then trains and predicts once more by `make kernel` in another folder, in sessions of so many minutes in place of Kaggle's 9
+hours, and compares the submissions. The kernel is a process on this machine that has only what was pushed and the competition's files.
 """
 
 import argparse
@@ -20,6 +22,8 @@ import math
 import mmap
 import os
 import shutil
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -203,7 +207,7 @@ def measured(
             looked = time.monotonic()
             worst = max(worst, bytes_below(folder) - before)
             if time.monotonic() - start > kill_after:
-                process.kill()
+                os.kill(process.pid, signal.SIGKILL)  # Popen.kill would reap it
             elif not ended:
                 time.sleep(max(PAUSE, time.monotonic() - looked))  # at most half of the time is spent looking
         _, status, usage = os.wait4(process.pid, 0)
@@ -247,9 +251,9 @@ class Stage:
         return max(files, key=lambda file: file.stat().st_mtime_ns).read_bytes()
 
 
-def rehearse(name: str, share: float, folder: Path, with_kills: bool) -> bool:
+def rehearse(options: argparse.Namespace, folder: Path) -> bool:
     """Draw, serve and run all stages; print the tables. Returns True if every stage ended without an error."""
-    started = time.monotonic()
+    name, share, started = options.competition, options.share, time.monotonic()
     draw(name, folder / "raw", share)
     listed = zipped(folder / "raw", folder / "archive.zip")
     size = (folder / "archive.zip").stat().st_size
@@ -288,8 +292,11 @@ def rehearse(name: str, share: float, folder: Path, with_kills: bool) -> bool:
             *(row(title, cost, images) for title, cost in costs.items()),
             sep="\n",
         )
-        if succeeded and with_kills:
+        if succeeded and options.kills:
             succeeded = kill_stages(stage, costs)
+        if succeeded and options.sessions:
+            kaggle.contests["rehearsal"].files = stored_files(folder / "archive.zip", archive)
+            succeeded = run_in_sessions(stage, options.sessions)
         kaggle.contests.clear()  # no view of the archive remains when it is closed
     return succeeded
 
@@ -322,18 +329,50 @@ def kill_stages(stage: Stage, costs: Mapping[str, Cost]) -> bool:
     return is_equal
 
 
+def stored_files(path: Path, archive: memoryview) -> dict[str, memoryview]:
+    """Name -> content of the files of a zip without compression, without a copy.  archive: its bytes."""
+    files = {}
+    with zipfile.ZipFile(path) as zipped:
+        for member in zipped.infolist():
+            lengths = archive[member.header_offset + 26 : member.header_offset + 30]  # of name and extra field
+            start = member.header_offset + 30 + sum(struct.unpack("<HH", lengths))
+            files[member.filename] = archive[start : start + member.file_size]
+    return files
+
+
+def run_in_sessions(stage: Stage, minutes: float) -> bool:
+    """Train and predict in a kernel, session after session, blend here, and compare the submissions. True if they are equal."""
+    remote = Stage(stage.folder, stage.environment, "work-kernel")
+    sets = f"kernel.machine='' kernel.devices=1 kernel.internet=false kernel.pause=0.5 kernel.hours={minutes / 60} kernel.reserve=0.01"
+    for verb, *arguments in (("download", "--alone"), ("prepare",)):
+        remote.run(verb, verb, *arguments)
+    print(f"\n| session of {minutes:g} min | seconds | fold models imported |\n|---|---|---|", flush=True)
+    number, done = 0, 0
+    while done < 5:
+        number += 1
+        cost = remote.run(f"session {number}", "kernel", "--set", sets)
+        before, done = done, len(list((stage.folder / remote.work).glob("*/members/*/*/fold*/views/*/manifest.json")))
+        print(f"| {number} | {cost.seconds:.1f} | {done - before} |", flush=True)
+        if cost.exit_code or (done == before and number > 1):
+            return False
+    is_equal = not remote.run("blend", "blend").exit_code and stage.submission() == remote.submission()
+    print(f"\nthe submission after the sessions is {'equal' if is_equal else 'NOT EQUAL'}")
+    return is_equal
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("competition", choices=RECIPES)
     parser.add_argument("--share", type=float, default=1.0, help="of the rows of each class")
     parser.add_argument("--kills", action="store_true", help="then kill each long stage once")
+    parser.add_argument("--sessions", type=float, default=0.0, help="minutes of a session of the kernel")
     parser.add_argument("--keep", type=Path, help="an empty folder for all files; a temporary one otherwise")
     options = parser.parse_args()
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)
-        return 0 if rehearse(options.competition, options.share, options.keep, options.kills) else 1
+        return 0 if rehearse(options, options.keep) else 1
     with tempfile.TemporaryDirectory() as folder:
-        return 0 if rehearse(options.competition, options.share, Path(folder), options.kills) else 1
+        return 0 if rehearse(options, Path(folder)) else 1
 
 
 if __name__ == "__main__":
