@@ -158,6 +158,7 @@ def detail_lines(scores: Scores, chain: Chain) -> list[str]:
     lines = [f"  on the rows it was chosen on, the blend ({how(chain)}) scores {scores['chosen_on']:.4f}"]
     lines += seeds_line(scores["seeds"], scores["members"])
     lines += [f"  {sentence}" for sentence in shift_sentences(scores) if not has_shift(scores)]
+    lines.append("")
     for table in tables:
         lines += [*table_lines(table.columns, table.rows), ""]
     return lines
