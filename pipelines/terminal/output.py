@@ -125,12 +125,12 @@ def column_widths(contents: Sequence[Sequence[str]], room: int) -> list[int]:
     widths = list(full)
     while sum(widths) > room:  # the widest of those that can still be broken gives way
         widths[max(range(len(widths)), key=lambda n: (widths[n] > least[n], widths[n]))] -= 1
-    # Broken cells seldom fill their column: the column with the tallest cell gets what they leave.
+    # Broken cells seldom fill their column: the column with the most lines gets what they leave.
     console = Console(width=room)
     parts = [[Text(cell).wrap(console, width) for cell in cells] for cells, width in zip(contents, widths, strict=True)]
     widths = [max(part.cell_len for cell in cells for part in cell) for cells in parts]
-    tallest = max(range(len(widths)), key=lambda n: max(map(len, parts[n])))
-    widths[tallest] = min(full[tallest], widths[tallest] + room - sum(widths))
+    longest = max(range(len(widths)), key=lambda n: sum(map(len, parts[n])))
+    widths[longest] = min(full[longest], widths[longest] + room - sum(widths))
     return widths
 
 
