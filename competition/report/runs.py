@@ -11,6 +11,7 @@ from competition.ensemble.external_predictions import stored_ids
 from competition.files.manifest import changed_keys, display_path, files_intact, read_manifest
 from competition.preflight.planning import duration
 from competition.report.page import Section, Table, Text
+from competition.report.terminal import with_error
 from competition.workspace.dependencies import fold_model_path
 from competition.workspace.earlier_version import with_names_of_today
 from competition.workspace.run_usage import honest_scores, runs_in_use, seconds_of_training, size_of, submissions_by_run
@@ -42,7 +43,8 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
     """
     current = runs_in_use(workspace)
     folds = workspace.params.prepare.folds
-    honest = honest_scores(workspace.folder, workspace.prepared.competition.metric)
+    metric = workspace.prepared.competition.metric
+    honest = honest_scores(workspace.folder, metric)
     used = submissions_by_run(workspace, submissions, runs)
     rows = []
     for run in runs:
@@ -59,7 +61,7 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
                 difference(workspace, run),
                 f"{len(complete)}/{folds}",
                 f"{np.mean(scores):.4f}{mark(is_tuned)}" if scores else "-",
-                f"{score['score']:.4f} ± {score['standard_error']:.4f}" if score else "-",
+                with_error(score["score"], score["standard_error"], metric) if score else "-",
                 duration(seconds_of_training(run, folds)),
                 f"{size_of(run.folder) / 1e6:.1f}",
                 ", ".join(dict.fromkeys(files)) or "-",
