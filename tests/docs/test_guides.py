@@ -160,7 +160,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
 def test_own_images_end_in_an_honest_score_and_a_report(photos: tuple[Workspace, str]) -> None:
     workspace, output = photos
     assert f"prepare: {3 * EACH} train, 3 classes; metric macro_f1_present" in output
-    assert re.search(r"(?s)honest macro_f1_present \d\.\d{4} ± \S+ on 36 rows.*no submission is written", output)
+    assert re.search(
+        r"(?s)honest macro_f1_present \d\.\d{4} ± \S+(?: \(at \w+ \d\))? on 36 rows.*no submission is written", output
+    )
     assert (workspace.folder / "work" / "photos" / "report.html").is_file()
 
 
