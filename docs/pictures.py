@@ -29,7 +29,7 @@ from terminals import on_terminal  # noqa: E402
 
 COLUMNS = 110  # of the terminal
 WIDTH, HEIGHT = 1400, 860  # of the browser's window, pixels
-TERMINAL_BYTES, PAGE_BYTES = 80_000, 120_000  # largest picture of a terminal and of a page
+TERMINAL_BYTES, PAGE_BYTES = 60_000, 120_000  # largest picture of a terminal and of a page
 COMMANDS = (  # and the picture of what each shows; "" = none
     ("make download train predict", "tutorial_predict.svg"),
     ("make report", ""),

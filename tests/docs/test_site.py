@@ -110,7 +110,7 @@ def test_the_tutorial_has_a_small_picture_for_each_step_without_paths_of_a_machi
             assert file.stat().st_size < 120_000, file
             continue
         text = file.read_text(encoding="utf-8")
-        assert file.stat().st_size < 80_000 and not re.search(
+        assert file.stat().st_size < 60_000 and not re.search(
             r"url\(\W?http|href|/(?:tmp|home|root|Users|work)/", text
         ), file
 
