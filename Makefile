@@ -239,24 +239,28 @@ fresh: ## remove work/; submissions/ and its ledger stay
 
 # make help | head: the shell or awk ends by SIGPIPE, which is no error.
 QUIET = trap 'exit 0' PIPE; trap 'test $$? -ne 141 || exit 0' EXIT; exec 2>/dev/null;
+# A terminal gets lines that are broken between words; what follows is indented by $(1), to the column of the explanations.
+FIT = { test -t 1 || exec cat; exec 3>&1; read -r _ width < <(stty size <&3); awk -v width="$$width" -v indent=$(1) \
+  '{ while (length($$0) > width) { for (n = width + 1; n > indent && substr($$0, n, 1) != " "; n--); if (n <= indent) break; \
+    print substr($$0, 1, n - 1); $$0 = sprintf("%" indent "s", "") substr($$0, n + 1) } print }'; }
 help: ## the usual verbs
 	@$(QUIET) printf '%s\n' 'goldfold: from download to a submission that can be trusted' '' 'Own photos (class folders, or a table and images)' \
-	  "  printf 'extends: recipes/own-images.yaml\ncompetition: {name: photos, source: /home/me/photos}\n' > photos.yaml" \
+	  "  printf '%s\n' 'extends: recipes/own-images.yaml' \\" "    'competition: {name: photos, source: /home/me/photos}' > photos.yaml" \
 	  '  make download train predict report PARAMS=photos.yaml' '' 'A competition' \
 	  '  make download train predict' '' 'Verbs'
-	@$(QUIET) printf '  %-14s %s\n' doctor 'check this machine, the credentials and the results' download 'download the competition, verify every file, assign folds' \
+	@$(QUIET) printf '  %-15s %s\n' doctor 'check this machine, the credentials and the results' download 'download the competition, verify every file, assign folds' \
 	  train 'train every fold model that is not current (MEMBER=cnn FOLD=2: only that one; HOURS=0.5: what is worth the time)' \
 	  predict 'predict under every view, blend, write the submission' grade 'score it against the private solution of a local competition' \
 	  report 'all results on one page' submit 'submit once, wait for the score' tune 'search hyperparameters' runs 'list what was trained' \
 	  kernel "train on Kaggle's TPU" predict-folder 'predict new images into a CSV file (FOLDER=photos OUT=predictions.csv)' \
-	  serve 'a page to drop photos on, after make export' help-all 'every verb and variable'
-	@$(QUIET) printf '\nPARAMS=FILE selects parameters, SET="train.epochs=3" overrides them, FORCE=1 computes again, DEBUG=1 shows tracebacks\n'
+	  serve 'a page to drop photos on, after make export' help-all 'every verb and variable' | $(call FIT,18)
+	@$(QUIET) printf '\nPARAMS=FILE selects parameters, SET="train.epochs=3" overrides them, FORCE=1 computes again, DEBUG=1 shows tracebacks\n' | $(call FIT,2)
 
 help-all: ## this page
 	@$(QUIET) printf 'goldfold: from download to a submission that can be trusted\n\n  make download train predict\n'
-	@$(QUIET) awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@$(QUIET) awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST) | $(call FIT,23)
 	@$(QUIET) printf '\nVariables\n'
-	@$(QUIET) printf '  %-26s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
+	@$(QUIET) printf '  %-28s %s\n' 'PARAMS=recipes/x.yaml' 'another parameter file' 'SET="train.epochs=3"' 'override parameters, separated by spaces' \
 	  'MEMBER=cnn FOLD=2' 'only that fold model' 'WORKERS=4' 'processes that run trials of one study' 'RUN=cnn@1a2b3c4d' 'a run listed by `make runs`' 'TRIAL=cnn:7' 'a trial of a study' \
 	  'ONLY="train/*.csv"' 'download one file, folder or pattern into raw.only/ for inspection; nothing is indexed' 'FORCE=1' 'compute again although the result is current' \
 	  'HOURS=0.5 BUDGET=good' 'train, predict: choose and train members within this time (docs/budget.md); quick, good, best: 0.1, 1, 8 hours' 'CLUSTER=auto' 'train, predict, tune: on the machines of this Ray cluster (docs/cluster.md)' 'MACHINES=4' 'plan: training on as many machines' \
@@ -266,10 +270,10 @@ help-all: ## this page
 	  'TOPOLOGY=v5e-8 MODE=quick' 'the TPU of preflight and plan; compile, quick or ops' 'BACKEND=jax SEARCH=1' 'preflight: the backend; search the largest batch that fits' 'PAIR=kaggle' 'preflight: compile with the jax and libtpu of Kaggle'"'"'s TPU image' \
 	  'SEEDS=3 TOP=50' 'number of seeds of noise; rows of leaderboard' 'EXPLAIN="error text"' 'doctor: explain this error' \
 	  'SOURCE=photos TARGET=shards' 'convert: from and to, local or gs://' \
-	  'FOLDER=photos OUT=predictions.csv' 'predict-folder: the images, and the file of their predictions' 'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
+	  'FOLDER=photos OUT=out.csv' 'predict-folder: the images, and the file of their predictions' 'FORMAT=onnx ENGINE=onnx' 'format to export, runtime to serve with' 'ADDRESS=127.0.0.1:8501' 'where the server listens' \
 	  'KILLS=50 FUZZ_SECONDS=600' 'kills of make soak; time of make fuzz for each reader' 'TORCH=python' 'benchmarks: a Python that has torch and timm' 'WATCH=1' 'report: write it again whenever results change' 'VERBOSE=1' 'the tables behind the summary: gains, views, what each member is worth; speeds' \
 	  'DEBUG=1 DEBUG_ROWS=64' 'eager, few rows, numeric checks, tracebacks, pictures' 'EXTRA=gpu' 'which TensorFlow to install: cpu, gpu, tpu' \
-	  'PYTHON=python3.12 BIN=bin' 'the Python that makes .venv; another folder of commands than .venv/bin'
+	  'PYTHON=python3.12 BIN=bin' 'the Python that makes .venv; another folder of commands than .venv/bin' | $(call FIT,31)
 
 # pip's list of packages as one line that counts them, where a terminal shows it; its errors are on stderr.
 PIP = -u -m pip install --disable-pip-version-check --progress-bar off

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from builders import ROOT
 from make_calls import Stage, calls_of_make, stages_of
+from terminals import on_terminal
 from typer.testing import CliRunner
 
 from pipelines.terminal.cli import app
@@ -217,17 +218,26 @@ def test_allow_partial_reaches_both_stages_of_predict_and_debug_every_one(called
 def test_help_names_about_ten_verbs_in_the_order_of_use_and_own_photos_first() -> None:
     output = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     verbs = re.findall(r"^  ([a-z-]+) {2,}", output, re.MULTILINE)
-    assert verbs[:4] == ["doctor", "download", "train", "predict"] and verbs[-1] == "help-all" and len(verbs) <= 12
+    assert verbs[:4] == ["doctor", "download", "train", "predict"] and verbs[-1] == "help-all" and len(verbs) <= 13
     assert output.index("PARAMS=photos.yaml") < output.index("A competition") and len(output.splitlines()) < 30
-    line = re.search(r"^  (printf .*)$", output, re.MULTILINE)
-    assert line is not None
-    written = subprocess.run(
-        ["bash", "-c", line[1].partition(" > ")[0]], capture_output=True, text=True, check=True
-    ).stdout
+    command = re.search(r"^  (printf .*?) > photos\.yaml$", output, re.MULTILINE | re.DOTALL)
+    assert command is not None
+    written = subprocess.run(["bash", "-c", command[1]], capture_output=True, text=True, check=True).stdout
     assert written.splitlines() == [
         "extends: recipes/own-images.yaml",
         "competition: {name: photos, source: /home/me/photos}",
     ]
+
+
+@pytest.mark.parametrize("verb", ["help", "help-all"])
+@pytest.mark.parametrize("columns", [80, 140])
+def test_help_on_a_terminal_breaks_no_word_and_keeps_its_columns(verb: str, columns: int) -> None:
+    text = subprocess.run(["make", verb], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = on_terminal(["make", verb], columns).splitlines()
+    assert max(map(len, lines)) <= columns and max(map(len, text.splitlines())) > 80
+    assert " ".join(lines).split() == text.split()
+    starts = {line.index(line.split()[0]) for line in lines if line.strip()}
+    assert starts <= {0, 2, 4, 18, 23, 31}  # headings; names and commands; what follows an explanation is below it
 
 
 def test_help_all_names_every_verb_and_variable() -> None:

@@ -12,12 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.external_check import Confidence, confidence, leak_notes
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.npz import open_npz, read_array
-from competition.ensemble.predictions import Predictions, ViewPredictions, check_kinds, mean_over_folds, stored_as
+from competition.ensemble.predictions import (
+    Predictions,
+    ViewPredictions,
+    check_kinds,
+    id_column,
+    mean_over_folds,
+    stored_as,
+)
 
 SINGLE_VIEW = "given"  # name of the single view of predictions without views
 
@@ -81,6 +89,18 @@ def load_external(
     member = confidence(oof_parts[0], by_fold if len(by_fold) > 1 else (), mean)
     notes = [*fold_notes, *leak_notes(oof_parts[0], rows.labels, member, own)]
     return ExternalPredictions(oof_parts[0], mean, tuple(notes))
+
+
+def stored_ids(path: Path, classes: Sequence[str]) -> np.ndarray:
+    """(N,) str: the ids of a file; its probabilities are not checked. Raises UserError if the ids cannot be read."""
+    if path.suffix == ".npz":
+        with open_npz(path) as file:
+            return read_array(path, file, "ids").astype(str)
+    name = id_column(classes)
+    try:
+        return pd.read_csv(path, usecols=[name], dtype=str, keep_default_na=False)[name].to_numpy(str)
+    except (OSError, ValueError) as error:  # those of the parser and of the encoding are ValueErrors
+        raise UserError(f"{path} is not a CSV file with a column {name} ({error}); write it again") from None
 
 
 def _read(path: Path, classes: Sequence[str], ids: np.ndarray, target: TargetKind) -> list[ViewPredictions]:

@@ -97,8 +97,9 @@ def _open(data: bytes, largest: int) -> Image.Image:
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
     except Exception:
-        kind = "a web page or XML" if data.lstrip()[:1] == b"<" else f"no {FORMAT_NAMES}"
-        raise BadImage(f"it is {kind}, not an image ({len(data):,} bytes)") from None
+        is_markup = data.lstrip()[:1] == b"<"
+        kind = "a web page or XML, not an image" if is_markup else f"no {FORMAT_NAMES} image"
+        raise BadImage(f"it is {kind} ({len(data):,} bytes)") from None
     if image.width * image.height > largest:
         raise BadImage(f"{image.width} x {image.height} pixels are more than the {largest:,} that are read")
     return image

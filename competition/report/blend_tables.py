@@ -50,10 +50,10 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
         "best": f"the best member: {best_member_text(scores)}",
     }
     count_names = ("changed", "corrected", "corrupted") if has_right_rows(scores) else ()
-    honest, rows = with_error(scores["honest"], scores["standard_error"]), []
+    honest, rows = with_error(scores["honest"], scores["standard_error"], scores["metric"]), []
     for key, _ in baselines_of(scores):
         difference = scores[f"over_{key}"]
-        of_baseline = with_error(scores[key]["score"], scores[key]["standard_error"])
+        of_baseline = with_error(scores[key]["score"], scores[key]["standard_error"], scores["metric"])
         counts = (f"{difference[count]:,}" for count in count_names)
         rows.append([names[key], of_baseline, honest, gain(Difference(**difference)), *counts])
     sentences = [f"All on the same {scores['honest_rows']:,} rows. The trivial baseline looks at no image."]
@@ -138,7 +138,7 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
         references = sorted({name for row in rows for name in row["over"]})
         cells = []
         for row in rows:
-            honest = with_error(metric.display(row["honest"]["value"]), row["honest"]["error"])
+            honest = with_error(metric.display(row["honest"]["value"]), row["honest"]["error"], metric.name)
             gains = [gain(Difference(**row["over"][n])) if n in row["over"] else "" for n in references]
             cells.append([row["name"], f"{metric.display(row['chosen_on']):.4f}", honest, *gains])
         columns = [

@@ -108,7 +108,7 @@ def series_sentences(scores: Scores) -> list[str]:
     if not accuracies:
         return []
     mate, alone = accuracies["with_mate"], accuracies["without_mate"]
-    of_mate, of_alone = (with_error(one["value"], one["error"]) for one in (mate, alone))
+    of_mate, of_alone = (with_error(one["value"], one["error"], "accuracy") for one in (mate, alone))
     return [
         f"series: accuracy {of_mate} on {counted(mate['rows'], 'row')} with a photo of their series in another fold, "
         f"{of_alone} on the {alone['rows']:,} others: on other objects expect the second "
@@ -131,7 +131,7 @@ def shift_sentences(scores: Scores) -> list[str]:
         unlike += f"; were they all wrong, the honest {scores['honest']:.4f} would be {worst:.4f}"
     return [
         f"WARNING the {rows:,} test rows do not look like the training rows, so no interval is expected of them: {_auc(shift)}",
-        f"training rows weighted to resemble them score {with_error(weighted['value'], weighted['error'])} "
+        f"training rows weighted to resemble them score {with_error(weighted['value'], weighted['error'], scores['metric'])} "
         f"(worth {weighted['effective_rows']:,.0f} rows of equal weight)",
         f"{unlike}; data/shift.png",
     ]

@@ -25,7 +25,7 @@ MATRIX_CLASSES, MATRIX_WIDTH = (
 
 def verdict(scores: Scores) -> str:
     """The result in one sentence."""
-    score = f"{scores['metric']} {with_error(scores['honest'], scores['standard_error'])}"
+    score = f"{scores['metric']} {with_error(scores['honest'], scores['standard_error'], scores['metric'])}"
     if useless := no_better_than_trivial(scores):
         return f"{score}: {useless[0]}."
     trivial = number(scores["trivial"]["score"])

@@ -6,17 +6,21 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.files.manifest import changed_keys, files_intact, read_manifest
+from competition.config.errors import UserError
+from competition.ensemble.external_predictions import stored_ids
+from competition.files.manifest import changed_keys, display_path, files_intact, read_manifest
 from competition.preflight.planning import duration
 from competition.report.page import Section, Table, Text
+from competition.report.terminal import with_error
 from competition.workspace.dependencies import fold_model_path
 from competition.workspace.earlier_version import with_names_of_today
 from competition.workspace.run_usage import honest_scores, runs_in_use, seconds_of_training, size_of, submissions_by_run
-from competition.workspace.runs import Run, created, runs_of, stored_runs
+from competition.workspace.runs import Run, blended_external, created, runs_of, stored_runs
 from competition.workspace.scores import held_out_score, trivial_text
 from competition.workspace.workspace import Workspace
 
 COLUMNS = ("run", "difference", "folds", "held-out", "honest", "training", "MB", "submissions")
+EXTERNAL_COLUMNS = ("external member", "training rows", "test rows", "files")
 TITLE, SOURCES = "Runs", "members/<member>/<run>/run.json · make train, make runs"
 NOTE = (
     "honest: on the rows that chose nothing, where a blend computed it; these are other rows than those of held-out. "
@@ -39,7 +43,8 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
     """
     current = runs_in_use(workspace)
     folds = workspace.params.prepare.folds
-    honest = honest_scores(workspace.folder, workspace.prepared.competition.metric)
+    metric = workspace.prepared.competition.metric
+    honest = honest_scores(workspace.folder, metric)
     used = submissions_by_run(workspace, submissions, runs)
     rows = []
     for run in runs:
@@ -56,13 +61,42 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
                 difference(workspace, run),
                 f"{len(complete)}/{folds}",
                 f"{np.mean(scores):.4f}{mark(is_tuned)}" if scores else "-",
-                f"{score['score']:.4f} ± {score['standard_error']:.4f}" if score else "-",
+                with_error(score["score"], score["standard_error"], metric) if score else "-",
                 duration(seconds_of_training(run, folds)),
                 f"{size_of(run.folder) / 1e6:.1f}",
                 ", ".join(dict.fromkeys(files)) or "-",
             ]
         )
     return rows
+
+
+def external_rows(workspace: Workspace, names: Sequence[str]) -> list[list[str]]:
+    """One row of EXTERNAL_COLUMNS for each of these members whose predictions were made elsewhere.
+
+    * marks those that the blend mixes. Whether the files hold probabilities is checked by the blend.
+    """
+    prepared, rows = workspace.prepared, []
+    for name in names:
+        external = workspace.params.foreign[name]
+        files = {"train": [Path(external.oof)], "test": [Path(file) for file in external.test]}
+        ids = {part: prepared.part(part)["id"].to_numpy(str) for part in files}
+        cells = [predicted_rows(files[part], ids[part], prepared.competition.classes) for part in files]
+        paths = ", ".join(display_path(file) for part in files.values() for file in part)
+        rows.append([f"{name}{' *' if name in blended_external(workspace.params) else ''}", *cells, paths])
+    return rows
+
+
+def predicted_rows(files: Sequence[Path], ids: np.ndarray, classes: Sequence[str]) -> str:
+    """How many of these ids are in all files: "1,347 of 1,347", or why that is unknown."""
+    if not files:
+        return "no file"
+    if missing := [file for file in files if not file.is_file()]:
+        return f"{missing[0].name} was not found"
+    try:
+        in_all = np.logical_and.reduce([np.isin(ids, stored_ids(file, classes)) for file in files])
+    except UserError:
+        return "unreadable"
+    return f"{in_all.sum():,} of {len(ids):,}"
 
 
 def difference(workspace: Workspace, run: Run) -> str:

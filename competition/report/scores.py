@@ -40,11 +40,11 @@ def figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
     elif scores.get("tuned_folds"):
         rows += f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
     honest, note = (
-        with_error(scores["honest"], scores["standard_error"]),
+        with_error(scores["honest"], scores["standard_error"], scores["metric"]),
         f"on {counted(scores['honest_rows'], 'row')} that {rows}",
     )
     trivial = scores["trivial"]
-    baseline = with_error(trivial["score"], trivial["standard_error"])
+    baseline = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     result = [
         Figure(f"{kind} {scores['metric']}", honest, "; ".join([note, *no_better_than_trivial(scores)]), main=True),
         Figure("trivial baseline", baseline, f"{trivial['name']}: looks at no image"),
@@ -91,7 +91,7 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
         is_honest = not scores.get("optimistic")
         points.insert(0, Point("trivial baseline", trivial["score"], trivial["standard_error"], is_honest))
     else:
-        score = with_error(trivial["score"], trivial["standard_error"])
+        score = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
         note += f" The trivial baseline ({trivial['name']}) scores {score}, far outside of this chart."
     return Charts(score_chart(points, band, scores["metric"]), note)
 

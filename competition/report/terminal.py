@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from competition.ensemble.chain import Chain
+from competition.ensemble.metrics import score_range
 from competition.ensemble.significance import Difference
 
 Scores = Mapping[str, Any]  # the content of scores.json, or a part of it
@@ -52,9 +53,17 @@ def plus_minus(error: float, size: float = 0.0) -> str:
     return f"± {error:.0e}" if error > 1e-12 else "± 0"  # below: rounding of equal results
 
 
-def with_error(score: float, error: float) -> str:
-    """Format a score and its standard error: 0.9123 ± 0.0012"""
-    return f"{number(score)} {plus_minus(error, score)}"
+def with_error(score: float, error: float, metric: str = "") -> str:
+    """Format a score and its standard error: 0.9123 ± 0.0012, or 1.0000 ± 0.1188 (at most 1) at the end of the metric's range.
+
+    metric: its name; "" and a metric of the user's have no known range.
+    """
+    lowest, highest = score_range(metric)
+    limits = [f"at least {lowest:g}"] if score - error < lowest else []
+    limits += [f"at most {highest:g}"] if score + error > highest else []
+    # Few rows, or hardly a mistake: the score cannot be as far from the estimate on both sides as the error says.
+    note = f" ({', '.join(limits)})" if limits else ""
+    return f"{number(score)} {plus_minus(error, score)}{note}"
 
 
 def seeds_line(spreads: Mapping[str, float], members: Iterable[str]) -> list[str]:
@@ -80,14 +89,15 @@ def summary_rows(scores: Scores, chain: Chain) -> list[list[str]]:
         views = ", ".join(f"{view} {share:.2f}" if share < 1 else view for view, share in policy.items())
         notes = [f"{views} ({gain(effect)})" if effect.value else views]
         notes += ["not better than the trivial baseline"] if name in scores["no_better_members"] else []
-        error = with_error(single["score"], single["standard_error"])
+        error = with_error(single["score"], single["standard_error"], scores["metric"])
         rows.append([name, error, f"{chain.blend.shares.get(name, 0.0):.2f}", "; ".join(notes)])
     if len(rows) > 1:
         over_best = f"over the best member (chosen on the other folds): {gain(Difference(**scores['over_best']))}"
-        error = with_error(scores["honest"], scores["standard_error"])
+        error = with_error(scores["honest"], scores["standard_error"], scores["metric"])
         rows.append(["blend", error, "", f"{how(chain)}; {over_best}"])
     trivial = scores["trivial"]
-    return [*rows, ["trivial", with_error(trivial["score"], trivial["standard_error"]), "", trivial["name"]]]
+    error = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
+    return [*rows, ["trivial", error, "", trivial["name"]]]
 
 
 def no_better_than_trivial(scores: Scores) -> list[str]:
@@ -99,7 +109,7 @@ def no_better_than_trivial(scores: Scores) -> list[str]:
     difference = over if isinstance(over, Difference) else Difference(**over)
     if difference.value > 0 and difference.is_significant:
         return []
-    score = with_error(trivial["score"], trivial["standard_error"])
+    score = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     return [f"not better than an answer that looks at no image: {trivial['name']} ({score})"]
 
 

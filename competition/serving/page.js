@@ -12,8 +12,12 @@ function row({ class_name, probability }) {
   return line;
 }
 
+// The pixels of an image that is shown larger than it is stay visible; a larger image is reduced smoothly.
+function sharpen({ target }) { target.classList.toggle("enlarged", target.naturalWidth < target.clientWidth); }
+
 function neighbour({ row, id, class_name }) {
   const item = element("li"), figure = element("figure"), picture = element("img");
+  picture.addEventListener("load", sharpen);
   picture.src = `training/${row}.png`;
   picture.alt = `training image ${id}`;
   figure.append(picture, element("figcaption", class_name));
@@ -24,9 +28,10 @@ function neighbour({ row, id, class_name }) {
 
 function cardOf(file) {
   const card = at("answer").content.cloneNode(true).firstElementChild, photo = card.querySelector(".photo");
-  photo.src = URL.createObjectURL(file);
   photo.alt = file.name;
-  photo.addEventListener("load", () => URL.revokeObjectURL(photo.src));
+  photo.addEventListener("load", (event) => { sharpen(event); URL.revokeObjectURL(photo.src); });
+  photo.addEventListener("error", () => { photo.hidden = true; }); // no image, or a format that only the server reads
+  photo.src = URL.createObjectURL(file);
   card.querySelector(".name").textContent = file.name;
   return card;
 }
@@ -35,7 +40,7 @@ function show(card, answer) {
   const part = (name) => card.querySelector(`.${name}`);
   part("class").textContent = answer.class_name;
   part("top").replaceChildren(...answer.top.map(row));
-  part("compared").textContent = `Nearest in the features of the network, among ${answer.compared} training images.`;
+  part("compared").textContent = `Nearest in the features of the network, among ${answer.compared.toLocaleString("en")} training images.`;
   part("similar").replaceChildren(...answer.similar.map(neighbour));
   part("result").hidden = false;
   part("neighbours").hidden = answer.similar.length === 0;
@@ -87,6 +92,35 @@ async function askAll(files) {
   at("message").textContent = files.length ? "" : "There is no photo in this folder.";
 }
 
+// The Markdown that the model card has (model_card.md.jinja): headings, lists, tables, indented code, paragraphs and `code`.
+const blocksOf = (markdown) => markdown.trim().split(/\n{2,}/).flatMap((block) => {
+  const lines = block.split("\n");
+  if (block.startsWith("#")) return withCode(element("h2"), block.replace(/^#+ /, ""));
+  if (block.startsWith("|")) return tableOf(lines.map((line) => line.slice(1, -1).split("|").map((cell) => cell.trim())));
+  if (block.startsWith("    ")) return element("pre", lines.map((line) => line.slice(4)).join("\n"));
+  if (!block.startsWith("- ")) return withCode(element("p"), lines.join(" "));
+  const list = element("ul"), items = block.slice(2).replace(/\n +/g, " ").split("\n- ");
+  list.append(...items.map((item) => withCode(element("li"), item)));
+  return list;
+});
+
+function withCode(node, text) {
+  node.append(...text.split("`").map((part, number) => number % 2 ? element("code", part) : part));
+  return node;
+}
+
+function tableOf([columns, , ...rows]) { // the second line separates the header
+  const table = element("table"), wide = element("div");
+  for (const [cells, kind] of [[columns, "th"], ...rows.map((row) => [row, "td"])]) {
+    const line = element("tr");
+    line.append(...cells.map((cell) => withCode(element(kind), cell)));
+    table.append(line);
+  }
+  Object.assign(wide, { className: "wide", tabIndex: 0 }); // scrolled by keys too
+  wide.append(table);
+  return wide;
+}
+
 const drop = at("drop");
 for (const name of ["dragenter", "dragover"]) {
   drop.addEventListener(name, (event) => { event.preventDefault(); drop.classList.add("over"); });
@@ -96,7 +130,7 @@ for (const name of ["dragover", "drop"]) window.addEventListener(name, (event) =
 drop.addEventListener("drop", async (event) => askAll(await dropped(event.dataTransfer)));
 at("file").addEventListener("change", (event) => askAll([...event.target.files]));
 at("folder").addEventListener("change", (event) => askAll(photosOf([...event.target.files])));
-fetch("card").then((response) => response.text()).then((text) => { at("card-text").textContent = text; });
+fetch("card").then((response) => response.text()).then((text) => at("card-text").replaceChildren(...blocksOf(text)));
 fetch("v1/models/goldfold/metadata").then((response) => response.json()).then(({ goldfold }) => {
   at("model").textContent = `${goldfold.competition}: ${goldfold.title}, ${goldfold.classes.length} classes`;
 });

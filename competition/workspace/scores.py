@@ -81,7 +81,9 @@ def summary_lines(workspace: Workspace, names: Sequence[str]) -> list[str]:
             sign = metric_named(prepared.competition.metric).sign
             trivial = np.array([trivial_score_of_fold(prepared, fold)[1] for fold in folds])
             unbeaten = int((sign * scores <= sign * trivial).sum())
-            beside = f"; the trivial baseline scores {trivial.mean():.4f}"
+            beside = (
+                f"; the trivial baseline scores {trivial.mean():.4f}{', mean over folds' if len(folds) > 1 else ''}"
+            )
             beside += f", NOT BEATEN in {unbeaten} of {counted(len(folds), 'fold')}" if unbeaten else ""
             # The spread over folds, not a standard error: folds share their training rows.
             lines.append(

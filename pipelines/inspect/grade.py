@@ -7,6 +7,7 @@ from competition.ensemble.expected_score import interval
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import write_json
 from competition.prepare.adapters import adapter_named
+from competition.report.terminal import with_error
 from competition.submission import grading, ledger
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import newest_submission, require_test_images
@@ -42,10 +43,8 @@ def run(job: Job) -> None:
     job.echo(*(f"grade: {line}" for line in beside_trivial(grade, prepared.competition.metric)))
     if entry.honest_score is not None and entry.standard_error and entry.expected and grade.private is not None:
         kind = "optimistic" if entry.optimistic else "honest"
-        job.echo(
-            f"grade: the {kind} score was {entry.honest_score:.4f} ± {entry.standard_error:.4f}; "
-            f"{comparison(entry, grade.private, grade.private_rows)}"
-        )
+        score = with_error(entry.honest_score, entry.standard_error, prepared.competition.metric)
+        job.echo(f"grade: the {kind} score was {score}; {comparison(entry, grade.private, grade.private_rows)}")
     job.echo(
         f"grade: the solution was opened {counted(grade.solution_accesses, 'time')}; choosing by it repeatedly makes it optimistic"
     )

@@ -1,7 +1,10 @@
-"""List the runs: trained versions of each member, with their difference from the parameters, scores, time and size."""
+"""List the runs: trained versions of each member, with their difference from the parameters, scores, time and size; and the
+members that were trained elsewhere, with their files."""
 
-from competition.report.runs import COLUMNS, NOTE, run_rows
-from competition.workspace.runs import stored_runs
+from collections.abc import Sequence
+
+from competition.report.runs import COLUMNS, EXTERNAL_COLUMNS, NOTE, external_rows, run_rows
+from competition.workspace.runs import Run, stored_runs
 from competition.workspace.scores import trivial_text
 from pipelines.terminal.output import table_lines
 from pipelines.terminal.runner import Job
@@ -10,12 +13,23 @@ FOLDS, INCOMPLETE = COLUMNS.index("folds"), "incomplete"
 
 
 def run(job: Job) -> None:
-    """members/*/*/, blend/, submissions/ledger.jsonl -> a table on the screen"""
-    prepared = job.prepared
-    runs = sorted(stored_runs(job.work, job.options.member), key=lambda one: one.name)
-    if not runs:
+    """members/*/*/, blend/, submissions/ledger.jsonl, external predictions -> tables on the screen"""
+    member = job.options.member
+    runs = sorted(stored_runs(job.work, member), key=lambda one: one.name)
+    external = [name for name in job.params.foreign if member in ("", name)]
+    if runs:
+        list_runs(job, runs)
+    elif not external or any(member in ("", name) for name in job.params.members):
         job.echo("runs: none yet; `make train` makes one for each member")
-        return
+    if external:
+        job.echo("", *table_lines(EXTERNAL_COLUMNS, external_rows(job.workspace, external), indent=0))
+        job.echo(
+            "runs: external members were trained elsewhere; * = in the blend; rows: predicted ones of those in the index"
+        )
+
+
+def list_runs(job: Job, runs: Sequence[Run]) -> None:
+    prepared = job.prepared
     rows = [list(row) for row in run_rows(job.workspace, job.submissions, runs)]
     for row in rows:  # a run without all its fold models, such as one whose training failed, is marked
         done, _, folds = row[FOLDS].partition("/")

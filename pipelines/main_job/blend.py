@@ -128,9 +128,10 @@ def conclusion(scores: Scores) -> str:
     if scores.get("tuned_folds") and not scores.get("optimistic"):
         rows = f"{scores['honest_rows']:,} of {counted(scores['rows'], 'row')} (the others chose hyperparameters)"
     trivial, useless = scores["trivial"], no_better_than_trivial(scores)
-    baseline = f"the trivial baseline scores {with_error(trivial['score'], trivial['standard_error'])}"
-    parts = [f"{kind} {scores['metric']} {with_error(scores['honest'], scores['standard_error'])} on {rows}"]
-    parts += [f"WARNING {words}" for words in useless] or [baseline]
+    honest = with_error(scores["honest"], scores["standard_error"], scores["metric"])
+    baseline = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
+    parts = [f"{kind} {scores['metric']} {honest} on {rows}"]
+    parts += [f"WARNING {words}" for words in useless] or [f"the trivial baseline scores {baseline}"]
     if scores["leaderboard_band"] and not has_shift(scores):
         low, high = scores["leaderboard_band"]
         parts.append(f"expected on {counted(scores['test_rows'], 'test row')}: {low:.4f} to {high:.4f} (95 %)")
@@ -158,6 +159,7 @@ def detail_lines(scores: Scores, chain: Chain) -> list[str]:
     lines = [f"  on the rows it was chosen on, the blend ({how(chain)}) scores {scores['chosen_on']:.4f}"]
     lines += seeds_line(scores["seeds"], scores["members"])
     lines += [f"  {sentence}" for sentence in shift_sentences(scores) if not has_shift(scores)]
+    lines.append("")
     for table in tables:
         lines += [*table_lines(table.columns, table.rows), ""]
     return lines

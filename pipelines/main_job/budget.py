@@ -214,7 +214,7 @@ def keep_first(search: Search, name: str, member: Member, started: float) -> flo
     search.blend_seconds = time.monotonic() - began
     job.echo(
         f"budget: first honest {metric.name} after {duration(search.clock.spent)}: "
-        f"{with_error(metric.display(honest.honest.value), honest.honest.error)} by {name}; {trivial_text(job.prepared)}"
+        f"{with_error(metric.display(honest.honest.value), honest.honest.error, metric.name)} by {name}; {trivial_text(job.prepared)}"
     )
     return seconds
 

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from make_calls import calls_of_make
 from preloaded import run_preloaded
 from stages import Workspace
 
+from competition.config.params_file import load_params
 from competition.prepare.adapters import ADAPTERS
 from competition.prepare.decoding import encode_png
 from competition.workspace.runs import stored_runs
@@ -158,13 +160,15 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
 def test_own_images_end_in_an_honest_score_and_a_report(photos: tuple[Workspace, str]) -> None:
     workspace, output = photos
     assert f"prepare: {3 * EACH} train, 3 classes; metric macro_f1_present" in output
-    assert re.search(r"(?s)honest macro_f1_present \d\.\d{4} ± \S+ on 36 rows.*no submission is written", output)
+    assert re.search(
+        r"(?s)honest macro_f1_present \d\.\d{4} ± \S+(?: \(at \w+ \d\))? on 36 rows.*no submission is written", output
+    )
     assert (workspace.folder / "work" / "photos" / "report.html").is_file()
 
 
 def test_predictions_trained_elsewhere_are_blended_as_written(photos: tuple[Workspace, str]) -> None:
     workspace, folder = photos[0], photos[0].folder
-    get_folds, blend = commands("external_predictions.md")
+    get_folds, blend, *_ = commands("external_predictions.md")
     (digest,) = re.findall(r"\b[0-9a-f]{64}\b", run_as_written(workspace, get_folds, SMALL, folder / "photos.yaml"))
     folds = pd.read_csv(folder / "work" / "photos" / "folds.csv", dtype=str)
     probs = np.where(folds["label"].to_numpy()[:, None] == np.array(CLASSES), 0.8, 0.1)
@@ -175,6 +179,25 @@ def test_predictions_trained_elsewhere_are_blended_as_written(photos: tuple[Work
     (folder / "elsewhere.yaml").write_text(elsewhere)
     output = run_as_written(workspace, blend, "prepare.folds=3", folder / "elsewhere.yaml")
     assert "honest macro_f1_present 1.0000" in output and "folds unknown" not in output
+
+
+def test_the_complete_example_of_own_predictions_is_blended_with_members_trained_here(workspace: Workspace) -> None:
+    text = (ROOT / "docs" / "external_predictions.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(# neighbours.py.*?)```", text, re.DOTALL)
+    (file,) = re.findall(r"```yaml\n(# mixed.yaml.*?)```", text, re.DOTALL)
+    (workspace.folder / "mixed.yaml").write_text(file.replace("params.yaml", f"{ROOT}/params.yaml"))
+    mixed, trained = load_params(workspace.folder / "mixed.yaml"), load_params(ROOT / "params.yaml")
+    assert mixed.members == trained.members  # the same runs: nothing is trained again
+    assert list(mixed.foreign) == ["neighbours"]
+
+    (workspace.folder / "neighbours.py").write_text(code.replace("work/digits", f"work/{workspace.work.name}"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    workspace.do("folds")
+    subprocess.run([sys.executable, "neighbours.py"], cwd=workspace.folder, env=environment, check=True)
+    files = ", ".join(f"{part}: {workspace.folder}/neighbours_{part}.npz" for part in ("oof", "test"))
+    output = workspace.do("blend", sets=f"'members.neighbours.predictions={{{files}}}'")
+    assert re.search(r"^  neighbours  0\.[7-9]", output, re.MULTILINE)
+    assert "not out-of-fold" not in output and "no better than guessing" not in output
 
 
 def test_a_folder_of_photos_is_converted_as_written(photos: tuple[Workspace, str]) -> None:

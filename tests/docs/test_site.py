@@ -99,6 +99,22 @@ def test_the_readme_is_short_and_shows_the_report() -> None:
     assert "](docs/report.png)" in text and (ROOT / "docs" / "report.png").stat().st_size < 400_000
 
 
+def test_the_tutorial_has_a_small_picture_for_each_step_without_paths_of_a_machine() -> None:
+    steps = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    pictures = [re.findall(r"!\[.+\]\((tutorial_\w+\.(?:svg|png))\)", step) for step in steps]
+    assert len(steps) == 4 and all(pictures)
+    files = [ROOT / "docs" / name for names in pictures for name in names]
+    assert sum(file.stat().st_size for file in files) < 500_000
+    for file in files:
+        if file.suffix == ".png":
+            assert file.stat().st_size < 120_000, file
+            continue
+        text = file.read_text(encoding="utf-8")
+        assert file.stat().st_size < 60_000 and not re.search(
+            r"url\(\W?http|href|/(?:tmp|home|root|Users|work)/", text
+        ), file
+
+
 def test_every_parameter_is_in_the_reference_with_its_default_and_range() -> None:
     page = generated.parameters_page()
     params = load_params(ROOT / "params.yaml")

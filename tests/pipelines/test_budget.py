@@ -128,7 +128,9 @@ def test_the_cheapest_member_comes_first_with_an_honest_score_beside_the_trivial
         r"budget: first honest macro_f1 after \S+ \w+: (0\.\d+) ± 0\.\d+ by (\S+); the trivial .* (0\.\d+)", output
     )
     assert first and first[2] == "small-linear" and float(first[1]) > 0.7 > float(first[3])
-    assert re.search(r"^budget: on the same rows the trivial baseline \(.+\) scores 0\.\d+$", output, re.M)
+    assert re.search(
+        r"^budget: on the same rows the trivial baseline \(.+\) scores 0\.\d+, mean over folds$", output, re.M
+    )
     members = load_params(workspace.work / FILE).members
     assert members["small-linear"].tuned_folds == ()
 

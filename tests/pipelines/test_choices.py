@@ -54,6 +54,30 @@ def test_an_external_member_is_part_of_the_blend_and_is_not_trained(workspace: W
     assert "no such member; the members are slim, wide" in workspace.refused("train", "--member=torch")
 
 
+def test_external_members_are_listed_with_their_files_and_rows(workspace: Workspace) -> None:
+    add_external_member(workspace)
+    prepared = load_prepared(workspace.work / "data")
+    train, test = len(prepared.part("train")), len(prepared.part("test"))
+    files = rf"{workspace.folder}/oof\.csv, {workspace.folder}/test\.npz"
+    output = workspace.do("runs")
+    assert re.search(rf"^torch \*  +{train:,} of {train:,} +{test} of {test} +{files}$", output, re.MULTILINE)
+    assert (
+        re.search(r"^slim@\w+ \* ", output, re.MULTILINE) and "runs: external members were trained elsewhere" in output
+    )
+    assert "slim@" not in workspace.do("runs", "--member=torch") and "torch" not in workspace.do(
+        "runs", "--member=slim"
+    )
+    assert re.search(r"^torch  +", workspace.do("runs", sets="blend.members=[slim,wide]"), re.MULTILINE)
+
+    table = pd.read_csv(workspace.folder / "oof.csv", dtype=str)
+    table[1:].to_csv(workspace.folder / "oof.csv", index=False)
+    (workspace.folder / "test.npz").unlink()
+    text = workspace.do("runs")
+    assert f"  {train - 1:,} of {train:,}  " in text and "  test.npz was not found  " in text
+    (workspace.folder / "oof.csv").write_text("name\nx\n")
+    assert "  unreadable  " in workspace.do("runs")
+
+
 def test_test_files_of_fold_models_are_averaged_and_predictions_that_are_not_out_of_fold_are_reported(
     workspace: Workspace,
 ) -> None:

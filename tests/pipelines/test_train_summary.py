@@ -40,6 +40,7 @@ def test_without_tuning_each_run_is_one_line(tmp_path: Path) -> None:
     assert cnn.startswith(
         "train cnn: 5 folds, mean held-out score 0.9200 (from 0.9000 to 0.9400); the trivial baseline"
     )
+    assert ", mean over folds" in cnn  # of the trivial baseline, whose score of all rows is another one
     assert small.startswith("train small: 5 folds") and "optimistic" not in cnn + small
 
 

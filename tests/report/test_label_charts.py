@@ -89,3 +89,21 @@ def test_large_scores_have_the_digits_that_can_be_read_and_small_ones_four_decim
     ]  # fmt: skip
     assert with_error(14729.0449, 895.56) == "14,729 ± 896" and with_error(0.91, 0.012) == "0.9100 ± 0.0120"
     assert [value_text(value) for value in (0.001234, 132_198.4, 1052.25)] == ["0.001234", "132,198", "1052.2"]
+
+
+@pytest.mark.parametrize(
+    ("score", "error", "metric", "text"),
+    [
+        (1.0, 0.1188, "accuracy", "1.0000 ± 0.1188 (at most 1)"),
+        (0.02, 0.05, "macro_f1", "0.0200 ± 0.0500 (at least 0)"),
+        (0.5, 0.6, "macro_f1", "0.5000 ± 0.6000 (at least 0, at most 1)"),
+        (0.9, 0.1, "accuracy", "0.9000 ± 0.1000"),  # ends at 1
+        (0.03, 0.05, "log_loss", "0.0300 ± 0.0500 (at least 0)"),
+        (1.2, 0.5, "log_loss", "1.2000 ± 0.5000"),  # without an upper limit
+        (1.0, 0.1188, "mine", "1.0000 ± 0.1188"),  # a metric of the user's
+    ],
+)
+def test_a_score_and_its_error_do_not_claim_more_than_the_metric_can_reach(
+    score: float, error: float, metric: str, text: str
+) -> None:
+    assert with_error(score, error, metric) == text

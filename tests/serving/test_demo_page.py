@@ -1,5 +1,6 @@
 """The page in a real browser: a photo is dropped, the answer appears, and nothing is asked of the network."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +46,8 @@ def test_a_dropped_photo_is_answered_and_a_dropped_text_refused(page: Browser, s
     page.wait_for("document.querySelector('.problem:not([hidden])') !== null")
     assert "not an image" in texts(page, ".problem:not([hidden])")[0] and page.evaluate("document.title") != "hacked"
     assert page.evaluate("document.querySelectorAll('.result:not([hidden])').length") == 2
+    shown = "[...document.querySelectorAll('.photo')].map(e => [e.checkVisibility(), e.classList.contains('enlarged')])"
+    page.wait_for(f"JSON.stringify({shown}) === '[[false,false],[true,true],[true,true]]'")  # no broken picture
     own = f"http://127.0.0.1:{small_server.port}/"
     assert all(url.startswith((own, "blob:" + own.rstrip("/"))) for url in page.requested())
 
@@ -62,7 +65,10 @@ def test_a_dropped_folder_is_all_its_photos_and_the_card_states_the_score(page: 
     )
     assert widths == sorted(widths, reverse=True) and widths[0] > 5 * widths[-1]
     page.evaluate("document.getElementById('card').open = true")
-    assert "## Score" in page.evaluate("document.getElementById('card-text').innerText")
+    assert {"Score", "Models", "Provenance"} <= set(texts(page, "#card-text h2"))
+    assert texts(page, "#card-text th")[:3] == ["member", "architecture", "pixels"]
+    assert texts(page, "#card-text li")[0].endswith("without any sign in the probabilities.")  # of two lines
+    assert not re.search(r"^[#|]|\|$|`", page.evaluate("document.getElementById('card-text').innerText"), re.MULTILINE)
     assert page.problems() == []
 
 
