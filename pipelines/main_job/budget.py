@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 # A head takes about as long as a linear one on so many times its features, and so many more (900 and 6,000 photos).
 HEAD_COSTS = {"linear": (1, 0), "rbf": (0, 1_000), "mlp": (3, 300)}
 HEAD_SHARE = 0.1  # of the time that is left: a head that takes more waits until networks were fine-tuned
-GRADIENT_FACTOR = 2.0  # training costs at least so many times as much as a pass under one view
+GRADIENT_FACTOR = 1.2  # training the last layers costs at least so many times as much as a pass under one view
 SURPRISE = 2.0  # a network is at most so many times as fast as its relative cost says
 RESERVE = 1.15  # times the measured cost of fine-tuning
 STEPS = 3  # training steps per epoch of the measurement
