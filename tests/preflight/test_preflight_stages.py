@@ -97,4 +97,4 @@ def test_a_plan_for_a_tpu_counts_hours_sessions_and_dollars(tmp_path: Path) -> N
 def test_a_plan_without_a_preflight_names_the_command(tmp_path: Path) -> None:
     process = plan(tmp_path)
     assert process.returncode == 1
-    assert "make preflight TOPOLOGY=v5e-8" in process.stderr
+    assert "make preflight PARAMS=recipes/flowers.yaml TOPOLOGY=v5e-8" in process.stderr
