@@ -18,8 +18,8 @@ def on_terminal(command: Sequence[str], columns: int, folder: Path = ROOT, **env
     """What a command writes to stdout if that is a terminal of so many columns; its progress bars are on stderr."""
     reading, writing = pty.openpty()
     ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
-    # COLUMNS would hide the size of the terminal, MAKEFLAGS the fact that no other make calls this one.
-    inherited = {n: value for n, value in os.environ.items() if n not in ("COLUMNS", "LINES", "NO_COLOR", "MAKEFLAGS")}
+    hidden = ("COLUMNS", "LINES", "NO_COLOR")  # COLUMNS would hide the size of the terminal
+    inherited = {n: value for n, value in os.environ.items() if n not in hidden}
     variables = {**inherited, "TERM": "xterm-256color", **environment}
     process = subprocess.Popen(command, cwd=folder, stdout=writing, env=variables)
     os.close(writing)

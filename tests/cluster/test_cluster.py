@@ -83,7 +83,7 @@ def test_a_killed_driver_starts_again_where_it_was_and_predictions_are_the_same(
     shared = untrained.folder / "shared"
     tasks, sets = shared / "tasks", f"cluster.shared={shared}"
     process = started(untrained, "train", ray_cluster, sets=sets)
-    wait_for(lambda: untrained.weights() and checkpoints_in(tasks), process)
+    wait_for(lambda: list(untrained.work.glob("members/*/*/fold0/manifest.json")) and checkpoints_in(tasks), process)
     process.kill()
     process.communicate()
     home = ray_cluster.folder / f"home-{HEAD}"

@@ -411,9 +411,16 @@ def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(
     trials = 12
     workers = [start_worker(tmp_path, trials, 0.3, postgres) for _ in range(4)]
     wait_for_start(tmp_path)
-    time.sleep(0.1)
-    (victim_file, *_) = tmp_path.glob("started*")
-    (victim,) = [w for w in workers if str(w.pid) == victim_file.name.removeprefix("started")]
+    (first, *_) = tmp_path.glob("started*")
+    (victim,) = [worker for worker in workers if str(worker.pid) == first.name.removeprefix("started")]
+    running: list[int] = []
+    while not running:
+        victim.send_signal(signal.SIGCONT)
+        time.sleep(0.05)
+        victim.send_signal(signal.SIGSTOP)  # so that it is killed within a trial, however busy the machine is
+        every = trials_of(tmp_path, trials, postgres)[1]
+        mine = [trial for trial in every if trial.user_attrs.get("worker", "").endswith(f"/{victim.pid}")]
+        running = [trial.number for trial in mine if trial.state == TrialState.RUNNING]
     victim.send_signal(signal.SIGKILL)
     for worker in workers:
         code = worker.wait(120)
@@ -422,5 +429,5 @@ def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(
     assert len(finished) == len({origin_of(trial) for trial in finished}) == trials
     assert sorted(trial.number for trial in every) == list(range(len(every)))
     assert {trial.state.name for trial in every} <= {"COMPLETE", "FAIL"}
-    repeated = [trial for trial in every if "retry_of" in trial.user_attrs]
-    assert len(repeated) == 1 and len({str(sorted(trial.params.items())) for trial in finished}) == trials
+    assert every[running[0]].state == TrialState.FAIL and running[0] in {origin_of(trial) for trial in finished}
+    assert len({str(sorted(trial.params.items())) for trial in finished}) == trials
