@@ -25,7 +25,7 @@ import pandas as pd
 from competition.config.edit_yaml import rendered
 from competition.config.errors import UserError, did_you_mean
 from competition.config.params import Params
-from competition.config.params_file import load_params, parse_overrides
+from competition.config.params_file import BUDGET_FILE, load_params, parse_overrides
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import default_labels
 from competition.ensemble.outputs import identity_view
@@ -36,7 +36,7 @@ from competition.prepare.fold_table import fold_table
 from competition.report.stored_blends import stored_decisions
 from competition.serving.new_images import NewImage, NewImagePredictor, read_new_images, without_download
 from competition.training.backend import start_backend
-from competition.workspace.dependencies import fold_model_path, newest_blend
+from competition.workspace.dependencies import fold_manifest_path, newest_blend
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
 from competition.workspace.runs import Run, blended_runs
 from competition.workspace.workspace import Workspace
@@ -107,7 +107,7 @@ def fit(source: str | Path, *, hours: float = 0.5, work: str | Path = ROOT / "wo
         print(line, end="", flush=True)
     if process.wait():
         raise UserError(last.removeprefix("goldfold: "))
-    return open(work / name / "budget" / "params.yaml", work=work)
+    return open(work / name / BUDGET_FILE, work=work)
 
 
 class Project:
@@ -284,7 +284,7 @@ class Project:
 
 def _fold_weights(run: Run, fold: int) -> dict[str, Any]:
     """Variable name -> array of a fold model."""
-    path = fold_model_path(run, fold)
+    path = fold_manifest_path(run, fold)
     if read_manifest(path) is None:
         raise UserError(
             f"fold {fold} of {run.title} is not trained; `make train MEMBER={run.name} FOLD={fold}` trains it"

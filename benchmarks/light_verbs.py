@@ -23,8 +23,8 @@ from competition.files.manifest import write_manifest
 from competition.prepare.competition import Competition
 from competition.prepare.index import COLUMNS
 from competition.workspace.dependencies import (
+    fold_manifest_path,
     fold_model_dependencies,
-    fold_model_path,
     fold_views_path,
     views_dependencies,
 )
@@ -86,7 +86,7 @@ def write_member(workspace: Workspace, name: str, number: int) -> None:
     bank = np.random.default_rng(number).standard_normal((4_000, classes), np.float32)
     test_file: Path | None = None
     for fold in range(FOLDS):
-        manifest = fold_model_path(run, fold)
+        manifest = fold_manifest_path(run, fold)
         manifest.parent.mkdir(parents=True)
         manifest.with_name("weights.npz").write_bytes(f"{name} {fold}".encode())
         result = {"metric": "macro_f1", "held_out": 0.85, "seconds": 100.0}

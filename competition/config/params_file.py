@@ -15,6 +15,9 @@ from competition.config.secrets import is_secret
 from competition.config.validation import MISSING, validate
 from competition.config.yaml_text import Tree, line_of, parse_yaml, read_text, read_yaml
 
+# Below work/<competition>: the parameters that a budget ended with. The file states what SET stated.
+BUDGET_FILE = Path("budget", "params.yaml")
+
 
 @dataclass(frozen=True)
 class Override:

@@ -16,7 +16,7 @@ AGAIN, REPLACED = "again", "replaced"
 KEPT_WITH_EQUAL_WEIGHTS = ("views", "soft")  # predictions of the model
 
 
-def again_path(run_folder: Path, manifest: Path) -> Path:
+def retraining_path(run_folder: Path, manifest: Path) -> Path:
     """Where the model with this manifest is trained again."""
     return run_folder / AGAIN / manifest.relative_to(run_folder)
 
@@ -26,7 +26,7 @@ def replace_model(run_folder: Path, manifest: Path) -> None:
 
     Continues or undoes what a killed process left.
     """
-    target, again = manifest.parent, again_path(run_folder, manifest).parent
+    target, again = manifest.parent, retraining_path(run_folder, manifest).parent
     replaced = run_folder / REPLACED / target.relative_to(run_folder)
     with FileLock(run_folder / "replace.lock", timeout=60):
         new = read_manifest(again / "manifest.json")

@@ -16,10 +16,10 @@ from competition.files.manifest import is_current
 from competition.kernels import packing
 from competition.workspace.dependencies import (
     blend_blocks,
-    fold_model_path,
+    fold_manifest_path,
     fold_views_path,
     is_trained,
-    model_path,
+    model_manifest_path,
     nested_teachers,
     views_dependencies,
     weights_digest,
@@ -48,15 +48,15 @@ def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[s
     runs: of every member.  missing: member -> folds that the kernel trains.
     """
     parts = [
-        fold_model_path(run, fold).parent for name, folds in missing.items() for fold in folds for run in runs[name]
+        fold_manifest_path(run, fold).parent for name, folds in missing.items() for fold in folds for run in runs[name]
     ]
     result_folders = [folder for folder in parts if any(folder.glob("checkpoints/*.json"))]
     teachers = sorted({teacher for name in missing for teacher in ancestors(params, name)})
     result_folders += [
-        fold_model_path(run, fold).parent for run, fold in _local_models(params, runs, missing, teachers)
+        fold_manifest_path(run, fold).parent for run, fold in _local_models(params, runs, missing, teachers)
     ]
     result_folders += [
-        model_path(run, pair).parent for name, pair in nested_teachers(params, missing) for run in runs[name]
+        model_manifest_path(run, pair).parent for name, pair in nested_teachers(params, missing) for run in runs[name]
     ]
     return _packed(work, result_folders)
 
@@ -70,7 +70,7 @@ def results_to_blend(
     """
     result_folders = _packed(work, [work / "noise"])
     for run, fold in _local_models(params, runs, missing, params.members):
-        manifest, views = fold_model_path(run, fold), fold_views_path(run, params, fold)
+        manifest, views = fold_manifest_path(run, fold), fold_views_path(run, params, fold)
         folder, name = manifest.parent, path_in_kernel(work, manifest.parent)
         if name not in excluded and folder.is_dir():
             result_folders[name] = packing.whole_folder(folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 from competition.files.manifest import Manifest, read_manifest
 from competition.preflight.planning import duration
 from competition.report.page import Figure, Section, Table
-from competition.workspace.dependencies import fold_model_path, views_manifest
+from competition.workspace.dependencies import fold_manifest_path, views_manifest
 from competition.workspace.runs import Run
 from competition.workspace.studies import used_study
 from competition.workspace.workspace import Workspace
@@ -32,7 +32,7 @@ def stage_seconds(
         study = used_study(workspace, name)
         stages.append((f"tune {name}", [read_manifest(study.with_name("manifest.json"))] if study is not None else []))
     for title, run in runs.items():
-        stages.append((f"train {title}", [read_manifest(fold_model_path(run, fold)) for fold in folds]))
+        stages.append((f"train {title}", [read_manifest(fold_manifest_path(run, fold)) for fold in folds]))
     for title, run in runs.items():
         stages.append((f"predict {title}", [views_manifest(run, workspace.params, fold) for fold in folds]))
     seconds = {}

@@ -21,7 +21,7 @@ from competition.report.runs import TUNED, mark, without_folder
 from competition.report.svg import shortened
 from competition.report.terminal import folds_text, number
 from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
-from competition.workspace.dependencies import fold_model_dependencies, fold_model_path, views_manifest
+from competition.workspace.dependencies import fold_manifest_path, fold_model_dependencies, views_manifest
 from competition.workspace.runs import Run
 from competition.workspace.scores import held_out_score, trivial_score_of_fold
 
@@ -47,7 +47,7 @@ def trained(run: Run, prepared: Prepared, folds: int) -> list[FoldModel]:
     """The finished fold models of a run."""
     models = []
     for fold in range(folds):
-        path = fold_model_path(run, fold)
+        path = fold_manifest_path(run, fold)
         manifest = read_manifest(path)
         weights, history = path.with_name("weights.npz"), path.with_name("history.csv")
         if manifest is not None and weights.is_file() and history.is_file():
@@ -60,7 +60,7 @@ def in_training(run: Run, folds: int) -> list[FoldModel]:
     """The fold models of a run that are not finished, with the history in their newest checkpoint."""
     models = []
     for fold in range(folds):
-        path = fold_model_path(run, fold)
+        path = fold_manifest_path(run, fold)
         checkpoints = [] if path.is_file() else sorted(path.parent.glob("checkpoints/step-*.json"))
         for file in checkpoints[-1:]:
             with suppress(OSError, ValueError, KeyError, TypeError):  # replaced meanwhile, or damaged

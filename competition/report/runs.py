@@ -12,7 +12,7 @@ from competition.files.manifest import changed_keys, display_path, files_intact,
 from competition.preflight.planning import duration
 from competition.report.page import Section, Table, Text
 from competition.report.terminal import with_error
-from competition.workspace.dependencies import fold_model_path
+from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.earlier_version import with_names_of_today
 from competition.workspace.run_usage import honest_scores, runs_in_use, seconds_of_training, size_of, submissions_by_run
 from competition.workspace.runs import Run, blended_external, created, runs_of, stored_runs
@@ -48,7 +48,7 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
     used = submissions_by_run(workspace, submissions, runs)
     rows = []
     for run in runs:
-        manifests = {path: read_manifest(path) for path in (fold_model_path(run, fold) for fold in range(folds))}
+        manifests = {path: read_manifest(path) for path in (fold_manifest_path(run, fold) for fold in range(folds))}
         intact = [manifest is not None and files_intact(path, manifest) for path, manifest in manifests.items()]
         complete = [fold for fold in range(folds) if intact[fold]]
         scores = [held_out_score(workspace.prepared, run, fold) for fold in complete]

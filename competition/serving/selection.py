@@ -13,7 +13,7 @@ from competition.ensemble.decision import ARGMAX, Decision
 from competition.files.manifest import files_intact, read_manifest
 from competition.prepare.competition import Competition, needs_a_label
 from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import fold_model_path, is_trained, newest_blend
+from competition.workspace.dependencies import budget_file_of, fold_manifest_path, is_trained, newest_blend
 from competition.workspace.ensemble_inputs import prediction_sources
 from competition.workspace.runs import Run, blended_runs
 from competition.workspace.workspace import Workspace
@@ -94,9 +94,8 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
     current = to_plain(prediction_sources(only, True))
     recorded = manifest.depends["predictions"]
     stale = [name for name in names if recorded.get(name) != current.get(name)]
-    budget = workspace.folder / "budget" / "params.yaml"
-    if budget.is_file() and not set(stale) <= set(workspace.params.members):
-        raise UserError(f"the blend is of members that HOURS= made; name their parameter file: PARAMS={budget}")
+    if file := budget_file_of(stale, workspace.folder, workspace.params):
+        raise UserError(f"the blend is of members that HOURS= made; name their parameter file: PARAMS={file}")
     if stale:
         raise UserError(
             f"the blend was fitted on other predictions of {', '.join(stale)}; `make predict` fits it again"
@@ -157,7 +156,7 @@ def _selection(
                     f"FOLD={fold}` trains it"
                 )
             model = f"{run.digest[:8]}:{fold}" if len(by_run) > 1 else str(fold)
-            weights[member][model] = fold_model_path(run, fold).with_name("weights.npz")
+            weights[member][model] = fold_manifest_path(run, fold).with_name("weights.npz")
         manifests = {model: read_manifest(path.with_name("manifest.json")) for model, path in weights[member].items()}
         digests[member] = {model: manifest.files["weights.npz"] for model, manifest in manifests.items() if manifest}
     members = {member: by_run[0][0].member for member, by_run in models.items()}

@@ -4,13 +4,14 @@ Every stage takes both from here, so that no two stages disagree about what is c
 (competition.workspace.runs); a study's paths are in competition.workspace.studies.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from competition.config.digests import digest_of
 from competition.config.params import ExcludedFolds, Member, Params
+from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import ancestors
 from competition.files.manifest import Manifest, atomic_write, is_current, read_manifest
 from competition.workspace.earlier_version import prediction_entry
@@ -20,15 +21,15 @@ from competition.workspace.studies import DIGITS, plugins_entry
 NEWEST = "newest.txt"  # the folders of all blends, the one made or confirmed last at the end
 
 
-def fold_model_path(run: Run, fold: int) -> Path:
+def fold_manifest_path(run: Run, fold: int) -> Path:
     """Path of the manifest of one fold model, beside weights.npz, history.csv and oof.npz (identity view)."""
     return run.folder / f"fold{fold}" / "manifest.json"
 
 
-def model_path(run: Run, fold: ExcludedFolds) -> Path:
+def model_manifest_path(run: Run, fold: ExcludedFolds) -> Path:
     """Path of the manifest of a fold model, or of a nested teacher: a model trained without two folds."""
     if isinstance(fold, int):
-        return fold_model_path(run, fold)
+        return fold_manifest_path(run, fold)
     return run.folder / "without" / f"{fold[0]}-{fold[1]}" / "manifest.json"
 
 
@@ -45,13 +46,13 @@ def fold_names(folds: Sequence[ExcludedFolds]) -> str:
 
 def soft_labels_path(run: Run, fold: ExcludedFolds) -> Path:
     """Path of the manifest of a teacher's predictions for the rows it was trained on, beside soft.npz."""
-    return model_path(run, fold).parent / "soft" / "manifest.json"
+    return model_manifest_path(run, fold).parent / "soft" / "manifest.json"
 
 
 def fold_views_path(run: Run, params: Params, fold: int) -> Path:
     """Path of the manifest of one fold model's predictions under predict.views, beside oof.npz and test.npz."""
     digest = digest_of(views_dependencies(run, params, fold))
-    return fold_model_path(run, fold).parent / "views" / digest[:DIGITS] / "manifest.json"
+    return fold_manifest_path(run, fold).parent / "views" / digest[:DIGITS] / "manifest.json"
 
 
 def export_path(work: Path, name: str) -> Path:
@@ -79,7 +80,7 @@ def fold_model_dependencies(run: Run, fold: ExcludedFolds) -> dict[str, Any]:
 
 def is_trained(run: Run, fold: ExcludedFolds) -> bool:
     """Return True if this model of the run is complete and intact."""
-    return is_current(model_path(run, fold), fold_model_dependencies(run, fold))
+    return is_current(model_manifest_path(run, fold), fold_model_dependencies(run, fold))
 
 
 def trained_folds(run: Run, folds: int) -> list[int]:
@@ -88,7 +89,7 @@ def trained_folds(run: Run, folds: int) -> list[int]:
 
 def weights_digest(run: Run, fold: ExcludedFolds) -> str:
     """Digest of the weights of one model of a run; "" if it is not trained."""
-    manifest = read_manifest(model_path(run, fold))
+    manifest = read_manifest(model_manifest_path(run, fold))
     return manifest.files.get("weights.npz", "") if manifest else ""
 
 
@@ -191,6 +192,12 @@ def set_newest_blend(folder: Path) -> None:
                 "".join(f"{name}\n" for name in [*(n for n in names if n != folder.name), folder.name]),
                 encoding="utf-8",
             )
+
+
+def budget_file_of(members: Iterable[str], work: Path, params: Params) -> Path | None:
+    """The parameter file of the budget that made these members; None if `params` names them all, or no budget ran."""
+    path = work / BUDGET_FILE
+    return path if path.is_file() and not set(members) <= blended_names(params) else None
 
 
 def blend_path(work: Path, name: str, depends: Mapping[str, Any]) -> Path:

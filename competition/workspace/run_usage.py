@@ -5,7 +5,7 @@ from pathlib import Path
 
 from competition.files.manifest import read_manifest
 from competition.submission import ledger
-from competition.workspace.dependencies import fold_model_path
+from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.runs import Run, blended_runs, runs_of
 from competition.workspace.workspace import Workspace
 
@@ -46,7 +46,7 @@ def honest_scores(work: Path, metric: str) -> dict[str, Mapping[str, float]]:
 
 
 def seconds_of_training(run: Run, folds: int) -> float:
-    manifests = [read_manifest(fold_model_path(run, fold)) for fold in range(folds)]
+    manifests = [read_manifest(fold_manifest_path(run, fold)) for fold in range(folds)]
     return sum(float(manifest.result.get("seconds", 0)) for manifest in manifests if manifest)
 
 

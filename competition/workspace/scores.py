@@ -10,7 +10,7 @@ from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import Manifest, display_path, read_manifest
 from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import fold_model_path, fold_names
+from competition.workspace.dependencies import fold_manifest_path, fold_names
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.workspace import Workspace
 
@@ -41,7 +41,7 @@ def held_out_score(prepared: Prepared, run: Run, fold: int) -> float:
 
     The manifest has the score under the metric of its training; for another metric it is computed from oof.npz.
     """
-    path, metric = fold_model_path(run, fold), metric_named(prepared.competition.metric)
+    path, metric = fold_manifest_path(run, fold), metric_named(prepared.competition.metric)
     manifest = read_manifest(path)
     if manifest is None:
         return float("nan")
@@ -74,7 +74,7 @@ def summary_lines(workspace: Workspace, names: Sequence[str]) -> list[str]:
     """Mean and range of the held-out scores of each run of these members, beside the trivial baseline."""
     params, prepared, lines = workspace.params, workspace.prepared, list[str]()
     for run in [run for name in names for run in runs_of(workspace, name)]:
-        folds = [fold for fold in range(params.prepare.folds) if read_manifest(fold_model_path(run, fold))]
+        folds = [fold for fold in range(params.prepare.folds) if read_manifest(fold_manifest_path(run, fold))]
         scores = np.array([held_out_score(prepared, run, fold) for fold in folds])
         if len(scores):
             tuned = sorted({*run.depends["tuned_folds"]} & set(folds))

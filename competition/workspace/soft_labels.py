@@ -15,7 +15,13 @@ from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
 from competition.ensemble.predictions import Predictions, ViewPredictions, concatenate_folds
 from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import describe_fold, is_nested, model_path, soft_labels_path, teacher_models
+from competition.workspace.dependencies import (
+    describe_fold,
+    is_nested,
+    model_manifest_path,
+    soft_labels_path,
+    teacher_models,
+)
 from competition.workspace.runs import Run
 
 if TYPE_CHECKING:
@@ -46,7 +52,7 @@ def _teacher_predictions(prepared: Prepared, student: Run, teacher: Run, fold: E
     fold_by_id = dict(zip(train["id"].astype(str), train["fold"], strict=True))
     parts = []
     for pair in teacher_models(student.member, student.folds, fold):
-        held_out = ViewPredictions.load(model_path(teacher, pair).with_name("oof.npz"))
+        held_out = ViewPredictions.load(model_manifest_path(teacher, pair).with_name("oof.npz"))
         parts.append(held_out.at(np.array([id_ for id_ in held_out.ids if fold_by_id[id_] != fold], str)))
     return concatenate_folds(parts)
 

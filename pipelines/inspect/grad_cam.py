@@ -10,7 +10,7 @@ from competition.files.manifest import Manifest, atomic_write, read_manifest
 from competition.report.classes import honest_rows
 from competition.report.grad_cam import FILE, MANIFEST, chosen_rows
 from competition.report.pictures import cached_pixels
-from competition.workspace.dependencies import fold_model_path, is_trained, newest_blend
+from competition.workspace.dependencies import fold_manifest_path, is_trained, newest_blend
 from competition.workspace.runs import Run, runs_of
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job, image_cache, start_backend
@@ -77,7 +77,7 @@ def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) ->
     folds = train["fold"].to_numpy(int)[position]
     class_maps, maps = ClassMaps(one.member, len(prepared.competition.classes)), {}
     for fold in np.unique(folds):
-        class_maps.load_weights(load_arrays(fold_model_path(one, int(fold)).with_name("weights.npz")))
+        class_maps.load_weights(load_arrays(fold_manifest_path(one, int(fold)).with_name("weights.npz")))
         in_fold = np.flatnonzero(folds == fold)
         for n, one_map in zip(in_fold, class_maps.maps(pixels[position[in_fold]], classes[in_fold]), strict=True):
             maps[int(n)] = one_map

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from competition.config.errors import UserError, counted
 from competition.config.params import Params
-from competition.config.params_file import load_params
+from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.settings import validate_params
 from competition.prepare.prepared import load_prepared
 from competition.workspace.run_usage import runs_in_use, size_of, submissions_by_run, with_teachers
@@ -57,7 +57,7 @@ def parameter_files(job: Job) -> list[Params]:
     """Parameters of the project's files and of the current one without SET, as far as they are of this competition."""
     named_params = []
     recipes = [path for path in sorted((ROOT / "recipes").glob("*.yaml")) if path != PORTFOLIO]
-    of_budget = [path for path in [job.path("budget", "params.yaml")] if path.is_file()]
+    of_budget = [path for path in [job.work / BUDGET_FILE] if path.is_file()]
     for path in [job.options.params, ROOT / "params.yaml", *recipes, *of_budget]:
         try:
             params = validate_params(load_params(path))

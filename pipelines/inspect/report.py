@@ -41,7 +41,7 @@ from competition.report.pictures import cached_pixels
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
-from competition.workspace.dependencies import blend_blocks, blended_names, newest_blend
+from competition.workspace.dependencies import blend_blocks, blended_names, budget_file_of, newest_blend
 from competition.workspace.ensemble_inputs import prediction_digests
 from competition.workspace.runs import Run, blended_runs, runs_of
 from competition.workspace.seed_studies import seed_spreads
@@ -259,9 +259,8 @@ def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
         return ["The blend is of other data than those that are here now; `make train predict` makes it again."]
     warnings = []
     blended, named = blend.depends.get("predictions", {}), blended_names(job.params)
-    budget = job.path("budget", "params.yaml")
-    if set(blended) - named and budget.is_file():
-        file, call = display_path(job.options.params), f"`make report PARAMS={display_path(budget)}`"
+    if of_budget := budget_file_of(blended, job.work, job.params):
+        file, call = display_path(job.options.params), f"`make report PARAMS={display_path(of_budget)}`"
         return [
             f"The blend is of members that HOURS= made and {file} does not name; {call} shows them with their parameters."
         ]

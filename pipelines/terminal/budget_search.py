@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from competition.budget.clock import Clock
 from competition.budget.parameters import file_text, path_from, with_members
 from competition.config.params import Member, Params
+from competition.config.params_file import BUDGET_FILE
 from competition.files.manifest import atomic_write
 from competition.preflight.planning import duration
 from competition.workspace.scores import trivial_text
@@ -16,7 +17,6 @@ from pipelines.terminal.runner import Job
 if TYPE_CHECKING:
     from competition.training.device import Device
 
-FILE = ("budget", "params.yaml")  # below work/<competition>
 START_SECONDS = 3.0  # of predict and blend beside fitting the blend
 
 
@@ -90,7 +90,7 @@ def write_file(search: Search) -> None:
     comments = {
         one.name: f"{metric} {one.score:.4f}, {duration(one.seconds)}" for one in search.trials if one.score is not None
     }
-    path, base = job.path(*FILE), job.options.params
+    path, base = job.work / BUDGET_FILE, job.options.params
     head = [f"Made within {duration(search.clock.seconds)}. `make train predict` with this file repeats the result."]
     path.parent.mkdir(parents=True, exist_ok=True)
     text = file_text(
@@ -115,5 +115,5 @@ def summary(search: Search) -> list[str]:
         f"budget: on the same rows {trivial_text(search.job.prepared)}",
         f"budget: {duration(search.clock.spent)} of {duration(search.clock.seconds)} are spent before the blend; "
         + (f"twice the time would also pay for {twice}" if twice else "twice the time would pay for nothing more"),
-        f"budget: {display_path(search.job.path(*FILE))}",
+        f"budget: {display_path(search.job.work / BUDGET_FILE)}",
     ]

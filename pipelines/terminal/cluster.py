@@ -15,15 +15,15 @@ from competition.cluster.project import files_to_send, local_files, write_projec
 from competition.config.errors import UserError, counted
 from competition.config.params import ExcludedFolds
 from competition.files.manifest import changed_keys, copy_file, files_intact, is_current, read_manifest, sha256
-from competition.files.replacement import again_path, replace_model
+from competition.files.replacement import replace_model, retraining_path
 from competition.kernels.results import install
 from competition.workspace.dependencies import (
     describe_fold,
+    fold_manifest_path,
     fold_model_dependencies,
-    fold_model_path,
     fold_views_path,
     is_trained,
-    model_path,
+    model_manifest_path,
     nested_teachers,
     teacher_models,
     views_dependencies,
@@ -72,8 +72,8 @@ def train_on_cluster(job: Job, names: Sequence[str]) -> None:
         for model in teachers:
             if task_name(*model) not in models and not is_trained(*model):
                 raise missing_teacher(run, *model)
-        inputs = tuple(result_folder(job, model_path(*model)) for model in teachers)
-        requests.append(request_for(job, "train", run, fold, model_path(run, fold), inputs))
+        inputs = tuple(result_folder(job, model_manifest_path(*model)) for model in teachers)
+        requests.append(request_for(job, "train", run, fold, model_manifest_path(run, fold), inputs))
     run_on_cluster(job, requests, partial(deliver_model, job, models))
 
 
@@ -83,7 +83,7 @@ def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, object]
     requests = []
     for run, folds in stale:
         for fold in folds:
-            inputs = (result_folder(job, fold_model_path(run, fold)),)
+            inputs = (result_folder(job, fold_manifest_path(run, fold)),)
             path = fold_views_path(run, job.params, fold)
             requests.append(request_for(job, "predict", run, fold, path, inputs))
     run_on_cluster(job, requests, partial(deliver_views, job, models))
@@ -191,10 +191,10 @@ def setup_of(job: Job, requests: Sequence[TaskRequest]) -> Setup:
 def deliver_model(job: Job, models: Models, request: TaskRequest, archive: Path) -> str:
     """Install a trained model. A complete earlier one stays in its place until this one is complete."""
     run, fold = models[request.name]
-    target, depends = model_path(run, fold), fold_model_dependencies(run, fold)
+    target, depends = model_manifest_path(run, fold), fold_model_dependencies(run, fold)
     previous = read_manifest(target)
     trained_before = previous is not None and files_intact(target, previous)
-    path = again_path(run.folder, target) if trained_before else target
+    path = retraining_path(run.folder, target) if trained_before else target
     job.begin_run(run)
     unpack(archive, path)
     manifest = read_manifest(path)

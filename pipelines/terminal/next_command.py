@@ -5,12 +5,12 @@ import shlex
 from pathlib import Path
 
 from competition.config.params import Params
+from competition.config.params_file import BUDGET_FILE
 from competition.config.secrets import public_sets
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import GOALS, display_path
 
 LONGEST = 60  # characters of SET that are repeated
-BUDGET_FILE = ("budget", "params.yaml")  # written by a budget; it states what SET stated
 
 
 def next_line(verb: str, following: str, params: Params, options: Options, work: Path) -> str:
@@ -37,7 +37,7 @@ def command(verb: str, options: Options, with_make: bool) -> str:
     """The command line of a verb with the same parameter file and overrides; long ones, and secrets, are not repeated."""
     name, given = display_path(options.params), options.sets.strip()
     sets = public_sets(given)
-    if sets == given and options.params.parts[-2:] == BUDGET_FILE:
+    if sets == given and options.params.parts[-2:] == BUDGET_FILE.parts:
         sets = given = ""
     words = ["make" if with_make else "goldfold", verb]
     if name != "params.yaml":

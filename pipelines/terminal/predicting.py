@@ -13,8 +13,8 @@ from competition.config.errors import UserError, counted
 from competition.files.manifest import changed_keys, is_current, read_manifest
 from competition.training.versions import TRAINING
 from competition.workspace.dependencies import (
+    fold_manifest_path,
     fold_model_dependencies,
-    fold_model_path,
     fold_views_path,
     is_trained,
     views_dependencies,
@@ -76,7 +76,7 @@ def folds_to_predict(job: Job, run: Run, is_named: bool) -> list[int]:
 
 def reason_of(run: Run, fold: int) -> str:
     """Why a fold model is not current."""
-    manifest = read_manifest(fold_model_path(run, fold))
+    manifest = read_manifest(fold_manifest_path(run, fold))
     if manifest is None:
         return "not trained"
     return "; ".join(changed_keys(manifest.depends, fold_model_dependencies(run, fold))[:3]) or "its files were damaged"
@@ -116,7 +116,7 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> No
     costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
     with Bar(len(stale), f"predict {name}") as bar:
         for fold, depends in stale.items():
-            manifest, weights = fold_views_path(run, job.params, fold), fold_model_path(run, fold).parent
+            manifest, weights = fold_views_path(run, job.params, fold), fold_manifest_path(run, fold).parent
             make = partial(predict_fold, trainer, test, weights, manifest.parent, fold, times)
             costs = job.cached(f"predict {name} fold {fold}", manifest, depends, make).result["seconds_per_1000"]
             bar.update()

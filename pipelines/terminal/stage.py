@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from competition.config.errors import UserError
-from competition.config.params_file import load_params, parse_overrides
+from competition.config.params_file import BUDGET_FILE, load_params, parse_overrides
 from competition.config.redaction import redact
 from competition.config.secrets import known_secrets
 from competition.ensemble.settings import validate_params
@@ -70,7 +70,7 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
         overrides = tuple(parse_overrides(options.sets))
         params = validate_params(load_params(options.params, overrides))
         if verb in ("predict", "blend") and (options.hours or options.budget):
-            options = with_file_of_budget(options, options.work / params.competition.name / "budget" / "params.yaml")
+            options = with_file_of_budget(options, options.work / params.competition.name / BUDGET_FILE)
             overrides = tuple(override for override in overrides if override.path[0] != "members")  # the file has them
             params = validate_params(load_params(options.params, overrides))
         known = known_secrets(params)

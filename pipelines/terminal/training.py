@@ -18,7 +18,7 @@ from competition.config.plugins import active
 from competition.config.teachers import ancestors
 from competition.files.locks import last_holder
 from competition.files.manifest import Manifest, files_intact, is_current, read_manifest
-from competition.files.replacement import again_path, replace_model
+from competition.files.replacement import replace_model, retraining_path
 from competition.images.pixels import is_streamed
 from competition.prepare.prepared import Prepared
 from competition.training.host_memory import available_bytes, memory_warning
@@ -29,7 +29,7 @@ from competition.workspace.dependencies import (
     fold_names,
     is_nested,
     is_trained,
-    model_path,
+    model_manifest_path,
     soft_labels_dependencies,
     soft_labels_path,
     teacher_models,
@@ -71,7 +71,7 @@ def train_run(job: Job, run: Run, at_step: Callable[[], None] = lambda: None) ->
         job.echo(f"train {run.title}: {fold_names(current)} current{again}")
         announce_earlier_version(job, run)
     for fold in current if hosts.writes() else ():
-        remove_checkpoints(model_path(run, fold).parent)
+        remove_checkpoints(model_manifest_path(run, fold).parent)
     if stale:
         train_models(job, run, stale, at_step)
 
@@ -93,8 +93,8 @@ def interrupted_last(run: Run, folds: list[ExcludedFolds]) -> list[ExcludedFolds
 
 def lock_path(run: Run, fold: ExcludedFolds) -> Path:
     """Of the lock under which this model is trained, in its place or again."""
-    target = model_path(run, fold)
-    again = again_path(run.folder, target)
+    target = model_manifest_path(run, fold)
+    again = retraining_path(run.folder, target)
     return (again if again.parent.exists() else target).with_suffix(".lock")
 
 
@@ -258,10 +258,10 @@ def train_model(session: Session, fold: ExcludedFolds, done: int) -> Manifest:
     done: models of the session that are complete, for its bar.
     """
     job, run = session.job, session.run
-    target, depends, title = model_path(run, fold), fold_model_dependencies(run, fold), f"train {run.title}"
+    target, depends, title = model_manifest_path(run, fold), fold_model_dependencies(run, fold), f"train {run.title}"
     previous = read_manifest(target)
     trained_before = previous is not None and files_intact(target, previous)
-    path = again_path(run.folder, target) if trained_before else target
+    path = retraining_path(run.folder, target) if trained_before else target
     if trained_before and job.options.force:
         job.echo(f"{title} {describe_fold(fold)}: made again (FORCE=1)")
     make = partial(train_and_store, session, fold, path.parent, done)
@@ -369,7 +369,7 @@ def update_soft_labels(
         if trainer is None:
             inputs = TrainerInputs(parts=("train",), alive=alive)
             trainer = open_scorer(job, teacher.member, teacher.title, device, inputs)
-        make = partial(save_soft_labels, trainer, model_path(teacher, fold).parent, fold)
+        make = partial(save_soft_labels, trainer, model_manifest_path(teacher, fold).parent, fold)
         title = f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}"
         while True:  # another `make train` in this folder may predict them now
             try:

@@ -25,7 +25,7 @@ def watch(job: Job, page: Path, write: Callable[[Job, bool], None]) -> None:
     write: writes the page of a job; its second argument says whether the page reloads itself.
     """
     job.echo(f"report: {display_path(page)} follows the results, and reloads itself in the browser; Ctrl-C ends it")
-    seen, said = None, ""
+    seen, last_message = None, ""
     try:
         while True:
             started = time.monotonic()
@@ -33,9 +33,9 @@ def watch(job: Job, page: Path, write: Callable[[Job, bool], None]) -> None:
                 seen, missing = times, attempt(job, write, True)
                 if not missing:
                     job.echo(f"report: written at {datetime.now():%H:%M:%S}")
-                elif missing != said:
+                elif missing != last_message:
                     job.echo(f"report: waiting for results: {missing}")
-                said = missing
+                last_message = missing
             time.sleep(max(POLL_SECONDS, PAUSE * (time.monotonic() - started)))
     except KeyboardInterrupt:
         if page.is_file() and (missing := attempt(job, write, False)):

@@ -67,9 +67,9 @@ import sys
 from pathlib import Path
 import numpy as np
 from competition.files.manifest import write_manifest
-from competition.files.replacement import again_path, replace_model
+from competition.files.replacement import retraining_path, replace_model
 run = Path(sys.argv[1])
-for value, manifest in (("old", run / "fold0" / "manifest.json"), ("new", again_path(run, run / "fold0" / "manifest.json"))):
+for value, manifest in (("old", run / "fold0" / "manifest.json"), ("new", retraining_path(run, run / "fold0" / "manifest.json"))):
     if not (run / "replaced").exists():
         manifest.parent.mkdir(parents=True, exist_ok=True)
         (manifest.parent / "weights.npz").write_text(value)

@@ -10,7 +10,7 @@ import pytest
 from injection import KILLED, environment, run_code
 from stages import new_workspace
 
-from competition.workspace.dependencies import model_path
+from competition.workspace.dependencies import model_manifest_path
 from pipelines.terminal.training import interrupted_last
 
 WAIT = """
@@ -71,7 +71,7 @@ with exclusive(path, "train cnn fold 1"):
 
 def test_a_fold_whose_process_died_is_trained_last(tmp_path: Path) -> None:
     run = SimpleNamespace(folder=tmp_path)
-    assert run_code(DIE, model_path(run, 1).with_suffix(".lock")).code == KILLED
+    assert run_code(DIE, model_manifest_path(run, 1).with_suffix(".lock")).code == KILLED
     assert interrupted_last(run, [0, 1, 2]) == [0, 2, 1]
     assert interrupted_last(run, [(0, 1), 0]) == [(0, 1), 0]
 

@@ -6,7 +6,7 @@ import pytest
 from killing import is_killed
 
 from competition.files.manifest import files_intact, read_manifest, write_manifest
-from competition.files.replacement import again_path, finish_replacements, replace_model
+from competition.files.replacement import finish_replacements, replace_model, retraining_path
 
 
 def write_model(manifest: Path, weights: bytes) -> None:
@@ -42,7 +42,7 @@ def run_in(work: Path) -> Path:
 
 
 def test_a_model_that_is_not_complete_replaces_nothing(work: Path) -> None:
-    again = again_path(run_in(work), model_in(work))
+    again = retraining_path(run_in(work), model_in(work))
     again.parent.mkdir(parents=True)
     again.with_name("weights.npz").write_bytes(b"half")
     finish_replacements(work)
@@ -53,7 +53,7 @@ def test_a_model_that_is_not_complete_replaces_nothing(work: Path) -> None:
 def test_a_complete_model_replaces_the_earlier_one_and_equal_weights_keep_their_predictions(
     work: Path, weights: bytes, keeps_predictions: bool
 ) -> None:
-    write_model(again_path(run_in(work), model_in(work)), weights)
+    write_model(retraining_path(run_in(work), model_in(work)), weights)
     replace_model(run_in(work), model_in(work))
     assert weights_of(model_in(work)) == weights
     assert (model_in(work).parent / "views" / "oof.npz").exists() == keeps_predictions
@@ -68,7 +68,7 @@ replace_model(Path({str(run_in(work))!r}), Path({str(model_in(work))!r}))
 """
     kills = 0
     while True:
-        write_model(again_path(run_in(work), model_in(work)), b"new")
+        write_model(retraining_path(run_in(work), model_in(work)), b"new")
         if not is_killed(code, kills):
             break
         finish_replacements(work)

@@ -16,7 +16,7 @@ from competition.kernels.import_results import LEDGER, SUBMISSION, ImportTarget,
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.submission.ledger import Entry, append, read
-from competition.workspace.dependencies import fold_model_path
+from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.runs import Run
 from competition.workspace.workspace import Workspace
 
@@ -37,7 +37,7 @@ def run_in(work, settings):
 
 
 def write_fold_model(run, fold, weights):
-    manifest = fold_model_path(run, fold)
+    manifest = fold_manifest_path(run, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.with_name("weights.npz").write_bytes(weights)
     write_manifest(manifest, {}, [manifest.with_name("weights.npz")], {}, {})

@@ -15,7 +15,7 @@ from stages import Workspace
 import goldfold
 from competition.budget.portfolio import Network, networks_of, read_portfolio
 from competition.config.errors import UserError
-from competition.config.params_file import load_params
+from competition.config.params_file import BUDGET_FILE, load_params
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -36,7 +36,6 @@ SMALL, MIDDLE = (
     for name, cost, alpha in (("small", 1, 0.25), ("middle", 2, 0.5))
 )
 HUGE = LINE.format(name="huge", cost=9, size=256, alpha=2.0)
-FILE = Path("budget") / "params.yaml"
 HOUR = ("--hours", "1")
 KILL = """
 import os, signal
@@ -119,7 +118,7 @@ def test_new_images_need_the_parameter_file_of_the_budget_and_a_message_names_it
     workspace, _ = spent
     Image.new("RGB", (8, 8)).save(tmp_path / "new.png")
     refused = workspace.refused("predict-folder", "--folder", str(tmp_path), "--out", str(tmp_path / "out.csv"))
-    assert f"name their parameter file: PARAMS={workspace.work / FILE}" in refused
+    assert f"name their parameter file: PARAMS={workspace.work / BUDGET_FILE}" in refused
 
 
 def test_the_cheapest_member_comes_first_with_an_honest_score_beside_the_trivial_one(spent) -> None:
@@ -131,7 +130,7 @@ def test_the_cheapest_member_comes_first_with_an_honest_score_beside_the_trivial
     assert re.search(
         r"^budget: on the same rows the trivial baseline \(.+\) scores 0\.\d+, mean over folds$", output, re.M
     )
-    members = load_params(workspace.work / FILE).members
+    members = load_params(workspace.work / BUDGET_FILE).members
     assert members["small-linear"].tuned_folds == ()
 
 
@@ -139,7 +138,7 @@ def test_every_complete_member_is_blended_and_no_row_chose_any_of_them(spent) ->
     workspace, output = spent
     rows = dict(re.findall(r"^  (\S+) +\S+ s +0\.\d+ +(.+)$", output, re.M))
     expected = {f"{network}-{kind}" for network in ("small", "middle") for kind in ("linear", "rbf", "mlp", "tuned")}
-    params = load_params(workspace.work / FILE)
+    params = load_params(workspace.work / BUDGET_FILE)
     assert rows == dict.fromkeys(expected, "kept") and set(params.blend.members) == expected
     assert not any(member.tuned_folds for member in params.members.values())
     assert "OPTIMISTIC" not in output
@@ -151,7 +150,7 @@ def test_the_written_file_repeats_the_submission_to_the_byte_without_the_search(
         shutil.rmtree(again.work / folder)
     shutil.rmtree(again.submissions)
     for stage in ("tune", "train", "predict", "blend"):
-        again.do(stage, "--params", str(again.work / FILE))
+        again.do(stage, "--params", str(again.work / BUDGET_FILE))
     assert again.submission() == spent[0].submission()
 
 
@@ -165,7 +164,7 @@ def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
     workspace = prepared.copy_to(tmp_path)
     result = workspace.run("budget", *HOUR, code=FLATTERED)
     assert result.code == 0 and re.search(r"small-rbf .* 1\.0000 +kept", result.out), result.err
-    flattered, plain = (load_params(one.work / FILE).members for one in (workspace, spent[0]))
+    flattered, plain = (load_params(one.work / BUDGET_FILE).members for one in (workspace, spent[0]))
     assert flattered == plain
 
 
@@ -173,7 +172,7 @@ def test_a_network_that_fits_under_one_view_only_takes_the_views_of_the_first_me
     workspace = prepared.copy_to(tmp_path)
     result = workspace.run("budget", "--hours", "0.02", code=ONE_VIEW)
     assert "middle fits under one view only, so identity is the only one" in result.out, result.err
-    params = load_params(workspace.work / FILE)
+    params = load_params(workspace.work / BUDGET_FILE)
     assert params.predict.views == ("identity",) and len(params.blend.members) > 2
     assert {member.head.views for member in params.members.values() if member.head} == {("identity",)}
 
@@ -182,10 +181,10 @@ def test_whenever_it_is_killed_the_complete_members_are_submitted(prepared, tmp_
     workspace, states = prepared.copy_to(tmp_path), []
     for count in (6, 6, 9, 5):  # results that are completed before the next kill
         workspace.run("budget", *HOUR, code=KILL.format(count=count))
-        if (workspace.work / FILE).is_file():
+        if (workspace.work / BUDGET_FILE).is_file():
             workspace.do("predict", *HOUR)
             workspace.do("blend", *HOUR)
-            states.append(load_params(workspace.work / FILE).blend.members)
+            states.append(load_params(workspace.work / BUDGET_FILE).blend.members)
         else:
             states.append(())
             assert "no member is complete yet" in workspace.refused("predict", *HOUR)
@@ -206,7 +205,7 @@ def test_a_budget_below_the_smallest_member_says_so_and_makes_it_nevertheless(pr
     workspace = prepared.copy_to(tmp_path)
     output = workspace.do("budget", "--hours", "0.0000001")
     assert "do not pay for the smallest member, small-linear" in output and "it is made nevertheless" in output
-    assert load_params(workspace.work / FILE).blend.members == ("small-linear",)
+    assert load_params(workspace.work / BUDGET_FILE).blend.members == ("small-linear",)
 
 
 def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(tmp_path) -> None:

@@ -8,7 +8,7 @@ from stages import Workspace
 from competition.files.manifest import write_manifest
 from competition.kernels import request as kernel_work
 from competition.storage import locations as storage
-from competition.workspace.dependencies import fold_model_path
+from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.runs import Run
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.main_job import download
@@ -38,7 +38,7 @@ def test_only_unfinished_fold_models_with_a_checkpoint_are_sent_with_the_kernel(
     parameters = params("prepare.folds=2")
     run = Run("cnn", parameters.members["cnn"], 2, {}, "", tmp_path / "members" / "cnn" / "0123456789ab", {}, "cnn")
     for fold, name in enumerate(("checkpoints/1.json", "notes.json")):
-        file = fold_model_path(run, fold).parent / name
+        file = fold_manifest_path(run, fold).parent / name
         file.parent.mkdir(parents=True)
         file.write_text("{}")
     result_folders = kernel_work.results_to_resume(tmp_path, parameters, {"cnn": [run]}, {"cnn": [0, 1]})

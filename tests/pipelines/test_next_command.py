@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 from builders import ROOT, params
 
+from competition.config.params_file import BUDGET_FILE
 from pipelines.terminal.cli import is_last_goal
 from pipelines.terminal.next_command import next_line
 from pipelines.terminal.options import Options
@@ -58,7 +59,7 @@ def test_the_next_command_has_the_same_overrides() -> None:
 
 
 def test_the_file_of_a_budget_states_the_overrides_itself() -> None:
-    file = ROOT / "work" / "photos" / "budget" / "params.yaml"
+    file = ROOT / "work" / "photos" / BUDGET_FILE
     sets = f"members.cnn.weights={'long/' * 20}"
     assert line("blend", file=file, given=sets) == "next: make report PARAMS=work/photos/budget/params.yaml"
     assert line("blend", file=file, given="tune.storage=redis://ada:s3cret-word@host/1").endswith('SET="..."')

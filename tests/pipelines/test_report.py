@@ -21,8 +21,8 @@ from competition.preflight.request import PreflightResult
 from competition.prepare.prepared import load_prepared
 from competition.submission import ledger
 from competition.workspace.dependencies import (
+    fold_manifest_path,
     fold_model_dependencies,
-    fold_model_path,
     fold_views_path,
     views_dependencies,
 )
@@ -94,7 +94,7 @@ def write_fold_models(workspace: ReportWorkspace) -> None:
             held_out = train[train["fold"] == fold]
             oof = random_predictions(rng, held_out["id"].to_numpy(str), held_out["label"].to_numpy())
             test_predictions = random_predictions(rng, test["id"].to_numpy(str), rng.integers(0, len(NAMES), len(test)))
-            manifest = fold_model_path(run, fold)
+            manifest = fold_manifest_path(run, fold)
             manifest.parent.mkdir(parents=True, exist_ok=True)
             np.savez(manifest.with_name("weights.npz"), w=np.full(1000, seed + fold, np.float32))
             manifest.with_name("history.csv").write_text(

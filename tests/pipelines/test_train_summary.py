@@ -9,7 +9,7 @@ from competition.config.digests import digest_of
 from competition.files.manifest import write_manifest
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import fold_model_path
+from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.earlier_version import recorded_then
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import summary_lines
@@ -29,7 +29,7 @@ def summary(work: Path, sets: str) -> list[str]:
     for name in ("cnn", "small"):
         (run,) = runs_of(workspace, name)
         for fold in range(5):
-            path = fold_model_path(run, fold)
+            path = fold_manifest_path(run, fold)
             path.parent.mkdir(parents=True)
             write_manifest(path, {}, [], {"metric": "macro_f1", "held_out": 0.9 + fold / 100}, {})
     return summary_lines(workspace, ["cnn", "small"])

@@ -15,9 +15,9 @@ from competition.files.manifest import write_json, write_manifest
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import (
+    fold_manifest_path,
     fold_model_dependencies,
-    fold_model_path,
-    model_path,
+    model_manifest_path,
     teacher_models,
     views_dependencies,
 )
@@ -99,7 +99,7 @@ def test_every_fold_has_its_own_model(tmp_path: Path) -> None:
 
 def test_predictions_depend_on_the_weights_and_not_on_how_they_were_trained(tmp_path: Path) -> None:
     previous = {digests(tmp_path)["views"]}
-    manifest = fold_model_path(run_of(tmp_path, PREPARED, params(), "cnn"), 0)
+    manifest = fold_manifest_path(run_of(tmp_path, PREPARED, params(), "cnn"), 0)
     for content in (b"one", b"two"):
         manifest.parent.mkdir(parents=True, exist_ok=True)
         manifest.with_name("weights.npz").write_bytes(content)
@@ -192,7 +192,7 @@ def test_values_that_are_all_overridden_do_not_count_as_tuned(tmp_path: Path) ->
 
 def train(run: Run, fold: int | tuple[int, int], depends: dict[str, object], weights: bytes) -> None:
     """Write the files of a fold model that other results depend on, like `make train`."""
-    manifest = model_path(run, fold)
+    manifest = model_manifest_path(run, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.with_name("weights.npz").write_bytes(weights)
     write_manifest(manifest, depends, [manifest.with_name("weights.npz")], {}, {})

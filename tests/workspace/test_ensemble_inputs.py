@@ -16,8 +16,8 @@ from competition.files.manifest import write_manifest
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import (
+    fold_manifest_path,
     fold_model_dependencies,
-    fold_model_path,
     fold_views_path,
     views_dependencies,
 )
@@ -43,7 +43,7 @@ SETTINGS = params("prepare.folds=3 predict.views=[identity]")
 def write_model(work: Path, settings: Params, name: str, fold: int, probability: float = 0.5, seed: int = 0) -> None:
     """Write the files of a fold model and its predictions, like `make train predict`."""
     run = run_of(work, PREPARED, settings, name, seed=seed)
-    manifest = fold_model_path(run, fold)
+    manifest = fold_manifest_path(run, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.with_name("weights.npz").write_bytes(f"{run.digest} {fold}".encode())
     write_manifest(manifest, fold_model_dependencies(run, fold), [manifest.with_name("weights.npz")], {}, {})

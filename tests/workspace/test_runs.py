@@ -16,8 +16,8 @@ from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared, load_prepared
 from competition.workspace import earlier_version, runs
 from competition.workspace.dependencies import (
+    fold_manifest_path,
     fold_model_dependencies,
-    fold_model_path,
     is_trained,
     views_dependencies,
 )
@@ -132,7 +132,7 @@ def test_a_stored_run_is_read_from_its_file_or_described_by_its_fold_models(tmp_
     assert content["difference"] == ["train.epochs: 12 -> 3"] and content["parameters"]["train"]["epochs"] == 3
     (stored,) = stored_runs(tmp_path)
     assert (stored.digest, stored.member, stored.folder) == (run.digest, run.member, run.folder)
-    manifest = fold_model_path(run, 1)
+    manifest = fold_manifest_path(run, 1)
     manifest.parent.mkdir()
     write_manifest(manifest, fold_model_dependencies(run, 1), [], {}, {})
     for damaged in ("{", None):  # a run that came from a bucket or a kernel has no run.json
