@@ -38,8 +38,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from competition.config.params_file import load_params
 from competition.prepare.adapters import drawn, flowers, plants
-from competition.prepare.adapters.tables import write_csv
+from competition.prepare.adapters.tables import read_csv, write_csv
 from competition.prepare.decoding import encode
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,26 +78,27 @@ def tiny(image_size, classes):
 
 MODELS = {"tiny": tiny}
 """
-JAX = {"KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-# (name, arguments, environment)
-STAGES: Sequence[tuple[str, Sequence[str], Mapping[str, str]]] = (
-    ("doctor before", ("doctor",), {}),
-    ("download", ("download", "--alone"), {}),
-    ("prepare", ("prepare",), {}),
-    ("doctor", ("doctor",), {}),
-    ("resolve", ("resolve",), {}),
-    ("train, TensorFlow", ("train", "--alone"), {}),
-    ("predict", ("predict", "--alone"), {}),
-    ("blend", ("blend",), {}),
-    ("report", ("report",), {}),
-    ("submit", ("submit",), {}),
-    ("runs", ("runs",), {}),
-    (
-        "train fold 0, JAX on 8 devices",
-        ("train", "--alone", "--fold", "0", "--force", "--set", "device.backend=jax"),
-        JAX,
-    ),
-)
+STAGES: Mapping[str, Sequence[str]] = {
+    "doctor before": ("doctor",),
+    "download": ("download", "--alone"),
+    "prepare": ("prepare",),
+    "doctor": ("doctor",),
+    "resolve": ("resolve",),
+    "train, TensorFlow": ("train", "--alone"),
+    "predict": ("predict", "--alone"),
+    "blend": ("blend",),
+    "report": ("report",),
+    "submit": ("submit",),
+    "runs": ("runs",),
+    "train fold 0, JAX on 8 devices": ("train", "--alone", "--fold", "0", "--force", "--set", "device.backend=jax"),
+}
+LONG_STAGES = ("download", "prepare", "train, TensorFlow", "predict", "blend")
+ENVIRONMENTS: Mapping[str, Mapping[str, str]] = {
+    "train fold 0, JAX on 8 devices": {
+        "KERAS_BACKEND": "jax",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    }
+}
 
 
 @dataclass(frozen=True)
@@ -225,22 +227,20 @@ def row(name: str, cost: Cost, images: int) -> str:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """Runs the stages of one work folder.  environment: of a process that has the loopback Kaggle as its Kaggle."""
+class WorkFolder:
+    """One main job.  environment: of a process that has the loopback Kaggle as its Kaggle."""
 
     folder: Path
     environment: Mapping[str, str]
     work: str = "work"
 
-    def run(
-        self, title: str, verb: str, *arguments: str, variables: Mapping[str, str] = {}, kill_after: float = math.inf
-    ) -> Cost:
-        """Run a verb as a process; its output is logs/<title>.txt, and printed if it fails."""
+    def run(self, title: str, verb: str, *arguments: str, kill_after: float = math.inf) -> Cost:
+        """Run a verb as a process; its output is logs/<title>.txt, and printed if it fails.  kill_after: seconds."""
         work, submissions = self.folder / self.work, self.folder / f"submissions of {self.work}"
         options = ["--params", self.folder / "params.yaml", "--work", work, "--submissions", submissions]
         command = [sys.executable, "-m", "pipelines", verb, *map(str, options), *arguments]
         log = self.folder / "logs" / f"{self.work} {title}.txt"
-        cost = measured(command, {**self.environment, **variables}, work, log, kill_after)
+        cost = measured(command, {**self.environment, **ENVIRONMENTS.get(title, {})}, work, log, kill_after)
         if cost.exit_code and kill_after == math.inf:
             print(log.read_text()[-2000:], flush=True)
         return cost
@@ -274,12 +274,12 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
         FakeKaggle(folder / "server") as kaggle,
     ):
         kaggle.contests["rehearsal"] = Contest({}, listed=listed, archive=archive)
-        stage = Stage(folder, {**os.environ, **kaggle.environment(folder / "home"), "TF_CPP_MIN_LOG_LEVEL": "3"})
-        costs["curl and unzip"] = curl_and_unzip(folder, stage.environment)
-        for title, (verb, *arguments), variables in STAGES:
-            costs[title] = stage.run(title, verb, *arguments, variables=variables)
-            indexes = list((folder / "work").glob("*/data/index.csv"))
-            images = sum(1 for _ in indexes[0].open()) - 1 if indexes else len(listed)
+        job = WorkFolder(folder, {**os.environ, **kaggle.environment(folder / "home"), "TF_CPP_MIN_LOG_LEVEL": "3"})
+        costs["curl and unzip"] = curl_and_unzip(folder, job.environment)
+        for title, arguments in STAGES.items():
+            costs[title] = job.run(title, *arguments)
+            index = next((folder / "work").glob("*/data/index.csv"), None)
+            images = len(read_csv(index)) if index else len(listed)
             print(row(title, costs[title], images), flush=True)
             if costs[title].exit_code:
                 break
@@ -293,10 +293,10 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
             sep="\n",
         )
         if succeeded and options.kills:
-            succeeded = kill_stages(stage, costs)
+            succeeded = kill_stages(job, costs)
         if succeeded and options.sessions:
             kaggle.contests["rehearsal"].files = stored_files(folder / "archive.zip", archive)
-            succeeded = run_in_sessions(stage, options.sessions)
+            succeeded = run_in_sessions(job, options.sessions)
         kaggle.contests.clear()  # no view of the archive remains when it is closed
     return succeeded
 
@@ -312,19 +312,18 @@ def curl_and_unzip(folder: Path, environment: Mapping[str, str]) -> Cost:
     return cost
 
 
-def kill_stages(stage: Stage, costs: Mapping[str, Cost]) -> bool:
+def kill_stages(job: WorkFolder, costs: Mapping[str, Cost]) -> bool:
     """Run the main job in another folder, each long stage killed once after half of its time. True if the submissions are equal."""
-    killed, succeeded = Stage(stage.folder, stage.environment, "work-killed"), True
+    killed, succeeded = WorkFolder(job.folder, job.environment, "work-killed"), True
     print("\n| stage | seconds | killed after | seconds of the second run | repeated |\n|---|---|---|---|---|")
-    for title in ("download", "prepare", "train, TensorFlow", "predict", "blend"):
-        verb, *arguments = next(command for name, command, _ in STAGES if name == title)
+    for title in LONG_STAGES:
         whole = costs[title].seconds
-        killed.run(f"{title}, killed", verb, *arguments, kill_after=whole / 2)
-        again = killed.run(title, verb, *arguments)
+        killed.run(f"{title}, killed", *STAGES[title], kill_after=whole / 2)
+        again = killed.run(title, *STAGES[title])
         succeeded &= not again.exit_code
         repeated = whole / 2 + again.seconds - whole
         print(f"| {title} | {whole:.1f} | {whole / 2:.1f} | {again.seconds:.1f} | {repeated:.1f} |", flush=True)
-    is_equal = succeeded and stage.submission() == killed.submission()
+    is_equal = succeeded and job.submission() == killed.submission()
     print(f"\nthe submission after the kills is {'equal' if is_equal else 'NOT EQUAL'}")
     return is_equal
 
@@ -340,22 +339,22 @@ def stored_files(path: Path, archive: memoryview) -> dict[str, memoryview]:
     return files
 
 
-def run_in_sessions(stage: Stage, minutes: float) -> bool:
+def run_in_sessions(job: WorkFolder, minutes: float) -> bool:
     """Train and predict in a kernel, session after session, blend here, and compare the submissions. True if they are equal."""
-    remote = Stage(stage.folder, stage.environment, "work-kernel")
+    remote = WorkFolder(job.folder, job.environment, "work-kernel")
     sets = f"kernel.machine='' kernel.devices=1 kernel.internet=false kernel.pause=0.5 kernel.hours={minutes / 60} kernel.reserve=0.01"
-    for verb, *arguments in (("download", "--alone"), ("prepare",)):
-        remote.run(verb, verb, *arguments)
+    for title in ("download", "prepare"):
+        remote.run(title, *STAGES[title])
     print(f"\n| session of {minutes:g} min | seconds | fold models imported |\n|---|---|---|", flush=True)
-    number, done = 0, 0
-    while done < 5:
+    number, done, folds = 0, 0, load_params(job.folder / "params.yaml").prepare.folds
+    while done < folds:  # of the one member
         number += 1
         cost = remote.run(f"session {number}", "kernel", "--set", sets)
-        before, done = done, len(list((stage.folder / remote.work).glob("*/members/*/*/fold*/views/*/manifest.json")))
+        before, done = done, len(list((job.folder / remote.work).glob("*/members/*/*/fold*/views/*/manifest.json")))
         print(f"| {number} | {cost.seconds:.1f} | {done - before} |", flush=True)
         if cost.exit_code or (done == before and number > 1):
             return False
-    is_equal = not remote.run("blend", "blend").exit_code and stage.submission() == remote.submission()
+    is_equal = not remote.run("blend", "blend").exit_code and job.submission() == remote.submission()
     print(f"\nthe submission after the sessions is {'equal' if is_equal else 'NOT EQUAL'}")
     return is_equal
 

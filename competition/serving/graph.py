@@ -20,22 +20,25 @@ from competition.serving.decoding import decode_batch, resize
 from competition.serving.selection import Selection
 from competition.training.checkpoint import load_arrays
 from competition.training.engine import apply_view, check_state, saved_variables
-from competition.training.head_trainer import network_with_head
+from competition.training.features import feature_network
+from competition.training.head_trainer import HeadLayer, network_with_head
 from competition.training.model import build
+from competition.workspace.studies import network_digest
 
 Outputs = dict[str, tf.Tensor]  # probabilities (B, C) float32, class_id (B,) int64, class_name (B,) string
 
 
+def in_float32(member: Member) -> Member:
+    """The member as it is exported: whatever precision and sizes its training had, it computes in float32."""
+    train = replace(member.train, precision="float32", low_resolution_epochs=0.0)
+    return replace(member, train_size=0, train=train)
+
+
 def load_model(member: Member, classes: int, arrays: Mapping[str, np.ndarray]) -> keras.Model:
     """The network of a fold model from its weights, which any backend may have trained; computes in float32."""
-    train = replace(member.train, precision="float32", low_resolution_epochs=0.0)
     if member.head is not None:
-        if member.head.also:
-            raise UserError(
-                "a member with head.also has features of several networks, which cannot be exported as one model"
-            )
-        return network_with_head(replace(member, train_size=0, train=train), arrays, "single")
-    model = build(replace(member.without_pretrained_weights, train_size=0, train=train), classes)
+        return network_with_head(in_float32(member), arrays, "single")
+    model = build(in_float32(member.without_pretrained_weights), classes)
     variables = saved_variables(model)
     check_state({name: tuple(variable.shape) for name, variable in variables}, dict(arrays))
     for name, variable in variables:
@@ -58,13 +61,30 @@ class ExportedChain(tf.Module):
             raise UserError(f"an export needs Keras on TensorFlow, found {keras.backend.backend()}; set KERAS_BACKEND")
         self._chain, self._fit, self._sizes = selection.chain, fit, selection.sizes
         self._member_sizes = {name: member.image_size for name, member in selection.members.items()}
-        self.networks = {
-            name: [load_model(member, len(class_names), load_arrays(path)) for path in selection.weights[name].values()]
-            for name, member in selection.members.items()
-        }
+        # Member -> its fold models. Those of a frozen-feature member are heads on a network that members may share.
+        self.models: dict[str, list[keras.Model | HeadLayer]] = {}
+        self.frozen_networks: dict[str, keras.Model] = {}  # by digest
+        self._network_of: dict[str, str] = {}  # frozen-feature member -> digest of its network
+        for name, member in selection.members.items():
+            arrays = [load_arrays(path) for path in selection.weights[name].values()]
+            if member.head is None:
+                self.models[name] = [load_model(member, len(class_names), each) for each in arrays]
+                continue
+            if member.head.also:
+                raise UserError(
+                    "a member with head.also has features of several networks, which cannot be exported as one model"
+                )
+            self._network_of[name] = digest = network_digest(member)
+            if digest not in self.frozen_networks:
+                self.frozen_networks[digest] = feature_network(in_float32(member))
+            self.models[name] = [HeadLayer(each, "single") for each in arrays]
         self.class_names = tf.constant(list(class_names))
-        first = self.networks[selection.features_of][0]
-        self._feature_network = keras.Model(first.inputs, first.get_layer("logits").input)
+        name = selection.features_of
+        if name in self._network_of:
+            self._feature_network = self.frozen_networks[self._network_of[name]]
+        else:
+            model = self.models[name][0]
+            self._feature_network = keras.Model(model.inputs, model.get_layer("logits").input)
         self._features_size = selection.features_size
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
@@ -121,20 +141,26 @@ class ExportedChain(tf.Module):
     def _outputs(self, images: Sequence[tf.Tensor]) -> Outputs:
         """images: (B, S, S, 3) uint8 for each S of the selection's sizes."""
         pixels = dict(zip(self._sizes, images, strict=True))
-        members = {name: self._member_probs(name, pixels[size]) for name, size in self._member_sizes.items()}
+        features: dict[tuple[str, str], tf.Tensor] = {}
+        members = {name: self._member_probs(name, pixels[size], features) for name, size in self._member_sizes.items()}
         used = [name for name, weight in self._chain.blend.weights.items() if weight]
         blend, parts = self._chain.blend, [members[name] for name in used]
         probs = weighted_mean(parts, [blend.weights[name] for name in used], blend.mixing)
         return {"probabilities": tf.identity(probs, "probabilities"), "class_id": decided(self._chain, probs)}
 
-    def _member_probs(self, name: str, images: tf.Tensor) -> tf.Tensor:
-        """(B, C) float32 of one member: its views, its temperature."""
-        policy = self._chain.policies[name]
-        views = [apply_view(view)(images) for view in get_views(list(policy))]
-        models = self.networks[name]
-        by_view = [
-            tf.add_n([tf.nn.softmax(model(view, training=False)) for model in models]) / len(models) for view in views
-        ]
+    def _member_probs(self, name: str, images: tf.Tensor, features: dict[tuple[str, str], tf.Tensor]) -> tf.Tensor:
+        """(B, C) float32 of one member: its views, its temperature.
+
+        features: (digest of a frozen network, view) -> (B, F), computed once for all fold models and members.
+        """
+        policy, models, by_view = self._chain.policies[name], self.models[name], []
+        for view, inputs in zip(policy, (apply_view(view)(images) for view in get_views(list(policy))), strict=True):
+            if name in self._network_of:
+                digest = self._network_of[name]
+                if (digest, view) not in features:
+                    features[digest, view] = self.frozen_networks[digest](inputs, training=False)
+                inputs = features[digest, view]
+            by_view.append(tf.add_n([tf.nn.softmax(model(inputs, training=False)) for model in models]) / len(models))
         weights, mixing = list(policy.values()), self._chain.view_mixing
         mixed = by_view[0] if len(by_view) == 1 else weighted_mean(by_view, weights, mixing)
         temperature = self._chain.temperatures[name]

@@ -17,11 +17,13 @@ from competition.prepare.adapters.files import image_paths
 from competition.prepare.decoding import BadImage, Fit, decode, encode_png, normalized
 from competition.serving.selection import select
 from competition.workspace.features import networks_of
+from competition.workspace.studies import network_digest
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
     from competition.training.device import Device
+    from competition.training.features import LiveFeatures
     from competition.training.scorer import FoldScorer
 
 NewImage = str | Path | bytes | np.ndarray
@@ -93,6 +95,7 @@ class NewImagePredictor:
         """open_device: called before the first network is built."""
         self._workspace, self._open_device = workspace, open_device
         self._scorers: dict[str, FoldScorer] = {}  # by the digest of the member
+        self._features: dict[str, LiveFeatures] = {}  # of frozen-feature members, by the digest of the network
 
     def check(self, member: str) -> None:
         """Raise UserError if the blend (member "") or this member cannot predict new images."""
@@ -122,7 +125,7 @@ class NewImagePredictor:
         key = digest_of(member)
         if key not in self._scorers:
             device = self._open_device()  # before anything that imports Keras
-            from competition.training.features import concatenated, feature_engine, live_features
+            from competition.training.features import LiveFeatures, concatenated, feature_engine
             from competition.training.fold_rows import FoldRows
             from competition.training.head_trainer import HeadTrainer
             from competition.training.trainer import Trainer
@@ -139,8 +142,12 @@ class NewImagePredictor:
                         "a member has features of networks of several image sizes, and new images are decoded at one; "
                         "predict them by another member, or blend without it"
                     )
-                sources = [live_features(feature_engine(network, device, batch)) for network in networks]
-                self._scorers[key] = HeadTrainer(rows, competition.metric, concatenated(sources))
+                digests = [network_digest(network) for network in networks]
+                for digest, network in zip(digests, networks, strict=True):
+                    if digest not in self._features:
+                        self._features[digest] = LiveFeatures(feature_engine(network, device, batch))
+                features = concatenated([self._features[digest] for digest in digests])
+                self._scorers[key] = HeadTrainer(rows, competition.metric, features)
         return self._scorers[key]
 
 

@@ -128,9 +128,24 @@ def concatenated(sources: Sequence[FeatureSource]) -> FeatureSource:
     return lambda images, rows, view: np.concatenate([source(images, rows, view) for source in sources], axis=1)
 
 
-def live_features(engine: FeatureEngine) -> FeatureSource:
-    """Features that are computed when they are needed: of new images."""
-    return lambda images, rows, view: compute_features(engine, images, rows, [view])[:, 0]
+class LiveFeatures:
+    """Features of new images, computed when they are needed. A FeatureSource.
+
+    Those of the last images are kept, because all fold models and heads of a network read the same ones.
+    """
+
+    def __init__(self, engine: FeatureEngine) -> None:
+        self._engine = engine
+        self._images: Images | None = None
+        self._tables: dict[tuple[str, bytes], np.ndarray] = {}
+
+    def __call__(self, images: Images, rows: np.ndarray, view: str) -> np.ndarray:
+        if images is not self._images:
+            self._images, self._tables = images, {}
+        key = (view, rows.tobytes())
+        if key not in self._tables:
+            self._tables[key] = compute_features(self._engine, images, rows, [view])[:, 0]
+        return self._tables[key]
 
 
 def _chunk(path: Path, start: int) -> Path:

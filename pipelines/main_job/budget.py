@@ -306,7 +306,7 @@ def make_member(search: Search, name: str, member: Member, started: float | None
     try:
         trial.score = complete(search, name, search.stop_in_time)
     except TimeIsUp:
-        trial.verdict = "stopped: the time was up"
+        trial.verdict, trial.needs = "stopped: the time was up", max(needs, time.monotonic() - started)
         del search.members[name]
     else:
         trial.verdict = "kept"

@@ -39,7 +39,7 @@ class Trial:
     seconds: float
     score: float | None = None  # mean over the folds, as the metric is shown
     verdict: str = ""
-    needs: float = 0.0  # seconds that it would take; 0 = it was tried
+    needs: float = 0.0  # seconds that it would take, about; 0 = it is complete, or cannot be made
 
 
 @dataclass

@@ -6,12 +6,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from builders import ROOT, member, params, pixels_of
 
 from competition.config.errors import UserError
+from competition.config.params import Head
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.decision import ARGMAX, Decision
@@ -21,6 +23,8 @@ from competition.serving.graph import ExportedChain, load_model
 from competition.serving.selection import Selection, check_chain
 from competition.training.checkpoint import load_arrays, save_arrays
 from competition.training.engine import saved_variables
+from competition.training.features import feature_network
+from competition.training.heads import HeadRows, fit_head
 from competition.training.model import build
 
 CLASSES, ROWS = ("ash", "beech", "chestnut"), 24
@@ -112,6 +116,36 @@ def test_probabilities_and_labels_are_those_of_the_chain(weights, predictions, n
     np.testing.assert_array_equal(outputs["class_id"], labels)
     assert len(set(labels.tolist())) > 1  # a constant answer would prove nothing
     assert (chain.decision == ARGMAX) == bool((labels == probs.argmax(1)).all())  # a rule changes some label
+
+
+def test_members_with_heads_on_one_network_share_its_pass_over_an_image(tmp_path) -> None:
+    members = {kind: replace(MEMBERS["small"], head=Head(kind)) for kind in ("linear", "mlp")}
+    network, policy = feature_network(members["linear"]), {"identity": 0.7, "flip_lr": 0.3}
+    features = np.asarray(network(pixels(16).astype(np.float32)))
+    labels, files, predicted = np.arange(ROWS) % len(CLASSES), dict[str, dict[str, Path]](), {}
+    for name, each in members.items():
+        files[name] = {str(fold): tmp_path / f"{name}{fold}.npz" for fold in range(2)}
+        for fold, path in enumerate(files[name].values()):
+            rows = HeadRows(features[None, fold:], labels[fold:], np.ones(ROWS - fold), len(CLASSES), "single")
+            save_arrays(path, dict(fit_head(each.head, rows, 1.0, fold)))
+        models = [load_model(each, len(CLASSES), load_arrays(path)) for path in files[name].values()]
+        images = tf.cast(pixels(16), tf.float32)
+        by_view = [
+            np.mean([tf.nn.softmax(model(view(images))) for model in models], 0) for view in get_views(list(policy))
+        ]
+        predicted[name] = ViewPredictions(np.arange(ROWS).astype(str), tuple(policy), np.stack(by_view, 1))
+    ones = dict.fromkeys(members, 1.0)
+    chain = Chain("macro_f1", dict.fromkeys(members, policy), "mean", ones, Blend("equal", "mean", ones), ARGMAX)
+    exported = ExportedChain(Selection("blend", "the blend", chain, members, files, {}, True), CLASSES, "squash")
+    function, specs = exported.numbers()
+    outputs = function(tf.constant(pixels(16)))
+    probs, decided = apply_chain(chain, predicted)
+    np.testing.assert_allclose(outputs["probabilities"], probs, atol=1e-5)
+    np.testing.assert_array_equal(outputs["class_id"], decided)
+    # Two views, and the features that are returned: not times the members and the fold models.
+    operations = [one.type for one in function.get_concrete_function(*specs).graph.get_operations()]
+    convolutions = sum(isinstance(layer, keras.layers.Conv2D) for layer in network.layers)
+    assert convolutions and operations.count("Conv2D") == 3 * convolutions
 
 
 ON_JAX = """

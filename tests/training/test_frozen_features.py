@@ -148,6 +148,16 @@ def test_features_are_zero_for_an_unreadable_image_and_joined_by_id(engine) -> N
     np.testing.assert_array_equal(stored(IMAGES, np.array([3, 40]), "flip_lr"), whole[[3, 40], 1])
 
 
+def test_features_of_new_images_are_computed_once_for_all_heads_and_anew_for_other_images(engine) -> None:
+    live, rows = features.LiveFeatures(engine), np.arange(6)
+    first = live(IMAGES, rows, "flip_lr")
+    np.testing.assert_array_equal(first, features.compute_features(engine, IMAGES, rows, ["flip_lr"])[:, 0])
+    assert live(IMAGES, rows.copy(), "flip_lr") is first and live(IMAGES, rows, "identity") is not first
+    assert live(IMAGES, rows[::-1], "flip_lr").tolist() == first[::-1].tolist()
+    others = replace(IMAGES, pixels=pixels_of(IMAGE_LABELS[::-1]))
+    assert not np.allclose(live(others, rows, "flip_lr"), first)
+
+
 def test_an_interrupted_pass_goes_on_behind_its_last_complete_chunk(engine, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(features, "CHUNK", 20)
     file, passes = tmp_path / "features.npy", list[int]()
