@@ -94,7 +94,7 @@ def networks_of(params: Params, portfolio: list[Network]) -> list[Network]:
     """
     stated = [
         Network(
-            _free_name(name, params),
+            _free_name(name if member.head is None else _network_name(member), params),
             replace(member, head=None, teacher=(), seeds=1, train_size=0),
             _cost(member, portfolio),
         )
@@ -113,8 +113,18 @@ def networks_of(params: Params, portfolio: list[Network]) -> list[Network]:
     unique: dict[tuple[object, ...], Network] = {}
     for network in [*stated, *offered]:
         one = network.member
-        unique.setdefault((one.architecture, one.image_size, one.alpha, one.weights, one.normalise), network)
+        key = (one.architecture, one.image_size, one.alpha, one.weights, one.normalise)
+        names = [other.name for other in unique.values()]
+        if key not in unique:
+            unique[key] = network if network.name not in names else replace(network, name=f"{network.name}-{len(names)}")
     return list(unique.values())
+
+
+def _network_name(member: Member) -> str:
+    """The name of a network by what it is: mobilenet-224, dinov2_base-224."""
+    preset = Path(member.weights.removeprefix(HUB)).name.partition(".")[0]
+    name = preset if member.architecture == FROM_FILE else member.architecture.partition(":")[2] or member.architecture
+    return f"{re.sub('[^a-z0-9_]+', '_', name.lower())}-{member.image_size}"
 
 
 def _free_name(name: str, params: Params) -> str:

@@ -264,6 +264,15 @@ def test_no_member_of_the_file_has_the_name_of_a_candidate() -> None:
     assert one.name == "net-network-network"
 
 
+def test_a_network_of_which_a_member_is_a_head_has_a_name_of_its_own() -> None:
+    params = load_params(ROOT / "recipes" / "own-images.yaml")
+    head = params.members["linear"]
+    others = {"a": replace(head, architecture="from_file", weights="hub:dinov2_base"), "b": replace(head, alpha=0.5)}
+    networks = networks_of(replace(params, members={**params.members, **others}), [])
+    names = ["mobilenet-224", "mobilenet", "dinov2_base-224", "mobilenet-224-3"]
+    assert [one.name for one in networks] == names
+
+
 def test_a_network_from_a_file_has_the_relative_cost_of_this_file_only() -> None:
     params = load_params(ROOT / "params.yaml")
     network = replace(next(iter(params.members.values())), architecture="from_file", image_size=112, weights="a.keras")
