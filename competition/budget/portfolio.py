@@ -16,10 +16,12 @@ from competition.config.params import FROM_FILE, HUB, Head, Member, Params
 from competition.config.params_file import file_tree
 from competition.config.validation import validate
 from competition.config.yaml_text import read_yaml
+from competition.ensemble.metrics import TargetKind
 
 FEW_ROWS = 500  # of a fold model; with fewer, fine-tuning loses against frozen features (facts of own_images.md)
 IMAGES_SEEN = 20_000  # of fine-tuning, over all epochs; 6 epochs of 3,228 photos
 EPOCHS = (2, 10)
+MANY_ROWS = 20_000  # of a fold model, from which on mixup helps (BiT-HyperRule, arXiv 1912.11370, section 3.3)
 LEARNING_RATE = 6e-4  # for batches of 32, as in recipes/own-images.yaml
 NOT_OF_A_NETWORK = ("head", "predictions", "teacher")  # keys of a member that a portfolio does not have
 WEIGHTS_HOST = "storage.googleapis.com"  # of keras.applications
@@ -116,7 +118,9 @@ def networks_of(params: Params, portfolio: list[Network]) -> list[Network]:
         key = (one.architecture, one.image_size, one.alpha, one.weights, one.normalise)
         names = [other.name for other in unique.values()]
         if key not in unique:
-            unique[key] = network if network.name not in names else replace(network, name=f"{network.name}-{len(names)}")
+            unique[key] = (
+                network if network.name not in names else replace(network, name=f"{network.name}-{len(names)}")
+            )
     return list(unique.values())
 
 
@@ -190,14 +194,20 @@ def frozen(network: Network, kind: str, views: tuple[str, ...]) -> Member:
     return replace(network.member, head=Head(kind, views))  # type: ignore[arg-type]
 
 
-def fine_tuned(network: Network, rows: int) -> Member:
-    """A fine-tuned member with epochs and learning rate from the training rows of a fold model."""
+def fine_tuned(network: Network, rows: int, kind: TargetKind) -> Member:
+    """A fine-tuned member with epochs, learning rate and mixup from the training rows of a fold model.
+
+    kind: of the targets. Where the last layer cannot be solved (`probe`), it alone is trained in the first epoch.
+    """
     epochs = min(max(round(IMAGES_SEEN / rows), EPOCHS[0]), EPOCHS[1])
     train = network.member.train
     rate = LEARNING_RATE * (train.batch / 32) ** 0.5
     settings = FINE_TUNING | {"epochs": epochs, "learning_rate": rate, "patience": 0, "freeze_epochs": 0}
+    settings["mixup"] = 0.1 if rows >= MANY_ROWS else 0.0
     if network.member.weights == "none":
         settings |= {"probe": False, "trained_share": 1.0}
+    elif kind != "single":
+        settings |= {"probe": False, "freeze_epochs": 1}
     return replace(network.member, train=replace(train, **settings))
 
 

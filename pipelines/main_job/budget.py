@@ -255,10 +255,10 @@ def fine_tune(search: Search, networks: Sequence[Network]) -> None:
     """Fine-tune the best expected network, train the members of the file as they are stated, then fine-tune other networks."""
     job, folds = search.job, search.job.params.prepare.folds
     count = len(job.prepared.part("train"))
-    rows = count - count // folds
+    rows, kind = count - count // folds, job.prepared.competition.targets.kind
     stated = {name: one for name, one in stated_members(job.params).items() if name not in search.complete}
     keras = [one for one in networks if not one.member.architecture.startswith(TIMM)]
-    tuned = {f"{one.name}-tuned": fine_tuned(one, rows) for one in keras}
+    tuned = {f"{one.name}-tuned": fine_tuned(one, rows, kind) for one in keras}
     candidates = [*list(tuned.items())[:1], *stated.items(), *list(tuned.items())[1:]]
     sizes = Sizes(len(job.prepared.competition.classes), count, len(job.prepared.part("test")))
     for name, member in candidates:
@@ -276,7 +276,7 @@ def fine_tune(search: Search, networks: Sequence[Network]) -> None:
             skip(search, name, least)
             continue
         try:
-            check_training(job.prepared.competition.targets.kind, name, member.train)
+            check_training(kind, name, member.train)
             measured = replace(sizes, train=2 * STEPS * member.train.batch)
             speed = measure_speed(member, measured, search.device, job.params.predict.batch, search.views)
             settings = with_members(job.params, {name: member}, (), search.views)

@@ -13,9 +13,11 @@ from PIL import Image
 from stages import Workspace
 
 import goldfold
-from competition.budget.portfolio import Network, networks_of, read_portfolio
+from competition.budget.portfolio import Network, fine_tuned, networks_of, read_portfolio
 from competition.config.errors import UserError
 from competition.config.params_file import BUDGET_FILE, load_params
+from competition.ensemble.metrics import TargetKind
+from competition.prepare.targets import check_training
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -262,6 +264,16 @@ def test_no_member_of_the_file_has_the_name_of_a_candidate() -> None:
     params = replace(params, members={"other": network, "net-linear": network, "net-network-rbf": network})
     (one,) = networks_of(params, [Network("net", network, 1.0)])
     assert one.name == "net-network-network"
+
+
+@pytest.mark.parametrize("kind", ["single", "multi", "regression"])
+def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow(kind: TargetKind) -> None:
+    member = replace(load_params(ROOT / "recipes" / "own-images.yaml").members["mobilenet"], weights="imagenet")
+    few, many = (fine_tuned(Network("net", member, 1.0), rows, kind).train for rows in (1_000, 30_000))
+    for train in (few, many):
+        check_training(kind, "net-tuned", train)
+    assert (few.mixup, many.mixup) == (0.0, 0.1) and few.epochs > many.epochs > few.freeze_epochs
+    assert few.probe == (kind == "single") and few.freeze_epochs == (kind != "single")
 
 
 def test_a_network_of_which_a_member_is_a_head_has_a_name_of_its_own() -> None:
