@@ -27,10 +27,10 @@ SOURCES = (
 )
 
 
-def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str) -> list[str]:
+def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str, folder: str = "data") -> list[str]:
     """One line if series cross folds often enough to make the honest score optimistic, or if they are kept together.
 
-    table: the index.  members: of series.find.
+    table: the index.  members: of series.find.  folder: data/, as it is shown.
     """
     number = table["id"].map(dict(zip(members["id"], members["series"]))).fillna(-1).to_numpy(int)
     crossing_rows = int(crossing(number, table["fold"].to_numpy()).sum())
@@ -39,22 +39,23 @@ def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str) -> li
     if crossing_rows and crossing_rows >= NOTED * (table["part"] == "train").sum():
         return [
             f"{summary}, and {crossing_rows:,} have a photo of their series in another fold: "
-            f"look at the contact sheet data/series.png; where it is right, set prepare.group_by=embedding ({FALSE_RATE})"
+            f"look at the contact sheet {folder}/series.png; if it is right, set prepare.group_by=embedding, if only a part of it is, "
+            f"name the object of each photo in a column and set prepare.group_by=column ({FALSE_RATE})"
         ]
     if group_by == "embedding" and objects:
         largest = int(members["series"].value_counts().max())
         return [
-            f"{summary} (the largest has {largest:,}); none crosses a fold: data/series.csv, series.png ({FALSE_RATE})"
+            f"{summary} (the largest has {largest:,}); none crosses a fold: {folder}/series.csv, series.png ({FALSE_RATE})"
         ]
     return []
 
 
-def shift_line(shift: Shift | None) -> list[str]:
-    """One warning if test rows differ from training rows."""
+def shift_line(shift: Shift | None, folder: str = "data") -> list[str]:
+    """One warning if test rows differ from training rows.  folder: data/, as it is shown."""
     if shift is None or not shift.differs:
         return []
     return [
-        f"WARNING test images do not look like training images: {_auc(asdict(shift))}; contact sheet data/shift.png"
+        f"WARNING test images do not look like training images: {_auc(asdict(shift))}; contact sheet {folder}/shift.png"
     ]
 
 

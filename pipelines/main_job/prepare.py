@@ -126,7 +126,8 @@ def prepare(job: Job, settings: Settings) -> Computed:
         )
     sheet_files = draw_sheets(data, sheets, image_bytes, params)
     report_shape(job, table, support, competition)
-    for line in (*series_line(table, tables["series.csv"], params.group_by), *shift_line(difference)):
+    shown = display_path(data)
+    for line in (*series_line(table, tables["series.csv"], params.group_by, shown), *shift_line(difference, shown)):
         job.echo(f"prepare: {line}")
     other_files = ("shift.json", "index.csv", "competition.json", "sample_submission.csv", *sheet_files)
     files = [data / name for name in (*tables, *other_files)]
