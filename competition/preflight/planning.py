@@ -132,6 +132,21 @@ def cost_of(load: Load, speed: Speed) -> Cost:
     return Cost(train, predict, again, load.trials, pruned)
 
 
+def cost_of_features(member: Member, params: Params, sizes: Sizes, ready: float, each: float) -> Cost:
+    """One pass of a frozen network over all images, by which all fold models, trials and heads are fitted in seconds.
+
+    ready: seconds until it is compiled.  each: seconds of one image under one view.
+    """
+    assert member.head is not None
+    fitted = set(member.head.views) | {"identity", *params.predict.views}
+    return Cost(ready + each * (sizes.train * len(fitted) + sizes.test * len(params.predict.views)), 0.0, 0.0)
+
+
+def seconds_per_image(predict: Mapping[str, float], views: int) -> float:
+    """Of a preflight's prediction step, of one image under one view at the peak of the TPU."""
+    return predict["roofline"] / predict["batch"] / views
+
+
 def speed_by_preflight(
     train: Mapping[str, float], predict: Mapping[str, float], views: int, utilisation: float
 ) -> Speed:
@@ -139,7 +154,7 @@ def speed_by_preflight(
 
     Scoring the identity view is counted as one view's share of the prediction step.
     """
-    each = predict["roofline"] / utilisation / predict["batch"] / views
+    each = seconds_per_image(predict, views) / utilisation
     ready, ready_to_predict = (a["lower_seconds"] + a["compile_seconds"] for a in (train, predict))
     return Speed(ready, train["roofline"] / utilisation, each, each, ready_to_predict)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from competition.cluster.estimate import Failures, estimate_training, lower_bound
 from competition.config.errors import UserError, counted
+from competition.config.params import Member
 from competition.config.yaml_text import Tree, read_yaml
 from competition.files.manifest import write_json
 from competition.preflight.planning import (
@@ -18,20 +19,22 @@ from competition.preflight.planning import (
     Speed,
     bills,
     cost_of,
+    cost_of_features,
     duration,
     load_of,
+    seconds_per_image,
     sessions_for,
     sizes_of,
     speed_by_preflight,
     training_seconds,
 )
 from competition.preflight.topology import topology_named
-from competition.workspace.studies import tuned_member
+from competition.workspace.studies import network_digest, tuned_member
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, start_backend
-from pipelines.terminal.selection import networks_to_train
-from pipelines.terminal.trainer import measure_speed
+from pipelines.terminal.selection import selected_members
+from pipelines.terminal.trainer import measure_pass, measure_speed
 
 PRICES = Path(__file__).with_name("prices.yaml")
 SPOT_FAILURES = 0.25  # per hour and machine, for MACHINES=
@@ -56,13 +59,18 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
 
     device, costs, works = open_device(job.params.device), {}, {}
     starting = time.monotonic() - started
-    for name in networks_to_train(job, "plan"):
+    trained, frozen = members_to_plan(job)
+    for name, member in frozen.items():
+        with Bar(None, f"plan {name}: measuring some images"):
+            ready, each = measure_pass(member, device, job.params.predict.batch)
+        costs[name] = cost_of_features(member, job.params, sizes, ready, each)
+    for name in trained:
         member = tuned_member(job.workspace, name)
         with Bar(None, f"plan {name}: measuring some steps"):
             speed = measure_speed(member, sizes, device, job.params.predict.batch, job.params.predict.views)
         load = load_of(member, job.params, name, sizes, device.replicas)
         costs[name], works[name] = cost_of(load, speed), (load, speed)
-    job.echo(*member_lines(costs))
+    job.echo(*member_lines(costs, frozen))
     total = sum(cost.seconds for cost in costs.values()) + starting  # `make train predict` starts TensorFlow once
     job.echo(f"plan: {duration(total)} on this machine ({device.replicas} x {device.kind}), measured now")
     result = {"machine": f"{device.replicas} x {device.kind}", "members": costs, "seconds": total}
@@ -80,21 +88,28 @@ def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
     utilisation, views = prices["utilisation"], len(job.params.predict.views)
     plans: dict[str, dict[str, Cost]] = {"high": {}, "likely": {}, "low": {}}
     works: dict[str, tuple[Load, Speed]] = {}
-    for name in networks_to_train(job, "plan"):
+    trained, frozen = members_to_plan(job)
+    for name in (*frozen, *trained):
         steps = preflight.get(name, {})
-        missing = [step for step in ("train", "predict") if steps.get(step, {}).get("verdict") != "fits"]
-        if missing:
+        needed = ("predict",) if name in frozen else ("train", "predict")
+        if missing := [step for step in needed if steps.get(step, {}).get("verdict") != "fits"]:
             raise UserError(
                 f"member {name}: preflight for {topology.name} has no passing result for {' and '.join(missing)}; "
                 f"run `make preflight TOPOLOGY={topology.name}` and do what it says"
             )
+        if name in frozen:
+            ready = steps["predict"]["lower_seconds"] + steps["predict"]["compile_seconds"]
+            each = seconds_per_image(steps["predict"], views)
+            for case, costs in plans.items():
+                costs[name] = cost_of_features(frozen[name], job.params, sizes, ready, each / utilisation[case])
+            continue
         load = load_of(tuned_member(job.workspace, name), job.params, name, sizes, topology.devices)
         for case, costs in plans.items():
             speed = speed_by_preflight(steps["train"], steps["predict"], views, utilisation[case])
             costs[name] = cost_of(load, speed)
             if case == "likely":
                 works[name] = load, speed
-    job.echo(*member_lines(plans["likely"]))
+    job.echo(*member_lines(plans["likely"], frozen))
     seconds = {case: sum(cost.seconds for cost in costs.values()) for case, costs in plans.items()}
     job.echo(
         f"plan: {duration(seconds['likely'])} of {topology.name}, an estimate (between {duration(seconds['high'])} and "
@@ -128,7 +143,7 @@ def plan_machines(
     starting: seconds until TensorFlow is there, which every process on a machine needs.  cloud: prices by topology.
     """
     machines = job.options.machines
-    if not machines:
+    if not machines or not works:  # heads alone need no second machine
         return {}
     fold_models = [
         training_seconds(load, speed) for load, speed in works.values() for _ in range(max(round(load.runs), 1))
@@ -159,8 +174,25 @@ def plan_machines(
     return {"machines": {**times, "hours": hours, "cloud": cheapest}}
 
 
-def member_lines(costs: dict[str, Cost]) -> list[str]:
-    return [
+def members_to_plan(job: Job) -> tuple[list[str], dict[str, Member]]:
+    """(names of the members whose networks are trained, frozen networks by the name of their first member)."""
+    trained, networks = list[str](), dict[str, tuple[str, Member]]()
+    for name in selected_members(job):
+        member = job.params.members[name]
+        if member.head is None:
+            trained.append(name)
+        else:
+            networks.setdefault(network_digest(member), (name, member))
+    return trained, dict(networks.values())
+
+
+def member_lines(costs: Mapping[str, Cost], frozen: Mapping[str, Member]) -> list[str]:
+    lines = [
+        f"plan: {name}: features of all images {duration(costs[name].train)}, once for all heads on this network; "
+        "a head takes seconds to minutes more"
+        for name in frozen
+    ]
+    return lines + [
         f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}; "
         f"one compilation for all folds saves {duration(cost.saved)}"
         + (
@@ -169,4 +201,5 @@ def member_lines(costs: dict[str, Cost]) -> list[str]:
             else ""
         )
         for name, cost in costs.items()
+        if name not in frozen
     ]

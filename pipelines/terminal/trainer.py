@@ -275,6 +275,22 @@ def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch:
     return Speed(ready, step_seconds, held_out_seconds / count, cached / count / len(views), max(first - cached, 0.0))
 
 
+def measure_pass(member: Member, device: "Device", predict_batch: int) -> tuple[float, float]:
+    """(seconds until the frozen network of a member is compiled, seconds of one image under one view), of random images."""
+    from competition.images.labelled_images import Images
+    from competition.training.features import compute_features, feature_engine
+
+    started = time.monotonic()
+    engine = feature_engine(member, device, predict_batch)
+    count = 3 * engine.predict_batch
+    pixels = np.random.default_rng(0).integers(0, 256, (count, member.image_size, member.image_size, 3), np.uint8)
+    unknown = np.full(count, -1)
+    images = Images(np.arange(count).astype(str), pixels, unknown, unknown, np.ones(count, bool))
+    compute_features(engine, images, np.arange(engine.predict_batch), ["identity"])
+    ready = time.monotonic() - started
+    return ready, timed(lambda: compute_features(engine, images, np.arange(count), ["identity"])) / count
+
+
 def keep_engine(job: Job, run: Run, engine: "Engine") -> None:
     """Keep the engine that has trained a run for its predictions in the same process: compiling it again takes seconds."""
     if sum(kept.model.count_params() for kept in (*job.engines.values(), engine)) <= KEPT_WEIGHTS:

@@ -1,4 +1,4 @@
-"""make bench measures every part of training in images per second and changes no result."""
+"""make bench and make plan measure what training takes on this machine, and change no result."""
 
 import json
 import os
@@ -14,6 +14,17 @@ bench.MEASURED_SECONDS = 0.5
 decode = stream.decode_record
 stream.decode_record = lambda *record: time.sleep(0.05) or decode(*record)
 """
+
+
+def test_a_plan_measures_training_and_prediction_and_changes_no_result(workspace: Workspace) -> None:
+    before = workspace.files()
+    output = workspace.do("plan", "--member", "slim", "--machines", "2")
+    planned = json.loads((workspace.work / "plan.json").read_text())
+    cost = planned["members"]["slim"]
+    assert min(cost["train"], cost["predict"]) > 0 and planned["seconds"] > cost["train"] + cost["predict"]
+    assert "plan: slim: training " in output and planned["machines"]["number"] == 2
+    after = workspace.files()
+    assert {path: after.get(path) for path in before} == before
 
 
 def test_bench_measures_every_part_and_changes_no_result(workspace: Workspace) -> None:

@@ -40,6 +40,15 @@ def test_the_features_of_a_network_are_computed_once_for_all_members_folds_and_t
     assert "3 trials of head.strength" in output
 
 
+def test_a_plan_measures_the_pass_of_each_network_once(frozen) -> None:
+    workspace, _ = frozen
+    output = workspace.do("plan", "--machines", "2")
+    planned = json.loads((workspace.work / "plan.json").read_text())
+    assert output.count(": features of all images ") == 2 and "plan: rbf" not in output
+    assert set(planned["members"]) == {"linear", "both"}
+    assert planned["seconds"] > sum(cost["train"] for cost in planned["members"].values()) > 0
+
+
 def test_the_blend_of_heads_is_scored_and_submitted_and_a_second_call_computes_nothing(frozen) -> None:
     workspace = frozen[0]
     scores = json.loads(next(workspace.work.glob("blend/*/scores.json")).read_text())

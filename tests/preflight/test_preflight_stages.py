@@ -94,6 +94,28 @@ def test_a_plan_for_a_tpu_counts_hours_sessions_and_dollars(tmp_path: Path) -> N
     assert "on Kaggle 1 session of at most 9 h" in process.stdout
 
 
+def test_a_plan_counts_the_pass_of_a_frozen_network_once_for_all_heads_on_it(tmp_path: Path) -> None:
+    network = "architecture: MobileNet, image_size: 224, alpha: 1.0, weights: imagenet"
+    heads = ("{kind: linear, views: [identity, flip_lr, rotate_90]}", "{kind: rbf, views: [identity]}")
+    members = "".join(
+        f"  {name}: {{{network}, head: {head}}}\n" for name, head in zip(("linear", "rbf"), heads, strict=True)
+    )
+    (tmp_path / "heads.yaml").write_text(
+        f"extends: {ROOT}/recipes/flowers.yaml\nmembers:\n{members}tune: {{trials: 0, members: []}}\n"
+    )
+    predict = {"verdict": "fits", "batch": 256, "roofline": 0.512, "lower_seconds": 10.0, "compile_seconds": 50.0}
+    file = tmp_path / "flowers" / "preflight" / "v5e-8.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"members": {name: {"predict": predict} for name in ("linear", "rbf")}}))
+    changes = ("--params", str(tmp_path / "heads.yaml"), "--set", "predict.views=[identity,flip_lr]")
+    process = plan(tmp_path, *changes)
+    assert process.returncode == 0, process.stderr
+    plan_result = json.loads((tmp_path / "flowers" / "plan.json").read_text())
+    passes = 16465 * 3 + 7382 * 2  # rotate_90 is a view of training rows only
+    assert plan_result["seconds"] == pytest.approx(60 + passes * 0.001 / 0.4)
+    assert "plan: linear: features of all images" in process.stdout and "plan: rbf" not in process.stdout
+
+
 def test_a_plan_without_a_preflight_names_the_command(tmp_path: Path) -> None:
     process = plan(tmp_path)
     assert process.returncode == 1

@@ -63,7 +63,9 @@ def folds_per_object(folder):
 def test_series_across_folds_are_reported_with_a_contact_sheet_and_grouped_if_configured(stage, tmp_path):
     (line,) = [line for line in stage() if "may be series" in line]
     assert "1.6 %" in line and "if only a part of it is, name the object of each photo in a column" in line
-    assert f"look at the contact sheet {tmp_path}/data/series.png; if it is right, set prepare.group_by=embedding" in line
+    assert (
+        f"look at the contact sheet {tmp_path}/data/series.png; if it is right, set prepare.group_by=embedding" in line
+    )
     assert (tmp_path / "data" / "series.png").is_file()
     assert folds_per_object(tmp_path).max() > 1
     by_hash = (tmp_path / "data" / "index.csv").read_bytes()
