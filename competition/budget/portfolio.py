@@ -20,7 +20,7 @@ from competition.ensemble.metrics import TargetKind
 
 FEW_ROWS = 500  # of a fold model; with fewer, fine-tuning loses against frozen features (facts of own_images.md)
 IMAGES_SEEN = 20_000  # of fine-tuning, over all epochs; 6 epochs of 3,228 photos
-EPOCHS = (2, 10)
+EPOCHS = (1, 10)
 MANY_ROWS = 20_000  # of a fold model, from which on mixup helps (BiT-HyperRule, arXiv 1912.11370, section 3.3)
 LEARNING_RATE = 6e-4  # for batches of 32, as in recipes/own-images.yaml
 NOT_OF_A_NETWORK = ("head", "predictions", "teacher")  # keys of a member that a portfolio does not have
@@ -192,6 +192,16 @@ def is_reachable(host: str) -> bool:
 def frozen(network: Network, kind: str, views: tuple[str, ...]) -> Member:
     """A member with a head on the features of a network, which is fitted to all `views` of the training rows."""
     return replace(network.member, head=Head(kind, views))  # type: ignore[arg-type]
+
+
+def unanimous_choice(losses: Mapping[str, Sequence[float]]) -> str:
+    """The candidate with the least loss in every fold; "" if the folds disagree.
+
+    losses: candidate -> one loss per fold, on rows that this fold trains on. No row takes part in the choice of the fold that holds
+    it out, so a choice that all folds make alone costs no honest row.
+    """
+    choices = {min(losses, key=lambda name: losses[name][fold]) for fold in range(len(next(iter(losses.values()), ())))}
+    return choices.pop() if len(choices) == 1 else ""
 
 
 def fine_tuned(network: Network, rows: int, kind: TargetKind) -> Member:

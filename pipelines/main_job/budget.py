@@ -1,9 +1,9 @@
 """Train within a stated time the members that promise most, and write them to an ordinary parameter file.
 
 The features of networks are computed once each, the cheapest network first, then the best expected; heads are fitted to them;
-networks are fine-tuned with what is left. Only costs and the order of the portfolio decide what is made, never a score: every member
-enters the blend, whose weights are fitted and scored as always, so the honest score rests on all rows. A member is trained and
-predicted completely before the file names it, so that `make predict HOURS=...` writes a submission at any moment.
+networks are fine-tuned with what is left. Costs and the order of the portfolio decide what is made, never a score on held-out rows:
+every member enters the blend, whose weights are fitted and scored as always, so the honest score rests on all rows. A member is trained
+and predicted completely before the file names it, so that `make predict HOURS=...` writes a submission at any moment.
 """
 
 import time
@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from competition.budget.clock import Pace, start_clock
 from competition.budget.parameters import MOST_VIEWS, with_members
@@ -27,6 +28,7 @@ from competition.budget.portfolio import (
     networks_of,
     read_portfolio,
     stated_members,
+    unanimous_choice,
 )
 from competition.config.errors import UserError
 from competition.config.params import TIMM, Member
@@ -38,7 +40,7 @@ from competition.preflight.planning import Sizes, cost_of, duration, load_of
 from competition.prepare.competition import needs_a_label
 from competition.prepare.targets import check_training
 from competition.report.terminal import with_error
-from competition.workspace.dependencies import training_parts
+from competition.workspace.dependencies import fold_manifest_path, training_parts
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
 from competition.workspace.features import missing_tables
 from competition.workspace.runs import runs_of
@@ -252,14 +254,22 @@ def head_needs(search: Search, network: Network, kind: str) -> float:
 
 
 def fine_tune(search: Search, networks: Sequence[Network]) -> None:
-    """Fine-tune the best expected network, train the members of the file as they are stated, then fine-tune other networks."""
+    """Fine-tune the best network, train the members of the file as they are stated, then fine-tune other networks.
+
+    The best one is that with the least loss on inner rows in every fold, or the best expected one if the folds disagree.
+    """
     job, folds = search.job, search.job.params.prepare.folds
     count = len(job.prepared.part("train"))
     rows, kind = count - count // folds, job.prepared.competition.targets.kind
     stated = {name: one for name, one in stated_members(job.params).items() if name not in search.complete}
     keras = [one for one in networks if not one.member.architecture.startswith(TIMM)]
     tuned = {f"{one.name}-tuned": fine_tuned(one, rows, kind) for one in keras}
-    candidates = [*list(tuned.items())[:1], *stated.items(), *list(tuned.items())[1:]]
+    preferred = unanimous_choice(
+        {one.name: inner_losses(search, one) for one in keras if f"{one.name}-linear" in search.complete}
+    )
+    first = f"{preferred}-tuned" if preferred else next(iter(tuned), "")
+    others = {name: member for name, member in tuned.items() if name != first}
+    candidates = [*((name, tuned[name]) for name in (first,) if name), *stated.items(), *others.items()]
     sizes = Sizes(len(job.prepared.competition.classes), count, len(job.prepared.part("test")))
     for name, member in candidates:
         started, network = time.monotonic(), name.removesuffix("-tuned")
@@ -271,7 +281,7 @@ def fine_tune(search: Search, networks: Sequence[Network]) -> None:
         if member.weights != "none" and rows < FEW_ROWS:
             search.trials.append(Trial(name, 0.0, verdict=f"left out: {rows} rows are too few for fine-tuning"))
             continue
-        fewest = member.train.epochs if name in stated else EPOCHS[0]
+        fewest = member.train.epochs if name in stated else EPOCHS[0] + member.train.freeze_epochs
         if (least := GRADIENT_FACTOR * each * rows * folds * fewest) > search.left:  # not even worth measuring it
             skip(search, name, least)
             continue
@@ -290,6 +300,13 @@ def fine_tune(search: Search, networks: Sequence[Network]) -> None:
                 skip(search, name, needs, time.monotonic() - started)
         except UserError as error:
             search.trials.append(Trial(name, time.monotonic() - started, verdict=f"left out: {error}"))
+
+
+def inner_losses(search: Search, network: Network) -> list[float]:
+    """The loss of the linear head of each fold model on inner rows, which chose its strength."""
+    (run,) = runs_of(job_of(search, [f"{network.name}-linear"]).workspace, f"{network.name}-linear")
+    files = [fold_manifest_path(run, fold).with_name("history.csv") for fold in range(search.job.params.prepare.folds)]
+    return [float(pd.read_csv(file)["loss"].iloc[-1]) for file in files]
 
 
 def make_member(search: Search, name: str, member: Member, started: float | None = None, needs: float = 0.0) -> None:

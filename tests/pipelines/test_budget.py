@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from builders import ROOT
 from photos import scene
@@ -13,7 +14,7 @@ from PIL import Image
 from stages import Workspace
 
 import goldfold
-from competition.budget.portfolio import Network, fine_tuned, networks_of, read_portfolio
+from competition.budget.portfolio import Network, fine_tuned, networks_of, read_portfolio, unanimous_choice
 from competition.config.errors import UserError
 from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.metrics import TargetKind
@@ -146,6 +147,17 @@ def test_every_complete_member_is_blended_and_no_row_chose_any_of_them(spent) ->
     assert "OPTIMISTIC" not in output
 
 
+def test_the_network_that_every_fold_prefers_is_fine_tuned_first(spent) -> None:
+    workspace, output = spent
+    losses = {}
+    for name in ("middle", "small"):
+        files = sorted(workspace.work.glob(f"members/{name}-linear/*/fold*/history.csv"))
+        losses[name] = [float(pd.read_csv(file)["loss"][0]) for file in files]
+    assert len(losses["small"]) == 3
+    first, _ = re.findall(r"^  (\S+)-tuned +\S+ s ", output, re.M)
+    assert first == (unanimous_choice(losses) or "middle")  # the first of the portfolio
+
+
 def test_the_written_file_repeats_the_submission_to_the_byte_without_the_search(spent, tmp_path) -> None:
     again = spent[0].copy_to(tmp_path)
     for folder in ("features", "members", "blend", "blends"):
@@ -274,6 +286,12 @@ def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow
         check_training(kind, "net-tuned", train)
     assert (few.mixup, many.mixup) == (0.0, 0.1) and few.epochs > many.epochs > few.freeze_epochs
     assert few.probe == (kind == "single") and few.freeze_epochs == (kind != "single")
+
+
+def test_a_network_is_preferred_only_if_every_fold_prefers_it_by_its_own_training_rows() -> None:
+    assert unanimous_choice({"a": [0.5, 0.6, 0.4], "b": [0.4, 0.5, 0.3]}) == "b"
+    assert unanimous_choice({"a": [0.5, 0.6, 0.2], "b": [0.4, 0.5, 0.3]}) == ""
+    assert unanimous_choice({"a": [0.5]}) == "a" and unanimous_choice({}) == ""
 
 
 def test_a_network_of_which_a_member_is_a_head_has_a_name_of_its_own() -> None:
