@@ -254,52 +254,63 @@ def head_needs(search: Search, network: Network, kind: str) -> float:
 
 
 def fine_tune(search: Search, networks: Sequence[Network]) -> None:
-    """Fine-tune the best network, train the members of the file as they are stated, then fine-tune other networks.
-
-    The best one is that with the least loss on inner rows in every fold, or the best expected one if the folds disagree.
-    """
+    """Train what is worth it with the time that is left: fine-tuned networks, and the members of the file as they are stated."""
     job, folds = search.job, search.job.params.prepare.folds
     count = len(job.prepared.part("train"))
-    rows, kind = count - count // folds, job.prepared.competition.targets.kind
-    stated = {name: one for name, one in stated_members(job.params).items() if name not in search.complete}
-    keras = [one for one in networks if not one.member.architecture.startswith(TIMM)]
-    tuned = {f"{one.name}-tuned": fine_tuned(one, rows, kind) for one in keras}
-    preferred = unanimous_choice(
-        {one.name: inner_losses(search, one) for one in keras if f"{one.name}-linear" in search.complete}
-    )
-    first = f"{preferred}-tuned" if preferred else next(iter(tuned), "")
-    others = {name: member for name, member in tuned.items() if name != first}
-    candidates = [*((name, tuned[name]) for name in (first,) if name), *stated.items(), *others.items()]
-    sizes = Sizes(len(job.prepared.competition.classes), count, len(job.prepared.part("test")))
-    for name, member in candidates:
-        started, network = time.monotonic(), name.removesuffix("-tuned")
+    rows = count - count // folds
+    for name, member, fewest in candidates_to_train(search, networks, rows):
+        network = name.removesuffix("-tuned")
         each = search.each.get(network, 0.0)
+        least = GRADIENT_FACTOR * each * rows * folds * fewest
         if not each and network in {one.name for one in networks} and f"{network}-linear" not in search.complete:
             # There was no time to learn the speed of its features, and a training step takes longer than they do.
             search.trials.append(Trial(name, 0.0, verdict="does not fit: its features do not"))
-            continue
-        if member.weights != "none" and rows < FEW_ROWS:
+        elif member.weights != "none" and rows < FEW_ROWS:
             search.trials.append(Trial(name, 0.0, verdict=f"left out: {rows} rows are too few for fine-tuning"))
-            continue
-        fewest = member.train.epochs if name in stated else EPOCHS[0] + member.train.freeze_epochs
-        if (least := GRADIENT_FACTOR * each * rows * folds * fewest) > search.left:  # not even worth measuring it
+        elif least > search.left:  # not even worth measuring it
             skip(search, name, least)
-            continue
-        try:
-            check_training(kind, name, member.train)
-            measured = replace(sizes, train=2 * STEPS * member.train.batch)
-            speed = measure_speed(member, measured, search.device, job.params.predict.batch, search.views)
-            settings = with_members(job.params, {name: member}, (), search.views)
-            for epochs in range(member.train.epochs, fewest - 1, -1):  # as many as fit
-                member = replace(member, train=replace(member.train, epochs=epochs))
-                load = load_of(member, settings, name, sizes, search.device.replicas)
-                if (needs := RESERVE * cost_of(load, speed).seconds) <= search.left:
-                    make_member(search, name, member, started)
-                    break
-            else:
-                skip(search, name, needs, time.monotonic() - started)
-        except UserError as error:
-            search.trials.append(Trial(name, time.monotonic() - started, verdict=f"left out: {error}"))
+        else:
+            started = time.monotonic()
+            try:
+                train_epochs_that_fit(search, name, member, fewest)
+            except UserError as error:
+                search.trials.append(Trial(name, time.monotonic() - started, verdict=f"left out: {error}"))
+
+
+def candidates_to_train(search: Search, networks: Sequence[Network], rows: int) -> list[tuple[str, Member, int]]:
+    """(name, member, fewest epochs): the best network fine-tuned, the members of the file, then the other networks.
+
+    The best one is that with the least loss on inner rows in every fold, or the best expected one if the folds disagree.
+    rows: of a fold model.
+    """
+    params, kind = search.job.params, search.job.prepared.competition.targets.kind
+    stated = [
+        (name, one, one.train.epochs) for name, one in stated_members(params).items() if name not in search.complete
+    ]
+    keras = [one for one in networks if not one.member.architecture.startswith(TIMM)]
+    measured = [one for one in keras if f"{one.name}-linear" in search.complete]
+    preferred = unanimous_choice({one.name: inner_losses(search, one) for one in measured})
+    keras.sort(key=lambda one: one.name != preferred)  # stable
+    members = ((f"{one.name}-tuned", fine_tuned(one, rows, kind)) for one in keras)
+    tuned = [(name, one, EPOCHS[0] + one.train.freeze_epochs) for name, one in members]
+    return [*tuned[:1], *stated, *tuned[1:]]
+
+
+def train_epochs_that_fit(search: Search, name: str, member: Member, fewest: int) -> None:
+    """Measure a training step, and train the member for as many of its epochs as fit into the time, at least the fewest."""
+    job, prepared, started = search.job, search.job.prepared, time.monotonic()
+    check_training(prepared.competition.targets.kind, name, member.train)
+    sizes = Sizes(len(prepared.competition.classes), len(prepared.part("train")), len(prepared.part("test")))
+    few = replace(sizes, train=2 * STEPS * member.train.batch)
+    speed = measure_speed(member, few, search.device, job.params.predict.batch, search.views)
+    settings = with_members(job.params, {name: member}, (), search.views)
+    needs = 0.0
+    for epochs in range(member.train.epochs, fewest - 1, -1):
+        member = replace(member, train=replace(member.train, epochs=epochs))
+        needs = RESERVE * cost_of(load_of(member, settings, name, sizes, search.device.replicas), speed).seconds
+        if needs <= search.left:
+            return make_member(search, name, member, started)
+    return skip(search, name, needs, time.monotonic() - started)
 
 
 def inner_losses(search: Search, network: Network) -> list[float]:
