@@ -11,8 +11,8 @@ Drawing is not measured. Of each stage: seconds; processor seconds, of its child
 files, looked at up to 10 times a second; bytes read and written by system calls, cached or not; how much its files grew at the
 worst moment; milliseconds per image. The table is in Markdown, for docs/measured_runs.md.
 
---kills: then runs the main job once more in another folder, kills each of its long stages (SIGKILL) after half of the time that it took,
-runs it again, and compares the submissions. Needs twice the disk.
+--kills: then runs the main job once more in another folder, ends each of its long stages twice, after a third of the time that it took by
+SIGTERM and after another third by SIGKILL, runs it to its end, and compares the submissions. Needs twice the disk.
 --sessions: then trains and predicts once more by `make kernel` in another folder, in sessions of so many minutes in place of Kaggle's 9
 hours, and compares the submissions. The kernel is a process on this machine that has only what was pushed and the competition's files.
 """
@@ -99,6 +99,14 @@ ENVIRONMENTS: Mapping[str, Mapping[str, str]] = {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
     }
 }
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A signal to a stage."""
+
+    after: float = math.inf  # seconds
+    kind: signal.Signals = signal.SIGKILL
 
 
 @dataclass(frozen=True)
@@ -193,9 +201,9 @@ def memory_of(pid: int) -> int:
 
 
 def measured(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path, kill_after: float = math.inf
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path, stop: Stop = Stop()
 ) -> Cost:
-    """Run a process and look at it and at the files below `folder` until it ends.  kill_after: seconds."""
+    """Run a process and look at it and at the files below `folder` until it ends."""
     before, start, worst, moved, memory = bytes_below(folder), time.monotonic(), 0, (0, 0), 0
     with log.open("w") as output:
         process = subprocess.Popen(command, cwd=ROOT, env=dict(environment), stdout=output, stderr=subprocess.STDOUT)
@@ -208,8 +216,9 @@ def measured(
             memory = max(memory, memory_of(process.pid))
             looked = time.monotonic()
             worst = max(worst, bytes_below(folder) - before)
-            if time.monotonic() - start > kill_after:
-                os.kill(process.pid, signal.SIGKILL)  # Popen.kill would reap it
+            if not ended and time.monotonic() - start > stop.after:
+                os.kill(process.pid, stop.kind)  # Popen.send_signal could reap it
+                stop = Stop()  # the second SIGTERM would end it at once
             elif not ended:
                 time.sleep(max(PAUSE, time.monotonic() - looked))  # at most half of the time is spent looking
         _, status, usage = os.wait4(process.pid, 0)
@@ -234,14 +243,14 @@ class WorkFolder:
     environment: Mapping[str, str]
     work: str = "work"
 
-    def run(self, title: str, verb: str, *arguments: str, kill_after: float = math.inf) -> Cost:
-        """Run a verb as a process; its output is logs/<title>.txt, and printed if it fails.  kill_after: seconds."""
+    def run(self, title: str, verb: str, *arguments: str, stop: Stop = Stop()) -> Cost:
+        """Run a verb as a process; its output is logs/<title>.txt, and printed if it fails without a stop."""
         work, submissions = self.folder / self.work, self.folder / f"submissions of {self.work}"
         options = ["--params", self.folder / "params.yaml", "--work", work, "--submissions", submissions]
         command = [sys.executable, "-m", "pipelines", verb, *map(str, options), *arguments]
         log = self.folder / "logs" / f"{self.work} {title}.txt"
-        cost = measured(command, {**self.environment, **ENVIRONMENTS.get(title, {})}, work, log, kill_after)
-        if cost.exit_code and kill_after == math.inf:
+        cost = measured(command, {**self.environment, **ENVIRONMENTS.get(title, {})}, work, log, stop)
+        if cost.exit_code and stop.after == math.inf:
             print(log.read_text()[-2000:], flush=True)
         return cost
 
@@ -313,16 +322,20 @@ def curl_and_unzip(folder: Path, environment: Mapping[str, str]) -> Cost:
 
 
 def kill_stages(job: WorkFolder, costs: Mapping[str, Cost]) -> bool:
-    """Run the main job in another folder, each long stage killed once after half of its time. True if the submissions are equal."""
+    """Run the main job in another folder, each long stage ended twice before its end. True if the submissions are equal."""
     killed, succeeded = WorkFolder(job.folder, job.environment, "work-killed"), True
-    print("\n| stage | seconds | killed after | seconds of the second run | repeated |\n|---|---|---|---|---|")
+    print(
+        "\n| stage | seconds | ended after SIGTERM | SIGKILL after | last run | repeated |\n|---|---|---|---|---|---|"
+    )
     for title in LONG_STAGES:
         whole = costs[title].seconds
-        killed.run(f"{title}, killed", *STAGES[title], kill_after=whole / 2)
-        again = killed.run(title, *STAGES[title])
-        succeeded &= not again.exit_code
-        repeated = whole / 2 + again.seconds - whole
-        print(f"| {title} | {whole:.1f} | {whole / 2:.1f} | {again.seconds:.1f} | {repeated:.1f} |", flush=True)
+        first = killed.run(f"{title}, SIGTERM", *STAGES[title], stop=Stop(whole / 3, signal.SIGTERM))
+        second = killed.run(f"{title}, SIGKILL", *STAGES[title], stop=Stop(whole / 3))
+        last = killed.run(title, *STAGES[title])
+        succeeded &= not last.exit_code
+        repeated = first.seconds + second.seconds + last.seconds - whole
+        cells = (whole, first.seconds - whole / 3, second.seconds, last.seconds, repeated)
+        print(f"| {title} | {' | '.join(f'{cell:.1f}' for cell in cells)} |", flush=True)
     is_equal = succeeded and job.submission() == killed.submission()
     print(f"\nthe submission after the kills is {'equal' if is_equal else 'NOT EQUAL'}")
     return is_equal
