@@ -6,8 +6,11 @@ import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from competition.training.device import choose_backend, hide_gpus_from_tensorflow
+
+Tensor = Any  # of Keras, TensorFlow, JAX or NumPy: their types have no common base
 
 
 def start_backend(setting: str) -> str:

@@ -3,12 +3,11 @@
 The images are those that the host would make, up to one grey level where a value is close to a half.
 """
 
-from typing import Any
-
 from keras import ops
 
 from competition.images.augment import ERASED as ERASED_LEVEL
 from competition.images.mixing import COLOUR, CUT, ERASED, OWN_SHARE
+from competition.training.backend import Tensor
 from competition.training.device import Device
 
 
@@ -20,7 +19,7 @@ def is_on_device(device: Device) -> bool:
     return device.kind != "cpu" and (device.backend == "jax" or device.replicas == 1)
 
 
-def augmented(images: Any, targets: Any) -> tuple[Any, Any]:
+def augmented(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """(images, targets) of the network.
 
     images: (B, H, W, 3) uint8, which are returned as they are, or a pair of them and their (B, COUNT) float32 numbers.
@@ -39,7 +38,7 @@ def augmented(images: Any, targets: Any) -> tuple[Any, Any]:
     return ops.cast(mixed, "uint8"), own * targets + (1.0 - own) * ops.roll(targets, 1, axis=0)
 
 
-def _coloured(pixels: Any, changes: Any) -> Any:
+def _coloured(pixels: Tensor, changes: Tensor) -> Tensor:
     """Brightness, contrast and saturation, rounded and clipped once."""
     added, contrast, saturation = (changes[:, n, None, None, None] for n in range(3))
     mean = ops.mean(pixels, axis=(1, 2, 3), keepdims=True)
@@ -48,7 +47,7 @@ def _coloured(pixels: Any, changes: Any) -> Any:
     return ops.clip(ops.round(grey + saturation * (pixels - grey)), 0.0, 255.0)
 
 
-def _inside(boxes: Any, size: int) -> Any:
+def _inside(boxes: Tensor, size: int) -> Tensor:
     """(B, H, W, 1) bool masks of (B, 4) boxes."""
     places = ops.arange(size, dtype="float32")[None]
     first_y, end_y, first_x, end_x = (boxes[:, n, None] for n in range(4))

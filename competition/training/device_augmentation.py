@@ -7,6 +7,7 @@ import keras
 from competition.config.errors import UserError
 from competition.config.plugins import active
 from competition.images.augmentations import augmentation_named
+from competition.training.backend import Tensor
 
 
 class StepSeed(keras.random.SeedGenerator):
@@ -30,7 +31,7 @@ class DeviceAugmentation(keras.layers.Layer):
         self._function, self._plugins = augmentation_named(augmentation), active()
         self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def call(self, images: Any, training: bool = False) -> Any:
+    def call(self, images: Tensor, training: bool = False) -> Tensor:
         if not training:
             return images
         what = f"AUGMENTATIONS[{self._augmentation!r}]"

@@ -14,10 +14,11 @@ import keras
 import numpy as np
 
 from competition.ensemble.metrics import TargetKind
+from competition.training.backend import Tensor
 from competition.training.optimizer import StepValues
 
 State = dict[str, np.ndarray]
-View = Callable[[Any], Any]  # (B, H, W, 3) float -> the same shape and dtype
+View = Callable[[Tensor], Tensor]  # (B, H, W, 3) float -> the same shape and dtype
 __all__ = ["CompiledIn", "Engine", "State", "StepValues"]
 
 
@@ -93,7 +94,7 @@ def apply_view(view: View) -> View:
     return lambda images: view(keras.ops.cast(images, "float32"))
 
 
-def apply_views(views: Sequence[View]) -> Callable[[Any], tuple[Any, ...]]:
+def apply_views(views: Sequence[View]) -> Callable[[Tensor], tuple[Tensor, ...]]:
     """A function from (B, H, W, 3) uint8 images to the input of the model under each view."""
     return lambda images: tuple(apply_view(view)(images) for view in views)
 
@@ -109,7 +110,7 @@ def view_groups(views: tuple[View, ...], images: np.ndarray) -> list[tuple[View,
     return [views[first : first + at_once] for first in range(0, len(views), at_once)]
 
 
-def output_of_logits(logits: Any, target: TargetKind) -> Any:
+def output_of_logits(logits: Tensor, target: TargetKind) -> Tensor:
     """(B, C) logits -> probabilities of classes or of independent labels; the values (B, 1) of a regression stay."""
     if target == "regression":
         return logits
@@ -180,8 +181,8 @@ def with_weights(state: State, weights: State) -> State:
 def collect_probabilities(
     batches: Iterator[tuple[np.ndarray, np.ndarray]],
     rows: np.ndarray,
-    dispatch: Callable[[np.ndarray], Any],
-    fetch: Callable[[Any], np.ndarray],
+    dispatch: Callable[[np.ndarray], Tensor],
+    fetch: Callable[[Tensor], np.ndarray],
 ) -> np.ndarray:
     """Predict every batch and arrange the results in the order of `rows`, without padding: (len(rows), V, C) float32.
 

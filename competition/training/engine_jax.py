@@ -56,7 +56,8 @@ from competition.training.optimizer import (
 
 AHEAD = 2  # batches transferred to the devices in advance, and steps in flight on them
 WEIGHTS, AVERAGE = "weights", "average"  # flat vectors of all float32 variables of the model, and of their averages
-Arrays = dict[str, Any]  # name -> jax.Array
+Arrays = dict[str, jax.Array]
+Batch = tuple[jax.Array, ...]  # images, targets, weights
 
 
 class JaxEngine:
@@ -118,16 +119,16 @@ class JaxEngine:
             state = np.asarray(seed_state(seed, layer, step * self._micro_batches), dtype)
             self._state[name] = _put(state, self._replicated)
 
-    def distributed(self, batches: Any) -> Iterator[Any]:
-        queue: deque[tuple[Any, ...]] = deque()
+    def distributed(self, batches: Any) -> Iterator[Batch]:
+        queue: deque[Batch] = deque()
         for batch in batches.as_numpy_iterator():
             queue.append(jax.make_array_from_process_local_data(self._batch_sharding, batch))
             if len(queue) > AHEAD:
                 yield queue.popleft()
         yield from queue
 
-    def train(self, batches: Iterator[Any], rates: np.ndarray, step: int, values: StepValues) -> float:
-        step_losses: list[Any] = []
+    def train(self, batches: Iterator[Batch], rates: np.ndarray, step: int, values: StepValues) -> float:
+        step_losses: list[jax.Array] = []
         for row in step_table(rates, step, values, self._depths, self._is_head):
             self._state, loss = self._compiled_step(self._state, next(batches), _put(row, self._replicated))
             step_losses.append(loss)
@@ -141,8 +142,8 @@ class JaxEngine:
     ) -> np.ndarray:
         model = self.prediction_state()
 
-        def dispatch(images: np.ndarray) -> Any:
-            batch, each = _put(images, self._batch_sharding), list[Any]()
+        def dispatch(images: np.ndarray) -> jax.Array:
+            batch, each = _put(images, self._batch_sharding), list[jax.Array]()
             for group in view_groups(tuple(views), images):
                 each += [self._network(model, view) for view in self._view_program(group)(batch)]
             probs = self._stacked(each)
@@ -209,7 +210,7 @@ class JaxEngine:
         """Names of arrays that are the same in `_state` and in what `state` returns."""
         return [*self._apart, *MOMENTS, *([LOSS_SCALE] if self._scale_loss else [])]
 
-    def _step(self, state: Arrays, batch: tuple[Any, ...], row: Any) -> tuple[Arrays, Any]:
+    def _step(self, state: Arrays, batch: Batch, row: jax.Array) -> tuple[Arrays, jax.Array]:
         """(state after one step, loss)."""
         scalars = unpack_row(row)
         images, targets, weights = batch
@@ -240,19 +241,21 @@ class JaxEngine:
 
     def _gradients(
         self,
-        trainable: list[Any],
-        non_trainable: list[Any],
-        batch: tuple[Any, ...],
+        trainable: list[jax.Array],
+        non_trainable: list[jax.Array],
+        batch: Batch,
         scalars: StepScalars,
-        scaling: Any,
-    ) -> tuple[list[Any], list[Any], Any]:
+        scaling: jax.Array | None,
+    ) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
         """(gradients, new values of the non-trainable variables, loss), summed over the micro-batches.
 
         scaling: (2,), whose first value multiplies the gradients; None: they are not scaled.
         """
         scale = 1.0 if scaling is None else scaling[0]
 
-        def loss_of(trainable: list[Any], non_trainable: list[Any], batch: tuple[Any, ...]) -> tuple[Any, Any]:
+        def loss_of(
+            trainable: list[jax.Array], non_trainable: list[jax.Array], batch: Batch
+        ) -> tuple[jax.Array, tuple[list[jax.Array], jax.Array]]:
             images, targets, weights = batch
             inputs = images.astype("float32")
             logits, non_trainable = self._model.stateless_call(trainable, non_trainable, inputs, training=True)
@@ -261,7 +264,7 @@ class JaxEngine:
 
         gradient_of = jax.value_and_grad(loss_of, has_aux=True)
 
-        def add(carry: Any, micro_batch: tuple[Any, ...]) -> tuple[Any, None]:
+        def add(carry: Any, micro_batch: Batch) -> tuple[Any, None]:
             total, non_trainable, loss = carry
             (_, (non_trainable, part)), gradients = gradient_of(trainable, non_trainable, micro_batch)
             return ([a + b for a, b in zip(total, gradients, strict=True)], non_trainable, loss + part), None
@@ -275,7 +278,7 @@ class JaxEngine:
         zeros = [jnp.zeros_like(x) for x in trainable]
         return jax.lax.scan(add, (zeros, non_trainable, jnp.zeros(())), micro_batches)[0]
 
-    def _arguments(self, state: Arrays) -> tuple[list[Any], list[Any]]:
+    def _arguments(self, state: Arrays) -> tuple[list[jax.Array], list[jax.Array]]:
         """(trainable, non-trainable) values in the order that `stateless_call` expects."""
         arrays = {**state, **dict(zip(self._flat, self._layout.split(state[WEIGHTS]), strict=True))}
         return [arrays[name] for name in self._trainable], [arrays[name] for name in self._non_trainable]
@@ -286,12 +289,12 @@ class JaxEngine:
             self._view_programs[views] = jax.jit(apply_views(views), out_shardings=self._batch_sharding)
         return self._view_programs[views]
 
-    def _probabilities(self, model: Arrays, images: Any) -> Any:
+    def _probabilities(self, model: Arrays, images: jax.Array) -> jax.Array:
         logits, _ = self._model.stateless_call(*self._arguments(model), images, training=False)
         return output_of_logits(logits, self._target)
 
 
-def _put(value: np.ndarray, sharding: NamedSharding) -> Any:
+def _put(value: np.ndarray, sharding: NamedSharding) -> jax.Array:
     """The array on the devices, sharded or replicated."""
     if jax.process_count() == 1:
         return jax.device_put(value, sharding)
@@ -299,6 +302,6 @@ def _put(value: np.ndarray, sharding: NamedSharding) -> Any:
     return jax.make_array_from_callback(value.shape, sharding, lambda part: value[part])
 
 
-def _fetch(value: Any) -> np.ndarray:
+def _fetch(value: jax.Array) -> np.ndarray:
     """A replicated array, from a device of this host."""
     return np.array(value.addressable_data(0))

@@ -173,14 +173,14 @@ class TensorFlowEngine:
 
     def _gradients(
         self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, scalars: StepScalars
-    ) -> tuple[list[Any], Any]:
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Gradients and loss, summed over the micro-batches.
 
         The loop over micro-batches is unrolled, because batch norm cannot reduce over replicas from within a TensorFlow
         loop. Control dependencies make them run one after the other, so that one at a time is in memory.
         """
         trainable = [v.value for v in self.model.trainable_variables]
-        total: list[Any] = []
+        total: list[tf.Tensor] = []
         loss = tf.constant(0.0)
         for n in range(self._micro_batches):
             with tf.control_dependencies(total):
@@ -201,12 +201,12 @@ class TensorFlowEngine:
         """Update every replica's copy of the variables.  gradient: (P,), of all replicas; Keras clips each replica's."""
 
         def step(
-            m: Any,
-            v: Any,
-            averaged: tuple[Any, list[Any]],
-            scaling: Any,
-            trainable: list[Any],
-            inputs: tuple[Any, Any],
+            m: tf.Variable,
+            v: tf.Variable,
+            averaged: tuple[tf.Variable, list[tf.Variable]],
+            scaling: tf.Variable | None,
+            trainable: list[tf.Variable],
+            inputs: tuple[tf.Tensor, tf.Tensor],
         ) -> None:
             (average, followed), (gradient, row) = averaged, inputs
             scalars, old_scaling = unpack_row(row), None if scaling is None else scaling.read_value()
@@ -248,7 +248,7 @@ class TensorFlowEngine:
     def _exchange_averages(self) -> None:
         """Swap the model's variables and their averages."""
 
-        def exchange(average: Any, followed: list[Any]) -> None:
+        def exchange(average: tf.Variable, followed: list[tf.Variable]) -> None:
             weights = self._average_layout.flatten([tf.identity(x) for x in followed])
             for x, part in zip(followed, tf.split(tf.identity(average), self._average_layout.sizes), strict=True):
                 x.assign(tf.reshape(part, x.shape))

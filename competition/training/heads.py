@@ -15,6 +15,7 @@ import numpy as np
 
 from competition.config.params import Head
 from competition.ensemble.metrics import TargetKind
+from competition.training.backend import Tensor
 
 Arrays = dict[str, np.ndarray]  # "head/..." -> float32 array
 
@@ -109,7 +110,7 @@ def fit_path(head: Head, rows: HeadRows, strengths: Sequence[float], seed: int) 
     return [arrays | {"head/kernel": kernel, "head/bias": bias} for kernel, bias in path]
 
 
-def head_outputs(head: Mapping[str, Any], features: Any, kind: TargetKind, xp: Any = np) -> Any:
+def head_outputs(head: Mapping[str, Tensor], features: Tensor, kind: TargetKind, xp: Any = np) -> Tensor:
     """(n, C) logits of features (n, F), or values (n, 1) of a regression.  xp: numpy, or keras.ops for Keras tensors."""
     x = _scaled(head, features, xp)
     if "head/rows" in head:
@@ -230,7 +231,7 @@ def _scaling(features: np.ndarray, may_root: bool) -> Arrays:
     }
 
 
-def _scaled(head: Mapping[str, Any], features: Any, xp: Any) -> Any:
+def _scaled(head: Mapping[str, Tensor], features: Tensor, xp: Any) -> Tensor:
     is_rooted = float(head["head/power"]) == 0.5
     return ((xp.sqrt(xp.maximum(features, 0.0)) if is_rooted else features) - head["head/mean"]) / head["head/scale"]
 
@@ -241,7 +242,7 @@ def _kernel(x: np.ndarray, seed: int) -> Arrays:
     return {"head/landmarks": x[np.sort(drawn)].astype(np.float32)}
 
 
-def _kernel_values(head: Mapping[str, Any], x: Any, xp: Any) -> Any:
+def _kernel_values(head: Mapping[str, Tensor], x: Tensor, xp: Any) -> Tensor:
     """(n, m) kernel between rows x (n, F) and the landmarks."""
     landmarks = head["head/landmarks"]
     squares = xp.sum(xp.square(x), axis=1, keepdims=True) + xp.sum(xp.square(landmarks), axis=1)
@@ -383,7 +384,7 @@ def _fit_mlp(head: Head, rows: HeadRows, strength: float, seed: int) -> Arrays:
     return {f"head/{name}": np.asarray(value, np.float32) for name, value in named.items()}
 
 
-def _neighbour_outputs(head: Mapping[str, Any], x: Any, kind: TargetKind, xp: Any) -> Any:
+def _neighbour_outputs(head: Mapping[str, Tensor], x: Tensor, kind: TargetKind, xp: Any) -> Tensor:
     """Logits of the weighted shares of the nearest training rows by cosine similarity, or their weighted mean value."""
     unit = x / xp.sqrt(xp.sum(xp.square(x), axis=1, keepdims=True) + 1e-12)
     similarities = xp.matmul(unit, xp.transpose(head["head/rows"]))

@@ -16,6 +16,7 @@ from competition.config.plugins import active, plugin_named
 from competition.ensemble.metrics import TargetKind
 from competition.images.augmentations import is_on_device
 from competition.storage import files
+from competition.training.backend import Tensor
 from competition.training.device_augmentation import DeviceAugmentation
 from competition.training.initializers import draw_initial_weights
 from competition.training.pretrained_file import backbone_from_file
@@ -47,7 +48,7 @@ class Unit(keras.layers.Layer):
         self.mean = self.add_weight(name="mean", shape=(), initializer="zeros", trainable=False)
         self.deviation = self.add_weight(name="deviation", shape=(), initializer="ones", trainable=False)
 
-    def call(self, x: Any) -> Any:
+    def call(self, x: Tensor) -> Tensor:
         return x * self.deviation + self.mean
 
 
@@ -93,7 +94,7 @@ def dtype_policy(precision: str) -> str:
     return "float32" if precision in ("auto", "float32") else f"mixed_{precision}"
 
 
-def _augmented(images: Any, member: Member) -> Any:
+def _augmented(images: Tensor, member: Member) -> Tensor:
     """The images after the augmentations that run on the device, in training only."""
     for position, (name, strength) in enumerate(member.train.augment.items()):
         if is_on_device(name):
@@ -101,7 +102,7 @@ def _augmented(images: Any, member: Member) -> Any:
     return images
 
 
-def _features(images: Any, member: Member, classes: int) -> Any:
+def _features(images: Tensor, member: Member, classes: int) -> Tensor:
     """Features of the images, (B, h, w, F), (B, T, F) or (B, F); (B, C) logits from a model with a layer `logits`."""
     if member.architecture.startswith(TIMM):
         raise UserError(
@@ -120,7 +121,7 @@ def _features(images: Any, member: Member, classes: int) -> Any:
     return _application(images, member)
 
 
-def _with_head(features: Any, member: Member, classes: int) -> Any:
+def _with_head(features: Tensor, member: Member, classes: int) -> Tensor:
     """Logits (B, C) float32 from features. The last layer is called `logits`; features that are its output are returned."""
     if features._keras_history.operation.name == "logits":
         return features
@@ -170,7 +171,7 @@ def _load_weights(model: keras.Model, member: Member) -> None:
         raise UserError(_weights_problem(member, error)) from None
 
 
-def small_cnn(images: Any, member: Member) -> Any:
+def small_cnn(images: Tensor, member: Member) -> Tensor:
     """Three stages of two 3x3 convolutions with batch norm, for small images."""
     x = keras.layers.Rescaling(1 / 127.5, offset=-1.0)(images)
     for width in (32, 64, 128):
@@ -190,7 +191,7 @@ def _application_names() -> list[str]:
     return [name for name in dir(keras.applications) if name[0].isupper()]
 
 
-def _application(images: Any, member: Member) -> Any:
+def _application(images: Tensor, member: Member) -> Tensor:
     """A network of keras.applications without its last layers."""
     constructor = getattr(keras.applications, member.architecture, None)
     if not member.architecture[:1].isupper() or not callable(constructor):
@@ -232,12 +233,12 @@ def _download_advice(member: Member, url: str) -> str:
     )
 
 
-def _input_of(tensor: Any) -> Any:
+def _input_of(tensor: Tensor) -> Tensor:
     """The input of the model under construction from which `tensor` is computed."""
     return keras.utils.get_source_inputs(tensor)[0]
 
 
-def _preprocessed(images: Any, architecture: str) -> Any:
+def _preprocessed(images: Tensor, architecture: str) -> Tensor:
     if architecture.startswith(IMAGENET_STATISTICS):
         mean, deviation = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
         scale = [1 / (255 * d) for d in deviation]

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from keras import ops
+
+from competition.training.backend import Tensor
 
 BETA_1, BETA_2 = 0.9, 0.999  # the defaults of AdamW in Keras
 NO_LIMIT = float(np.finfo(np.float32).max)  # infinity would trigger the numeric checks of DEBUG=1
@@ -38,15 +40,15 @@ class StepValues:
 class StepScalars(NamedTuple):
     """One row of the step table. All fields are scalars but the last."""
 
-    learning_rate: Any
-    bias_correction: Any  # sqrt(1 - beta_2^t) / (1 - beta_1^t)
-    average_decay: Any  # decay of the moving average of the weights at this step
-    weight_decay: Any
-    clip_norm: Any
-    clip_value: Any
-    focal_gamma: Any
-    epsilon: Any
-    rate_factors: Any  # (T,) learning rate of each trainable variable divided by `learning_rate`; 0 = frozen
+    learning_rate: Tensor
+    bias_correction: Tensor  # sqrt(1 - beta_2^t) / (1 - beta_1^t)
+    average_decay: Tensor  # decay of the moving average of the weights at this step
+    weight_decay: Tensor
+    clip_norm: Tensor
+    clip_value: Tensor
+    focal_gamma: Tensor
+    epsilon: Tensor
+    rate_factors: Tensor  # (T,) learning rate of each trainable variable divided by `learning_rate`; 0 = frozen
 
 
 def step_table(
@@ -68,7 +70,7 @@ def step_table(
     return np.column_stack([rates, bias_correction, average_decay, constants, rate_factors]).astype(np.float32)
 
 
-def unpack_row(row: Any) -> StepScalars:
+def unpack_row(row: Tensor) -> StepScalars:
     """(8 + T,) row of the step table -> its named fields."""
     *scalars, last = StepScalars._fields
     return StepScalars(**{name: row[n] for n, name in enumerate(scalars)}, **{last: row[len(scalars) :]})
@@ -84,16 +86,16 @@ class FlatVector:
     def sizes(self) -> list[int]:
         return [prod(shape) for shape in self.shapes]
 
-    def flatten(self, arrays: Sequence[Any]) -> Any:
+    def flatten(self, arrays: Sequence[Tensor]) -> Tensor:
         """(P,) vector of the arrays."""
         return ops.concatenate([ops.reshape(array, (-1,)) for array in arrays]) if arrays else ops.zeros((0,))
 
-    def split(self, vector: Any) -> list[Any]:
+    def split(self, vector: Tensor) -> list[Tensor]:
         """The arrays in a vector (P,) of NumPy, as views of it, or of JAX."""
         ends = np.cumsum(self.sizes, dtype=int).tolist()
         return [vector[e - n : e].reshape(s) for s, n, e in zip(self.shapes, self.sizes, ends, strict=True)]
 
-    def spread(self, values: Any, groups: Sequence[Any]) -> Any:
+    def spread(self, values: Tensor, groups: Sequence[Tensor]) -> Tensor:
         """(P,) vector that holds values[n] at the entries of array n.
 
         values: one for each array, equal for adjacent arrays of one group.  groups: the group of each array.
@@ -104,7 +106,7 @@ class FlatVector:
         return ops.concatenate([ops.broadcast_to(entries[first], (size,)) for first, size in sizes])
 
 
-def losses(targets: Any, logits: Any, weights: Any, gamma: Any) -> Any:
+def losses(targets: Tensor, logits: Tensor, weights: Tensor, gamma: Tensor) -> Tensor:
     """(B,) weighted focal loss of soft targets (Lin et al. 2017); with gamma 0 exactly the cross-entropy.
 
     targets, logits: (B, C).  weights: (B,).
@@ -115,7 +117,7 @@ def losses(targets: Any, logits: Any, weights: Any, gamma: Any) -> Any:
     return -weights * ops.sum(targets * ops.power(complement, gamma) * log_probs, axis=-1)
 
 
-def label_losses(targets: Any, logits: Any, weights: Any, gamma: Any) -> Any:
+def label_losses(targets: Tensor, logits: Tensor, weights: Tensor, gamma: Tensor) -> Tensor:
     """(B,) weighted focal loss of independent labels, the mean over them; with gamma 0 the binary cross-entropy.
 
     targets, logits: (B, C).  weights: (B,).
@@ -126,7 +128,7 @@ def label_losses(targets: Any, logits: Any, weights: Any, gamma: Any) -> Any:
     return -weights * ops.mean(terms, axis=-1)
 
 
-def squared_errors(targets: Any, values: Any, weights: Any, gamma: Any) -> Any:
+def squared_errors(targets: Tensor, values: Tensor, weights: Tensor, gamma: Tensor) -> Tensor:
     """(B,) weighted squared errors of a regression.  targets, values: (B, 1).  gamma is not used."""
     return weights * ops.sum(ops.square(values - targets), axis=-1)
 
@@ -138,7 +140,7 @@ FIRST_LOSS_SCALE = (2.0**15, 0.0)  # scale, steps since it was changed
 LARGEST_LOSS_SCALE, STEPS_PER_DOUBLING = 2.0**24, 2000
 
 
-def unscaled(gradient: Any, scaling: Any) -> tuple[Any, Any]:
+def unscaled(gradient: Tensor, scaling: Tensor) -> tuple[Tensor, Tensor]:
     """(gradient of the loss itself, whether it is finite).  scaling: (2,), or None if the loss is not scaled.
 
     An overflow makes the gradient 0; the step must then be left out.
@@ -149,7 +151,7 @@ def unscaled(gradient: Any, scaling: Any) -> tuple[Any, Any]:
     return ops.where(is_finite, gradient / scaling[0], 0.0), is_finite
 
 
-def next_loss_scale(scaling: Any, is_finite: Any) -> Any:
+def next_loss_scale(scaling: Tensor, is_finite: Tensor) -> Tensor:
     """(2,) the scale after a step: halved after an overflow, doubled after STEPS_PER_DOUBLING steps without one.
 
     Source: Micikevicius et al. 2018. Without a scale, gradients below 6e-8 are 0 in float16.
@@ -161,7 +163,7 @@ def next_loss_scale(scaling: Any, is_finite: Any) -> Any:
     return ops.stack([ops.where(is_finite, grown, ops.maximum(scale / 2, 1.0)), ops.where(is_finite, counted, 0.0)])
 
 
-def clip_gradient(gradient: Any, is_trained: Any, scalars: StepScalars) -> Any:
+def clip_gradient(gradient: Tensor, is_trained: Tensor, scalars: StepScalars) -> Tensor:
     """Clip by value, then by the global norm over the variables that are not frozen.
 
     gradient: (P,), already summed over all replicas.  is_trained: (P,), 0 for the entries of frozen variables, else 1.
@@ -171,7 +173,9 @@ def clip_gradient(gradient: Any, is_trained: Any, scalars: StepScalars) -> Any:
     return limited * ops.minimum(1.0, scalars.clip_norm / ops.maximum(norm, 1e-12))
 
 
-def adamw(gradient: Any, m: Any, v: Any, decayed: Any, rates: Any, scalars: StepScalars) -> tuple[Any, Any, Any]:
+def adamw(
+    gradient: Tensor, m: Tensor, v: Tensor, decayed: Tensor, rates: Tensor, scalars: StepScalars
+) -> tuple[Tensor, Tensor, Tensor]:
     """(decrease of the variables, m, v) in one step (Loshchilov & Hutter 2019). All vectors are (P,).
 
     decayed: the variables to which weight decay applies, 0 for others (see `decayed_weights`).  rates: learning rates.
@@ -183,11 +187,11 @@ def adamw(gradient: Any, m: Any, v: Any, decayed: Any, rates: Any, scalars: Step
     return rates * (step + scalars.weight_decay * decayed), m, v
 
 
-def decayed_weights(variables: Sequence[Any]) -> list[Any]:
+def decayed_weights(variables: Sequence[Tensor]) -> list[Tensor]:
     """The variables with 0 in place of biases, scales and offsets, to which weight decay does not apply."""
     return [x if len(x.shape) > 1 else ops.zeros_like(x) for x in variables]
 
 
-def update_average(average: Any, x: Any, scalars: StepScalars) -> Any:
+def update_average(average: Tensor, x: Tensor, scalars: StepScalars) -> Tensor:
     """The exponential moving average of the weights, batch norm statistics included (Polyak & Juditsky 1992)."""
     return average + (x - average) * (1.0 - scalars.average_decay)

@@ -33,7 +33,7 @@ class Predictor:
         return time.perf_counter() - started
 
     def _distribute_images(self, images: np.ndarray) -> Any:
-        """Give each replica an equal share of (B, H, W, 3) images."""
+        """Give each replica an equal share of (B, H, W, 3) images. A tensor, or one value per replica."""
         replicas = self._strategy.num_replicas_in_sync
         if replicas == 1:
             return tf.constant(images)
@@ -49,7 +49,7 @@ class Predictor:
             self._view_programs[views] = tf.function(program, autograph=False)
         return self._view_programs[views]
 
-    def predict_views(self, views: tuple[View, ...], images: np.ndarray) -> Any:
+    def predict_views(self, views: tuple[View, ...], images: np.ndarray) -> tf.Tensor:
         """(B, V, C) probabilities of (B, H, W, 3) uint8 images, which a GPU may still be computing."""
         distributed = self._distribute_images(images)
         probs: list[tf.Tensor] = []

@@ -16,8 +16,12 @@ import numpy as np
 from competition.config.errors import UserError, did_you_mean
 from competition.config.params import HUB
 from competition.storage import files
+from competition.training.backend import Tensor
 
-NORMALISATIONS: dict[str, tuple[Any, Any]] = {  # name -> scale and offset of pixels 0..255
+Scaling = tuple[
+    float | list[float], float | list[float]
+]  # scale and offset of pixels 0..255, of all or of each channel
+NORMALISATIONS: dict[str, Scaling] = {
     "none": (1.0, 0.0),
     "0..1": (1 / 255, 0.0),
     "-1..1": (1 / 127.5, -1.0),
@@ -31,7 +35,7 @@ PATCHED_KERAS = (3, 15, 1)
 INSTALL = "python -m pip install -c constraints.txt -e '.[hub]'"
 
 
-def backbone_from_file(images: Any, weights: str, normalise: str, precision: str) -> Any:
+def backbone_from_file(images: Tensor, weights: str, normalise: str, precision: str) -> Tensor:
     """Features of `images` by the network in `weights`.
 
     images: Keras tensor (B, H, W, 3) of 0..255.  normalise: auto, or a key of NORMALISATIONS.  precision: float32 |
@@ -81,7 +85,7 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(re.sub(r"\D.*", "", part) or 0) for part in text.split("."))
 
 
-def _keras_file(path: str, normalise: str) -> tuple[keras.Model, tuple[Any, Any]]:
+def _keras_file(path: str, normalise: str) -> tuple[keras.Model, Scaling]:
     """The model without its last layer if that gives classes, and its normalisation."""
     try:
         with files.local_copy(path) as file:
@@ -154,7 +158,7 @@ def hub_folder(weights: str) -> str:
         ) from None
 
 
-def _preset(weights: str, normalise: str, size: int | None) -> tuple[keras.Model, tuple[Any, Any]]:
+def _preset(weights: str, normalise: str, size: int | None) -> tuple[keras.Model, Scaling]:
     """The backbone of a KerasHub preset for images of this size, and the normalisation of its image converter."""
     keras_hub = _keras_hub(weights)
     path = hub_folder(weights) if weights.startswith(HUB) else weights
@@ -207,7 +211,7 @@ def _interpolated(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.concatenate([tokens[:apart], np.asarray(resized).reshape(-1, features)]).reshape(shape)
 
 
-def _converter_normalisation(path: str) -> tuple[Any, Any]:
+def _converter_normalisation(path: str) -> Scaling:
     """Scale and offset in the preset's image_converter.json, of which the object itself would need tensorflow-text."""
     file = f"{path.rstrip('/')}/image_converter.json"
     try:
