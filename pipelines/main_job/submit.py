@@ -8,6 +8,7 @@ from competition.files.manifest import atomic_write, read_record
 from competition.kaggle import download, submit
 from competition.kaggle.client import Client, competition_slug
 from competition.prepare.adapters import adapter_named
+from competition.report.terminal import with_error
 from competition.submission import delivery, format, ledger
 from competition.submission.grading import WITHOUT_SOLUTION
 from competition.workspace.scores import trivial_text
@@ -75,8 +76,11 @@ def expected_score(entry: ledger.Entry) -> str:
     partial = f" (PARTIAL {entry.partial})" if entry.partial else ""
     if entry.honest_score is None:
         return f"no honest score is known{partial}"
-    se_text = f" ± {entry.standard_error:.4f}" if entry.standard_error is not None else ""
-    return f"{'optimistic' if entry.optimistic else 'honest'} {entry.metric} {entry.honest_score:.4f}{se_text}{partial}"
+    if entry.standard_error is None:
+        score = f"{entry.honest_score:.4f}"
+    else:
+        score = with_error(entry.honest_score, entry.standard_error, entry.metric)
+    return f"{'optimistic' if entry.optimistic else 'honest'} {entry.metric} {score}{partial}"
 
 
 def send_and_follow(

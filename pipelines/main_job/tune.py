@@ -22,6 +22,7 @@ from competition.config.errors import UserError, counted
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, is_current, write_json
 from competition.preflight.planning import duration
+from competition.report.terminal import with_error
 from competition.tuning.choice import (
     best_trial,
     finished_trials,
@@ -320,6 +321,6 @@ def conclusion(result: Mapping[str, Any], trials: Sequence["FrozenTrial"], sign:
     error = float(own.user_attrs.get("error", 0.0))
     ahead = f", {score_of(own) - score_of(second):.4f} better than trial {second.number}" if second is not None else ""
     return (
-        f"the member's own values have the best score, {sign * score_of(own):.4f} ± {error:.4f}{ahead}, so `make train` keeps "
+        f"the member's own values have the best score, {with_error(sign * score_of(own), error, result['metric'])}{ahead}, so `make train` keeps "
         f"them: {values}"
     )
