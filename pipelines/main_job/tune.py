@@ -320,7 +320,5 @@ def conclusion(result: Mapping[str, Any], trials: Sequence["FrozenTrial"], sign:
     second = best_trial([trial for trial in trials if trial.number != own.number])
     error = float(own.user_attrs.get("error", 0.0))
     ahead = f", {score_of(own) - score_of(second):.4f} better than trial {second.number}" if second is not None else ""
-    return (
-        f"the member's own values have the best score, {with_error(sign * score_of(own), error, result['metric'])}{ahead}, so `make train` keeps "
-        f"them: {values}"
-    )
+    score = with_error(sign * score_of(own), error, result["metric"])
+    return f"the member's own values have the best score, {score}{ahead}, so `make train` keeps them: {values}"

@@ -61,4 +61,5 @@ def trial(number: int, score: float | None) -> FrozenTrial:
 )  # fmt: skip
 def test_one_sentence_says_which_values_are_used_and_why(scores, comparison, values, sign, expected) -> None:
     trials = [trial(number, score) for number, score in enumerate(scores)]
-    assert conclusion({"comparison": comparison, "values": values}, trials, sign) == expected
+    result = {"comparison": comparison, "values": values, "metric": "accuracy" if sign > 0 else "log_loss"}
+    assert conclusion(result, trials, sign) == expected
