@@ -2,7 +2,9 @@
 
 A quarter of the labelled photos of each source is kept as fresh rows, without their labels. The alternatives fit scikit-learn to the
 pooled features (photo and mirror image) of each network that the parameter file states under `members`: logistic regression with the
-best of three penalties by cross-validation, and a support vector machine. goldfold gets the same networks and `HOURS`.
+best of three penalties by cross-validation, and a support vector machine. With --autogluon, AutoGluon Tabular (best_quality, 300 s)
+is a third one on the same features. goldfold gets the same networks and `HOURS`. --shift changes colours, sharpness and noise of the
+fresh photos, as another camera would.
 
 Scores are macro-F1 on the fresh rows, over the classes that these have; processor time is that of all processes, with the start of
 Python and the decoding of images.
@@ -13,11 +15,13 @@ folder --out, so a second call continues. The picture and the table are written 
 import argparse
 import csv
 import hashlib
+import io
 import json
 import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +35,7 @@ from competition.ensemble.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[1]
 ALTERNATIVES = ("logistic regression", "support vector machine")
+AUTOGLUON, AUTOGLUON_SECONDS = "AutoGluon", 300.0
 METRIC = METRICS["macro_f1_present"]  # few fresh rows lack some of 102 classes
 PENALTIES = (0.003, 0.03, 0.3)
 ADDRESS = "competition: {{name: {name}, source: {source}, metric: macro_f1}}"
@@ -60,24 +65,28 @@ def main() -> None:
     )
     parser.add_argument("--fresh", type=float, default=0.25, help="share of the photos that is kept as fresh rows")
     parser.add_argument("--images", type=int, default=0, help="so many photos of each source, drawn at random; 0 = all")
+    parser.add_argument("--shift", action="store_true", help="change the fresh photos as another camera would")
+    parser.add_argument("--autogluon", metavar="PYTHON", help="of the environment of benchmarks/autogluon_tabular.py")
     parser.add_argument("--out", type=Path, default=ROOT / "work" / "score_per_hour")
     parser.add_argument("--alternative", nargs=2, metavar=("WAY", "MEMBER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.alternative:
-        print(json.dumps(alternative(options.sources[0], options.params, *options.alternative)))
+        way, member = options.alternative
+        print(json.dumps(alternative(options.sources[0], options.params, way, member, options.autogluon)))
         return
     cells = []
     for source in options.sources:
-        folder = options.out / source.stem
-        labels = split(source, folder, options.fresh, options.images)
-        ways = [f"{way}, {name}" for name in load_params(options.params).members for way in ALTERNATIVES]
+        folder = options.out / (f"{source.stem}-shifted" if options.shift else source.stem)
+        labels = split(source, folder, options.fresh, options.images, options.shift)
+        kinds = (*ALTERNATIVES, AUTOGLUON) if options.autogluon else ALTERNATIVES
+        ways = [f"{way}, {name}" for name in load_params(options.params).members for way in kinds]
         ways += [f"goldfold, {minutes:g} min" for minutes in options.minutes]
-        cells += [measured(folder, way, labels, options.params) for way in ways]
+        cells += [measured(folder, way, labels, options.params, options.autogluon) for way in ways]
     print("\n".join(table(cells, options.out)))
     draw(cells, options.out / "score_per_hour.png")
 
 
-def split(source: Path, folder: Path, fresh: float, images: int) -> np.ndarray:
+def split(source: Path, folder: Path, fresh: float, images: int, shift: bool) -> np.ndarray:
     """Write the competition to `folder` and return the labels of its test rows, (N,) int, in the order of the file names."""
     photos = list(labelled_photos(str(source)))
     drawn = np.random.default_rng(0).permutation(len(photos))[: images or None]
@@ -91,6 +100,7 @@ def split(source: Path, folder: Path, fresh: float, images: int) -> np.ndarray:
             (folder / "data" / part).mkdir(parents=True, exist_ok=True)
         for number, (_, data) in enumerate(photos):
             part = "test" if is_fresh[number] else "train"
+            data = by_another_camera(data, number) if shift and is_fresh[number] else data
             (folder / "data" / part / f"{names[number]}.jpg").write_bytes(data)
         rows = {part: [n for n in names if is_fresh[n] == (part == "test")] for part in ("train", "test")}
         write_csv(folder / "data" / "sample_submission.csv", ((names[n], classes[0]) for n in rows["test"]))
@@ -101,13 +111,28 @@ def split(source: Path, folder: Path, fresh: float, images: int) -> np.ndarray:
     return np.array([label for _, label in tested])
 
 
+def by_another_camera(photo: bytes, seed: int) -> bytes:
+    """The JPEG with other colours, brightness and sharpness and with noise, drawn from the seed."""
+    from PIL import Image, ImageEnhance, ImageFilter
+
+    rng = np.random.default_rng(seed)
+    image = Image.open(io.BytesIO(photo)).convert("RGB")
+    for kind in (ImageEnhance.Color, ImageEnhance.Brightness, ImageEnhance.Contrast):
+        image = kind(image).enhance(rng.uniform(0.5, 1.5))
+    image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.0, 1.5)))
+    noisy = np.asarray(image, np.float32) + rng.normal(0.0, 12.0, (image.height, image.width, 3))
+    buffer = io.BytesIO()
+    Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=80)
+    return buffer.getvalue()
+
+
 def write_csv(path: Path, rows: object) -> None:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([("id", "label"), *rows])  # type: ignore[misc]
 
 
-def measured(folder: Path, way: str, labels: np.ndarray, params: Path) -> Cell:
-    """The result of one way, computed in a process of its own or taken from an earlier call."""
+def measured(folder: Path, way: str, labels: np.ndarray, params: Path, autogluon: str | None) -> Cell:
+    """The result of one way, computed in a process of its own or taken from an earlier call.  autogluon: its Python."""
     path = folder / f"{way.replace(', ', '-').replace(' ', '_')}.json"
     if path.is_file():
         stored = json.loads(path.read_text())
@@ -118,6 +143,7 @@ def measured(folder: Path, way: str, labels: np.ndarray, params: Path) -> Cell:
         predicted, claimed, unpaid = run_goldfold(folder, float(which.split()[0]), params)
     else:
         command = [sys.executable, "-m", "benchmarks.score_per_hour", str(folder), "--params", str(params)]
+        command += ["--autogluon", autogluon] if autogluon else []
         done = subprocess.run(
             [*command, "--alternative", kind, which], cwd=ROOT, capture_output=True, text=True, check=True
         )
@@ -163,8 +189,8 @@ def run_goldfold(folder: Path, minutes: float, params: Path) -> tuple[list[int],
     return predicted, float(json.loads(scores.read_text())["honest"]), download
 
 
-def alternative(folder: Path, params: Path, way: str, member: str) -> list[int]:
-    """Labels of the fresh rows by scikit-learn on the features of one network, as a user would write it."""
+def alternative(folder: Path, params: Path, way: str, member: str, autogluon: str | None) -> list[int]:
+    """Labels of the fresh rows by scikit-learn or AutoGluon on the features of one network, as a user would write it."""
     from PIL import Image
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
@@ -192,13 +218,25 @@ def alternative(folder: Path, params: Path, way: str, member: str) -> list[int]:
     classes = json.loads((folder / "classes.json").read_text())
     x = features([folder / "data" / "train" / f"{row['id']}.jpg" for row in rows])
     y = np.array([classes.index(row["label"]) for row in rows])
+    fresh = features(sorted((folder / "data" / "test").glob("*.jpg")))
+    if way == AUTOGLUON:
+        with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+            np.savez(file, train=x, labels=y, test=fresh)
+            command = [
+                str(autogluon),
+                str(ROOT / "benchmarks" / "autogluon_tabular.py"),
+                file.name,
+                str(AUTOGLUON_SECONDS),
+            ]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        return [int(label) for label in json.loads(done.stdout.splitlines()[-1])]
     if way == ALTERNATIVES[0]:
         grid = {"logisticregression__C": PENALTIES}
         model = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)), grid, cv=5)
     else:
         model = make_pipeline(StandardScaler(), SVC(C=3.0))
     model.fit(x, y)
-    return [int(label) for label in model.predict(features(sorted((folder / "data" / "test").glob("*.jpg"))))]
+    return [int(label) for label in model.predict(fresh)]
 
 
 def table(cells: list[Cell], out: Path) -> list[str]:
@@ -237,7 +275,9 @@ def draw(cells: list[Cell], path: Path) -> None:
     for axis, source in zip(axes[0], sources, strict=True):
         own = [cell for cell in cells if cell.source == source]
         errors = np.sqrt([cell.score * (1 - cell.score) / len(cell.predicted) for cell in own])
-        for kind, marker in (("goldfold", "o-"), (ALTERNATIVES[0], "s"), (ALTERNATIVES[1], "^")):
+        for kind, marker in (("goldfold", "o-"), (ALTERNATIVES[0], "s"), (ALTERNATIVES[1], "^"), (AUTOGLUON, "D")):
+            if not any(cell.way.startswith(kind) for cell in own):
+                continue
             chosen = [n for n, cell in enumerate(own) if cell.way.startswith(kind)]
             x, y = [own[n].processor_minutes for n in chosen], [own[n].score for n in chosen]
             axis.errorbar(x, y, errors[chosen], fmt=marker, label=kind, capsize=3)
