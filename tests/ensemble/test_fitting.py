@@ -3,14 +3,14 @@ from functools import partial
 
 import numpy as np
 import pytest
+from competition.ensemble.fitting import Fitter
+from competition.ensemble.shortlist import shortlist
 
 from competition.ensemble.blend import BLENDS
 from competition.ensemble.chain import chain_labels
 from competition.ensemble.decision import fit_decision, fit_prior
-from competition.ensemble.fitting import Fitter
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions
-from competition.ensemble.shortlist import shortlist
 
 from .simulated import BLEND, DECISION, SETTINGS, as_members, draw
 

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from competition.ensemble.outputs import OutputCache, mix_views
 
 from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Evaluation, paired
@@ -9,7 +10,6 @@ from competition.ensemble.chain import Chain, align, apply_chain
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import NestedCrossFit, OofRows, blocks_of, select_candidate
-from competition.ensemble.outputs import OutputCache, mix_views
 from competition.ensemble.policy import fit_policy
 from competition.ensemble.predictions import ViewPredictions
 

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from competition.ensemble.outputs import OutputCache, mix_views
 
 from competition.config.errors import UserError
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.mixing import mix
-from competition.ensemble.outputs import OutputCache, mix_views
 from competition.ensemble.policy import fit_policy, rejected_views
 from competition.ensemble.predictions import ViewPredictions
 
