@@ -60,11 +60,11 @@ def test_folds_are_concatenated_and_averaged_by_id(ids: list[str], seed: int, fo
     of_fold = rng.integers(0, folds, len(ids))
     names, probs = np.array(ids), probabilities(rng, len(ids), 1, 3)
     parts = [ViewPredictions(names[of_fold == k], ("identity",), probs[of_fold == k]) for k in set(of_fold)]
-    np.testing.assert_array_equal(concatenate_folds(parts).rows(names), probs)
+    np.testing.assert_array_equal(concatenate_folds(parts).at(names).probs, probs)
     tests = []
     for order in (rng.permutation(len(ids)) for _ in range(folds)):
         tests.append(ViewPredictions(names[order], ("identity",), probs[order]))
-    np.testing.assert_allclose(mean_over_folds(tests).rows(names), probs, atol=1e-3)
+    np.testing.assert_allclose(mean_over_folds(tests).at(names).probs, probs, atol=1e-3)
 
 
 @FEW

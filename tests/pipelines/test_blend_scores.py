@@ -45,12 +45,6 @@ def test_a_member_is_scored_by_its_identity_view_at_any_position() -> None:
     assert member_score(Evaluation(F1, 3, 20, 0), external_member, LABELS, all_rows).value == score.value
 
 
-def test_a_member_is_scored_on_rows_that_chose_no_hyperparameters() -> None:
-    second_half = np.arange(60) >= 30
-    score = member_score(Evaluation(F1, 3, 20, 0), member(("identity",), (0.5,)), LABELS, second_half)
-    assert score.value == 0  # correct only on the first half
-
-
 def rows_and_scores(folds: int, tuned: tuple[int, ...], blocks: int) -> tuple[HonestResult, EnsembleInputs]:
     params = load_params(ROOT / "params.yaml")
     settings = chain_settings(params, "macro_f1")
@@ -110,7 +104,7 @@ def useless_result(metric: str) -> tuple[np.ndarray, np.ndarray, str]:
         return sets, rng.uniform(0.3, 0.7, (900, 3)), "every label for every row"
     if metric == "quadratic_kappa":
         return *at_chance(5, rng), "the most frequent class for every row"
-    return *at_chance(300, rng), "classes drawn at random"
+    return *at_chance(40, rng), "classes drawn at random"
 
 
 @pytest.mark.parametrize("metric", ["macro_f1", "quadratic_kappa", "multilabel_macro_f1", "rmse"])
