@@ -72,15 +72,6 @@ def test_stacking_of_a_regression_gives_weights_of_sum_1_that_suit_the_errors():
     assert blend.weights["m0"] == pytest.approx(0.8, abs=0.05) and blend.weights["m2"] < 0.05  # inverse variances
 
 
-def test_stacking_of_labels_that_do_not_exclude_each_other_mixes_their_log_odds():
-    rng = np.random.default_rng(0)
-    labels = rng.random((300, 4)) < 0.3
-    logits = np.where(labels, 1.5, -1.5)
-    probs = [1 / (1 + np.exp(-(logits + noise * rng.normal(size=logits.shape)))) for noise in (0.5, 5.0)]
-    blend = fitted("stacking", named(np.float32(probs)), labels, METRICS["multilabel_mean_column_auc"])
-    assert blend.mixing == "log_odds" and blend.weights["m0"] > 5 * blend.weights["m1"]
-
-
 def test_weights_of_many_rows_are_fitted_to_a_sample_that_does_not_depend_on_labels(monkeypatch):
     monkeypatch.setattr("competition.ensemble.stacking.ENTRIES", 1_000 * 3 * 5)
     rows = np.arange(100, 5_100)

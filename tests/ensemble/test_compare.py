@@ -1,18 +1,14 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from competition.config.errors import UserError
 from competition.ensemble.blend import Blend
-from competition.ensemble.bootstrap import Evaluation, paired
+from competition.ensemble.bootstrap import Evaluation
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import compare, seed_noise, seed_noise_of_difference
 from competition.ensemble.decision import ARGMAX
 from competition.ensemble.diversity import diversity
 from competition.ensemble.metrics import METRICS
-from competition.report.terminal import gain as text
-from competition.report.terminal import verdict
 
 from .simulated import as_members, draw
 
@@ -47,21 +43,6 @@ def test_seed_noise_of_a_difference_comes_from_weights_that_the_blends_do_not_sh
     assert seed_noise_of_difference({"a": 2.0, "b": 2.0}, both, spreads) == 0  # stacking's weights do not sum to 1
     assert seed_noise_of_difference(alone_a, alone_a, spreads, retrained=["a"]) == pytest.approx(0.003 * np.sqrt(2))
     assert seed_noise_of_difference(alone_a, alone_b, {}) == 0  # no seed study
-
-
-def test_a_gain_within_the_spread_over_seeds_is_noise():
-    labels, (probs,) = draw([2.0], rows=1000)
-    before = probs.argmax(1)
-    after = before.copy()
-    wrong = np.flatnonzero(before != labels)[:10]
-    after[wrong] = labels[wrong]
-    gain = paired(labels, before, after, Evaluation(F1, 5, 300, seed=0))
-    assert gain.is_better and verdict(gain) == "a gain"
-    judged = replace(gain, seeds=2 * gain.value)
-    assert not judged.is_better and verdict(judged) == "noise" and "other seeds" in text(judged)
-    assert verdict(replace(gain, seeds=gain.error / 4)) == "a gain"
-    loss = paired(labels, after, before, Evaluation(F1, 5, 300, seed=0))
-    assert verdict(loss) == "a loss" and verdict(replace(loss, seeds=1.0)) == "noise"
 
 
 def members_diversity(members, labels, blend, metric):

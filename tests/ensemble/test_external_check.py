@@ -81,12 +81,6 @@ def test_out_of_fold_predictions_that_saw_their_rows_are_reported(name: str, fol
         assert "not out-of-fold?" in note
 
 
-def test_a_mean_test_file_is_not_reported_if_own_members_show_the_same_confidence() -> None:
-    member = train("tree8", False)
-    assert "checked in part" in member.notes(False)[0]
-    assert member.notes(False, (train("tree6", False).confidence(True),)) == []
-
-
 def test_test_rows_that_are_harder_for_own_members_too_are_not_reported() -> None:
     honest, own = train("bayes", False, test_scale=0.5), train("linear", False, test_scale=0.5)
     assert "or the test rows are harder than the training rows" in honest.notes(True)[0]

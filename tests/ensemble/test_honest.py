@@ -190,15 +190,6 @@ def test_rows_are_joined_by_id_and_members_that_do_not_match_are_an_error_with_t
         align({}, ids)
 
 
-def test_missing_predictions_are_an_error_only_for_members_with_weight():
-    rows = oof_rows([0.5, 8.0], 300)
-    chain = fit_chain(rows, replace(BAGGED, blend=replace(BLEND, methods=("best",))))
-    assert chain.used_views() == {"m0": ["identity"]}
-    apply_chain(chain, {"m0": rows.members["m0"]})
-    with pytest.raises(UserError, match="1 blended members have no predictions, first \\['m0'\\]"):
-        apply_chain(chain, {"m1": rows.members["m1"]})
-
-
 def test_two_folds_are_enough_and_one_is_not():
     rows = oof_rows([1.0, 1.5], 200, 2)
     assert 0 < scored(rows).honest.value < 1
@@ -230,16 +221,6 @@ def test_thresholds_are_a_candidate_only_for_ordered_classes():
     assert tried["macro_f1"] == {"argmax", "prior"} and tried["log_loss"] == {"argmax"}
     with pytest.raises(UserError, match="expected argmax for macro_f1"):
         fit_chain(rows, replace(SETTINGS, decision=replace(rules, rules=("thresholds",))))
-
-
-@pytest.mark.parametrize(("noise", "method"), [([1.5] * 4, "equal"), ([0.5, 6.0, 6.0, 6.0, 6.0], "bagged")])
-def test_near_equal_members_are_blended_equally_and_another_seed_selects_the_same_candidate(noise, method):
-    rows = oof_rows(noise, 600)
-    chains = [fit_chain(rows, replace(SETTINGS, blend=replace(BLEND, seed=seed, bags=8))) for seed in range(3)]
-    assert {chain.blend.method for chain in chains} == {method}
-    assert len({chain.decision.rule for chain in chains}) == 1
-    output = [apply_chain(chain, rows.members)[1] for chain in chains]
-    assert all((output[0] != other).mean() < 0.01 for other in output[1:])
 
 
 def test_no_score_is_of_rows_that_chose_hyperparameters():

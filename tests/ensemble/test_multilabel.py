@@ -74,17 +74,6 @@ def test_the_errors_of_a_regression_equal_scikit_learn(seed):
 
 
 @pytest.mark.parametrize("name", [*REFERENCES, "rmse"])
-def test_weights_of_rows_are_repetitions_of_rows(name):
-    rng = np.random.default_rng(0)
-    targets, probs = rng.random((40, 3)) < 0.4, rng.random((40, 3))
-    if name == "rmse":
-        targets, probs = rng.random(40), probs[:, :1]
-    counts = rng.integers(0, 4, 40)
-    weighted = METRICS[name].evaluate_weighted(targets, probs, counts[None].astype(float))
-    assert weighted[0] == pytest.approx(METRICS[name].evaluate(targets.repeat(counts, 0), probs.repeat(counts, 0)))
-
-
-@pytest.mark.parametrize("name", [*REFERENCES, "rmse"])
 def test_the_standard_error_is_the_spread_of_the_score_over_samples(name):
     """Scores of 300 fresh samples of 200 rows spread as much as the bootstrap of one of them says."""
     rng, metric = np.random.default_rng(1), METRICS[name]
@@ -97,13 +86,6 @@ def test_the_standard_error_is_the_spread_of_the_score_over_samples(name):
     spread = np.std([metric.evaluate(*sample()) for _ in range(300)])
     errors = [score_with_error(*sample(), Evaluation(metric, 4, 200, seed=0)).error for _ in range(5)]
     assert np.mean(errors) == pytest.approx(spread, rel=0.25)
-
-
-def test_a_perfect_multi_label_result_has_the_error_of_one_wrong_label():
-    targets = np.eye(4, dtype=bool)[np.arange(40) % 4]
-    assert score_with_error(targets, targets, Evaluation(SAMPLES, 4, 50, 0)).error == pytest.approx(1 / 40)
-    perfect = np.where(targets, 0.9, 0.1)
-    assert score_with_error(targets, perfect, Evaluation(METRICS["mean_average_precision"], 4, 50, 0)).error > 0
 
 
 def test_the_thresholds_of_macro_f1_are_the_best_ones_of_each_class():

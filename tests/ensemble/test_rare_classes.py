@@ -30,16 +30,6 @@ def test_the_standard_error_of_classes_of_few_rows_is_the_true_one(rows):
     assert 0.84 <= reported_over_true(F1, rows) <= 1.22
 
 
-def test_a_class_of_one_row_is_as_uncertain_as_the_next_rarest_classes():
-    labels = np.repeat([0, 1, 2], [1, 40, 400])
-    predicted = labels.copy()
-    predicted[1:11] = 2  # a quarter of class 1 is wrong
-    with_rare_class = resampled(labels, [predicted], Evaluation(METRICS["macro_f1"], 3, 2000, seed=0))[0]
-    without_rare_class = resampled(labels[1:], [predicted[1:]], Evaluation(METRICS["macro_f1"], 3, 2000, seed=0))[0]
-    assert with_rare_class.std() > 2 * without_rare_class.std()
-    assert with_rare_class.std() == pytest.approx(np.sqrt(0.25 * 0.75) / 3, rel=0.1)
-
-
 @pytest.mark.parametrize("name", SINGLE_LABEL)
 def test_a_result_without_a_mistake_has_an_error_of_one_row(name):
     labels = np.arange(200) % 4

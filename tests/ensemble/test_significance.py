@@ -8,7 +8,7 @@ from benchmarks.false_verdicts import SETTINGS, differences
 from competition.ensemble import significance
 from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.significance import Difference, mcnemar_mid_p, swap_test
+from competition.ensemble.significance import Difference, mcnemar_mid_p
 from competition.report.terminal import verdict
 
 F1, ACCURACY = METRICS["macro_f1"], METRICS["accuracy"]
@@ -52,16 +52,6 @@ def test_mcnemar_mid_p_is_the_binomial_tail_with_half_of_the_result_itself(corre
     rows, larger = corrected + corrupted, max(corrected, corrupted)
     expected = 2 * binom.sf(larger, rows, 0.5) + binom.pmf(larger, rows, 0.5)
     assert mcnemar_mid_p(corrected, corrupted) == pytest.approx(min(expected, 1), rel=1e-9)
-
-
-@pytest.mark.parametrize(("corrected", "corrupted"), [(3, 1), (8, 2), (16, 6)])
-def test_where_every_row_counts_the_same_swapping_is_mcnemars_test(corrected, corrupted):
-    """Accuracy by another name takes the general way: all swaps up to 12 changed rows, a sample of them beyond."""
-    labels, before, after = with_changes(corrected, corrupted)
-    general = replace(ACCURACY, name="accuracy by swaps")
-    p, spread = swap_test(labels, before, after, general, 10, seed=0)
-    assert p == pytest.approx(mcnemar_mid_p(corrected, corrupted), abs=1e-9 if corrected + corrupted <= 12 else 0.02)
-    assert spread == pytest.approx(np.sqrt(corrected + corrupted) / len(labels), rel=0.1)
 
 
 def test_a_rule_that_gives_up_common_rows_for_rare_ones_can_be_a_gain():

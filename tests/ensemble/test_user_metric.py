@@ -1,6 +1,5 @@
 """A metric that the user wrote as one function of labels and probabilities is worth what a built-in one is."""
 
-import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -11,10 +10,8 @@ from competition.config.errors import UserError
 from competition.config.plugins import NO_PLUGINS, LowerIsBetter, Plugins, activate
 from competition.ensemble.bootstrap import (
     Evaluation,
-    affordable_resamples,
     paired,
     score_with_error,
-    slow_metric_warning,
 )
 from competition.ensemble.expected_score import expected_scores
 from competition.ensemble.metrics import METRICS, Metric, metric_named
@@ -79,14 +76,3 @@ def test_an_exception_is_tolerated_on_a_resample_and_reported_on_all_rows() -> N
     assert np.isfinite([drawn.middle, drawn.spread]).all() and drawn.spread > 0 and drawn.best is None
     with pytest.raises(UserError, match=r"METRICS\['mine'\]: ValueError: Number of classes"):
         auc.evaluate(labels[labels < 2], probs[labels < 2])
-
-
-def test_many_rows_and_classes_get_fewer_resamples_and_a_slow_metric_a_warning() -> None:
-    import time
-
-    labels, probs = table()
-    slow = metric_of(lambda labels, probs: time.sleep(0.03) or 1.0)
-    assert affordable_resamples(slow, probs) > 1000 and affordable_resamples(slow, np.zeros((6_000, 102))) == 200
-    (warning,) = slow_metric_warning(slow, labels, probs)
-    assert re.search(r"one call of the metric mine takes \d+ ms", warning) and "blend.methods" in warning
-    assert slow_metric_warning(metric_of(SAME["accuracy"]), labels, probs) == []

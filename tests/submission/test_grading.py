@@ -105,12 +105,3 @@ def test_two_submissions_are_compared_by_id_and_by_class(tmp_path):
     assert comparison.moves == (("rose", "iris", 2),)
     assert comparison.counts == (("iris", 1, 3), ("rose", 2, 0))
     assert (comparison.rows, comparison.share) == (4, 0.5)
-
-
-def test_probabilities_are_compared_by_predicted_class_and_largest_gap(tmp_path):
-    (tmp_path / "a.csv").write_text("id,rose,iris,lily\nx,.7,.2,.1\ny,.4,.35,.25\n")
-    (tmp_path / "b.csv").write_text("id,rose,iris,lily\ny,.3,.45,.25\nx,.7,.2,.1\n")
-    comparison = compare_submissions(tmp_path / "a.csv", tmp_path / "b.csv", competition("probabilities"))
-    assert comparison.changed == (("y", "rose", "iris"),)
-    assert comparison.largest_gap == pytest.approx(0.1)
-    assert 0.9 < comparison.correlation < 1

@@ -72,14 +72,6 @@ def test_an_entry_with_fewer_fields_is_read(tmp_path):
     assert contents.entries == (ENTRY,) and ledger.noise_band(ENTRY, 0.3) is None
 
 
-def test_values_that_json_does_not_have_are_written_as_null(tmp_path):
-    path = tmp_path / "ledger.jsonl"
-    ledger.append(path, dataclasses.replace(ENTRY, standard_error=float("nan")))
-    ledger.append(path, event("scored", ref="1", public=float("inf")))
-    contents = ledger.read(path)
-    assert (contents.entries[0].standard_error, contents.events[0].public_score, contents.unreadable) == (None, None, 0)
-
-
 def test_a_submission_to_another_competition_does_not_count(tmp_path):
     there = dataclasses.replace(event("scored", ref="1", public=0.5), slug="roses")
     contents = ledger.Ledger((ENTRY,), (there,), 0)
