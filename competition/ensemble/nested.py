@@ -211,12 +211,9 @@ class NestedCrossFit:
                 metric,
                 blending,
             )
-            undecided, rules = (
-                Chain(self.settings.metric, policies, blend, ARGMAX),
-                [r for m, r in self.fitted_keys if m == method],
-            )
-            no_rows = np.zeros((0, self.classes), np.float32)
-            probs = held_out_probs = no_rows
+            undecided = Chain(self.settings.metric, policies, blend, ARGMAX)
+            rules = [rule for of_method, rule in self.fitted_keys if of_method == method]
+            probs = held_out_probs = np.zeros((0, self.classes), np.float32)
             if any(rule != DEFAULT_RULES[metric.target] for rule in rules):
                 probs = apply_chain(undecided, members, rows)[0]
             if metric.needs_labels and len(held_out):

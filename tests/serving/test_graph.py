@@ -133,7 +133,7 @@ def test_members_with_heads_on_one_network_share_its_pass_over_an_image(tmp_path
         ]
         predicted[name] = ViewPredictions(np.arange(ROWS).astype(str), tuple(policy), np.stack(by_view, 1))
     ones = dict.fromkeys(members, 1.0)
-    chain = Chain("macro_f1", dict.fromkeys(members, policy), "mean", ones, Blend("equal", "mean", ones), ARGMAX)
+    chain = Chain("macro_f1", dict.fromkeys(members, policy), Blend("equal", "mean", ones), ARGMAX)
     exported = ExportedChain(Selection("blend", "the blend", chain, members, files, {}, True), CLASSES, "squash")
     function, specs = exported.numbers()
     outputs = function(tf.constant(pixels(16)))
