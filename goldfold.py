@@ -28,8 +28,7 @@ from competition.config.params import Params
 from competition.config.params_file import BUDGET_FILE, load_params, parse_overrides
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import default_labels
-from competition.ensemble.outputs import identity_view
-from competition.ensemble.predictions import load_scores
+from competition.ensemble.predictions import identity_view, load_scores
 from competition.ensemble.settings import validate_params
 from competition.files.manifest import Manifest, read_manifest
 from competition.prepare.fold_table import fold_table
@@ -210,11 +209,11 @@ class Project:
     def predict(self, images: NewImage | Sequence[NewImage]) -> pd.DataFrame:
         """Class and probabilities of new images (of a regression the values), which take the way of the test images.
 
-        Decoding, views, mean over the fold models, TTA policy, temperatures, blend and decision rule are those of the
+        Decoding, views, mean over the fold models, TTA policy, blend and decision rule are those of the
         submission.  images: a list of paths, encoded bytes, and uint8 arrays (H, W), (H, W, 3) or (H, W, 4); an array
         (N, H, W, 3); or one path of an image or a folder.
         Raises UserError if an image cannot be read, if models changed since the blend, and for a blend that needs the
-        predictions of a model that is not here or ranks images against each other.
+        predictions of a model that is not here.
         """
         encoded = read_new_images(images)
         probs, decided = self._predictor.predict(encoded)

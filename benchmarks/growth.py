@@ -20,8 +20,7 @@ from PIL import Image
 from competition.config.params_file import load_params
 from competition.ensemble.blend import fit_blend
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.outputs import OutputCache
-from competition.ensemble.policy import fit_policy
+from competition.ensemble.policy import ViewCache, fit_policy
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 from competition.prepare import index
@@ -91,12 +90,12 @@ def seconds_at(count: int, classes: int) -> dict[str, float]:
     ids, everything = np.array([f"r{n:06}" for n in range(count)]), np.arange(count)
     labels, probs = predictions(count, classes, 0)
     views = ViewPredictions(ids, VIEWS, probs.astype(np.float16))
-    cache = OutputCache(views, settings.policy.mixing, labels)
+    cache = ViewCache(views, labels)
     seconds["policy"] = cpu_seconds(lambda: fit_policy(cache, everything, metric, settings.policy))
     members = {f"m{n}": predictions(count, classes, n)[1][:, 0] for n in range(MEMBERS)}
     for method in settings.blend.methods:
         seconds[f"blend, {method}"] = cpu_seconds(
-            lambda m=method: fit_blend(m, members, labels, metric, settings.blend)
+            lambda m=method: fit_blend(m, members, members.__getitem__, labels, metric, settings.blend)
         )
     return seconds
 

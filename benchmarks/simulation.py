@@ -27,9 +27,9 @@ import numpy as np
 from competition.config.params import Honest
 from competition.config.params_file import load_params
 from competition.ensemble.blend import Blend
-from competition.ensemble.chain import ChainSettings, chain_labels
+from competition.ensemble.chain import ChainSettings, apply_chain
 from competition.ensemble.decision import ARGMAX
-from competition.ensemble.honest import baselines, fit_and_score_chain
+from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
@@ -146,15 +146,14 @@ def simulate_competition(setting: Setting, seed: int, settings: ChainSettings, h
     chain = result.chain
     equal = replace(
         chain,
-        temperatures=dict.fromkeys(oof, 1.0),
         blend=Blend("equal", "mean", dict.fromkeys(oof, 1 / len(oof))),
         decision=ARGMAX,
     )
     scores = [
-        MACRO_F1.evaluate(labels[rows:], chain_labels(candidate, fresh), setting.classes)
+        MACRO_F1.evaluate(labels[rows:], apply_chain(candidate, fresh)[1], setting.classes)
         for candidate in (equal, chain)
     ]
-    differs_from_equal = (chain.calibration, chain.blend.method, chain.decision.rule) != baselines(MACRO_F1)[0]
+    differs_from_equal = (chain.blend.method, chain.decision.rule) != ("equal", "argmax")
     return Outcome(result.over_equal.value, result.over_equal.error, scores[1] - scores[0], differs_from_equal)
 
 

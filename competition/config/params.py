@@ -16,7 +16,6 @@ AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 ImageSize = Annotated[int, Field(ge=8, le=4096)]  # pixels of the side
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
-Mixing = Literal["mean", "geometric", "rank"]
 ExcludedFolds = int | tuple[int, int]  # the fold that a model is not trained on; two of them for a nested teacher
 SECRET = {"secret": True}  # metadata of a parameter that may hold a secret, see secrets.py
 FROM_FILE = "from_file"  # architecture: the network itself is read from `weights`
@@ -270,7 +269,6 @@ class BudgetParams(Block):
 class Policy(Block):
     method: Literal["identity", "mean", "greedy"]
     objective: Literal["log_likelihood", "metric"]
-    mixing: Mixing
     rounds: Positive
     seconds_limit: NonNegative
     same_below: NonNegative
@@ -281,11 +279,8 @@ class Blend(Block):
     name: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63})?$")]
     members: tuple[str, ...]
     methods: Names
-    calibrations: Names
-    mixing: Mixing
     rounds: Positive
     bags: Positive
-    trials: Positive
     ridge: NonNegative
     seed: Count
     class_shares: Literal["training", "test"]

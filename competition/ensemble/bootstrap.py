@@ -17,7 +17,7 @@ from time import perf_counter
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.ensemble.metrics import Metric, TargetKind, default_labels, label_counts_of_samples
+from competition.ensemble.metrics import Metric, default_labels, label_counts_of_samples
 from competition.ensemble.rare_classes import one_wrong_row, with_borrowed_rows
 from competition.ensemble.significance import NORMAL_95, Difference, swap_test
 
@@ -65,7 +65,7 @@ def paired(labels: np.ndarray, before: np.ndarray, after: np.ndarray, evaluation
     if metric.target == "regression":  # no row is right
         masks = [(before != after).any(1), np.zeros(0, bool), np.zeros(0, bool)]
     else:
-        old, new = (predicted_labels(output, metric.target) for output in (before, after))
+        old, new = (default_labels(output, metric.target) for output in (before, after))
         different, was_right, is_right = old != new, old == labels, new == labels
         if metric.target == "multi":  # a row is right if all its labels are
             different, was_right, is_right = different.any(1), was_right.all(1), is_right.all(1)
@@ -180,11 +180,3 @@ def _draw_strata(
         drawn = max(size - 1, 1)
         parts.append(rng.multinomial(drawn, count[a:b] / count[a:b].sum(), size=resamples) * (size / drawn))
     return np.concatenate(parts, axis=1)
-
-
-def predicted_labels(output: np.ndarray, target: TargetKind = "single") -> np.ndarray:
-    """Labels of an output: itself, or those of (N, C) probabilities by the default rule.
-
-    Returns (N,) int, or (N, C) bool for a multi-label competition.
-    """
-    return output if output.ndim == 1 or output.dtype == bool else default_labels(output, target)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.ensemble.bootstrap import Difference, Evaluation, paired, predicted_labels
-from competition.ensemble.metrics import Metric
+from competition.ensemble.bootstrap import Difference, Evaluation, paired
+from competition.ensemble.metrics import Metric, default_labels
 
 Label = int | np.ndarray  # a class number, or the (C,) bool labels of a multi-label row
 
@@ -42,7 +42,7 @@ def compare(
     difference, metric = paired(labels, before, after, evaluation), evaluation.metric
     if metric.target == "regression":
         return Comparison(difference, ())
-    old, new = (predicted_labels(output, metric.target) for output in (before, after))
+    old, new = (default_labels(output, metric.target) for output in (before, after))
     if metric.target == "multi":
         rows = np.flatnonzero((old != new).any(1))
         return Comparison(difference, tuple((str(ids[n]), old[n], new[n]) for n in rows))
@@ -55,7 +55,7 @@ def seed_noise(labels: np.ndarray, outputs: Sequence[np.ndarray], metric: Metric
         raise UserError(f"a spread over seeds needs two seeds or more, found {len(outputs)}")
     scores = [metric.evaluate(labels, output, classes) for output in outputs]
     predicted = [
-        output if metric.target == "regression" else predicted_labels(output, metric.target) for output in outputs
+        output if metric.target == "regression" else default_labels(output, metric.target) for output in outputs
     ]
     pairs = [(a != b).mean() for n, a in enumerate(predicted) for b in predicted[n + 1 :]]
     return SeedNoise(

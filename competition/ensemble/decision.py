@@ -2,7 +2,7 @@
 
 argmax is optimal for accuracy. Macro-F1 weights rare classes as much as common ones, so predicting them more often
 raises it. Prior correction has one parameter (argmax of p / prior^tau; Menon et al., "Long-tail learning via logit
-adjustment", ICLR 2021) and keeps nearly all of its gain on fresh rows. One offset per class does not, unless it is shrunk.
+adjustment", ICLR 2021) and keeps nearly all of its gain on fresh rows, while one fitted offset per class keeps a sixth.
 
 In a multi-label competition the rules are "half", every label of probability 0.5 or more, and "thresholds", one per class
 (`label_thresholds`). A regression has no decision rule ("none").
@@ -14,12 +14,11 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.ensemble.label_thresholds import fit_label_thresholds, label_sets
-from competition.ensemble.metrics import Metric, count_labels
+from competition.ensemble.metrics import DEFAULT_RULES, Metric, count_labels
 from competition.ensemble.mixing import floored_logs
-from competition.ensemble.shortlist import Shortlist
 
+RULES = ("argmax", "prior", "thresholds")
 TAUS = np.linspace(0.0, 1.5, 31)
-OFFSETS = np.linspace(-1.5, 1.5, 31)  # tried around a class's current offset; natural logarithms
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +26,10 @@ class DecisionSettings:
     """The block `decision` of params.yaml."""
 
     rules: tuple[str, ...]  # candidates, the simplest first; see nested.select_candidate
-    passes: int  # per_class: rounds over all classes
-    shrink_rows: float  # per_class: a class of this many rows keeps half of its fitted offset
+    passes: int  # thresholds: rounds over all classes
+    shrink_rows: (
+        float  # thresholds of a multi-label competition: a class of this many rows keeps half of its fitted distance
+    )
     at_least_one: bool = False  # multi-label: every row gets a label (the submission has no empty lists)
 
 
@@ -40,9 +41,9 @@ class Decision:
     """
 
     rule: str
-    offsets: tuple[float, ...]  # (C,) or () = none
-    thresholds: tuple[float, ...]  # (C-1,) increasing, or () = none
-    tau: float  # prior: the exponent, else 0
+    offsets: tuple[float, ...] = ()  # (C,) or () = none
+    thresholds: tuple[float, ...] = ()  # (C-1,) increasing, or () = none
+    tau: float = 0.0  # prior: the exponent, else 0
     independent: bool = False
     at_least_one: bool = False  # multi-label: a row without a label gets the one that comes closest
 
@@ -58,43 +59,33 @@ class Decision:
         return probs.argmax(1)
 
 
-ARGMAX = Decision("argmax", (), (), 0.0)
+ARGMAX = Decision("argmax")
 
 
 def fit_decision(
     rule: str, probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: DecisionSettings
 ) -> Decision:
-    """Fit a decision rule.  probs: (N, C).  labels: (N,) int.  Always argmax for a metric of probabilities."""
-    if metric.target == "regression":
-        return Decision("none", (), (), 0.0)
+    """Fit a decision rule of `rules_for` the metric.  probs: (N, C); the metric's default rule reads no row.  labels: of the metric."""
+    if rule == DEFAULT_RULES[metric.target]:
+        is_multi = metric.target == "multi"
+        return Decision(rule, independent=is_multi, at_least_one=is_multi and settings.at_least_one)
     if metric.target == "multi":  # labels: (N, C) bool
-        thresholds: tuple[float, ...] = ()
-        if rule == "thresholds" and metric.needs_labels:
-            fitted = fit_label_thresholds(probs, labels, metric, settings.passes, settings.shrink_rows)
-            thresholds = tuple(fitted.tolist())
-        return Decision("thresholds" if thresholds else "half", (), thresholds, 0.0, True, settings.at_least_one)
-    if rule not in RULES:
-        raise UserError(f"decision rule '{rule}' is not known; expected one of {', '.join(RULES)}")
-    if not metric.needs_labels or rule == "argmax":
-        return ARGMAX
-    if rule == "prior":  # with the smallest of the best taus
-        classes, log_probs = probs.shape[1], floored_logs(probs)
-        rarities = rarity(labels, classes)
-        low, high = ((log_probs + tau * rarities).argmax(1) for tau in TAUS[[0, -1]])
-        # The maximum of straight lines is convex, so a class that wins at both ends wins in between.
-        varies, predicted, scores = low != high, low.copy(), []
-        log_probs = log_probs[varies]
-        for tau in TAUS:
-            predicted[varies] = (log_probs + tau * rarities).argmax(1)
-            scores.append(metric.evaluate(labels, predicted, classes))
-        tau = float(TAUS[int(np.argmax(scores))])
-        return Decision("prior", tuple((tau * rarities).tolist()), (), tau) if tau else ARGMAX
-    if rule == "per_class":
-        return _per_class(probs, labels, metric, settings)
-    return _thresholds(probs, labels, metric, settings.passes)
-
-
-RULES = ("argmax", "prior", "per_class", "thresholds")
+        fitted = fit_label_thresholds(probs, labels, metric, settings.passes, settings.shrink_rows)
+        return Decision(rule, (), tuple(fitted.tolist()), 0.0, True, settings.at_least_one)
+    if rule == "thresholds":
+        return _thresholds(probs, labels, metric, settings.passes)
+    # Prior correction, with the smallest of the best taus. A class without rows counts as one of one row.
+    classes, log_probs = probs.shape[1], floored_logs(probs)
+    rarities = -np.log(np.maximum(np.bincount(labels, minlength=classes), 1) / len(labels))
+    low, high = ((log_probs + tau * rarities).argmax(1) for tau in TAUS[[0, -1]])
+    # The maximum of straight lines is convex, so a class that wins at both ends wins in between.
+    varies, predicted, scores = low != high, low.copy(), []
+    log_probs = log_probs[varies]
+    for tau in TAUS:
+        predicted[varies] = (log_probs + tau * rarities).argmax(1)
+        scores.append(metric.evaluate(labels, predicted, classes))
+    tau = float(TAUS[int(np.argmax(scores))])
+    return Decision("prior", tuple((tau * rarities).tolist()), (), tau) if tau else ARGMAX
 
 
 def rules_for(metric: Metric, rules: tuple[str, ...]) -> tuple[str, ...]:
@@ -103,61 +94,15 @@ def rules_for(metric: Metric, rules: tuple[str, ...]) -> tuple[str, ...]:
     Multi-label: "half", and "thresholds" if it is among the rules. Regression: "none".
     """
     if metric.target == "multi" and metric.needs_labels and "thresholds" in rules:
-        return (metric.default_rule, "thresholds")
+        return (DEFAULT_RULES[metric.target], "thresholds")
     if not metric.needs_labels or metric.target == "multi":
-        return (metric.default_rule,)
+        return (DEFAULT_RULES[metric.target],)
     applicable = tuple(rule for rule in rules if rule != "thresholds" or metric.name == "quadratic_kappa")
     if not applicable:
         raise UserError(
             f"decision.rules: thresholds need ordered classes (quadratic_kappa); expected argmax for {metric.name}"
         )
     return applicable
-
-
-def fit_prior(short: Shortlist, log_probs: np.ndarray, metric: Metric) -> Decision:
-    """Prior correction fitted on a shortlist.  log_probs: (S,) of the blend, up to a constant per row."""
-    rarities = rarity(short.labels, short.classes)
-    log_probs, slopes = log_probs.astype(np.float64), rarities[short.listed]
-    low, high = (short.winners(log_probs + tau * slopes) for tau in TAUS[[0, -1]])
-    # The maximum of straight lines is convex, so a class that wins at both ends wins in between.
-    varies = low != high
-    constant_counts = count_labels(short.labels[~varies], low[~varies], short.classes)
-    entries, varying = np.repeat(varies, np.diff(short.start)), short.take(np.flatnonzero(varies))
-    log_probs, slopes = log_probs[entries], slopes[entries]
-    predictions = (varying.winners(log_probs + tau * slopes) for tau in TAUS)
-    scores = [float(metric.evaluate_counts(varying.counts(labels) + constant_counts)) for labels in predictions]
-    tau = float(TAUS[int(np.argmax(scores))])
-    return Decision("prior", tuple((tau * rarities).tolist()), (), tau) if tau else ARGMAX
-
-
-def rarity(labels: np.ndarray, classes: int) -> np.ndarray:
-    """(C,) float64: minus the logarithm of each class's share of these rows, a class without rows counting as one."""
-    return -np.log(np.maximum(np.bincount(labels, minlength=classes), 1) / len(labels))
-
-
-def _per_class(probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: DecisionSettings) -> Decision:
-    """Coordinate ascent over one offset per class, then each shrunk by n / (n + shrink_rows), n rows of the class.
-
-    A row is predicted as class c exactly if the offset of c exceeds the gap between the best other class and c, so all
-    offsets of one class are tried in one pass over the rows.
-    """
-    classes = probs.shape[1]
-    log_probs = floored_logs(probs).astype(np.float64)
-    offsets = np.zeros(classes)
-    for _ in range(settings.passes):
-        for c in range(classes):
-            others = log_probs + offsets
-            others[:, c] = -np.inf
-            best_other = others.argmax(1)
-            gap = others.max(1) - log_probs[:, c]
-            grid = np.clip(offsets[c] + OFFSETS, OFFSETS[0], OFFSETS[-1])
-            trials = np.r_[offsets[c], grid]  # ties keep the current offset
-            predicted = np.where(gap < trials[:, None], c, best_other)  # (trials, N)
-            scores = metric.evaluate_counts(count_labels(labels, predicted, classes))
-            offsets[c] = trials[int(np.argmax(scores))]
-    support = np.bincount(labels, minlength=classes)
-    shrunk = offsets * support / (support + settings.shrink_rows)
-    return Decision("per_class", tuple(shrunk.tolist()), (), 0.0)
 
 
 def _thresholds(probs: np.ndarray, labels: np.ndarray, metric: Metric, passes: int) -> Decision:
@@ -180,4 +125,4 @@ def _thresholds(probs: np.ndarray, labels: np.ndarray, metric: Metric, passes: i
             )
             scores = metric.evaluate_counts(count_labels(labels, predicted, classes))
             thresholds[c] = trials[int(np.argmax(scores))]
-    return Decision("thresholds", (), tuple(thresholds.tolist()), 0.0)
+    return Decision("thresholds", thresholds=tuple(thresholds.tolist()))

@@ -52,10 +52,12 @@ class Confidence:
 
 def confidence(oof: ViewPredictions, fold_tests: Sequence[ViewPredictions], test: ViewPredictions) -> Confidence:
     """fold_tests: one per fold model, the same rows in the same order; empty = unknown.  test: mean over fold models."""
-    single = None
-    if fold_tests:
-        single = _mean(np.mean([_row_confidence(part) for part in fold_tests], axis=0))
-    return Confidence(_mean(_row_confidence(oof)), single, _mean(_row_confidence(test)))
+
+    def mean_of(*parts: ViewPredictions) -> Mean:
+        """Mean over rows of the confidence, averaged over views and models."""
+        return _mean(np.mean([part.probs.max(-1).astype(np.float64).mean(1) for part in parts], axis=0))
+
+    return Confidence(mean_of(oof), mean_of(*fold_tests) if fold_tests else None, mean_of(test))
 
 
 def leak_notes(
@@ -97,11 +99,6 @@ def leak_notes(
 
 def _mean(values: np.ndarray) -> Mean:
     return Mean(float(values.mean()), float(values.std() / math.sqrt(len(values))))
-
-
-def _row_confidence(predictions: ViewPredictions) -> np.ndarray:
-    """(N,) float64, averaged over views."""
-    return predictions.probs.max(-1).astype(np.float64).mean(1)
 
 
 def guessing_notes(oof: ViewPredictions, labels: np.ndarray) -> list[str]:

@@ -17,13 +17,14 @@ import pandas as pd
 from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.external_check import Confidence, confidence, leak_notes
 from competition.ensemble.metrics import TargetKind
-from competition.ensemble.npz import open_npz, read_array
 from competition.ensemble.predictions import (
     Predictions,
     ViewPredictions,
     check_kinds,
     id_column,
     mean_over_folds,
+    open_npz,
+    read_array,
     stored_as,
 )
 

@@ -1,7 +1,7 @@
 """Fit the chain for the test rows and compute its honest score.
 
-A chain (chain.Chain) is everything after training: views, calibration, blend weights, decision rule. A candidate is one
-combination of calibration, blend method and rule. Folds are merged into blocks; for each block, chain and candidate
+A chain (chain.Chain) is everything after training: views, blend weights, decision rule. A candidate is one combination of
+blend method and rule. Folds are merged into blocks; for each block, chain and candidate
 are chosen again without it and scored on it (nested cross-validation; Varma & Simon 2006). The candidate is selected
 by cross-fitting inside the remaining blocks (`nested`). Rows whose labels chose hyperparameters are
 excluded from every score.
@@ -16,15 +16,9 @@ from competition.config.params import Honest
 from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import CandidateKey, Chain, ChainSettings
 from competition.ensemble.compare import seed_noise_of_difference
-from competition.ensemble.metrics import Metric, metric_named
+from competition.ensemble.metrics import DEFAULT_RULES, metric_named
 from competition.ensemble.nested import CrossFitted, NestedCrossFit, OofRows, Progress
 from competition.ensemble.significance import Difference
-
-
-def baselines(metric: Metric) -> tuple[CandidateKey, CandidateKey]:
-    """Equal weights, and the best member, both with the default decision rule: what a blend is compared with."""
-    # calibration, blend method, decision rule
-    return ("none", "equal", metric.default_rule), ("none", "best", metric.default_rule)
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,8 @@ def fit_and_score_chain(
 
     spreads: member -> standard deviation of its score over training seeds, for members where it was measured.
     """
-    equal_weights, best_member = baselines(metric_named(settings.metric))
+    rule = DEFAULT_RULES[metric_named(settings.metric).target]
+    equal_weights, best_member = ("equal", rule), ("best", rule)
     nested = NestedCrossFit(rows, settings, honest, baselines=(equal_weights, best_member), progress=progress)
     chain, cross_fitted = nested.chain(), nested.cross_fit()
     output = cross_fitted.output(nested.metric)

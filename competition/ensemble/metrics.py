@@ -14,12 +14,16 @@ import numpy as np
 from competition.config.errors import UserError
 from competition.config.plugins import LowerIsBetter, active, plugin_named
 from competition.ensemble import target_metrics
-from competition.ensemble.target_metrics import weighted_mean
+from competition.ensemble.target_metrics import label_log_likelihoods, weighted_mean
 from competition.ensemble.user_metric import Function, UserMetric, score_rows
 
 # What a row's target is: one class of C (ordinal grades included), a set of the C classes, or a number.
 TargetKind = Literal["single", "multi", "regression"]
-DEFAULT_RULES = {"single": "argmax", "multi": "half", "regression": "none"}  # of a chain without a fitted decision rule
+DEFAULT_RULES = {
+    "single": "argmax",
+    "multi": "half",
+    "regression": "none",
+}  # without parameters; half: labels of probability 0.5 or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +75,6 @@ class Metric:
         low, high = (self.worst, self.best) if self.sign > 0 else (self.best, self.worst)
         return -np.inf if low is None else low, np.inf if high is None else high
 
-    @property
-    def default_rule(self) -> str:
-        """The decision rule without parameters: argmax; half: labels of probability 0.5 or more; none: no decision."""
-        return DEFAULT_RULES[self.target]
-
     def output_of(self, probs: np.ndarray, predicted: np.ndarray | None = None) -> np.ndarray:
         """The output that this metric scores: (N,) labels, (N, C) decisions, or the (N, C) probabilities themselves.
 
@@ -84,10 +83,6 @@ class Metric:
         if not self.needs_labels:
             return probs
         return default_labels(probs, self.target) if predicted is None else predicted
-
-    def undecided(self, rows: int, classes: int) -> np.ndarray:
-        """Zeros of the shape and type of a decision rule's labels: (N,) int64, or (N, C) bool."""
-        return np.zeros((rows, classes), bool) if self.target == "multi" else np.zeros(rows, np.int64)
 
     def evaluate(self, labels: np.ndarray, output: np.ndarray, classes: int | None = None) -> float:
         """Score an output; greater is better.
@@ -124,9 +119,15 @@ class Metric:
         return self.sign * score
 
 
-def default_labels(probs: np.ndarray, target: TargetKind) -> np.ndarray:
-    """Labels without a fitted decision rule: (N,) int, the most probable class, or (N, C) bool, probability >= 0.5."""
-    return probs >= 0.5 if target == "multi" else probs.argmax(1)
+def default_labels(output: np.ndarray, target: TargetKind) -> np.ndarray:
+    """Labels of an output without a fitted decision rule; an output of labels is returned as it is.
+
+    output: (N, C) probabilities, (N,) int labels or (N, C) bool decisions.  Returns (N,) int, the most probable class, or
+    (N, C) bool, probability >= 0.5.
+    """
+    if output.ndim == 1 or output.dtype == bool:
+        return output
+    return output >= 0.5 if target == "multi" else output.argmax(1)
 
 
 def count_labels(labels: np.ndarray, predicted: np.ndarray, classes: int) -> LabelCounts:
@@ -154,41 +155,25 @@ def label_counts_of_samples(labels: np.ndarray, predicted: np.ndarray, counts: n
     """
     from scipy.sparse import csr_array
 
-    counts = np.asarray(counts, np.float64)
-
-    def per_class(kinds: np.ndarray, class_of: np.ndarray) -> np.ndarray:
+    counts, all_kinds, per_class = np.asarray(counts, np.float64), np.arange(len(labels)), []
+    for kinds, class_of in ((np.flatnonzero(predicted == labels), labels), (all_kinds, predicted), (all_kinds, labels)):
         columns = csr_array((np.ones(len(kinds)), (class_of[kinds], kinds)), shape=(classes, len(labels)))
-        return np.asarray((columns @ counts.T).T)
-
-    all_kinds = np.arange(len(labels))
-    return LabelCounts(
-        hits=per_class(np.flatnonzero(predicted == labels), labels),
-        predicted=per_class(all_kinds, predicted),
-        actual=per_class(all_kinds, labels),
-        squares=counts @ (predicted - labels).astype(np.float64) ** 2,
-    )
+        per_class.append(np.asarray((columns @ counts.T).T))
+    hits, predicted_rows, actual = per_class
+    return LabelCounts(hits, predicted_rows, actual, squares=counts @ (predicted - labels).astype(np.float64) ** 2)
 
 
-def _f1_per_class(t: LabelCounts) -> np.ndarray:
-    """(..., C); 0 for a class that is absent from labels and predictions."""
-    return 2.0 * t.hits / np.maximum(t.actual + t.predicted, 1)
-
-
-def _macro_f1(t: LabelCounts) -> np.ndarray:
+def _macro_f1(t: LabelCounts, only_present: bool = False) -> np.ndarray:
     """Mean over all C classes; a class absent from both counts as 0, so folds and members share one denominator.
 
     Equals f1_score(average="macro", labels=range(C), zero_division=0).
+    only_present: mean over the classes that occur in labels or predictions, as f1_score(average="macro"), scikit-learn's
+    default. The same number where every class has a row.
     """
-    return _f1_per_class(t).mean(-1)
-
-
-def _macro_f1_present(t: LabelCounts) -> np.ndarray:
-    """Mean over the classes that occur in labels or predictions.
-
-    Equals f1_score(average="macro"), scikit-learn's default. The same number as macro_f1 where every class has a row.
-    """
-    present = np.count_nonzero(t.actual + t.predicted, axis=-1)
-    return _f1_per_class(t).sum(-1) / np.maximum(present, 1)
+    f1 = 2.0 * t.hits / np.maximum(t.actual + t.predicted, 1)
+    if only_present:
+        return f1.sum(-1) / np.maximum(np.count_nonzero(t.actual + t.predicted, axis=-1), 1)
+    return f1.mean(-1)
 
 
 def _quadratic_kappa(t: LabelCounts) -> np.ndarray:
@@ -217,10 +202,6 @@ def true_class(labels: np.ndarray, probs: np.ndarray) -> np.ndarray:
     return np.clip(own.astype(np.float64), eps, 1.0 - eps)
 
 
-def _log_loss(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    return weighted_mean(np.log(true_class(labels, probs)), weights)
-
-
 def _top_5(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """Share of rows with fewer than 5 classes before the true one; equal probabilities rank by class number."""
     own = probs[np.arange(len(labels)), labels][:, None]
@@ -233,10 +214,17 @@ METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric("macro_f1", 1, _macro_f1, None),
-        Metric("macro_f1_present", 1, _macro_f1_present, None),
+        Metric("macro_f1_present", 1, partial(_macro_f1, only_present=True), None),
         Metric("accuracy", 1, lambda t: t.hits.sum(-1) / t.actual.sum(-1), None),
         Metric("quadratic_kappa", 1, _quadratic_kappa, None, worst=-1.0),
-        Metric("log_loss", -1, None, _log_loss, best=0.0, worst=None),
+        Metric(
+            "log_loss",
+            -1,
+            None,
+            lambda labels, probs, weights: weighted_mean(np.log(true_class(labels, probs)), weights),
+            best=0.0,
+            worst=None,
+        ),
         # The mean over columns of the ROC AUC of "is it this class" (Plant Pathology 2020).
         Metric(
             "mean_column_auc",
@@ -251,9 +239,36 @@ METRICS: dict[str, Metric] = {
         Metric("samples_f1", 1, None, None, "multi", target_metrics.samples_f1),
         Metric("mean_average_precision", 1, None, target_metrics.mean_average_precision, "multi"),
         Metric("multilabel_mean_column_auc", 1, None, target_metrics.multilabel_mean_column_auc, "multi"),
-        Metric("multilabel_log_loss", -1, None, target_metrics.multilabel_log_loss, "multi", best=0.0, worst=None),
-        Metric("rmse", -1, None, target_metrics.negative_rmse, "regression", best=0.0, worst=None),
-        Metric("mae", -1, None, target_metrics.negative_mae, "regression", best=0.0, worst=None),
+        # The mean over rows and classes of the binary cross-entropy.
+        Metric(
+            "multilabel_log_loss",
+            -1,
+            None,
+            lambda labels, probs, weights: weighted_mean(label_log_likelihoods(labels, probs).mean(1), weights),
+            "multi",
+            best=0.0,
+            worst=None,
+        ),
+        Metric(
+            "rmse",
+            -1,
+            None,
+            lambda targets, values, weights: (
+                -np.sqrt(weighted_mean((values[:, 0].astype(np.float64) - targets) ** 2, weights))
+            ),
+            "regression",
+            best=0.0,
+            worst=None,
+        ),
+        Metric(
+            "mae",
+            -1,
+            None,
+            lambda targets, values, weights: -weighted_mean(np.abs(values[:, 0].astype(np.float64) - targets), weights),
+            "regression",
+            best=0.0,
+            worst=None,
+        ),
     )
 }
 

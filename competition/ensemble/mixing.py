@@ -1,41 +1,41 @@
-"""Weighted means of members or views: arithmetic ("mean"), geometric, or of ranks.
+"""Weighted means of members or views.
 
-probs (M, N, C) -> to_mixing_space -> (M, N, C) -> weighted_sum -> (N, C) -> to_probabilities -> (N, C)
-
-Columns that are independent of each other, the labels of a multi-label competition or the value of a regression, have
-no common sum: their arithmetic mean is "average", and "log_odds" is what "geometric" is for classes.
+mean: of probabilities of classes that exclude each other, whose rows sum to 1. average: of columns that are independent of
+each other, the labels of a multi-label competition or the value of a regression. geometric and log_odds: of the logarithms
+of both kinds of probabilities.
 """
+
+from collections.abc import Iterable
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.ensemble.metrics import TargetKind
 
-MIXINGS = ("mean", "geometric", "rank")
 FLOOR = 1e-7  # the smallest probability whose logarithm is taken; float16 rounds smaller ones to 0
+MEAN_OF: dict[TargetKind, str] = {"single": "mean", "multi": "average", "regression": "average"}
+
+
+def mix(parts: Iterable[np.ndarray], weights: Iterable[float], mixing: str) -> np.ndarray:
+    """Weighted mean, (N, C) float32.  parts: (N, C) each, read one after the other; those of weight 0 may hold NaN."""
+    total: np.ndarray | None = None
+    for part, weight in zip(parts, weights, strict=True):
+        if weight:
+            weighted = np.float32(weight) * to_mixing_space(part, mixing)
+            total = weighted if total is None else np.add(total, weighted, out=total)
+    assert total is not None, "expected a weight above 0"
+    return to_probabilities(total, mixing)
 
 
 def to_mixing_space(probs: np.ndarray, mixing: str) -> np.ndarray:
-    """Convert (..., N, C) probabilities to float32 values whose weighted sum is taken: themselves, logs or ranks."""
-    if mixing in ("mean", "average"):
-        return np.asarray(probs, np.float32)
+    """Convert (..., N, C) probabilities to the float32 values whose weighted sum is taken."""
     if mixing == "log_odds":
         return log_odds(probs)
-    if mixing == "geometric":
-        return floored_logs(probs)
-    if (
-        mixing == "rank"
-    ):  # each column's mean rank among the N rows, in (0, 1]: independent of a member's scale, for AUC
-        import pandas as pd  # loaded already in every stage, while scipy.stats takes 0.4 s
-
-        columns = np.moveaxis(np.asarray(probs), -2, 0)
-        ranks = pd.DataFrame(columns.reshape(len(columns), -1)).rank(method="average").to_numpy().reshape(columns.shape)
-        return np.moveaxis(ranks / len(columns), 0, -2).astype(np.float32)
-    raise UserError(f"mixing '{mixing}' is not known; expected one of {', '.join(MIXINGS)}")
+    return floored_logs(probs) if mixing == "geometric" else np.asarray(probs, np.float32)
 
 
 def to_probabilities(mixed: np.ndarray, mixing: str) -> np.ndarray:
-    """Convert (N, C) weighted sums to float32 probabilities. Ranks are returned unchanged; their rows do not sum to 1."""
-    if mixing in ("rank", "average"):
+    """Convert (N, C) weighted sums to float32 probabilities, or values of a regression."""
+    if mixing == "average":
         return mixed.astype(np.float32)
     if mixing == "log_odds":
         return from_log_odds(mixed)
@@ -61,17 +61,3 @@ def from_log_odds(values: np.ndarray) -> np.ndarray:
     from scipy.special import expit
 
     return np.asarray(expit(values), np.float32)
-
-
-def weighted_sum(parts: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(M, N, C), (M,) -> (N, C) float32. Zero-weight members are not read, so they may hold NaN."""
-    used = np.flatnonzero(weights)
-    total = np.zeros(parts.shape[1:], np.float32)
-    for m in used:
-        total += np.float32(weights[m]) * parts[m]
-    return total
-
-
-def mix(probs: np.ndarray, weights: np.ndarray, mixing: str) -> np.ndarray:
-    """Weighted mean.  probs: (M, N, C).  weights: (M,).  Returns (N, C) float32."""
-    return to_probabilities(weighted_sum(to_mixing_space(probs, mixing), weights), mixing)

@@ -3,20 +3,20 @@
 The outer loop leaves out one block of folds for the score, the inner loop a second one for selecting the candidate. The
 fit without blocks {j, k} serves the outer rounds of both j and k, so B blocks cost 1 + B + B(B-1)/2 fits.
 
-To change how the candidate (calibration, blend method, decision rule) is selected, change `select_candidate`. To add a
-blend method, add it to `blend.BLENDS` and `blend.fit_blend`; to add a decision rule, to `decision.RULES`.
+To change how the candidate (blend method, decision rule) is selected, change `select_candidate`. To add a blend method, add
+it to `blend.BLENDS` and `blend.fit_blend`; to add a decision rule, to `decision.RULES`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.params import Honest
+from competition.ensemble.blend import fit_blend
 from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
-from competition.ensemble.calibration import apply_temperature, temperature_at
 from competition.ensemble.chain import (
     CandidateKey,
     Chain,
@@ -24,16 +24,24 @@ from competition.ensemble.chain import (
     MemberViews,
     ViewSeconds,
     apply_chain,
-    chain_labels,
-    member_probs,
+    check_aligned,
 )
-from competition.ensemble.decision import rules_for
-from competition.ensemble.fitting import Candidate, Fitter
-from competition.ensemble.metrics import Metric, metric_named
-from competition.ensemble.outputs import chunks
+from competition.ensemble.decision import ARGMAX, fit_decision, rules_for
+from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
+from competition.ensemble.policy import ViewCache, fit_policy
+from competition.ensemble.predictions import chunks, identity_view, mix_views
 from competition.ensemble.significance import Difference
+from competition.ensemble.stacking import sampled_rows
 
 Progress = Callable[[int, int], None]  # (fits done, total number of fits)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A chain fitted on some rows, and its decided labels of the held-out rows."""
+
+    chain: Chain
+    decided: np.ndarray  # (n,) int or (n, C) bool; empty for a metric of probabilities
 
 
 @dataclass(frozen=True)
@@ -74,18 +82,6 @@ def scored_rows(folds: np.ndarray, tuned_folds: Collection[int]) -> tuple[np.nda
     return (scored, False) if scored.any() else (np.ones(len(folds), bool), True)
 
 
-def candidate_keys(settings: ChainSettings) -> list[CandidateKey]:
-    """All combinations of calibration, method and rule that the metric can use, the simplest first.
-
-    Means of ranks are not probabilities, so they are never calibrated; nor are the values of a regression.
-    """
-    metric = metric_named(settings.metric)
-    rules = rules_for(metric, settings.decision.rules)
-    uncalibrated = settings.policy.mixing == "rank" or metric.target == "regression"
-    calibrations = ("none",) if uncalibrated else settings.blend.calibrations
-    return [(calib, method, rule) for calib in calibrations for method in settings.blend.methods for rule in rules]
-
-
 @dataclass(frozen=True)
 class OofRows:
     """Out-of-fold predictions of all members, and what they are fitted and scored with."""
@@ -110,21 +106,27 @@ class NestedCrossFit:
         progress: Progress | None = None,
     ) -> None:
         """baselines: fitted for comparison; not selected unless they are candidates as well."""
-        members, labels, folds = rows.members, rows.labels, rows.folds
-        if not len(labels) == len(folds) == len(next(iter(members.values())).ids):
+        labels, folds = rows.labels, rows.folds
+        check_aligned(rows.members)
+        self.members = {name: rows.members[name] for name in sorted(rows.members)}
+        shapes = {member.probs.shape for member in self.members.values()}
+        self.classes = next(iter(shapes))[2]  # C
+        if not {len(labels), len(folds)} == {shape[0] for shape in shapes}:
             raise UserError(f"expected a label and a fold per row, found {len(labels)} and {len(folds)}")
-        self.members, self.labels, self.blocks = members, labels, blocks_of(folds, honest.blocks)
+        self.labels, self.blocks, self.seconds = labels, blocks_of(folds, honest.blocks), rows.seconds or {}
         self.scored, self.is_optimistic = scored_rows(folds, rows.tuned_folds)
         self.settings, self.honest = settings, honest
         self.metric = metric_named(settings.metric)
-        self.fitter = Fitter(members, labels, self.blocks, settings, rows.seconds)
-        self.classes = self.fitter.classes  # C
         self.evaluation = Evaluation(self.metric, self.classes, honest.resamples, honest.seed)
-        self.candidate_keys = candidate_keys(settings)
+        rules = rules_for(self.metric, settings.decision.rules)
+        self.candidate_keys = [
+            (method, rule) for method in settings.blend.methods for rule in rules
+        ]  # the simplest first
         self.fitted_keys = list(dict.fromkeys([*self.candidate_keys, *baselines]))
         self.block_numbers = sorted(int(block) for block in np.unique(self.blocks))
         self.rows_of = {block: np.flatnonzero(self.blocks == block) for block in self.block_numbers}
         self.progress, self.fits_done = progress, 0
+        self.view_caches = {name: ViewCache(member, labels) for name, member in self.members.items()}
         # Cached per instance, so that the cache is freed with the instance.
         self.candidates = cache(self._candidates)
         self.select = cache(self._select)
@@ -138,8 +140,7 @@ class NestedCrossFit:
 
         fixed: use this candidate for every block instead of selecting one.
         """
-        probs, selected = np.zeros((len(self.labels), self.classes), np.float32), {}
-        decided = self.metric.undecided(len(self.labels), self.classes)
+        probs, decided, selected = self._zeros(False), self._zeros(True), {}
         for block in self.block_numbers:
             selected[block] = fixed or self.select(frozenset({block}))
             chain, rows = self.candidates(frozenset({block}))[selected[block]].chain, self.rows_of[block]
@@ -148,12 +149,10 @@ class NestedCrossFit:
 
     def output(self, key: CandidateKey) -> np.ndarray:
         """Cross-fitted output of one candidate: (N,) labels or (N, C) probabilities, as the metric needs."""
-        if not self.metric.needs_labels:
-            return self.cross_fit(key).probs
-        decided = self.metric.undecided(len(self.labels), self.classes)
+        output = self._zeros(self.metric.needs_labels)
         for block in self.block_numbers:
-            decided[self.rows_of[block]] = self._held_out_output(frozenset({block}), block, key)
-        return decided
+            output[self.rows_of[block]] = self._held_out_output(frozenset({block}), block, key)
+        return output
 
     def score(self, output: np.ndarray) -> Score:
         """Score of an output of all N rows, computed on the rows to score."""
@@ -167,37 +166,60 @@ class NestedCrossFit:
     def score_on_fitted_rows(self, chain: Chain) -> float:
         """Score of a chain on rows that it was fitted on; optimistic."""
         rows = np.flatnonzero(self.scored)
-        if self.metric.needs_labels:
-            return self.metric.evaluate(self.labels[rows], chain_labels(chain, self.members, rows), self.classes)
-        return self.metric.evaluate(self.labels[rows], apply_chain(chain, self.members, rows)[0])
+        output = self.metric.output_of(*apply_chain(chain, self.members, rows))
+        return self.metric.evaluate(self.labels[rows], output, self.classes)
 
     def view_effect(self, member: str) -> Difference:
         """Difference between a member's TTA policy and its identity view.  The policy is fitted without each block."""
-        predictions, shape = self.members[member], (len(self.labels), self.classes)
-        before, after = (
-            self.metric.undecided(*shape) if self.metric.needs_labels else np.zeros(shape, np.float32) for _ in range(2)
-        )
-        identity = self.fitter.caches[member].identity_view()
-        # The policies are the same in all candidates. A metric of probabilities compares calibrated probabilities if a
-        # calibrated candidate exists.
-        calibrated = [key for key in self.fitted_keys if key[0] == "temperature" and not self.metric.needs_labels]
-        key = (calibrated or self.fitted_keys)[0]
+        predictions, metric = self.members[member], self.metric
+        before, after = (self._zeros(metric.needs_labels) for _ in range(2))
         for block, rows in self.rows_of.items():
-            chain, temperature = self.candidates(frozenset({block}))[key].chain, 1.0
-            if chain.temperatures[member] != 1.0:  # else the policy would be credited with the calibration
-                temperature = temperature_at(identity.temperature_step(self.blocks != block))
-            parts = chunks(len(rows), self.classes) if chain.by_rows else [slice(0, len(rows))]
-            for part in parts:
-                chunk = rows[part]
-                identity_probs = apply_temperature(identity.probs(chunk), temperature, self.metric.target == "multi")
-                before[chunk] = self.metric.output_of(identity_probs)
-                after[chunk] = self.metric.output_of(member_probs(chain, member, predictions, chunk))
+            candidate = next(iter(self.candidates(frozenset({block})).values()))  # the policies are the same in all
+            policies = {identity_view(predictions): 1.0}, candidate.chain.policies[member]
+            for part in chunks(len(rows), self.classes):
+                for output, policy in zip((before, after), policies, strict=True):
+                    output[rows[part]] = metric.output_of(mix_views(predictions, policy, rows[part]))
                 predictions.release()
         return self.difference(before, after)
 
+    def _zeros(self, is_decided: bool) -> np.ndarray:
+        """(N, C) float32 probabilities, or if `is_decided` (N,) int64 labels, (N, C) bool of a multi-label competition."""
+        if is_decided and self.metric.target != "multi":
+            return np.zeros(len(self.labels), np.int64)
+        return np.zeros((len(self.labels), self.classes), bool if is_decided else np.float32)
+
     def _candidates(self, excluded_blocks: frozenset[int]) -> dict[CandidateKey, Candidate]:
-        """Fit all candidates and baselines without some blocks."""
-        candidates = self.fitter.fit(excluded_blocks, self.fitted_keys)
+        """Fit all candidates and baselines without the rows of some blocks, whose labels are not read.
+
+        Policies are the same in all candidates and are fitted once.
+        """
+        train = ~np.isin(self.blocks, sorted(excluded_blocks))
+        rows, held_out = np.flatnonzero(train), np.flatnonzero(~train)
+        metric, members, blending, deciding = self.metric, self.members, self.settings.blend, self.settings.decision
+        policies = {
+            name: fit_policy(views, rows, metric, self.settings.policy, self.seconds.get(name))
+            for name, views in self.view_caches.items()
+        }
+
+        def probs_of(some_rows: np.ndarray, name: str) -> np.ndarray:
+            return mix_views(members[name], policies[name], some_rows)
+
+        candidates: dict[CandidateKey, Candidate] = {}
+        for method in dict.fromkeys(method for method, _ in self.fitted_keys):
+            few = sampled_rows(len(members), rows, self.classes) if method == "stacking" else rows
+            blend = fit_blend(method, members, partial(probs_of, few), self.labels[few], metric, blending)
+            undecided = Chain(self.settings.metric, policies, blend, ARGMAX)
+            rules = [rule for of_method, rule in self.fitted_keys if of_method == method]
+            probs = held_out_probs = np.zeros((0, self.classes), np.float32)
+            if any(rule != DEFAULT_RULES[metric.target] for rule in rules):
+                probs = apply_chain(undecided, members, rows)[0]
+            if metric.needs_labels and len(held_out):
+                held_out_probs = apply_chain(undecided, members, held_out)[0]
+            for rule in rules:
+                decision = fit_decision(rule, probs, self.labels[rows], metric, deciding)
+                candidates[method, rule] = Candidate(
+                    replace(undecided, decision=decision), decision.labels(held_out_probs)
+                )
         self.fits_done += 1
         if self.progress:
             k = len(self.block_numbers)
@@ -224,10 +246,7 @@ class NestedCrossFit:
         in_block = self.blocks[held_out] == block
         if self.metric.needs_labels:
             return candidate.decided[in_block]
-        # Ranks depend on the rows among which they are taken: always all held-out rows.
-        rows = held_out[in_block] if candidate.chain.by_rows else held_out
-        probs = apply_chain(candidate.chain, self.members, rows)[0]
-        return probs if candidate.chain.by_rows else probs[in_block]
+        return apply_chain(candidate.chain, self.members, held_out[in_block])[0]
 
 
 def select_candidate(
@@ -241,7 +260,7 @@ def select_candidate(
     2. Start with the last of them. Going backwards, replace it by a candidate whose output is identical or whose score
        is higher by more than one standard error: the best score among near-equals is luck.
 
-    Calibration, method and rule are compared jointly: two gains within noise can be significant together, and a
+    Method and rule are compared jointly: two gains within noise can be significant together, and a
     stepwise choice would reject both. In step 1 a gain of one standard error is not enough: among a dozen candidates
     one has it by luck in a third to half of the simulated competitions where none is better, and it then loses on fresh
     rows, because parameters fitted on the rows cost accuracy (benchmarks/simulation.py).

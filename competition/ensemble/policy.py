@@ -5,22 +5,23 @@ Averaging lowers the confidence of any prediction, which alone raises the likeli
 calibration a view is selected only if it adds information.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Evaluation, paired
-from competition.ensemble.calibration import apply_temperature, fit_temperature
+from competition.ensemble.calibration import STEP_RATIO, best_step, log_norms
 from competition.ensemble.greedy import greedy_picks, weights_of
 from competition.ensemble.metrics import METRICS, Metric, true_class
-from competition.ensemble.mixing import to_mixing_space, to_probabilities, weighted_sum
-from competition.ensemble.outputs import OutputCache, identity_view
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.mixing import MEAN_OF, floored_logs, from_log_odds, log_odds, mix
+from competition.ensemble.predictions import ViewPredictions, chunks, identity_view
 from competition.ensemble.target_metrics import label_log_likelihoods
 
 RESAMPLES = 200  # bootstrap, for the standard error of a policy fitted by the metric
+SAMPLE = 10_000  # a temperature is fitted on at most this many rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +30,78 @@ class PolicySettings:
 
     method: str  # identity | mean | greedy
     objective: str  # greedy: log_likelihood | metric
-    mixing: str  # mean | geometric | rank: what is averaged
     rounds: int  # greedy picks
     seconds_limit: float  # greedy: inference time of the used views per 1,000 images and fold model; 0 = no limit
     same_below: float  # a view whose probabilities all differ by less than this from another view's is ignored
 
 
+class ViewCache:
+    """One member's views and labels, and what fits on overlapping sets of rows share: N numbers per view or temperature.
+
+    The log loss of a row at a temperature, its normaliser and the probability of its true class do not depend on the set of
+    rows. The probabilities themselves are never all in memory as float32.
+    """
+
+    def __init__(self, predictions: ViewPredictions, labels: np.ndarray) -> None:
+        """labels: (N,) int, or as the predictions' target says; a fit never uses labels of rows outside it."""
+        self.predictions, self.labels = predictions, labels
+        self.classes = predictions.probs.shape[2]  # C
+        # Sampled without labels or folds, so that held-out labels have no influence.
+        self._sample = np.sort(np.random.default_rng(0).permutation(len(labels))[:SAMPLE])
+        self._losses: dict[int, np.ndarray] = {}  # step -> (sample,)
+        self.distinct_views = cache(self._distinct_views)  # of the instance, so that it is freed with it
+        self.true_probs = cache(self._true_probs)
+
+    def temperature_step(self, train: np.ndarray) -> int:
+        """Grid step of the identity view's temperature of least log loss on `train`, or a sample of it.  train: (N,) bool."""
+        in_train = train[self._sample]
+
+        def losses(steps: Sequence[int]) -> np.ndarray:
+            new_steps, parts = [step for step in steps if step not in self._losses], []
+            for part in chunks(len(self._sample), self.classes) if new_steps else ():
+                rows = self._sample[part]
+                logs = floored_logs(self.predictions.view(identity_view(self.predictions), rows))
+                self.predictions.release()
+                true_logs = logs[np.arange(len(rows)), self.labels[rows]].astype(np.float64)
+                parts.append([log_norms(logs, t) - true_logs / t for t in (STEP_RATIO**step for step in new_steps)])
+            self._losses |= {step: np.concatenate(column) for step, *column in zip(new_steps, *parts, strict=True)}
+            return np.array([self._losses[step][in_train].mean(dtype=np.float64) for step in steps])
+
+        return best_step(losses)
+
+    def _true_probs(self, name: str, step: int) -> np.ndarray:
+        """(N,) float32: the probability of each row's true class under a view, at a temperature of the grid."""
+        view, temperature = self.predictions.views.index(name), STEP_RATIO**step
+        probs = self.predictions.probs[np.arange(len(self.labels)), view, self.labels].astype(np.float32)
+        if step:
+            parts = (self.predictions.view(name, part) for part in chunks(len(probs), self.classes))
+            norms = np.concatenate([log_norms(floored_logs(part), temperature) for part in parts])
+            probs = np.exp(floored_logs(probs) / np.float32(temperature) - norms)
+        self.predictions.release()
+        return probs
+
+    def _distinct_views(self, same_below: float) -> list[str]:
+        """The identity view, then every view whose probabilities differ from all earlier ones by `same_below` or more."""
+        rows, _, classes = self.predictions.probs.shape
+        sample = slice(0, min(64, rows))  # checked first: nearly always sufficient
+
+        def differ(first: str, second: str) -> bool:
+            views = (
+                [self.predictions.view(name, part) for name in (first, second)]
+                for part in (sample, *chunks(rows, classes))
+            )
+            return any(np.abs(a - b).max() >= same_below for a, b in views)
+
+        distinct: list[str] = []
+        for name in sorted(self.predictions.views, key=lambda view: view != identity_view(self.predictions)):
+            if all(differ(name, other) for other in distinct):
+                distinct.append(name)
+        self.predictions.release()
+        return distinct
+
+
 def fit_policy(
-    cache: OutputCache,
+    views: ViewCache,
     rows: np.ndarray,
     metric: Metric,
     settings: PolicySettings,
@@ -44,17 +109,15 @@ def fit_policy(
 ) -> dict[str, float]:
     """Fit the policy of one member.  Returns view -> weight; weights are positive and sum to 1.
 
-    cache: of the member's predictions and labels; shared with fits on other rows.  rows: (n,) int, the row numbers to fit on.
+    views: shared with fits on other rows.  rows: (n,) int, the row numbers to fit on.
     seconds: view -> inference time in seconds per 1,000 images; None = unknown, each view then counts as one second.
     """
-    identity = identity_view(cache.predictions)
+    identity = identity_view(views.predictions)
     if settings.method == "identity":
         return {identity: 1.0}
-    names = cache.distinct_views(settings.same_below)
+    names = views.distinct_views(settings.same_below)
     if settings.method == "mean":
         return dict.fromkeys(names, 1.0 / len(names))
-    if settings.method != "greedy":
-        raise UserError(f"policy method '{settings.method}' is not known; expected identity, mean or greedy")
     if len(names) == 1:
         return {identity: 1.0}
     cost = np.array([seconds[name] if seconds else 1.0 for name in names])
@@ -63,9 +126,9 @@ def fit_policy(
         used = np.isin(np.arange(len(cost)), picks)
         return used | (cost[used].sum() + cost <= settings.seconds_limit)
 
-    search = _search(cache, names, rows, metric, settings)
+    search = _search(views, names, rows, metric, settings)
     allowed = affordable if settings.seconds_limit else None
-    picks = greedy_picks(search.values, search.labels, search.metric, settings.rounds, settings.mixing, allowed)
+    picks = greedy_picks(search.values, search.labels, search.metric, settings.rounds, search.mixing, allowed)
     if not picks:
         raise UserError(
             f"policy.seconds_limit {settings.seconds_limit:g} allows no view; the cheapest takes {cost.min():.3g} s for "
@@ -90,16 +153,16 @@ def rejected_views(
     """
     if settings.method == "identity":
         return {}
-    cache = OutputCache(predictions, settings.mixing, labels)
-    names = cache.distinct_views(settings.same_below)
+    views = ViewCache(predictions, labels)
+    names = views.distinct_views(settings.same_below)
     reasons = {name: "no-op" for name in predictions.views if name not in names}
     unused = [name for name in names[1:] if name not in policy]
     if unused:
-        search = _search(cache, names, np.arange(len(labels)), metric, settings)
-        one_hot = np.eye(len(names))
-        identity_score = search.score(one_hot[0], settings.mixing)
-        for name in unused:
-            score = search.score((one_hot[0] + one_hot[names.index(name)]) / 2, settings.mixing)
+        search, one_hot = _search(views, names, np.arange(len(labels)), metric, settings), np.eye(len(names))
+        pairs = [one_hot[0], *((one_hot[0] + one_hot[names.index(name)]) / 2 for name in unused)]
+        mixes = (mix(search.values, weights, search.mixing) for weights in pairs)
+        identity_score, *scores = (search.metric.evaluate(search.labels, mixed) for mixed in mixes)
+        for name, score in zip(unused, scores, strict=True):
             reasons[name] = "harmful" if score < identity_score else "adds nothing"
     if names[0] not in policy:
         reasons[names[0]] = "adds nothing"
@@ -108,60 +171,47 @@ def rejected_views(
 
 @dataclass(frozen=True)
 class _Search:
-    """Inputs of a greedy search.  values: (V, n, C) in mixing space, the identity view first.  labels: (n,) int.
+    """Inputs of a greedy search.  values: (V, n, C), the identity view first.  labels: (n,) int, or as of the metric.
 
-    For the likelihood of an arithmetic mean C is 1: only the probability of the true class counts.
+    For the likelihood of classes C is 1: only the probability of the true class counts.
     """
 
     values: np.ndarray
     labels: np.ndarray
     metric: Metric
-
-    def mixed(self, weights: np.ndarray, mixing: str) -> np.ndarray:
-        mixed = weighted_sum(self.values, weights)
-        return mixed if self.values.shape[2] == 1 else to_probabilities(mixed, mixing)
-
-    def score(self, weights: np.ndarray, mixing: str) -> float:
-        return self.metric.evaluate(self.labels, self.mixed(weights, mixing))
+    mixing: str
 
 
-def _search(
-    cache: OutputCache,
-    names: list[str],
-    rows: np.ndarray,
-    metric: Metric,
-    settings: PolicySettings,
-) -> _Search:
-    if settings.objective == "log_likelihood" and settings.mixing == "rank":
-        raise UserError(
-            "policy.objective log_likelihood does not work with policy.mixing rank; expected policy.objective metric, or "
-            "policy.mixing mean or geometric"
-        )
-    if settings.objective == "log_likelihood" and settings.mixing == "mean":
-        train = np.isin(np.arange(len(cache.labels)), rows)
-        step = cache.identity_view().temperature_step(train)
-        true_probs = np.stack([cache.with_policy({name: 1.0}).calibrated_true_probs(step)[rows] for name in names])
-        return _Search(true_probs[:, :, None], np.zeros(len(rows), np.int64), METRICS["log_loss"])
-    probs, labels = np.stack([cache.predictions.view(name, rows) for name in names]), cache.labels[rows]
-    if settings.objective == "log_likelihood":
-        independent = metric.target == "multi"
-        probs = apply_temperature(probs, fit_temperature(probs[0], labels), independent)
-        metric = METRICS["multilabel_log_loss" if independent else "log_loss"]
-    elif settings.objective != "metric":
-        raise UserError(f"policy objective '{settings.objective}' is not known; expected log_likelihood or metric")
-    return _Search(to_mixing_space(probs, settings.mixing), labels, metric)
+def _search(views: ViewCache, names: list[str], rows: np.ndarray, metric: Metric, settings: PolicySettings) -> _Search:
+    # The likelihood of a regression without a variance is its squared error.
+    by_likelihood = settings.objective == "log_likelihood" and metric.target != "regression"
+    if by_likelihood and metric.target == "single":
+        step = views.temperature_step(np.isin(np.arange(len(views.labels)), rows))
+        true_probs = np.stack([views.true_probs(name, step)[rows] for name in names])
+        return _Search(true_probs[:, :, None], np.zeros(len(rows), np.int64), METRICS["log_loss"], "average")
+    values, labels = np.stack([views.predictions.view(name, rows) for name in names]), views.labels[rows]
+    if by_likelihood:
+        odds = log_odds(values)
+
+        def losses(steps: Sequence[int]) -> np.ndarray:
+            calibrated = (from_log_odds(odds[0] / np.float32(STEP_RATIO**step)) for step in steps)
+            return np.array([-label_log_likelihoods(labels, probs).mean(1).mean() for probs in calibrated])
+
+        step = best_step(losses)
+        values = from_log_odds(odds / np.float32(STEP_RATIO**step)) if step else values
+        metric = METRICS["multilabel_log_loss"]
+    return _Search(values, labels, metric, MEAN_OF[metric.target])
 
 
 def _is_gain(search: _Search, weights: np.ndarray, settings: PolicySettings) -> bool:
     """Return True if the policy is better than the identity view by more than the standard error."""
-    identity, mixed = (search.mixed(w, settings.mixing) for w in (np.eye(len(weights))[0], weights))
-    if settings.objective == "log_likelihood":
-        if search.metric.target == "multi":
-            gains = label_log_likelihoods(search.labels, mixed) - label_log_likelihoods(search.labels, identity)
-            gains = gains.mean(1)
-        else:
-            gains = np.log(true_class(search.labels, mixed)) - np.log(true_class(search.labels, identity))
-        return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))
-    identity, mixed = search.metric.output_of(identity), search.metric.output_of(mixed)
-    classes = search.values.shape[2]
-    return paired(search.labels, identity, mixed, Evaluation(search.metric, classes, RESAMPLES, seed=0)).is_better
+    labels, metric = search.labels, search.metric
+    identity, mixed = (mix(search.values, each, search.mixing) for each in (np.eye(len(weights))[0], weights))
+    if metric.target == "regression" or settings.objective == "metric":
+        evaluation = Evaluation(metric, search.values.shape[2], RESAMPLES, seed=0)
+        return paired(labels, metric.output_of(identity), metric.output_of(mixed), evaluation).is_better
+    if metric.target == "multi":
+        gains = (label_log_likelihoods(labels, mixed) - label_log_likelihoods(labels, identity)).mean(1)
+    else:
+        gains = np.log(true_class(labels, mixed)) - np.log(true_class(labels, identity))
+    return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))

@@ -5,20 +5,26 @@ can be fitted later without running a network. Files are .npz without pickle, or
 """
 
 import mmap
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.metrics import TargetKind
-from competition.ensemble.npz import mapped_array, named_in_errors, open_npz, read_array
+from competition.ensemble.mixing import MEAN_OF, mix
 from competition.files.manifest import atomic_write
 
 ENTRIES_AT_ONCE = 4_000_000  # probabilities checked per chunk
+CHUNK_ENTRIES = 2_000_000  # entries (rows x classes) of one of `chunks`
+LOCAL_HEADER = 30  # bytes before a file's name in a .zip (APPNOTE 4.3.7)
+IDENTITY = "identity"
 SUM_TOLERANCE = 5e-3  # float16 probabilities of 104 classes sum to 1 within 1e-3
 
 
@@ -80,14 +86,12 @@ class ViewPredictions:
         if len(self.views) != self.probs.shape[1] or len(set(self.views)) != len(self.views):
             raise UserError(f"expected {self.probs.shape[1]} different view names, found {list(self.views)}")
 
-    def rows(self, ids: np.ndarray) -> np.ndarray:
-        """(len(ids), V, C), in the order of `ids`. Raises UserError for missing ids."""
-        return self.probs[positions(self.ids, ids)]
-
     def at(self, ids: np.ndarray) -> "ViewPredictions":
-        """The predictions of `ids`, in their order; returns self if they are the same."""
+        """The predictions of `ids`, in their order; returns self if they are the same. Raises UserError for missing ids."""
         ids = np.asarray(ids).astype(str)
-        return self if np.array_equal(ids, self.ids) else _unchecked(ids, self.views, self.rows(ids), self.target)
+        if np.array_equal(ids, self.ids):
+            return self
+        return _unchecked(ids, self.views, self.probs[positions(self.ids, ids)], self.target)
 
     def view(self, name: str, rows: np.ndarray | slice | None = None) -> np.ndarray:
         """(n, C) float32, of the row numbers `rows` or of all rows."""
@@ -120,6 +124,28 @@ class ViewPredictions:
             self.probs._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
+def identity_view(predictions: ViewPredictions) -> str:
+    """Name of the view of the untransformed image: "identity", or the first view of an external member without it."""
+    return IDENTITY if IDENTITY in predictions.views else predictions.views[0]
+
+
+def mix_views(
+    predictions: ViewPredictions, policy: Mapping[str, float], rows: np.ndarray | slice | None = None
+) -> np.ndarray:
+    """(n, C) float32: the weighted mean over the views of a policy (name -> weight).  rows: None = all.
+
+    A single view is returned unchanged.
+    """
+    parts = [predictions.view(name, rows) for name in policy]
+    return parts[0] if len(parts) == 1 else mix(parts, policy.values(), MEAN_OF[predictions.target])
+
+
+def chunks(rows: int, classes: int) -> Iterator[slice]:
+    """Slices of consecutive rows, each of at most CHUNK_ENTRIES entries, that cover all rows; at least one slice."""
+    size = max(1, CHUNK_ENTRIES // classes)
+    return (slice(start, min(start + size, rows)) for start in range(0, max(rows, 1), size))
+
+
 def stored_as(target: TargetKind) -> type[np.floating[Any]]:
     """float16 where rows sum to 1; float32 for values of any size, and because float16 rounds 0.9998 to 1."""
     return np.float16 if target == "single" else np.float32
@@ -142,7 +168,7 @@ def id_column(classes: Sequence[str]) -> str:
 
 
 def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:
-    """Save (N, C) finite scores, whose rows need not sum to 1 (a blend of ranks)."""
+    """Save (N, C) finite scores, whose rows need not sum to 1 (labels that do not exclude each other, or a regression)."""
     if len(ids) != len(scores) or not np.isfinite(scores).all():
         raise UserError(
             f"{counted(len(ids), 'id')} and scores of shape {scores.shape}: expected finite scores, a row for each id"
@@ -181,7 +207,7 @@ def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
             raise UserError(
                 f"fold models predicted {len(part.ids)} and {counted(len(ids), 'row')}; expected the same test rows"
             )
-        total += part.rows(ids)
+        total += part.at(ids).probs
     target = parts[0].target
     return ViewPredictions(ids, parts[0].views, (total / len(parts)).astype(stored_as(target)), target)
 
@@ -224,9 +250,18 @@ def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) ->
         )
     check_kinds(ids, probs)
     _check_unique(np.sort(np.asarray(ids).astype(str)))
-    size = max(1, ENTRIES_AT_ONCE // int(np.prod(probs.shape[1:])))
-    chunks = [_invalid_rows(probs[start : start + size], target) for start in range(0, len(probs), size)]
-    bad = np.concatenate(chunks) if chunks else np.zeros(0, bool)
+    bad, size = np.zeros(len(probs), bool), max(1, ENTRIES_AT_ONCE // int(np.prod(probs.shape[1:])))
+    for start in range(0, len(probs), size):
+        part = probs[start : start + size]
+        if target == "single":
+            # In float32: a float16 sum of 104 classes is itself off by more than the tolerance. The sum of a row with an
+            # infinite entry is not finite, and a comparison with NaN is False.
+            part = part.astype(np.float32)
+            with np.errstate(invalid="ignore"):
+                valid = (part.min(-1) >= 0) & (np.abs(part.sum(-1) - 1) <= SUM_TOLERANCE)
+        else:
+            valid = np.isfinite(part) if target == "regression" else (part >= 0) & (part <= 1)
+        bad[start : start + size] = ~valid.reshape(len(part), -1).all(1)
     if bad.any():
         names = ", ".join(np.asarray(ids).astype(str)[bad][:3])
         wanted, remedy = WANTED[target]
@@ -246,22 +281,59 @@ def check_kinds(ids: np.ndarray, values: np.ndarray) -> None:
         )
 
 
-def _invalid_rows(probs: np.ndarray, target: TargetKind) -> np.ndarray:
-    """(n, ...) -> (n,) bool: rows with an entry that is not finite or is negative, or a sum that is not 1; see WANTED."""
-    if target != "single":
-        valid = np.isfinite(probs) if target == "regression" else (probs >= 0) & (probs <= 1)
-        return np.asarray(~valid.reshape(len(probs), -1).all(1))
-    # In float32: a float16 sum of 104 classes is itself off by more than the tolerance. The sum of a row with an
-    # infinite entry is not finite, and a comparison with NaN is False.
-    probs = probs.astype(np.float32)
-    with np.errstate(invalid="ignore"):
-        valid = (probs.min(-1) >= 0) & (np.abs(probs.sum(-1) - 1) <= SUM_TOLERANCE)
-    return ~(valid if valid.ndim == 1 else valid.all(-1))
-
-
 def _same_views(parts: Sequence[ViewPredictions]) -> None:
     if not parts:
         raise UserError("expected the predictions of at least one fold model, found none")
     for part in parts:
         if part.views != parts[0].views:
             raise UserError(f"fold models have different views: {list(part.views)} and {list(parts[0].views)}")
+
+
+def open_npz(path: Path) -> np.lib.npyio.NpzFile:
+    if not path.exists():
+        raise UserError(f"{path} does not exist; `make predict` creates it")
+    try:
+        file = np.load(path, allow_pickle=False)
+    except Exception as error:  # damaged bytes may cause any exception in zipfile and NumPy
+        raise UserError(f"{path} is not a readable .npz of predictions ({error}); create it again") from error
+    if not isinstance(file, np.lib.npyio.NpzFile):
+        raise UserError(f"{path} is a single array, an .npz of predictions was expected; create it again")
+    return file
+
+
+def read_array(path: Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
+    """One array of an open .npz.  path: of the file, for the message.  Raises UserError if it cannot be read."""
+    try:
+        return np.asarray(file[name])
+    except Exception as error:  # damaged bytes may cause any exception in zipfile and NumPy
+        raise UserError(
+            f"{path} is not a readable .npz (array '{name}': {error}); create it again, without pickled objects (text: ids.astype(str))"
+        ) from error
+
+
+def mapped_array(path: Path, name: str) -> np.ndarray:
+    """Memory-map one array of an uncompressed .npz. Raises UserError for a compressed one."""
+    with ZipFile(path) as archive, path.open("rb") as file:
+        info = archive.getinfo(f"{name}.npy")
+        if info.compress_type != ZIP_STORED:
+            raise UserError(f"{path}: {name} is compressed and cannot be mapped; save it with numpy.savez")
+        file.seek(info.header_offset)
+        header = file.read(LOCAL_HEADER)
+        name_length, extra_length = struct.unpack("<HH", header[26:30])
+        file.seek(info.header_offset + LOCAL_HEADER + name_length + extra_length)
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        if 0 in shape:  # an empty file cannot be mapped
+            return np.zeros(shape, dtype)
+        return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
+
+
+@contextmanager
+def named_in_errors(path: Path) -> Iterator[None]:
+    """Name the file in every error of its content; its folder names the member and the fold."""
+    try:
+        yield
+    except UserError as error:
+        text = str(error)
+        raise UserError(text if str(path) in text else f"{path}: {text}") from None

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.bootstrap import predicted_labels
-from competition.ensemble.metrics import Metric
+from competition.ensemble.metrics import Metric, default_labels
 
 DRAWS = 200  # importance resamples behind a weighted score
 VALUES_AT_MOST = 400_000_000  # rows x classes x draws of a metric of probabilities
@@ -36,7 +35,7 @@ def accuracy(labels: np.ndarray, output: np.ndarray, clusters: np.ndarray) -> Ac
 
     The error is at least that of one more correct and one more wrong row (Laplace), so it is never 0.
     """
-    correct = predicted_labels(output, "multi" if labels.ndim == 2 else "single") == labels
+    correct = default_labels(output, "multi" if labels.ndim == 2 else "single") == labels
     correct = correct.all(1) if correct.ndim == 2 else correct
     rows, value = len(correct), float(correct.mean())
     _, cluster = np.unique(clusters, return_inverse=True)

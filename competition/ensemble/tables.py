@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from competition.config.params import Honest
-from competition.ensemble.blend import methods_for
 from competition.ensemble.bootstrap import Score
 from competition.ensemble.chain import ChainSettings
 from competition.ensemble.compare import seed_noise_of_difference
-from competition.ensemble.metrics import metric_named
+from competition.ensemble.metrics import DEFAULT_RULES, metric_named
 from competition.ensemble.nested import NestedCrossFit, OofRows
 from competition.ensemble.significance import Difference
 
@@ -39,7 +38,7 @@ def _results(nested: NestedCrossFit) -> dict[str, _Result]:
     """Blend method -> its result."""
     results = {}
     for key in nested.candidate_keys:
-        chain, (_, method, _) = nested.candidates(frozenset())[key].chain, key
+        chain, (method, _) = nested.candidates(frozenset())[key].chain, key
         score = nested.score_on_fitted_rows(chain)
         results[method] = _Result(score, nested.output(key), chain.blend.weights, nested)
     return results
@@ -56,7 +55,7 @@ def blend_table(
 
     spreads: member -> standard deviation of its score over training seeds, for members where it was measured.
     """
-    methods = methods_for(metric_named(settings.metric), dict.fromkeys(["equal", "best", *methods]))
+    methods = list(dict.fromkeys(["equal", "best", *methods]))
     alone, results = _with_argmax(settings, ("equal",)), {}
     for name in sorted(rows.members):
         of_member = replace(rows, members={name: rows.members[name]})
@@ -75,9 +74,9 @@ def policy_table(rows: OofRows, settings: ChainSettings, honest: Honest) -> list
 
 
 def _with_argmax(settings: ChainSettings, methods: Sequence[str]) -> ChainSettings:
-    """The settings with these blend methods, argmax and the simplest calibration."""
-    blend = replace(settings.blend, methods=tuple(methods), calibrations=settings.blend.calibrations[:1])
-    rule = metric_named(settings.metric).default_rule
+    """The settings with these blend methods and argmax."""
+    blend = replace(settings.blend, methods=tuple(methods))
+    rule = DEFAULT_RULES[metric_named(settings.metric).target]
     return replace(settings, blend=blend, decision=replace(settings.decision, rules=(rule,)))
 
 

@@ -21,9 +21,12 @@ def multilabel_macro_f1(targets: np.ndarray, decided: np.ndarray, weights: np.nd
 
     Equals f1_score(average="macro", zero_division=0).
     """
-    hits = _column_sums(targets & decided, weights)
-    total = _column_sums(targets, weights) + _column_sums(decided, weights)
-    return np.asarray(_ratio(2.0 * hits, total).mean(-1))
+    cells = (targets & decided, targets, decided)
+    hits, actual, predicted = (
+        c.sum(0, np.float64) if weights is None else weights @ c.astype(np.float64) for c in cells
+    )
+    total = actual + predicted
+    return np.asarray((2.0 * hits / np.where(total > 0, total, 1.0)).mean(-1))
 
 
 def samples_f1(targets: np.ndarray, decided: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
@@ -32,7 +35,7 @@ def samples_f1(targets: np.ndarray, decided: np.ndarray, weights: np.ndarray | N
     Equals f1_score(average="samples", zero_division=0).
     """
     total = targets.sum(1, dtype=np.float64) + decided.sum(1)
-    return weighted_mean(_ratio(2.0 * (targets & decided).sum(1), total), weights)
+    return weighted_mean(2.0 * (targets & decided).sum(1) / np.where(total > 0, total, 1.0), weights)
 
 
 def mean_average_precision(targets: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
@@ -40,7 +43,8 @@ def mean_average_precision(targets: np.ndarray, probs: np.ndarray, weights: np.n
 
     Equals average_precision_score(average="macro").
     """
-    scores = [average_precision(targets[:, c], probs[:, c], _rows(weights, targets)) for c in range(targets.shape[1])]
+    of_rows = np.ones((1, len(targets))) if weights is None else weights
+    scores = [average_precision(targets[:, c], probs[:, c], of_rows) for c in range(targets.shape[1])]
     mean = np.mean(scores, axis=0)
     return np.asarray(mean[0]) if weights is None else mean
 
@@ -55,16 +59,12 @@ def multilabel_mean_column_auc(targets: np.ndarray, probs: np.ndarray, weights: 
     columns = np.flatnonzero((positives > 0) & (positives < len(targets)))
     if not len(columns):
         raise UndefinedScore("mean_column_auc needs a class with a positive and a negative row, found none")
+    of_rows = np.ones((1, len(targets))) if weights is None else weights
     with np.errstate(invalid="ignore"):  # a resample may have lost a class: 0 / 0
-        aucs = np.array([auc(targets[:, c], probs[:, c], _rows(weights, targets)) for c in columns])
+        aucs = np.array([auc(targets[:, c], probs[:, c], of_rows) for c in columns])
     defined = np.isfinite(aucs)
     mean = np.where(defined, aucs, 0).sum(0) / np.maximum(defined.sum(0), 1)
     return np.asarray(mean[0]) if weights is None else mean
-
-
-def multilabel_log_loss(targets: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Minus the mean over rows and classes of the binary cross-entropy. Clipped like scikit-learn's log_loss."""
-    return weighted_mean(label_log_likelihoods(targets, probs).mean(1), weights)
 
 
 def label_log_likelihoods(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
@@ -72,16 +72,6 @@ def label_log_likelihoods(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
     eps = np.finfo(np.float64 if probs.dtype == np.float64 else np.float32).eps
     own = np.where(targets, probs.astype(np.float64), 1.0 - probs.astype(np.float64))
     return np.log(np.clip(own, eps, 1.0 - eps))
-
-
-def negative_rmse(targets: np.ndarray, values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Minus the root mean squared error."""
-    return -np.sqrt(weighted_mean((values[:, 0].astype(np.float64) - targets) ** 2, weights))
-
-
-def negative_mae(targets: np.ndarray, values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Minus the mean absolute error."""
-    return -weighted_mean(np.abs(values[:, 0].astype(np.float64) - targets), weights)
 
 
 def one_wrong_label(targets: np.ndarray, output: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
@@ -96,23 +86,9 @@ def one_wrong_label(targets: np.ndarray, output: np.ndarray, rows: np.ndarray) -
         yield changed
 
 
-def _rows(weights: np.ndarray | None, targets: np.ndarray) -> np.ndarray:
-    return np.ones((1, len(targets))) if weights is None else weights
-
-
-def _column_sums(cells: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """(C,) or (R, C) float64."""
-    return cells.sum(0, dtype=np.float64) if weights is None else weights @ cells.astype(np.float64)
-
-
 def weighted_mean(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """Mean of (N,) values, or (R,) means for the weights (R, N) of R resamples."""
     return np.asarray(values.mean()) if weights is None else (weights @ values) / weights.sum(1)
-
-
-def _ratio(part: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """part / total, 0 where the total is 0."""
-    return np.divide(part, total, out=np.zeros(np.shape(total)), where=total > 0)
 
 
 def auc(positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:

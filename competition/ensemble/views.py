@@ -10,7 +10,7 @@ Which views are valid depends on the competition: a flipped digit is another dig
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,11 @@ CROP = 7 / 8  # side of a crop as a share of the image's side (224 of 256, the c
 SHIFT = 1 / 16  # of the side, if no number of pixels is given
 
 
-def _flip(axis: int) -> View:
-    def view(images: Images) -> Images:
-        from keras import ops
+def _flip(images: Images, axis: int) -> Images:
+    """Mirror the image.  axis: 1, upside down; 2, left and right."""
+    from keras import ops
 
-        return ops.flip(images, axis=axis)
-
-    return view
+    return ops.flip(images, axis=axis)
 
 
 def _transpose(images: Images) -> Images:
@@ -42,98 +40,80 @@ def _transpose(images: Images) -> Images:
     return ops.transpose(images, (0, 2, 1, 3))
 
 
-def _shift(down: int, right: int, pixels: int | None) -> View:
+def _shift(images: Images, down: int, right: int, pixels: int | None = None) -> Images:
     """Shift the image by `pixels`, repeating the border; None = SHIFT of the side."""
-
-    def view(images: Images) -> Images:
-        for axis, direction in ((1, down), (2, right)):
-            if direction:
-                side = images.shape[axis]
-                step = direction * (pixels or max(1, round(side * SHIFT)))
-                images = _take(images, np.clip(np.arange(side) - step, 0, side - 1), axis)
-        return images
-
-    return view
+    for axis, direction in ((1, down), (2, right)):
+        if direction:
+            side = images.shape[axis]
+            step = direction * (pixels or max(1, round(side * SHIFT)))
+            images = _take(images, np.clip(np.arange(side) - step, 0, side - 1), axis)
+    return images
 
 
-def _crop(down: float, right: float) -> View:
+def _crop(images: Images, down: float, right: float) -> Images:
     """Crop CROP of each side and resize back.  down, right: position of the crop, 0..1 of the margin."""
-
-    def view(images: Images) -> Images:
-        height, width = images.shape[1:3]
-        h, w = round(height * CROP), round(width * CROP)
-        top, left = round((height - h) * down), round((width - w) * right)
-        return _resize(images[:, top : top + h, left : left + w], height, width)
-
-    return view
+    height, width = images.shape[1:3]
+    h, w = round(height * CROP), round(width * CROP)
+    top, left = round((height - h) * down), round((width - w) * right)
+    return _resize(images[:, top : top + h, left : left + w], height, width)
 
 
-def _scale(percent: int) -> View:
+def _scale(images: Images, percent: int) -> Images:
     """Zoom by `percent`.  > 100: centre crop, enlarged.  < 100: the image reduced, its border repeated."""
-
-    def view(images: Images) -> Images:
-        height, width = images.shape[1:3]
-        if percent >= 100:
-            h, w = round(height * 100 / percent), round(width * 100 / percent)
-            top, left = (height - h) // 2, (width - w) // 2
-            return _resize(images[:, top : top + h, left : left + w], height, width)
-        h, w = max(1, round(height * percent / 100)), max(1, round(width * percent / 100))
-        small = _resize(images, h, w)
-        small = _take(small, np.clip(np.arange(height) - (height - h) // 2, 0, h - 1), axis=1)
-        return _take(small, np.clip(np.arange(width) - (width - w) // 2, 0, w - 1), axis=2)
-
-    return view
+    height, width = images.shape[1:3]
+    if percent >= 100:
+        h, w = round(height * 100 / percent), round(width * 100 / percent)
+        top, left = (height - h) // 2, (width - w) // 2
+        return _resize(images[:, top : top + h, left : left + w], height, width)
+    h, w = max(1, round(height * percent / 100)), max(1, round(width * percent / 100))
+    small = _resize(images, h, w)
+    small = _take(small, np.clip(np.arange(height) - (height - h) // 2, 0, h - 1), axis=1)
+    return _take(small, np.clip(np.arange(width) - (width - w) // 2, 0, w - 1), axis=2)
 
 
-def _brightness(percent: int) -> View:
+def _brightness(images: Images, percent: int) -> Images:
     """Add `percent` of the range 0..255 to every value and clip."""
+    from keras import ops
 
-    def view(images: Images) -> Images:
-        from keras import ops
-
-        return ops.clip(images + 255.0 * percent / 100, 0.0, 255.0)
-
-    return view
+    return ops.clip(images + 255.0 * percent / 100, 0.0, 255.0)
 
 
-def _chain(*views: View) -> View:
-    def view(images: Images) -> Images:
-        for each in views:
-            images = each(images)
-        return images
-
-    return view
+def _in_turn(images: Images, views: Sequence[View]) -> Images:
+    """The views, one on the result of the other."""
+    for view in views:
+        images = view(images)
+    return images
 
 
-_flip_lr, _flip_ud = _flip(2), _flip(1)
+_flip_lr, _flip_ud = partial(_flip, axis=2), partial(_flip, axis=1)
 VIEWS: dict[str, View] = {
     "identity": lambda images: images,  # returns its input: bit-identical to prediction without TTA
     "flip_lr": _flip_lr,
     "flip_ud": _flip_ud,
-    "rot90": _chain(_transpose, _flip_ud),  # counter-clockwise
-    "rot180": _chain(_flip_lr, _flip_ud),
-    "rot270": _chain(_flip_ud, _transpose),
+    "rot90": partial(_in_turn, views=(_transpose, _flip_ud)),  # counter-clockwise
+    "rot180": partial(_in_turn, views=(_flip_lr, _flip_ud)),
+    "rot270": partial(_in_turn, views=(_flip_ud, _transpose)),
     "transpose": _transpose,
-    "anti_transpose": _chain(_flip_lr, _flip_ud, _transpose),
-    "crop_center": _crop(0.5, 0.5),
-    "crop_top_left": _crop(0, 0),
-    "crop_top_right": _crop(0, 1),
-    "crop_bottom_left": _crop(1, 0),
-    "crop_bottom_right": _crop(1, 1),
-    "shift_up": _shift(-1, 0, None),
-    "shift_down": _shift(1, 0, None),
-    "shift_left": _shift(0, -1, None),
-    "shift_right": _shift(0, 1, None),
+    "anti_transpose": partial(_in_turn, views=(_flip_lr, _flip_ud, _transpose)),
+    "crop_center": partial(_crop, down=0.5, right=0.5),
+    "crop_top_left": partial(_crop, down=0, right=0),
+    "crop_top_right": partial(_crop, down=0, right=1),
+    "crop_bottom_left": partial(_crop, down=1, right=0),
+    "crop_bottom_right": partial(_crop, down=1, right=1),
+    "shift_up": partial(_shift, down=-1, right=0),
+    "shift_down": partial(_shift, down=1, right=0),
+    "shift_left": partial(_shift, down=0, right=-1),
+    "shift_right": partial(_shift, down=0, right=1),
 }
 
 NUMBERED: dict[str, Callable[[int], View]] = {
-    "shift_up": lambda n: _shift(-1, 0, n),  # pixels
-    "shift_down": lambda n: _shift(1, 0, n),
-    "shift_left": lambda n: _shift(0, -1, n),
-    "shift_right": lambda n: _shift(0, 1, n),
-    "scale": _scale,  # percent of the side: 90, 110
-    "brighter": _brightness,  # percent of the range
-    "darker": lambda n: _brightness(-n),
+    "shift_up": lambda n: partial(_shift, down=-1, right=0, pixels=n),
+    "shift_down": lambda n: partial(_shift, down=1, right=0, pixels=n),
+    "shift_left": lambda n: partial(_shift, down=0, right=-1, pixels=n),
+    "shift_right": lambda n: partial(_shift, down=0, right=1, pixels=n),
+    "scale": lambda n: partial(_scale, percent=n),  # of the side: 90, 110
+    "brighter": lambda n: partial(_brightness, percent=n),  # of the range
+    "darker": lambda n: partial(_brightness, percent=-n),
 }
 
 _FIVE = ("crop_center", "crop_top_left", "crop_top_right", "crop_bottom_left", "crop_bottom_right")
@@ -161,10 +141,10 @@ def get_views(names: Sequence[str]) -> tuple[View, ...]:
 def _view(name: str, plugins: Plugins) -> View:
     """plugins: the active ones; other plugins may have other views of the same name."""
     if "+" in name:
-        return _chain(*(_view(part, plugins) for part in name.split("+")))
+        return partial(_in_turn, views=tuple(_view(part, plugins) for part in name.split("+")))
     function = plugin_named("VIEWS", name, {*VIEWS, *GROUPS})
     if function is not None:
-        return _checked(name, function, plugins)
+        return partial(_checked, name=name, function=function, plugins=plugins)
     if name in VIEWS:
         return VIEWS[name]
     family, _, number = name.rpartition("_")
@@ -176,23 +156,19 @@ def _view(name: str, plugins: Plugins) -> View:
     raise UserError(f"view '{name}' is not known{did_you_mean(name, names)}")
 
 
-def _checked(name: str, function: View, plugins: Plugins) -> View:
-    """The view of a plugins file, which must keep shape and dtype."""
-
-    def view(images: Images) -> Images:
-        what = f"VIEWS[{name!r}]"
-        result = plugins.call(what, function, images)
-        expected, received = (
-            f"{tuple(x.shape)} {getattr(x.dtype, 'name', x.dtype)}" if hasattr(x, "dtype") else type(x).__name__
-            for x in (images, result)
+def _checked(images: Images, name: str, function: View, plugins: Plugins) -> Images:
+    """Apply the view of a plugins file, which must keep shape and dtype."""
+    what = f"VIEWS[{name!r}]"
+    result = plugins.call(what, function, images)
+    expected, received = (
+        f"{tuple(x.shape)} {getattr(x.dtype, 'name', x.dtype)}" if hasattr(x, "dtype") else type(x).__name__
+        for x in (images, result)
+    )
+    if expected != received:
+        raise UserError(
+            plugins.problem(what, f"expected images of the same shape and dtype, {expected}; received {received}")
         )
-        if expected != received:
-            raise UserError(
-                plugins.problem(what, f"expected images of the same shape and dtype, {expected}; received {received}")
-            )
-        return result
-
-    return view
+    return result
 
 
 def _take(images: Images, indices: np.ndarray, axis: int) -> Images:

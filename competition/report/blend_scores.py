@@ -10,8 +10,7 @@ from competition.ensemble.diversity import Diversity
 from competition.ensemble.expected_score import expected_scores, interval
 from competition.ensemble.honest import HonestResult
 from competition.ensemble.metrics import Metric
-from competition.ensemble.outputs import identity_view
-from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.predictions import ViewPredictions, identity_view
 from competition.ensemble.rare_classes import small_class_warning
 from competition.ensemble.trivial import is_clearly_better, trivial_output
 from competition.workspace.ensemble_inputs import EnsembleInputs

@@ -89,7 +89,7 @@ def views_table(scores: Scores, chain: Chain) -> Table:
         cells = [name, views, "; ".join(views_by_reason(choice["left_out"])) or "none"]
         cells.append(gain(effect))
         if classified:
-            cells += [f"{effect.corrected:,}", f"{effect.corrupted:,}", f"{chain.temperatures[name]:.2f}"]
+            cells += [f"{effect.corrected:,}", f"{effect.corrupted:,}"]
         rows.append(cells)
     columns = ["member", "views and their shares", "excluded views", "honest gain over the identity view"]
     note = (
@@ -97,8 +97,8 @@ def views_table(scores: Scores, chain: Chain) -> Table:
         "views."
     )
     if classified:
-        columns += ["corrected", "corrupted", "temperature"]
-        note += f" {CORRECTED} A temperature below 1 means that the member was underconfident, above 1 that it was overconfident."
+        columns += ["corrected", "corrupted"]
+        note += f" {CORRECTED}"
     return Table(columns, rows, 3, note)
 
 

@@ -16,7 +16,6 @@ from competition.report.class_sizes import class_size_blocks
 from competition.report.confusion_chart import ORDERED, confusion_chart
 from competition.report.mistakes import (
     ClassScore,
-    are_probabilities,
     class_scores,
     confused_pairs,
     confusion,
@@ -139,11 +138,6 @@ def class_cells(score: ClassScore, names: Sequence[str]) -> list[str]:
 
 def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
     """Reliability diagram and calibration error.  labels: (N,) int.  scores: (N, C)."""
-    if not are_probabilities(scores):
-        lines = [
-            "The blend averages ranks. Its scores order the rows but are not probabilities, so calibration is not defined."
-        ]
-        return Section("calibration", "Calibration", SOURCE, [Text(lines)])
     bins, error = reliability(labels, scores)
     text = (
         f"Expected calibration error {error:.4f}: the mean |accuracy - confidence| over rows in ten bins. Points below the "

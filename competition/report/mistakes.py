@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.predictions import SUM_TOLERANCE
-
 
 @dataclass(frozen=True)
 class ClassScore:
@@ -74,11 +72,6 @@ def largest_cells(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
 def worst_pairs(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
     """Pairs of classes (a, b) with the most confusions in both directions, a before b.  table: (C, C) of `confusion`."""
     return largest_cells(np.triu(table + table.T, 1), limit)
-
-
-def are_probabilities(scores: np.ndarray) -> bool:
-    """Return False for the scores of a rank blend, whose rows do not sum to 1.  scores: (N, C)."""
-    return bool((scores >= 0).all() and (np.abs(scores.sum(1) - 1) <= SUM_TOLERANCE).all())
 
 
 def reliability(labels: np.ndarray, probs: np.ndarray, bins: int = 10) -> tuple[list[Bin], float]:

@@ -127,7 +127,5 @@ def folds_text(folds: Sequence[int]) -> str:
 
 
 def how(chain: Chain) -> str:
-    """Describe the selected candidate: "bagged, prior", or "temperatures, bagged, prior" if it is calibrated."""
-    calibration = ["temperatures"] if chain.calibration == "temperature" else []
-    rule = [] if chain.decision.rule == "none" else [chain.decision.rule]
-    return ", ".join([*calibration, chain.blend.method, *rule])
+    """Describe the selected candidate: "bagged, prior"; a regression has no decision rule."""
+    return chain.blend.method if chain.decision.rule == "none" else f"{chain.blend.method}, {chain.decision.rule}"

@@ -1,4 +1,4 @@
-"""The whole chain as TensorFlow functions: images -> views -> fold models -> temperature -> blend -> decision rule.
+"""The whole chain as TensorFlow functions: images -> views -> fold models -> blend -> decision rule.
 
 The same steps as `competition.ensemble.chain.apply_chain` in float32, without rounding predictions to float16 in between.
 """
@@ -149,7 +149,7 @@ class ExportedChain(tf.Module):
         return {"probabilities": tf.identity(probs, "probabilities"), "class_id": decided(self._chain, probs)}
 
     def _member_probs(self, name: str, images: tf.Tensor, features: dict[tuple[str, str], tf.Tensor]) -> tf.Tensor:
-        """(B, C) float32 of one member: its views, its temperature.
+        """(B, C) float32 of one member: its views.
 
         features: (digest of a frozen network, view) -> (B, F), computed once for all fold models and members.
         """
@@ -161,10 +161,7 @@ class ExportedChain(tf.Module):
                     features[digest, view] = self.frozen_networks[digest](inputs, training=False)
                 inputs = features[digest, view]
             by_view.append(tf.add_n([tf.nn.softmax(model(inputs, training=False)) for model in models]) / len(models))
-        weights, mixing = list(policy.values()), self._chain.view_mixing
-        mixed = by_view[0] if len(by_view) == 1 else weighted_mean(by_view, weights, mixing)
-        temperature = self._chain.temperatures[name]
-        return mixed if temperature == 1.0 else tf.nn.softmax(floored_logs(mixed) / temperature)
+        return by_view[0] if len(by_view) == 1 else weighted_mean(by_view, list(policy.values()), "mean")
 
 
 def decided(chain: Chain, probs: tf.Tensor) -> tf.Tensor:
@@ -179,9 +176,7 @@ def decided(chain: Chain, probs: tf.Tensor) -> tf.Tensor:
 
 
 def weighted_mean(parts: Sequence[tf.Tensor], weights: Sequence[float], mixing: str) -> tf.Tensor:
-    """(B, C) float32: `mixing.mix` for "mean" and "geometric"."""
-    if mixing not in ("mean", "geometric"):
-        raise UserError(f"mixing '{mixing}' cannot be exported; expected mean or geometric")
+    """(B, C) float32: `mixing.mix` for "mean" and "geometric", those of classes that exclude each other."""
     values = [floored_logs(part) for part in parts] if mixing == "geometric" else list(parts)
     mixed = tf.add_n([weight * value for weight, value in zip(weights, values, strict=True)])
     return tf.nn.softmax(mixed) if mixing == "geometric" else mixed / tf.reduce_sum(mixed, 1, keepdims=True)

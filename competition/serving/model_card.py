@@ -70,6 +70,6 @@ def score_sentence(selection: Selection, blend: Mapping[str, Any] | None) -> str
         return f"No score: the last blend did not contain {name}."
     return (
         f"Out-of-fold {metric} of {name} under the identity view: {score['score']:.4f} ± {score['standard_error']:.4f} (one "
-        "standard error). It is the score of single fold models; their mean, exported here, is usually better. Views and "
-        f"temperature are those fitted for the blend; they are not part of this score.{baseline}"
+        "standard error). It is the score of single fold models; their mean, exported here, is usually better. Views "
+        f"are those fitted for the blend; they are not part of this score.{baseline}"
     )

@@ -104,8 +104,8 @@ class NewImagePredictor:
     def predict(self, images: EncodedImages, member: str = "") -> tuple[np.ndarray, np.ndarray]:
         """(N, C) probabilities or (N, 1) values, and what the decision rule makes of them: see Chain.
 
-        Views, mean over the fold models, TTA policy, temperatures, blend and decision rule are those of the test rows.
-        member: "" = the blend; a member alone has its views and temperature of the blend, and no decision rule.
+        Views, mean over the fold models, TTA policy, blend and decision rule are those of the test rows.
+        member: "" = the blend; a member alone has its views of the blend, and no decision rule.
         Raises UserError as `select`.
         """
         selection = select(self._workspace, member, ())

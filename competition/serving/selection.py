@@ -59,7 +59,7 @@ def export_name(member: str, folds: Sequence[int]) -> str:
 def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection:
     """Select the blend (member ""), or `member` alone, or its fold models `folds`; all fold models if there are none.
 
-    A single member keeps its views and temperature of the blend, without the blend's decision rule, which was fitted on
+    A single member keeps its views of the blend, without the blend's decision rule, which was fitted on
     blended probabilities; before `make predict` it gets the identity view alone.
     Raises UserError for what is not trained, not blended or cannot be served.
     """
@@ -111,12 +111,7 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
 
 
 def check_chain(chain: Chain, params: Params) -> None:
-    """Raise UserError if the chain cannot answer for one image alone, or contains models that are not here."""
-    if not chain.by_rows:
-        raise UserError(
-            "the blend averages ranks, which compare the test images with each other, so it cannot predict new images; blend "
-            'again without ranks, e.g. make blend SET="blend.mixing=mean policy.mixing=mean", or name one member: MEMBER=cnn'
-        )
+    """Raise UserError if the chain contains models that are not here."""
     external = [name for name in chain.used_views() if name in params.foreign]
     if external:
         raise UserError(
@@ -126,14 +121,13 @@ def check_chain(chain: Chain, params: Params) -> None:
 
 
 def _chain_of_member(member: str, competition: Competition, chain: Chain | None) -> Chain:
-    """The views and the temperature of this member in the blend, without weights and fitted decision rule."""
+    """The views of this member in the blend, without weights and fitted decision rule."""
     blend = Blend("best", "mean", {member: 1.0})
     is_multi_label = competition.targets.kind == "multi"
     decision = Decision("half", (), (), 0.0, True, needs_a_label(competition)) if is_multi_label else ARGMAX
-    if chain is None or member not in chain.policies or chain.view_mixing == "rank":
-        return Chain(competition.metric, {member: {"identity": 1.0}}, "mean", {member: 1.0}, blend, decision)
-    policy, temperature = chain.policies[member], chain.temperatures[member]
-    return replace(chain, policies={member: policy}, temperatures={member: temperature}, blend=blend, decision=decision)
+    if chain is None or member not in chain.policies:
+        return Chain(competition.metric, {member: {"identity": 1.0}}, blend, decision)
+    return replace(chain, policies={member: chain.policies[member]}, blend=blend, decision=decision)
 
 
 def _selection(

@@ -1,4 +1,4 @@
-"""Fit views, temperatures, weights and decision rule on out-of-fold rows, score them honestly, write the submission."""
+"""Fit views, weights and decision rule on out-of-fold rows, score them honestly, write the submission."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,14 @@ from competition.config.digests import digest_of, to_plain
 from competition.config.errors import counted
 from competition.config.secrets import without_secrets
 from competition.ensemble.bootstrap import slow_metric_warning
-from competition.ensemble.chain import BLEND, Chain, ChainMembers, ViewSeconds, apply_chain
+from competition.ensemble.chain import BLEND, Chain, ViewSeconds, apply_chain
 from competition.ensemble.class_shares import adapted_to_rows, shares_sentence
 from competition.ensemble.diversity import diversity
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows
-from competition.ensemble.outputs import identity_view
 from competition.ensemble.policy import rejected_views
-from competition.ensemble.predictions import save_scores
+from competition.ensemble.predictions import identity_view, save_scores
 from competition.ensemble.settings import chain_settings
 from competition.files.manifest import copy_file, sha256, write_json
 from competition.prepare.caveats import digests, load_caveats
@@ -198,8 +197,7 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
         honest = fit_and_score_chain(rows, settings, params.honest, bar.update_to, spreads)
     policies = honest.chain.policies
     rejected = {m: rejected_views(v, inputs.labels, metric, settings.policy, policies[m]) for m, v in oof.items()}
-    members = ChainMembers(honest.chain, oof, np.flatnonzero(honest.scored))
-    diverse = diversity(members, inputs.labels[honest.scored], honest.chain.blend, metric)
+    diverse = diversity(honest.chain, oof, inputs.labels[honest.scored], np.flatnonzero(honest.scored), metric)
     output, classes = honest.cross_fitted.output(metric), len(prepared.competition.classes)
     scores = {
         **scores_of(params, honest, metric, inputs),

@@ -73,7 +73,7 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
         ("  objective:", "  by:", "policy.by: renamed; write objective"),
         ("  low_resolution_epochs:", "  small_epochs:", "train.small_epochs: renamed; write low_resolution_epochs"),
         ("learning_rate: {low", "small_size: {low", "tune.search.small_size: renamed; write low_resolution_size"),
-        ("  calibrations:", "  temperature:", "blend.temperature: unknown key"),
+        ("  ridge:", "  calibrations:", "blend.calibrations: unknown key"),
         ("weight_decay: 0.05", "weight_decay: -0.05", "train.weight_decay: -0.05 was found; input should be greater"),
         ("dropout: 0.2", "dropout: 1.0", "train.dropout: 1.0 was found; input should be less than 1"),
         ("dropout: 0.2", "dropout: .nan", "train.dropout: NaN was found"),

@@ -37,13 +37,9 @@ def as_members(probs: np.ndarray) -> dict[str, ViewPredictions]:
     return {f"m{m}": ViewPredictions(ids, ("identity",), p[:, None].astype(np.float16)) for m, p in enumerate(probs)}
 
 
-BLEND = BlendSettings(
-    calibrations=("none",), methods=("equal", "bagged"), mixing="mean", rounds=15, bags=4, trials=15, ridge=1.0, seed=0
-)
+BLEND = BlendSettings(methods=("equal", "bagged"), rounds=15, bags=4, ridge=1.0, seed=0)
 DECISION = DecisionSettings(rules=("argmax", "prior"), passes=1, shrink_rows=20)
-POLICY = PolicySettings(
-    method="greedy", objective="log_likelihood", mixing="mean", rounds=10, seconds_limit=0, same_below=1e-3
-)
+POLICY = PolicySettings(method="greedy", objective="log_likelihood", rounds=10, seconds_limit=0, same_below=1e-3)
 SETTINGS = ChainSettings("macro_f1", POLICY, BLEND, DECISION)
 
 

@@ -46,13 +46,6 @@ def test_common_mistakes_cancel_in_a_paired_difference():
     assert gain.low > 0 and gain.is_better
 
 
-def test_a_result_compared_with_itself_has_no_difference():
-    labels, (probs,) = draw([2.0])
-    for metric, output in ((F1, probs.argmax(1)), (METRICS["log_loss"], probs)):
-        gain = paired(labels, output, output, Evaluation(metric, 5, 100, seed=0))
-        assert (gain.value, gain.error, gain.changed, gain.is_better) == (0, 0, 0, False)
-
-
 def test_the_paired_error_is_the_spread_over_new_samples():
     gains, errors = [], []
     for seed in range(60):
@@ -61,15 +54,6 @@ def test_the_paired_error_is_the_spread_over_new_samples():
         gains.append(gap.value)
         errors.append(gap.error)
     assert np.mean(errors) == pytest.approx(np.std(gains), rel=0.3)
-
-
-def test_the_same_seed_gives_the_same_error_and_another_seed_a_similar_one():
-    labels, (probs,) = draw([2.0])
-    score, repeated_score, other_seed_score = (
-        score_with_error(labels, probs.argmax(1), Evaluation(F1, 5, 1000, seed)) for seed in (0, 0, 1)
-    )
-    assert score == repeated_score and score != other_seed_score
-    assert score.error == pytest.approx(other_seed_score.error, rel=0.15)
 
 
 def test_outputs_of_another_length_are_an_error():

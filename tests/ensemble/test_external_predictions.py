@@ -4,7 +4,6 @@ import pytest
 
 from competition.config.errors import UserError
 from competition.ensemble.external_predictions import OurRows, load_external
-from competition.ensemble.predictions import ViewPredictions
 
 CLASSES = ["cat", "dog", "eel"]
 TRAIN, TEST = np.array([f"a{n}" for n in range(40)]), np.array([f"t{n}" for n in range(30)])
@@ -37,13 +36,6 @@ def test_csv_and_npz_give_equal_predictions_for_any_order_of_rows_and_columns(tm
         assert np.allclose(result.oof.view("given"), oof_probs, atol=1e-3)
         assert np.allclose(result.test.view("given"), test_probs, atol=1e-3)
         assert result.notes == ()
-
-
-def test_views_are_kept(tmp_path):
-    for name, ids in (("o.npz", TRAIN), ("t.npz", TEST)):
-        table = np.stack([probs(len(ids), 1, 0), probs(len(ids), 1, 1)], 1).astype(np.float16)
-        ViewPredictions(ids, ("identity", "flip_lr"), table).save(tmp_path / name)
-    assert load(tmp_path / "o.npz", tmp_path / "t.npz").oof.views == ("identity", "flip_lr")
 
 
 def test_unknown_or_different_folds_are_reported(tmp_path):

@@ -5,10 +5,10 @@ import pytest
 
 from competition.ensemble.bootstrap import Evaluation, resampled
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.optimism import expected_optimism, noise_between, normal_optimism
+from competition.ensemble.optimism import expected_optimism, normal_optimism
 
 ACCURACY = METRICS["accuracy"]
-ROWS, CLASSES, SIMULATIONS = 300, 3, 120
+ROWS, CLASSES, SIMULATIONS = 300, 3, 60
 
 
 def outputs(rng: np.random.Generator, labels: np.ndarray, accuracies: np.ndarray, common: float) -> list[np.ndarray]:
@@ -32,7 +32,7 @@ def true_and_expected(accuracies: np.ndarray, common: float) -> tuple[np.ndarray
     return np.array(optimism), np.array(expected)
 
 
-@pytest.mark.parametrize("candidates", [2, 5, 20])
+@pytest.mark.parametrize("candidates", [2, 20])
 @pytest.mark.parametrize("common", [0.0, 0.8])
 def test_the_optimism_of_equal_candidates_is_the_true_one_within_error(candidates: int, common: float) -> None:
     optimism, expected = true_and_expected(np.full(candidates, 0.8), common)
@@ -41,26 +41,6 @@ def test_the_optimism_of_equal_candidates_is_the_true_one_within_error(candidate
     assert expected.mean() > 0
 
 
-def test_a_candidate_that_is_clearly_the_best_gains_nothing_from_the_others() -> None:
-    _, expected = true_and_expected(np.array([0.95, 0.7, 0.7]), 0.0)
-    _, equal = true_and_expected(np.full(3, 0.7), 0.0)
-    assert expected.mean() < 0.1 * equal.mean()
-
-
-def test_one_candidate_or_several_equal_outputs_have_no_optimism() -> None:
-    rng = np.random.default_rng(0)
-    noise = rng.normal(size=(1, 500))
-    assert expected_optimism(np.array([0.9]), noise) == 0.0
-    assert normal_optimism(1, 0.01) == 0.0 and normal_optimism(0, 0.01) == 0.0
-    assert expected_optimism(np.array([0.9, 0.9]), np.repeat(noise, 2, axis=0)) == pytest.approx(0.0, abs=1e-12)
-
-
 @pytest.mark.parametrize(("candidates", "largest"), [(2, 0.5642), (3, 0.8463), (10, 1.5388), (50, 2.2491)])
 def test_the_normal_approximation_is_the_known_mean_of_the_largest(candidates: int, largest: float) -> None:
     assert normal_optimism(candidates, 2.0) == pytest.approx(2 * largest, abs=2e-3)
-
-
-def test_noise_that_all_candidates_share_does_not_choose_between_them() -> None:
-    rng = np.random.default_rng(0)
-    shared, own = rng.normal(size=(1, 4000)), rng.normal(size=(4, 4000))
-    assert noise_between(10 * shared + own) == pytest.approx(1.0, abs=0.05)

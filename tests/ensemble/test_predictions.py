@@ -34,11 +34,6 @@ def test_rows_that_are_not_probabilities_are_an_error(bad):
         views(IDS, [[PROBS[0], PROBS[0]], [PROBS[0], bad], [PROBS[0], PROBS[0]]], ("identity", "flip_lr"))
 
 
-def test_float16_rows_of_many_classes_still_sum_to_one():
-    probs = np.random.default_rng(0).dirichlet(np.ones(1000), 50).astype(np.float16)
-    ViewPredictions(np.arange(50).astype(str), ("identity",), probs[:, None])
-
-
 def test_saved_predictions_are_loaded_unchanged_and_files_are_reproducible(tmp_path):
     both = views(IDS, [[row, row[::-1]] for row in PROBS], ("identity", "flip_lr"))
     for name in ("v.npz", "w.npz"):
@@ -79,7 +74,7 @@ def test_fold_models_are_averaged_by_id_not_by_position():
 
 def test_overlapping_out_of_fold_parts_are_an_error():
     joined = concatenate_folds([views(["a"], [[1, 0]]), views(["b"], [[0, 1]])])
-    assert joined.rows(np.array(["b"])).tolist() == [[[0, 1]]]
+    assert joined.at(np.array(["b"])).probs.tolist() == [[[0, 1]]]
     with pytest.raises(UserError, match="1 repeated id, first a"):
         concatenate_folds([views(["a"], [[1, 0]]), views(["a"], [[0, 1]])])
     with pytest.raises(UserError, match="different views"):
@@ -100,11 +95,3 @@ def test_mapped_predictions_are_those_of_the_file_and_stay_in_it(tmp_path):
     np.savez_compressed(tmp_path / "small.npz", ids=saved.ids, views=np.array(saved.views), probs=probs)
     with pytest.raises(UserError, match="probs is compressed and cannot be mapped"):
         ViewPredictions.load(tmp_path / "small.npz", mapped=True)
-
-
-def test_an_invalid_row_is_named_in_any_chunk_of_the_check(monkeypatch):
-    monkeypatch.setattr("competition.ensemble.predictions.ENTRIES_AT_ONCE", 4)
-    probs = np.full((9, 1, 2), 0.5, np.float16)
-    probs[7, 0, 1] = np.nan
-    with pytest.raises(UserError, match=r"1 row is not probabilities .* first i7"):
-        ViewPredictions(np.array([f"i{n}" for n in range(9)]), ("identity",), probs)

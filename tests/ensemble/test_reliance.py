@@ -4,8 +4,6 @@ import pytest
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.reliance import accuracy, weighted_score
 
-from .simulated import SINGLE_LABEL
-
 
 def test_weights_in_the_proportions_of_other_rows_give_their_score():
     """Half of the rows are easy (right in 9 of 10), half hard (6 of 10); the test set has three hard rows for one easy."""
@@ -18,19 +16,6 @@ def test_weights_in_the_proportions_of_other_rows_give_their_score():
     assert scored.value == pytest.approx(0.25 * 0.9 + 0.75 * 0.6, abs=0.02)
     assert scored.effective_rows == pytest.approx(rows * 0.8)  # (1 + 3)^2 / (2 (1 + 9))
     assert 0.004 < scored.error < 0.012
-
-
-@pytest.mark.parametrize("name", SINGLE_LABEL)
-def test_equal_weights_give_the_score_itself_for_every_metric(name):
-    rng = np.random.default_rng(1)
-    metric, labels = metric_named(name), rng.integers(0, 6, 900)
-    probs = rng.dirichlet(np.ones(6), 900)
-    probs[np.arange(900), labels] += 0.4
-    probs /= probs.sum(1, keepdims=True)
-    output = probs.argmax(1) if metric.needs_labels else probs
-    scored = weighted_score(labels, output, metric, 6, np.ones(900), seed=0)
-    assert scored.value == pytest.approx(metric.evaluate(labels, probs), abs=max(scored.error, 0.005))
-    assert scored.effective_rows == pytest.approx(900)
 
 
 def test_correlated_rows_of_a_series_make_the_error_larger():

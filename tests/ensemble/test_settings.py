@@ -5,24 +5,19 @@ from builders import ROOT
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params
-from competition.ensemble.settings import chain_settings, validate_params
+from competition.ensemble.settings import validate_params
 
 
 @pytest.mark.parametrize(
-    ("key", "names", "answer"),
+    ("block", "key", "names", "answer"),
     [
-        ("calibrations", ("temprature",), "blend.calibrations: 'temprature' is not known; did you mean 'temperature'?"),
-        ("calibrations", ("platt",), "blend.calibrations: 'platt' is not known; known are none, temperature"),
-        ("methods", ("bag",), "blend.methods: 'bag' is not known"),
+        ("blend", "methods", ("stackng",), "blend.methods: 'stackng' is not known; did you mean 'stacking'?"),
+        ("blend", "methods", ("optuna",), "blend.methods: 'optuna' is not known; known are equal, best, bagged"),
+        ("decision", "rules", ("per_class",), "decision.rules: 'per_class' is not known"),
     ],
 )
-def test_an_unknown_candidate_is_an_error_before_training(key, names, answer):
+def test_an_unknown_candidate_is_an_error_before_training(block, key, names, answer):
     params = load_params(ROOT / "params.yaml")
     with pytest.raises(UserError) as user_error:
-        validate_params(replace(params, blend=replace(params.blend, **{key: names})))
+        validate_params(replace(params, **{block: replace(getattr(params, block), **{key: names})}))
     assert answer in str(user_error.value)
-
-
-def test_the_default_candidates_begin_with_the_plain_mean_and_hold_the_best_member():
-    blend = chain_settings(validate_params(load_params(ROOT / "params.yaml")), "macro_f1").blend
-    assert (blend.calibrations, blend.methods) == (("none",), ("stacking",))

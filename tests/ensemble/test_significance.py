@@ -8,8 +8,8 @@ from benchmarks.false_verdicts import SETTINGS, differences
 from competition.ensemble import significance
 from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.significance import Difference, mcnemar_mid_p, swap_test
-from competition.report.terminal import gain, plus_minus, verdict
+from competition.ensemble.significance import Difference, mcnemar_mid_p
+from competition.report.terminal import verdict
 
 F1, ACCURACY = METRICS["macro_f1"], METRICS["accuracy"]
 SETTING = {setting.name: setting for setting in SETTINGS}
@@ -39,14 +39,6 @@ def test_one_or_two_changed_rows_are_neither_a_gain_nor_a_loss_nor_a_reason_to_c
         assert verdict(difference) == "noise" and not difference.is_better
 
 
-def test_a_gain_of_one_standard_error_is_noise_but_may_decide_a_choice():
-    one_error = Difference(0.0014, 0.0014, -0.0014, 0.0042, changed=20, corrected=12, corrupted=8, swap_p=0.32)
-    assert verdict(one_error) == "noise" and not one_error.is_better
-    assert gain(one_error) == "+0.0014 ± 0.0014, noise (p = 0.32)"
-    above_one_error = replace(one_error, value=0.0015)
-    assert verdict(above_one_error) == "noise" and above_one_error.is_better
-
-
 def test_a_verdict_needs_both_the_exact_test_and_the_standard_error():
     clear = Difference(0.010, 0.003, 0.004, 0.016, changed=20, corrected=17, corrupted=3, swap_p=0.002)
     assert verdict(clear) == "a gain" and verdict(replace(clear, value=-0.010)) == "a loss"
@@ -55,27 +47,11 @@ def test_a_verdict_needs_both_the_exact_test_and_the_standard_error():
     assert clear.p_value == 0.002 and replace(clear, value=0.0058815).p_value == pytest.approx(0.05, abs=1e-3)
 
 
-def test_twelve_corrected_rows_against_two_are_a_gain_and_the_reverse_a_loss():
-    for metric in (F1, ACCURACY):
-        assert verdict(paired(*with_changes(12, 2), Evaluation(metric, 10, 300, seed=0))) == "a gain"
-        assert verdict(paired(*with_changes(2, 12), Evaluation(metric, 10, 300, seed=0))) == "a loss"
-
-
 @pytest.mark.parametrize(("corrected", "corrupted"), [(1, 0), (5, 1), (7, 7), (30, 12), (400, 330)])
 def test_mcnemar_mid_p_is_the_binomial_tail_with_half_of_the_result_itself(corrected, corrupted):
     rows, larger = corrected + corrupted, max(corrected, corrupted)
     expected = 2 * binom.sf(larger, rows, 0.5) + binom.pmf(larger, rows, 0.5)
     assert mcnemar_mid_p(corrected, corrupted) == pytest.approx(min(expected, 1), rel=1e-9)
-
-
-@pytest.mark.parametrize(("corrected", "corrupted"), [(3, 1), (8, 2), (16, 6)])
-def test_where_every_row_counts_the_same_swapping_is_mcnemars_test(corrected, corrupted):
-    """Accuracy by another name takes the general way: all swaps up to 12 changed rows, a sample of them beyond."""
-    labels, before, after = with_changes(corrected, corrupted)
-    general = replace(ACCURACY, name="accuracy by swaps")
-    p, spread = swap_test(labels, before, after, general, 10, seed=0)
-    assert p == pytest.approx(mcnemar_mid_p(corrected, corrupted), abs=1e-9 if corrected + corrupted <= 12 else 0.02)
-    assert spread == pytest.approx(np.sqrt(corrected + corrupted) / len(labels), rel=0.1)
 
 
 def test_a_rule_that_gives_up_common_rows_for_rare_ones_can_be_a_gain():
@@ -93,39 +69,24 @@ def test_a_rule_that_gives_up_common_rows_for_rare_ones_can_be_a_gain():
 
 @pytest.mark.parametrize("name", [s.name for s in SETTINGS if s.metric == "accuracy"])
 def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly_by_accuracy(name):
-    """10,000 pairs: for accuracy, a difference depends only on the numbers of corrected and corrupted rows."""
+    """3,000 pairs: for accuracy, a difference depends only on the numbers of corrected and corrupted rows."""
     setting, rng, is_significant = SETTING[name], np.random.default_rng(5), {}
     rate = setting.own * (1 - setting.own)
-    corrected, corrupted, _ = rng.multinomial(setting.rows, [rate, rate, 1 - 2 * rate], size=10_000).T
+    corrected, corrupted, _ = rng.multinomial(setting.rows, [rate, rate, 1 - 2 * rate], size=3_000).T
     for pair in set(zip(corrected.tolist(), corrupted.tolist(), strict=True)):
         labels = np.zeros(setting.rows, int)
         before, after = labels.copy(), labels.copy()
         before[: pair[0]], after[pair[0] : sum(pair)] = 1, 1
         is_significant[pair] = paired(labels, before, after, Evaluation(ACCURACY, 2, 100, seed=0)).is_significant
     verdicts = [is_significant[pair] for pair in zip(corrected.tolist(), corrupted.tolist(), strict=True)]
-    assert np.mean(verdicts) <= allowed(0.05, 10_000)
+    assert np.mean(verdicts) <= allowed(0.05, 3_000)
 
 
-@pytest.mark.parametrize("name", ["macro-F1, 10 classes", "macro-F1, 10 classes, 80 rows", "macro-F1, 104 classes"])
+@pytest.mark.parametrize("name", ["macro-F1, 10 classes", "log loss, 10 classes"])
 def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly_by_macro_f1(name, monkeypatch):
     """A short version of benchmarks/false_verdicts.py."""
     monkeypatch.setattr(significance, "SWAPS", 200)
-    pairs = 100 if "104" in name else 250
+    pairs = 150
     result = list(differences(SETTING[name], pairs, seed=2))
     assert np.mean([d.is_significant for d in result]) <= allowed(0.05, pairs)
     assert np.mean([d.is_better for d in result]) <= allowed(0.16, pairs)
-
-
-def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly_by_log_loss():
-    result = list(differences(SETTING["log loss, 10 classes"], 400, seed=2))
-    assert np.mean([d.is_significant for d in result]) <= allowed(0.05, 400)
-
-
-def test_no_error_is_printed_as_zero():
-    assert [plus_minus(e) for e in (0.00123, 0.00005, 0.000049, 0.0000012)] == [
-        "± 0.0012",
-        "± 0.0001",
-        "± 5e-05",
-        "± 1e-06",
-    ]
-    assert gain(Difference(0.0, 0.0, 0.0, 0.0, 0, 0, 0, swap_p=1.0)) == "no difference"

@@ -42,17 +42,3 @@ def test_the_table_of_views_counts_corrected_and_corrupted_rows():
     gain = searched.over["identity"]
     assert searched.honest.value > max(off.honest.value, fixed.honest.value)
     assert gain.corrected > gain.corrupted > 0
-
-
-def test_no_row_of_a_table_is_scored_on_rows_that_chose_hyperparameters():
-    labels, probs = draw([1.0, 2.5], rows=300)
-    views, folds = as_members(probs), np.arange(300) % 5
-    others = ~np.isin(folds, (0, 3))
-    rows = blend_table(OofRows(views, labels, folds, tuned_folds=(0, 3)), SETTINGS, HONEST, ["equal"])
-    alone = next(row for row in rows if row.name == "m1")
-    score = F1.evaluate(labels[others], views["m1"].view("identity").argmax(1)[others], 5)
-    assert alone.honest.value == alone.chosen_on == score != F1.evaluate(labels, views["m1"].view("identity"))
-    policies = policy_table(OofRows(views, labels, folds, tuned_folds=(0, 3)), SETTINGS, HONEST)
-    every = policy_table(OofRows(views, labels, folds), SETTINGS, HONEST)
-    assert policies[0].honest.value == next(row for row in rows if row.name == "equal").honest.value
-    assert policies[0].honest.value != every[0].honest.value

@@ -1,24 +1,20 @@
 """A metric that the user wrote as one function of labels and probabilities is worth what a built-in one is."""
 
-import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score, log_loss, roc_auc_score
+from sklearn.metrics import log_loss, roc_auc_score
 
 from competition.config.errors import UserError
 from competition.config.plugins import NO_PLUGINS, LowerIsBetter, Plugins, activate
 from competition.ensemble.bootstrap import (
     Evaluation,
-    affordable_resamples,
     paired,
     score_with_error,
-    slow_metric_warning,
 )
 from competition.ensemble.expected_score import expected_scores
 from competition.ensemble.metrics import METRICS, Metric, metric_named
-from competition.ensemble.user_metric import whole_counts
 
 CLASSES = 4
 
@@ -44,7 +40,6 @@ def table(rows: int = 300) -> tuple[np.ndarray, np.ndarray]:
 
 SAME = {
     "accuracy": lambda labels, probs: np.mean(probs.argmax(1) == labels),
-    "macro_f1": lambda labels, probs: f1_score(labels, probs.argmax(1), average="macro", labels=range(CLASSES)),
     "log_loss": LowerIsBetter(lambda labels, probs: log_loss(labels, probs, labels=range(CLASSES))),
 }
 
@@ -52,31 +47,20 @@ SAME = {
 @pytest.mark.parametrize("name", SAME)
 def test_score_and_standard_error_are_those_of_the_same_built_in_metric(name: str) -> None:
     (labels, probs), own, built_in = table(), metric_of(SAME[name]), METRICS[name]
-    mine = score_with_error(labels, probs, Evaluation(own, CLASSES, 1000, seed=0))
-    expected = score_with_error(labels, built_in.output_of(probs), Evaluation(built_in, CLASSES, 1000, seed=0))
+    mine = score_with_error(labels, probs, Evaluation(own, CLASSES, 400, seed=0))
+    expected = score_with_error(labels, built_in.output_of(probs), Evaluation(built_in, CLASSES, 400, seed=0))
     assert mine.value == pytest.approx(expected.value, abs=1e-6)
-    assert mine.error == pytest.approx(expected.error, rel=0.08)  # two samples of 1,000 differ by 3 %
+    assert mine.error == pytest.approx(expected.error, rel=0.12)  # two samples of 400 differ by 5 %
     assert own.display(mine.value) == pytest.approx(built_in.display(expected.value), abs=1e-6)
     after = probs.copy()
     after[:40] = np.eye(CLASSES)[labels[:40]]
     mine_gain, gain = (
-        paired(labels, metric.output_of(probs), metric.output_of(after), Evaluation(metric, CLASSES, 1000, seed=0))
+        paired(labels, metric.output_of(probs), metric.output_of(after), Evaluation(metric, CLASSES, 400, seed=0))
         for metric in (own, built_in)
     )
-    assert mine_gain.value == pytest.approx(gain.value) and mine_gain.error == pytest.approx(gain.error, rel=0.08)
+    assert mine_gain.value == pytest.approx(gain.value) and mine_gain.error == pytest.approx(gain.error, rel=0.12)
     if name == "accuracy":  # labels count as certain probabilities
         assert own.evaluate(labels, probs.argmax(1), CLASSES) == np.mean(probs.argmax(1) == labels)
-
-
-def test_weights_become_whole_rows_that_keep_the_number_of_rows_of_each_class() -> None:
-    whole = np.array([[0.0, 2.0, 1.0, 0.0, 3.0]])
-    np.testing.assert_array_equal(whole_counts(whole), whole)
-    rng, sizes = np.random.default_rng(0), (7, 3)
-    weights = np.concatenate([rng.multinomial(n - 1, np.ones(n) / n, 500) * (n / (n - 1)) for n in sizes], axis=1)
-    counts = whole_counts(weights)
-    assert (counts[:, :7].sum(1) == 7).all() and (counts[:, 7:].sum(1) == 3).all()
-    assert np.abs(counts - weights).max() < 1
-    np.testing.assert_allclose(counts.mean(0), 1, atol=0.2)
 
 
 @pytest.mark.parametrize("value", [float("nan"), np.zeros(3), "good", None])
@@ -88,18 +72,7 @@ def test_anything_but_one_finite_number_is_an_error(value: object) -> None:
 def test_an_exception_is_tolerated_on_a_resample_and_reported_on_all_rows() -> None:
     labels, probs = table(40)
     auc = metric_of(lambda labels, probs: roc_auc_score(labels, probs, multi_class="ovr"))
-    (drawn,) = expected_scores(labels, probs, Evaluation(auc, CLASSES, 200, 0), 40)  # one draw in eight lacks a class
+    (drawn,) = expected_scores(labels, probs, Evaluation(auc, CLASSES, 100, 0), 40)  # one draw in eight lacks a class
     assert np.isfinite([drawn.middle, drawn.spread]).all() and drawn.spread > 0 and drawn.best is None
     with pytest.raises(UserError, match=r"METRICS\['mine'\]: ValueError: Number of classes"):
         auc.evaluate(labels[labels < 2], probs[labels < 2])
-
-
-def test_many_rows_and_classes_get_fewer_resamples_and_a_slow_metric_a_warning() -> None:
-    import time
-
-    labels, probs = table()
-    slow = metric_of(lambda labels, probs: time.sleep(0.03) or 1.0)
-    assert affordable_resamples(slow, probs) > 1000 and affordable_resamples(slow, np.zeros((6_000, 102))) == 200
-    (warning,) = slow_metric_warning(slow, labels, probs)
-    assert re.search(r"one call of the metric mine takes \d+ ms", warning) and "blend.methods" in warning
-    assert slow_metric_warning(metric_of(SAME["accuracy"]), labels, probs) == []

@@ -45,12 +45,6 @@ def test_a_member_is_scored_by_its_identity_view_at_any_position() -> None:
     assert member_score(Evaluation(F1, 3, 20, 0), external_member, LABELS, all_rows).value == score.value
 
 
-def test_a_member_is_scored_on_rows_that_chose_no_hyperparameters() -> None:
-    second_half = np.arange(60) >= 30
-    score = member_score(Evaluation(F1, 3, 20, 0), member(("identity",), (0.5,)), LABELS, second_half)
-    assert score.value == 0  # correct only on the first half
-
-
 def rows_and_scores(folds: int, tuned: tuple[int, ...], blocks: int) -> tuple[HonestResult, EnsembleInputs]:
     params = load_params(ROOT / "params.yaml")
     settings = chain_settings(params, "macro_f1")
@@ -78,22 +72,6 @@ def test_the_conclusion_names_the_rows_it_rests_on(tuned: tuple[int, ...], words
     assert alone[0] == "m" and alone[2:] == ["1.00", "identity"] and trivial[0] == "trivial"
 
 
-def test_after_tuning_on_one_fold_of_five_every_stored_score_is_of_the_other_rows() -> None:
-    params = load_params(ROOT / "params.yaml")
-    params = replace(params, honest=replace(params.honest, resamples=20))
-    # The member is correct on the first 48 of 60 rows; fold 0 contains only correct rows.
-    result, rows = rows_and_scores(5, (0,), 10)
-    others = rows.folds != 0
-    scores = scores_of(params, result, F1, rows)
-    predicted = member(("identity",), (0.8,)).view("identity").argmax(1)
-    expected = F1.evaluate(LABELS[others], predicted[others], 3)
-    assert expected != F1.evaluate(LABELS, predicted, 3)
-    assert scores["honest"] == scores["chosen_on"] == scores["equal"]["score"] == scores["members"]["m"]["score"]
-    assert (scores["honest"], scores["honest_rows"], scores["tuned_folds"]) == (expected, 48, (0,))
-    assert scores["optimistic"] is False
-    assert scores_of(params, *rows_and_scores(2, (0, 1), 10)[:1], F1, rows)["optimistic"] is True
-
-
 def at_chance(classes: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Labels and probabilities that have nothing to do with each other."""
     return rng.integers(0, classes, 900), rng.dirichlet(np.full(classes, 0.3), 900)
@@ -110,7 +88,7 @@ def useless_result(metric: str) -> tuple[np.ndarray, np.ndarray, str]:
         return sets, rng.uniform(0.3, 0.7, (900, 3)), "every label for every row"
     if metric == "quadratic_kappa":
         return *at_chance(5, rng), "the most frequent class for every row"
-    return *at_chance(300, rng), "classes drawn at random"
+    return *at_chance(40, rng), "classes drawn at random"
 
 
 @pytest.mark.parametrize("metric", ["macro_f1", "quadratic_kappa", "multilabel_macro_f1", "rmse"])

@@ -78,29 +78,6 @@ def test_external_members_are_listed_with_their_files_and_rows(workspace: Worksp
     assert "  unreadable  " in workspace.do("runs")
 
 
-def test_test_files_of_fold_models_are_averaged_and_predictions_that_are_not_out_of_fold_are_reported(
-    workspace: Workspace,
-) -> None:
-    views = [workspace.views("wide", k) for k in range(3)]
-    for k, folder in enumerate(views):
-        test = ViewPredictions.load(folder / "test.npz")
-        np.savez(workspace.folder / f"test{k}.npz", ids=test.ids, probs=test.view("identity"))
-    add_external_member(workspace)
-    files = ", ".join(f"{workspace.folder}/test{k}.npz" for k in range(3))
-    text = workspace.params.read_text().replace(f"test: {workspace.folder}/test.npz", f"test: [{files}]")
-    workspace.params.write_text(text)
-    assert "not out-of-fold?" not in workspace.do("blend")
-    before = json.loads((workspace.blend / "manifest.json").read_text())["depends"]["predictions"]["torch"]
-    assert len(before["test"].split(",")) == 3
-
-    prepared = load_prepared(workspace.work / "data")
-    train = prepared.part("train")
-    one_hot = np.eye(len(prepared.competition.classes))[train["label"]]
-    table = pd.DataFrame(one_hot, columns=prepared.competition.classes)
-    table.assign(id=train["id"]).to_csv(workspace.folder / "oof.csv", index=False)
-    assert "torch: not out-of-fold? its confidence is 1.000 on training rows" in workspace.do("blend")
-
-
 def test_view_costs_matter_only_for_a_limit_in_seconds(workspace: Workspace) -> None:
     manifests = sorted(workspace.work.glob("members/*/*/fold*/views/*/manifest.json"))
     costs = [json.loads(file.read_text())["result"]["seconds_per_1000"] for file in manifests]
@@ -140,47 +117,6 @@ def test_test_rows_must_have_the_views_of_the_scored_chain(workspace: Workspace)
         "member wide has views ['identity', 'shift_up'] out of fold and ['identity', 'shift_down'] on test rows"
         in error
     )
-
-
-def test_a_seed_study_is_used_to_judge_later_gains(workspace: Workspace) -> None:
-    (first,) = (file.stem for file in workspace.submissions.glob("*.csv"))
-    quick = "train.epochs=1"  # a study of a member trained for one epoch
-    assert "blend, table and compare use this spread" in workspace.do("noise", "--member=slim", "--seeds=2", sets=quick)
-    (path,) = workspace.work.glob("noise/slim/*.json")
-    output = workspace.do("blend")
-    assert "slim: its seed study is of other parameters or data" in output and "other seeds" not in output
-    output = workspace.do("noise", "--member=slim", "--seeds=2")
-    assert "noise slim seed 7: current, run slim@" in output  # the fold models of `make train`
-    (path,) = set(workspace.work.glob("noise/slim/*.json")) - {path}
-    study = json.loads(path.read_text())
-    assert study["spread"] > 0 and len(study["scores"]) == 2
-    output = workspace.do("blend", "--verbose", sets="blend.methods=[best]")
-    assert f"spread over seeds (make noise): slim {study['spread']:.4f}; not measured: wide" in output
-    assert "(other seeds ± " in output.partition("equal weights of all members")[2].partition("\n")[0]
-    (second,) = {file.stem for file in workspace.submissions.glob("*.csv")} - {first}
-    compared = workspace.do("compare_blends", f"--a={first}", f"--b={second}")
-    assert "(other seeds ± 0.0" in compared
-    assert "other seeds ±" in workspace.do("list_blends")
-
-
-def test_the_effect_of_views_is_reported_for_each_member(workspace: Workspace) -> None:
-    output = workspace.do("blend", "--force", "--verbose", sets="policy.method=mean")
-    views: dict[str, dict[str, dict[str, int]]] = scores(workspace)["views"]  # type: ignore[assignment]
-    for name in ("slim", "wide"):
-        effect = views[name]["effect"]
-        assert effect["changed"] >= effect["corrected"] + effect["corrupted"] > 0
-        assert re.search(rf"^  {name} .* {effect['corrected']} +{effect['corrupted']} +1.00$", output, re.MULTILINE)
-
-
-@pytest.mark.parametrize("mixing", ["geometric", "rank"])
-def test_every_mixing_of_views_leads_to_a_submission(workspace: Workspace, mixing: str) -> None:
-    ranks = " policy.objective=metric blend.mixing=rank blend.methods=[equal]" if mixing == "rank" else ""
-    workspace.do("blend", sets=f"policy.method=mean policy.mixing={mixing}{ranks}")
-    assert Chain.load(workspace.blend / "chain.json").view_mixing == mixing
-    if ranks:
-        assert "with policy.mixing rank, which gives no probabilities" in workspace.refused(
-            "blend", sets="policy.mixing=rank"
-        )
 
 
 def test_blends_are_compared_on_rows_that_the_prepared_data_still_contain(

@@ -183,17 +183,14 @@ def test_the_other_stages_compare_label_sets_or_refuse_them(labelled: Workspace,
     (before,) = pd.read_csv(workspace.work / "compare_blends.csv")["before"]
     assert set(before.split()) <= set(COLOURS)
     assert "-> blue green red" in workspace.do("compare_submissions", "--a", a, "--b", b)
-    table = workspace.do("list_blends", sets="honest.blocks=2 blend.trials=5")
-    assert "\n  elsewhere " in table and "\n  stacking " in table and "\n  rank " not in table
+    table = workspace.do("list_blends", sets="honest.blocks=2")
+    assert "\n  elsewhere " in table and "\n  stacking " in table
     refused = workspace.refused("label_issues")
     assert "needs one class per image; the target of small is multi" in refused
     assert "an export answers with one class and C probabilities; the target of small is multi" in (
         workspace.refused("export")
     )
     assert "writes one class number per image; the target of small is multi" in workspace.refused("convert")
-    assert "blend.methods: 'rank' was found; it does not apply" in workspace.refused(
-        "blend", sets="blend.methods=[rank]"
-    )
     assert "class_weights: balanced was found" in workspace.refused("train", sets="train.class_weights=balanced")
 
 
@@ -241,4 +238,3 @@ def test_numbers_are_averaged_and_their_error_equals_scikit_learns(tmp_path: Pat
     assert "cutmix: 1.0 was found; it is not defined for a regression" in workspace.refused(
         "train", sets="train.cutmix=1.0"
     )
-    assert "a regression averages values, expected 'mean'" in workspace.refused("blend", sets="blend.mixing=geometric")

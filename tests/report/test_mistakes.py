@@ -3,7 +3,6 @@ import pytest
 from sklearn.metrics import confusion_matrix, f1_score, precision_score, recall_score
 
 from competition.report.mistakes import (
-    are_probabilities,
     class_scores,
     confused_pairs,
     confusion,
@@ -60,11 +59,6 @@ def test_the_calibration_error_is_the_mean_gap_over_rows() -> None:
     assert [(part.rows, part.accuracy) for part in bins] == [(1, 1.0), (3, pytest.approx(2 / 3))]
     assert gap == pytest.approx((3 * (0.95 - 2 / 3) + (1 - 0.55)) / 4)
     assert all(part.error > 0 for part in bins)  # also if all rows of a bin are correct
-
-
-def test_ranks_are_not_probabilities() -> None:
-    assert are_probabilities(np.array([[0.25, 0.75]]))
-    assert not are_probabilities(np.array([[0.9, 0.9]]))
 
 
 def test_only_errors_are_listed_with_the_most_confident_first() -> None:

@@ -27,7 +27,7 @@ SCORES = {
     "trivial": SINGLE, "over_trivial": DIFFERENCE,
 }  # fmt: skip
 BLEND, ARGMAX = Blend("equal", "mean", {"cnn": 1.0}), Decision("argmax", (), (), 0.0)
-CHAIN = Chain("macro_f1", {"cnn": {"identity": 1.0}}, "mean", {"cnn": 1.0}, BLEND, ARGMAX)
+CHAIN = Chain("macro_f1", {"cnn": {"identity": 1.0}}, BLEND, ARGMAX)
 ENTRY = Entry(
     "abcd" * 16, "a.csv", "c", ("cnn",), (1.0,), ("identity",), "", "", "macro_f1", 0.9, 0.9, 0.01, 539, 9, "", ""
 )

@@ -10,9 +10,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from builders import ROOT, member, params, pixels_of
+from builders import ROOT, member, pixels_of
 
-from competition.config.errors import UserError
 from competition.config.params import Head
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain, apply_chain
@@ -20,7 +19,7 @@ from competition.ensemble.decision import ARGMAX, Decision
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.views import get_views
 from competition.serving.graph import ExportedChain, load_model
-from competition.serving.selection import Selection, check_chain
+from competition.serving.selection import Selection
 from competition.training.checkpoint import load_arrays, save_arrays
 from competition.training.engine import saved_variables
 from competition.training.features import feature_network
@@ -35,20 +34,19 @@ POLICIES = {
 }
 EQUAL = Blend("equal", "mean", {"small": 0.25, "large": 0.75})
 CHAINS = {
-    "mean": Chain("macro_f1", POLICIES, "mean", {"small": 1.0, "large": 1.0}, EQUAL, ARGMAX),
-    "temperatures": Chain("macro_f1", POLICIES, "geometric", {"small": 0.5, "large": 1.9}, EQUAL, ARGMAX),
+    "mean": Chain("macro_f1", POLICIES, EQUAL, ARGMAX),
     "stacking": Chain(
-        "macro_f1", POLICIES, "mean", {"small": 1.0, "large": 1.2},
+        "macro_f1", POLICIES,
         Blend("stacking", "geometric", {"small": 0.9, "large": 1.4}), ARGMAX,
     ),
     "prior": Chain(
-        "macro_f1", POLICIES, "mean", {"small": 1.0, "large": 1.0}, EQUAL, Decision("prior", (0.0, 0.1, 0.05), (), 0.5)
+        "macro_f1", POLICIES, EQUAL, Decision("prior", (0.0, 0.1, 0.05), (), 0.5)
     ),
     "thresholds": Chain(
-        "quadratic_kappa", POLICIES, "mean", {"small": 1.0, "large": 1.0}, EQUAL, Decision("thresholds", (), (0.9, 1.1), 0.0)
+        "quadratic_kappa", POLICIES, EQUAL, Decision("thresholds", (), (0.9, 1.1), 0.0)
     ),
     "one member": Chain(
-        "macro_f1", {"small": {"flip_lr": 1.0}, "large": {"shift_up": 1.0}}, "mean", {"small": 1.0, "large": 1.0},
+        "macro_f1", {"small": {"flip_lr": 1.0}, "large": {"shift_up": 1.0}},
         Blend("best", "mean", {"small": 0.0, "large": 1.0}), ARGMAX,
     ),
 }  # fmt: skip
@@ -135,7 +133,7 @@ def test_members_with_heads_on_one_network_share_its_pass_over_an_image(tmp_path
         ]
         predicted[name] = ViewPredictions(np.arange(ROWS).astype(str), tuple(policy), np.stack(by_view, 1))
     ones = dict.fromkeys(members, 1.0)
-    chain = Chain("macro_f1", dict.fromkeys(members, policy), "mean", ones, Blend("equal", "mean", ones), ARGMAX)
+    chain = Chain("macro_f1", dict.fromkeys(members, policy), Blend("equal", "mean", ones), ARGMAX)
     exported = ExportedChain(Selection("blend", "the blend", chain, members, files, {}, True), CLASSES, "squash")
     function, specs = exported.numbers()
     outputs = function(tf.constant(pixels(16)))
@@ -175,8 +173,6 @@ def test_a_model_of_jax_is_exported_with_the_probabilities_it_has_on_jax(weights
     one = Chain(
         "macro_f1",
         {"small": {"identity": 1.0}},
-        "mean",
-        {"small": 1.0},
         Blend("best", "mean", {"small": 1.0}),
         ARGMAX,
     )
@@ -189,10 +185,3 @@ def test_a_model_of_jax_is_exported_with_the_probabilities_it_has_on_jax(weights
 def test_weights_of_another_architecture_are_refused(weights) -> None:
     with pytest.raises(ValueError, match="expected shape"):
         load_model(replace(MEMBERS["small"], alpha=1.0), len(CLASSES), load_arrays(weights["small"][0]))
-
-
-def test_a_blend_of_ranks_is_refused() -> None:
-    chain = replace(CHAINS["mean"], blend=replace(EQUAL, mixing="rank"))
-    with pytest.raises(UserError, match="averages ranks, which compare the test images with each other"):
-        check_chain(chain, params())
-    check_chain(CHAINS["mean"], params())

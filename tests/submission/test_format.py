@@ -123,35 +123,6 @@ def test_a_sample_of_other_test_images_or_columns_is_an_error_although_the_submi
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ([[0.1] * 4, [0.2] * 4, [np.nan] * 4, [0.1] * 4, [0.1] * 4], "1 row of probabilities not finite"),
-        ([[0.1] * 3] * 5, r"Expected \(N, 4\)"),
-    ],
-)
-def test_probabilities_that_cannot_be_submitted_are_not_written(tmp_path, values, message):
-    sample = tmp_path / "sample.csv"
-    sample.write_text("id,rose,iris,lily,aster\n" + "".join(f"{i},0,0,0,0\n" for i in IDS))
-    with pytest.raises(UserError, match=message):
-        submission.write(
-            np.array(IDS), np.array(values, np.float32), competition("probabilities"), sample, tmp_path / "x.csv"
-        )
-    assert not (tmp_path / "x.csv").exists()
-
-
-def test_probabilities_outside_0_to_1_are_an_error(tmp_path):
-    sample = tmp_path / "sample.csv"
-    sample.write_text("id,rose,iris,lily,aster\na,0,0,0,0\n")
-    with pytest.raises(UserError, match=r"numbers outside 0..1 in the rows of 1 id \(a\)"):
-        check(tmp_path, sample, "id,rose,iris,lily,aster\na,3.5,0,0,0\n", ["a"], competition("probabilities"))
-
-
-def test_a_prediction_for_an_unknown_id_is_an_error(sample):
-    with pytest.raises(UserError, match=r"1 id \(i4\) missing; 1 id \(other\) too many"):
-        submission.render(np.array([*IDS[:4], "other"]), np.zeros(5, int), competition(), sample)
-
-
-@pytest.mark.parametrize(
     ("sample_ids", "test_ids", "message"),
     [
         (["t1.png", "t2.png"], ["t1", "t2"], "differ in the ending of the file only, t1 is t1.png in the sample"),

@@ -33,15 +33,6 @@ def event(kind, digest=ENTRY.digest, ref="", public=None, private=None, error=""
     return Event(digest, kind, ref, public, private, error, "2026-01-02T03:05:00Z")
 
 
-def test_appended_lines_are_read_back(tmp_path):
-    path = tmp_path / "submissions" / "ledger.jsonl"
-    lines = [ENTRY, event("submitted", ref="17"), event("scored", ref="17", public=0.98)]
-    for line in lines:
-        ledger.append(path, line)
-    contents = ledger.read(path)
-    assert (contents.entries, contents.events, contents.unreadable) == ((ENTRY,), tuple(lines[1:]), 0)
-
-
 # How many bytes of the last line remain (-2: only its end is missing), and whether it is complete.
 @pytest.mark.parametrize(("cut", "is_complete"), [(1, False), (30, False), (-2, False), (-1, True)])
 def test_a_truncated_last_line_is_set_aside_and_later_lines_are_intact(tmp_path, cut, is_complete):
@@ -79,14 +70,6 @@ def test_an_entry_with_fewer_fields_is_read(tmp_path):
     path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in optional}) + "\n")
     contents = ledger.read(path)
     assert contents.entries == (ENTRY,) and ledger.noise_band(ENTRY, 0.3) is None
-
-
-def test_values_that_json_does_not_have_are_written_as_null(tmp_path):
-    path = tmp_path / "ledger.jsonl"
-    ledger.append(path, dataclasses.replace(ENTRY, standard_error=float("nan")))
-    ledger.append(path, event("scored", ref="1", public=float("inf")))
-    contents = ledger.read(path)
-    assert (contents.entries[0].standard_error, contents.events[0].public_score, contents.unreadable) == (None, None, 0)
 
 
 def test_a_submission_to_another_competition_does_not_count(tmp_path):
@@ -137,9 +120,3 @@ def test_the_noise_band_is_the_interval_of_the_blend_and_is_saved_in_the_ledger(
         assert ledger.noise_band(saved_entry, share) == pytest.approx(
             (low - ENTRY.honest_score, high - ENTRY.honest_score)
         )
-
-
-def test_the_gap_is_public_minus_honest(tmp_path):
-    row = ledger.Row(ENTRY, "scored", "1", 0.999, None, "")
-    line = ledger.table([row], public_share=0.3)[0]
-    assert (line["gap"], line["honest"], line["private"]) == ("+0.0100", "0.98900 +- 0.0030", "-")
