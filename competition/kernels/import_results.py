@@ -64,11 +64,7 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
 
 def follow(target: ImportTarget, client: Client, pushed: kernels.KernelVersion) -> None:
     """Show the log until the kernel ends; UserError if it has not ended an hour after its time limit."""
-
-    def on_log(text: str) -> None:
-        for line in text.splitlines():
-            target.say(f"kernel | {line}")
-
+    on_log = lambda text: [target.say(f"kernel | {line}") for line in text.splitlines()]  # noqa: E731
     params = target.workspace.params.kernel
     outcome = kernels.follow(client, pushed, on_log, (params.hours + 1) * HOUR, params.pause)
     if outcome.status in kernels.KNOWN_STATUSES and outcome.status not in kernels.ENDED:

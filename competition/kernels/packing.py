@@ -215,7 +215,10 @@ def notebook(text: str) -> str:
 
     cells = jupytext.reads(text, fmt="py:percent")
     cells.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return str(jupytext.writes(cells, fmt="ipynb"))
+    content = json.loads(jupytext.writes(cells, fmt="ipynb"))
+    for cell in content["cells"]:  # Kaggle expects the source of a cell as one text, not as lines
+        cell["source"] = "".join(cell["source"])
+    return json.dumps(content, indent=1)
 
 
 def carry(result_folders: Mapping[str, tuple[Path, Sequence[Path]]], folder: Path) -> list[Path]:
