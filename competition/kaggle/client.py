@@ -66,7 +66,7 @@ def kernel_fields(kernel: str, version: int) -> dict[str, object]:
     return {"userName": owner, "kernelSlug": slug, "versionLabel": f"v{version}" if version else None}
 
 
-def call(client: Client, slug: str, service: str, method: str, once: bool = False, **fields: object) -> Answer:
+def call(client: Client, slug: str, service: str, method: str, /, *, once: bool = False, **fields: object) -> Answer:
     """Kaggle's answer to one request. Every text in it is on one line and without the credential.
 
     slug, once: as for `ask`.  service: competitions, datasets or kernels.  fields: as Kaggle names them.
