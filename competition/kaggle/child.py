@@ -5,7 +5,7 @@ Each action takes an authenticated KaggleApi, `emit` and plain values.
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,9 +37,11 @@ def answer(request: Event, emit: Emit) -> object:
         return call(api, **arguments)
     if action == "username":
         return api.config_values.get(api.CONFIG_NAME_USER) or ""
-    actions = (listing, submit, submissions, download, download_files)
-    actions += (kernel_source, kernel_log, kernel_output, save_dataset)
-    return {each.__name__: each for each in actions}[action](api, emit, **arguments)
+    actions: dict[str, Callable[..., object]] = {
+        each.__name__: each
+        for each in (listing, submit, submissions, download, download_files, kernel_source, kernel_log, kernel_output)
+    }
+    return {**actions, "save_dataset": save_dataset}[action](api, emit, **arguments)
 
 
 def listing(api: "KaggleApi", emit: Emit, slug: str) -> dict[str, object]:

@@ -109,7 +109,7 @@ def owner_and_slug(client: Client, settings: KernelParams, competition_name: str
 def status(client: Client, owner: str, slug: str, version: int) -> KernelOutcome:
     """Status of a version of the kernel. version: 0 = the newest."""
     kernel = f"{owner}/{slug}"
-    answer = call(client, kernel, "kernels", "GetKernelSessionStatus", **kernel_fields(kernel, version))
+    answer = call(client, kernel, "kernels", "GetKernelSessionStatus", once=False, **kernel_fields(kernel, version))
     state = text(answer.get("status")).upper().removeprefix("KERNEL_WORKER_STATUS_")
     return KernelOutcome(state or UNKNOWN, text(answer.get("failureMessage")))
 

@@ -69,7 +69,9 @@ def results_to_blend(
     Includes the measured noise between seeds, which the choice of the blend uses.
     """
     noise = work / "noise"
-    result_folders = {path_in_kernel(work, noise): packing.whole_folder(noise)} if noise.is_dir() else {}
+    result_folders: ResultFolders = {}
+    if noise.is_dir():
+        result_folders[path_in_kernel(work, noise)] = packing.whole_folder(noise)
     for run, fold in _local_models(params, runs, missing, params.members):
         manifest, views = fold_manifest_path(run, fold), fold_views_path(run, params, fold)
         folder, name = manifest.parent, path_in_kernel(work, manifest.parent)

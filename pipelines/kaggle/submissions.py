@@ -100,8 +100,8 @@ def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dic
         last = by_ref.pop(row.ref, None)
         for ref in refs_of_digest:
             if (other := by_ref.pop(ref, None)) is not None:  # another submission of the same file
-                scores = {"public_score": other.public, "private_score": other.private}
-                rows.append(replace(row, ref=other.ref, state=delivery.outcome(other), error=other.error, **scores))
+                other_row = replace(row, ref=other.ref, state=delivery.outcome(other), error=other.error)
+                rows.append(replace(other_row, public_score=other.public, private_score=other.private))
         if row.state == "sending":
             row = replace(row, state="sending: outcome unknown, `make submit` looks for it")
         elif row.state == "submitted" and last is not None and last.error:  # its status is unknown

@@ -161,7 +161,7 @@ def test_the_doctor_reports_an_expired_token_well_before_the_stall_limit(kaggle,
 
 def test_the_progress_bar_shows_bytes_per_second(kaggle, environment, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(Bar, "is_terminal", True)
-    kaggle.faults["archive"] = ["slow:0.02"]  # 40 pieces
+    kaggle.faults["archive"] = ["slow:0.05"]  # 40 pieces
     client = Client(environment, RetryPolicy(2, 0.05, 3.0, 60.0), print)
     with ByteSteps() as steps:
         download.download(client, "flowers", tmp_path / "cache", RULES, steps.update)
