@@ -92,9 +92,9 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, source: Path | sub
     entries = ledger.of_slug(ledger.read(ledger_path), slug)
     last_event = ledger.already_sent(entries, entry.digest)
     if last_event is not None and last_event.what in ("scored", "failed") and not again:
-        if last_event.what == "failed":
-            raise not_scored(last_event.ref, last_event.error)
-        job.echo(f"submit: scored before as {last_event.ref} ({score_text(last_event.public_score, last_event.error)})")
+        is_failed, public = last_event.what == "failed", last_event.public_score
+        score = score_text(last_event.ref, is_failed, public, last_event.error)
+        job.echo(f"submit: scored before as {last_event.ref} ({score})")
         job.echo("submit: AGAIN=1 sends the same file once more")
         return
     client, settings = kaggle_client(job), job.params.kaggle
@@ -116,20 +116,13 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, source: Path | sub
             note = expected_score(entry)
             request = submit.SubmissionRequest(slug, source, entry.digest, note, again, settings.listing_lag)
             submission = delivery.deliver(client, request, lost_after, ledger_path, score_wait)
-    if submission.status == "ERROR":
-        raise not_scored(submission.ref, submission.error)
     if not submission.is_finished:
         state = f" ({submission.error})" if submission.error else ""
         where = f"`make submissions` looks again, or see {submit.page(slug)}"
         job.echo(f"submit: {submission.ref} has no score yet{state}; {where}")
         return
-    score = score_text(submission.public, submission.error)
+    score = score_text(submission.ref, submission.status == "ERROR", submission.public, submission.error)
     job.echo(f"submit: {submission.ref} scored {score}; `make submissions` compares it with the others")
-
-
-def not_scored(ref: str, error: str) -> UserError:
-    reason = error.rstrip(".") or "it gives no reason"
-    return UserError(f"Kaggle could not score submission {ref}: {reason}; AGAIN=1 sends the same file once more")
 
 
 def require_accepting(job: Job, client: Client, slug: str) -> None:
@@ -147,5 +140,9 @@ def require_accepting(job: Job, client: Client, slug: str) -> None:
     job.echo(f"submit: left today for {slug}: {left}")
 
 
-def score_text(public: float | None, error: str) -> str:
+def score_text(ref: str, is_failed: bool, public: float | None, error: str) -> str:
+    """The public score of a submission, or what is unknown about it. Raises UserError if Kaggle could not score it."""
+    if is_failed:
+        reason = error.rstrip(".") or "it gives no reason"
+        raise UserError(f"Kaggle could not score submission {ref}: {reason}; AGAIN=1 sends the same file once more")
     return error or (f"public {public:.5f}" if public is not None else "no public score")

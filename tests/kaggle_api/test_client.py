@@ -67,34 +67,6 @@ def test_a_network_error_message_contains_no_raw_exception_text(kaggle, client, 
     )
 
 
-def test_the_progress_bar_has_the_total_of_each_step(kaggle, client, tmp_path):
-    progress_by_step = {}
-    download.fetch(
-        client,
-        "flowers",
-        tmp_path / "raw",
-        tmp_path / "cache",
-        RULES,
-        lambda step, *n: progress_by_step.setdefault(step, []).append(n),
-    )
-    contest = kaggle.contests["flowers"]
-    file_bytes, archive_bytes = sum(map(len, contest.files.values())), len(contest.archive)
-    assert list(progress_by_step) == ["downloading", "checking", "unpacking"]
-    assert progress_by_step["downloading"][-1] == (archive_bytes, archive_bytes)
-    assert progress_by_step["checking"][-1] == progress_by_step["unpacking"][-1] == (file_bytes, file_bytes)
-
-
-HIDDEN = {"setup.py": b"print('not listed')\n", "huge.bin": bytes(3_000_000)}
-
-
-def test_files_outside_the_listing_are_left_out_and_reported(kaggle, client, messages, tmp_path):
-    files = dict(kaggle.contests["flowers"].files)
-    kaggle.contests["flowers"] = Contest({**files, **HIDDEN}, listed={name: len(data) for name, data in files.items()})
-    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
-    assert {p.relative_to(tmp_path / "raw").as_posix() for p in (tmp_path / "raw").rglob("*.*")} == files.keys()
-    assert "Kaggle: 2 files not in the listing (3.0 MB), left out: setup.py, huge.bin" in messages
-
-
 CODE = """
 import os, sys
 from competition.kaggle.client import Client, RetryPolicy

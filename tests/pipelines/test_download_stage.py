@@ -169,14 +169,6 @@ def test_the_progress_bar_shows_bytes_per_second(kaggle, environment, monkeypatc
     assert "downloading" in output and "MB/s" in output and "/8.0 MB" in output
 
 
-def test_bytes_of_an_earlier_run_do_not_count_for_the_speed():
-    with ByteSteps() as steps:
-        steps.update("downloading", 900_000_000, 1_000_000_000)
-        steps.update("downloading", 910_000_000, 1_000_000_000)
-        line = steps.bar.line(steps.bar.started + 10.0)
-    assert line == "downloading: 910.0 of 1,000.0 MB (91%), 10 s, 90 s left, 1 MB/s"
-
-
 @pytest.mark.parametrize("has_unreadable_image", [False, True])
 def test_data_of_an_earlier_version_are_prepared_again_only_where_that_can_change_them(
     finished: Workspace, tmp_path: Path, has_unreadable_image: bool

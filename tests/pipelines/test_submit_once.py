@@ -60,14 +60,6 @@ def test_a_submission_that_kaggle_cannot_score_is_an_error_each_time(kaggle_setu
     assert submitted_digests(kaggle_setup) == [DIGEST]
 
 
-def test_a_failed_attempt_does_not_hide_an_earlier_score(kaggle_setup) -> None:
-    kaggle_setup.note("submitted", "7")
-    kaggle_setup.note("scored", "7", 0.75)
-    kaggle_setup.note("sending")
-    kaggle_setup.note("failed", error="no network")
-    assert "scored before as 7 (public 0.75000)" in kaggle_setup.do("submit")
-
-
 def test_the_table_shows_all_submissions_on_kaggle_although_the_limits_cannot_be_read(kaggle_setup) -> None:
     kaggle_setup.note("sending")  # the response was lost
     own_message, other_message = f"two members | goldfold {DIGEST[:16]}", "by hand"
