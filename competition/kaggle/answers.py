@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-UNREADABLE = "unreadable"  # status of a row of a list that is no object
+UNREADABLE = "UNREADABLE"  # status of a submission that Kaggle lists without any field, or as no object
 
 
 def text(value: object) -> str:
@@ -42,8 +42,8 @@ def nested(value: object) -> Mapping[str, object]:
 
 
 def objects(value: object) -> list[Mapping[str, object]]:
-    """The objects in a list; other entries are left out, [] if it is no list."""
-    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+    """The entries of a list, {} in place of one that is no object; [] if it is no list."""
+    return [nested(entry) for entry in value] if isinstance(value, list) else []
 
 
 def utc_time(value: object) -> str:

@@ -20,12 +20,6 @@ from competition.config.redaction import hide
 from competition.files.manifest import sha256
 
 Progress = Callable[[int, int], None]  # (done, total)
-
-
-def ignore_progress(*_: object) -> None:
-    """The progress callback of a caller that shows none."""
-
-
 CHUNK = 1 << 20  # bytes
 SMALL = 64 << 20  # bytes: a smaller archive is not a zip bomb, whatever its ratio
 
@@ -60,7 +54,7 @@ class Verified:
 
 
 def verify(
-    path: Path, listing: Mapping[str, int | None], rules: UnpackRules, progress: Progress = ignore_progress
+    path: Path, listing: Mapping[str, int | None], rules: UnpackRules, progress: Progress = lambda done, total: None
 ) -> Verified:
     """Compare names and sizes with the listing and read every member (CRC); raise ArchiveRefusal on a difference.
 
@@ -93,7 +87,7 @@ def extract(
     path: Path,
     folder: Path,
     rules: UnpackRules,
-    progress: Progress = ignore_progress,
+    progress: Progress = lambda done, total: None,
     names: Collection[str] | None = None,
 ) -> list[str]:
     """Unpack into `folder`, which must be empty or absent; return the names of the files.

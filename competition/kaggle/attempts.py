@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from competition.config.errors import UserError
-from competition.kaggle.client import Client, pause
-from competition.kaggle.errors import REFUSED_SUBMISSIONS, RETRYABLE, KaggleError, retry_line, retry_time_text
+from competition.kaggle.client import Client, wait_before_retry
+from competition.kaggle.errors import REFUSED_SUBMISSIONS, RETRYABLE, KaggleError, retry_time_text
 
 T = TypeVar("T")
 # Failure kinds in which Kaggle's answer shows that the request had no effect.
@@ -30,39 +30,34 @@ class UnknownOutcome(UserError):
     """It is unknown whether Kaggle accepted a request; the user decides whether it is sent again."""
 
 
-def had_no_effect(error: KaggleError) -> bool:
-    """Return True if the request certainly had no effect. 408 is excluded: a gateway sends it when a reply is lost."""
-    return error.kind in NO_EFFECT or (400 <= error.status < 500 and error.status != 408)
-
-
 class LostAnswer(Exception):
     """The answer to a request is missing, so that it may have taken effect. The message is the reason."""
 
 
 def send_at_most_once(
-    client: Client, command: str, send: Callable[[], T], has_no_effect: Callable[[KaggleError], bool]
+    client: Client, command: str, send: Callable[[], T], was_not_sent: Callable[[KaggleError], bool]
 ) -> T:
     """Return the value of `send`, which is called again only after an error by which it certainly had no effect.
 
-    command: to run again, for the message of an error.  Raises LostAnswer and KaggleError.
+    command: to run again, for the message of an error.  was_not_sent: says so of errors that do not show it by themselves.
+    Raises LostAnswer and KaggleError.
     """
     for attempt in itertools.count(1):
         try:
             return send()
         except KaggleError as error:
-            if not has_no_effect(error):
+            # 408 may have had an effect: a gateway sends it when a reply is lost.
+            is_refused = error.kind in NO_EFFECT or (400 <= error.status < 500 and error.status != 408)
+            if not is_refused and not was_not_sent(error):
                 reason = LOST.get(error.kind, error.reason.rstrip("."))
                 raise LostAnswer(f"Kaggle answered {error.status}" if error.status else reason) from error
-            is_retried = error.kind in RETRYABLE | {"upload"}
-            wait = pause(client.policy, attempt, error.retry_after) if is_retried else None
-            if wait is None and error.kind == "rate" and error.retry_after:
+            if error.kind in RETRYABLE | {"upload"} and wait_before_retry(client, attempt, error):
+                continue
+            if error.kind == "rate" and error.retry_after:
                 again = f"run `{command}` again {retry_time_text(error.retry_after)}, as Kaggle asks."
                 sentence = f"Kaggle limits the rate of requests: nothing was sent; {again}"
                 raise KaggleError("rate", sentence, error.retry_after, error.status, error.reason) from None
-            if wait is None:
-                raise
-            client.print_line(retry_line(error.reason, attempt + 1, client.policy.max_attempts, wait))
-            time.sleep(wait)
+            raise
     raise AssertionError("the loop has no end")
 
 

@@ -1,4 +1,4 @@
-"""Child process: download files of a competition; an interrupted download is resumed with a Range request.
+"""Child process: download files of a competition and outputs of a kernel; an interrupted download is resumed with a Range request.
 
 The `kaggle` package addresses the request only. The bytes are read by this module, because kaggle 2.2.4 may write an
 error page over a partial file and append to it, hides connection resets, and saves files of different folders under
@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from competition.files.child_process import Emit
 from competition.files.manifest import read_record
-from competition.kaggle.child_call import TIMEOUT, open_download
-from competition.kaggle.child_failure import ReportedFailure
+from competition.kaggle.answers import text
+from competition.kaggle.child_requests import TIMEOUT, ReportedFailure, pages, send
 
 if TYPE_CHECKING:
     from kaggle.api.kaggle_api_extended import KaggleApi
@@ -32,15 +32,15 @@ NOT_ABOUT_RANGE = {400, 401, 403, 404, 408, 410, 429, 500}
 def download(api: "KaggleApi", emit: Emit, slug: str, folder: str) -> str:
     """Download all files of the competition as <folder>/<slug>.zip; return its path."""
     target = Path(folder) / f"{slug}.zip"
-    answer = open_download(api, "DownloadDataFiles", competitionName=slug)
+    answer = send(api, "competitions", "DownloadDataFiles", {"competitionName": slug}, stream=True)
     if not urlsplit(answer.url).path.endswith(".zip"):
-        raise ReportedFailure("page", f"Kaggle sent another thing than an archive ({_kind(answer)})")
+        raise ReportedFailure("page", f"Kaggle sent another thing than an archive ({_content_type(answer)})")
     save(answer, target, emit, 0, 0, is_verified_later=True)  # by the checksums in the archive
     return str(target)
 
 
-def download_files(api: "KaggleApi", emit: Emit, slug: str, folder: str, files: Mapping[str, int | None]) -> list[str]:
-    """Download some files of the competition below `folder`; return their names.
+def download_files(api: "KaggleApi", emit: Emit, slug: str, folder: str, files: Mapping[str, int | None]) -> None:
+    """Download some files of the competition below `folder`.
 
     files: name -> bytes, None = unknown. Files that exist are not downloaded again.
     """
@@ -48,14 +48,36 @@ def download_files(api: "KaggleApi", emit: Emit, slug: str, folder: str, files: 
     for name, size in files.items():
         target = Path(folder).joinpath(*name.split("/"))
         if not target.is_file():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            answer = open_download(api, "DownloadDataFile", competitionName=slug, fileName=name)
-            if "html" in answer.headers.get("Content-Type", "") and not name.endswith((".html", ".htm")):
-                raise ReportedFailure("page", f"Kaggle sent another thing than {name} ({_kind(answer)})")
+            fields = {"competitionName": slug, "fileName": name}
+            answer = send(api, "competitions", "DownloadDataFile", fields, stream=True)
+            if "html" in _content_type(answer) and not name.endswith((".html", ".htm")):
+                raise ReportedFailure("page", f"Kaggle sent another thing than {name} ({_content_type(answer)})")
             save(answer, target, emit, done, total, is_verified_later=False)
         done += size or 0
         emit("progress", done=done, total=total)
-    return list(files)
+
+
+def kernel_output(api: "KaggleApi", emit: Emit, kernel: Mapping[str, object], folder: str, only: str = "") -> None:
+    """Download the output files of a kernel into the empty `folder`.
+
+    kernel: of client.kernel_fields.  only: name of the one file to download; "" = all. A path outside `folder` or a
+    truncated file is an error.
+    """
+    import requests
+
+    for page in pages(api, "kernels", "ListKernelSessionOutput", "files", pageSize=100, **kernel):
+        for file in page:
+            name, url = text(file.get("fileName")), text(file.get("url"))
+            target = Path(folder).joinpath(*name.split("/"))
+            if only and name != only:
+                continue
+            if name.startswith("/") or "\\" in name or "\0" in name or {"", ".", ".."} & set(name.split("/")):
+                raise ReportedFailure("name", f"an output file is called {name!r}")
+            if not url:
+                raise ReportedFailure("answer", f"it has no link for {name}")
+            answer = requests.get(url, stream=True, timeout=TIMEOUT)
+            answer.raise_for_status()
+            save(answer, target, emit, 0, 0, is_verified_later=False)
 
 
 def save(answer: "Response", target: Path, emit: Emit, before: int, total: int, is_verified_later: bool) -> None:
@@ -66,8 +88,9 @@ def save(answer: "Response", target: Path, emit: Emit, before: int, total: int, 
     storage sends, or because the caller verifies the content (is_verified_later).
     before, total: bytes, for the progress events; total 0 = the size of this file.
     """
+    target.parent.mkdir(parents=True, exist_ok=True)
     part, identity_file = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.json")
-    identity, size, md5 = _identity(answer), _length(answer), _md5(answer)
+    identity, size, md5 = _identity(answer)
     can_resume = identity is not None and (is_verified_later or md5) and read_record(identity_file, dict) == identity
     written = part.stat().st_size if can_resume and part.is_file() else 0
     if written and written == size:
@@ -75,11 +98,11 @@ def save(answer: "Response", target: Path, emit: Emit, before: int, total: int, 
         _finish(part, identity_file, target, md5)
         return
     if 0 < written < size and answer.history:  # without a redirect it is Kaggle's own answer, to a POST
-        answer, written = _continue(answer, written, str((identity or {}).get("validator")))
+        answer, written = _continue(answer, written, size, str((identity or {}).get("validator")))
     else:
         written = 0
     if not written:
-        identity, size, md5 = _identity(answer), _length(answer), _md5(answer)
+        identity, size, md5 = _identity(answer)
         part.unlink(missing_ok=True)
         identity_file.write_text(json.dumps(identity), encoding="utf-8")
     last_event = 0.0
@@ -97,15 +120,14 @@ def save(answer: "Response", target: Path, emit: Emit, before: int, total: int, 
     _finish(part, identity_file, target, md5)
 
 
-def _continue(answer: "Response", written: int, validator: str) -> tuple["Response", int]:
+def _continue(answer: "Response", written: int, size: int, validator: str) -> tuple["Response", int]:
     """Request the bytes from `written` on: (answer, written), or (answer with the whole object, 0).
 
     The whole object is requested if the storage does not send exactly this range, e.g. with 412 or 416 because the
-    object has changed.
+    object has changed.  size: of the whole object, in bytes.
     """
     import requests
 
-    size = _length(answer)
     answer.close()
     headers = {"Range": f"bytes={written}-", "If-Range": validator, "Accept-Encoding": "identity"}
     ranged = requests.get(answer.url, headers=headers, stream=True, timeout=TIMEOUT)
@@ -131,28 +153,20 @@ def _finish(part: Path, identity_file: Path, target: Path, md5: str) -> None:
     identity_file.unlink(missing_ok=True)
 
 
-def _md5(answer: "Response") -> str:
-    """Base64 of the object's MD5, as Google's storage sends it; "" = not sent, or of the compressed bytes."""
-    if "Content-Encoding" in answer.headers:
-        return ""
+def _identity(answer: "Response") -> tuple[dict[str, object] | None, int, str]:
+    """(validators and size of this version of the object, its size, its MD5).
+
+    None if the server sends no validators. Size 0 = unknown (no Content-Length, or a proxy that compresses).
+    MD5: base64, as Google's storage sends it; "" = not sent, or of the compressed bytes.
+    """
+    validator, modified = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
     match = re.search(r"\bmd5=([A-Za-z0-9+/]+=*)", answer.headers.get("x-goog-hash", ""))
-    return match[1] if match else ""
-
-
-def _length(answer: "Response") -> int:
-    """Bytes of the body; 0 if unknown (no Content-Length, or a proxy that compresses it)."""
+    md5 = match[1] if match and "Content-Encoding" not in answer.headers else ""
     length = answer.headers.get("Content-Length") or ""
-    return int(length) if length.isdecimal() and "Content-Encoding" not in answer.headers else 0
+    size = int(length) if length.isdecimal() and "Content-Encoding" not in answer.headers else 0
+    identity = {"validator": validator or modified, "modified": modified, "md5": md5, "size": size}
+    return (identity if size and (validator or modified) else None), size, md5
 
 
-def _identity(answer: "Response") -> dict[str, object] | None:
-    """Validators and size of this version of the object; None if the server does not send them."""
-    validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-    if not validator or not _length(answer):
-        return None
-    modified = answer.headers.get("Last-Modified")
-    return {"validator": validator, "modified": modified, "md5": _md5(answer), "size": _length(answer)}
-
-
-def _kind(answer: "Response") -> str:
+def _content_type(answer: "Response") -> str:
     return answer.headers.get("Content-Type", "").split(";")[0] or "of no known kind"

@@ -1,7 +1,7 @@
 """Client for Kaggle: each call runs the `kaggle` package in a child process with a clean environment.
 
 Retries of every call, downloads included, are decided here: `ask` repeats a call after the failures in
-errors.RETRYABLE, `pause` gives the wait before the next attempt, `RetryPolicy` (kaggle.* in params.yaml) the limits.
+errors.RETRYABLE, `wait_before_retry` waits before the next attempt, `RetryPolicy` (kaggle.* in params.yaml) has the limits.
 A child without progress is killed; every other failure becomes one sentence for the user. Exit codes are ignored:
 answers and files are checked instead.
 """
@@ -25,10 +25,10 @@ from competition.config.errors import UserError
 from competition.config.redaction import printable, redact, redacted_answer
 from competition.files.child_process import ChildEnded, ChildStalled, Event, run_child
 from competition.kaggle import credentials
-from competition.kaggle.archive import Progress
-from competition.kaggle.errors import RETRYABLE, Failure, error_from_failure, failure_from, retry_line
+from competition.kaggle.errors import RETRYABLE, KaggleError, error_from_event
 
 OnEvent = Callable[[Event], None]  # receives the events of the child process
+Answer = Mapping[str, object]  # of Kaggle; see answers.py
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -60,6 +60,22 @@ def competition_slug(text: str) -> str:
     return slug
 
 
+def kernel_fields(kernel: str, version: int) -> dict[str, object]:
+    """The fields of a request about a version of a kernel.  kernel: owner/slug.  version: 0 = the newest."""
+    owner, _, slug = kernel.partition("/")
+    return {"userName": owner, "kernelSlug": slug, "versionLabel": f"v{version}" if version else None}
+
+
+def call(client: Client, slug: str, service: str, method: str, /, *, once: bool = False, **fields: object) -> Answer:
+    """Kaggle's answer to one request. Every text in it is on one line and without the credential.
+
+    slug, once: as for `ask`.  service: competitions, datasets or kernels.  fields: as Kaggle names them.
+    """
+    arguments = {"service": service, "method": method, **fields}
+    answer: Answer = ask(client, "call", arguments, slug, once=once)
+    return answer
+
+
 def ask(
     client: Client,
     action: str,
@@ -70,77 +86,65 @@ def ask(
 ) -> Any:
     """Run one action of child.py and return its value; retry after a failure that may be temporary.
 
-    An attempt that made progress (more bytes than any before) resets the count of attempts. A Retry-After above
-    policy.longest_wait ends the attempts.
-    slug: the competition, dataset or kernel, for error messages.
+    An attempt that made progress (more bytes than any before) resets the count of attempts.
+    slug: the competition, dataset or kernel, for error messages.  on_event: receives progress ("done", "total": bytes, or
+    rows of a list) and what else the action emits.
     once: do not retry, for a call that may have taken effect although it failed.
     """
-    credential, policy = credentials.find_credential(client.environment), client.policy
+    credential = credentials.find_credential(client.environment)
     max_done, previous_max_done, attempt = 0, 0, 0
 
     def record_progress(event: Event) -> None:
         nonlocal max_done
-        if event["event"] == "progress":
-            max_done = max(max_done, int(event["done"]))
+        max_done = max(max_done, int(event.get("done", 0)))
         on_event(event)
 
     while True:
-        value, failure = _run(client, credential, {"action": action, "arguments": dict(arguments)}, record_progress)
-        if failure is None:
-            return value
+        last = _last_event(client, credential, {"action": action, "arguments": dict(arguments)}, record_progress)
+        if last["event"] == "result":
+            return redacted_answer(last["value"], credential.secrets)
         attempt = 1 if max_done > previous_max_done else attempt + 1
         previous_max_done = max_done
-        wait = pause(policy, attempt, failure.retry_after)
-        if once or wait is None or failure.kind not in RETRYABLE:
-            raise error_from_failure(failure, action, slug, credential, attempt)
-        client.print_line(retry_line(failure.message, attempt + 1, policy.max_attempts, wait))
-        time.sleep(wait)
+        error = error_from_event(last, str(arguments.get("method", action)), slug, credential, attempt)
+        if once or error.kind not in RETRYABLE or not wait_before_retry(client, attempt, error):
+            raise error
 
 
-def pause(policy: RetryPolicy, attempt: int, retry_after: float | None) -> float | None:
-    """Seconds to wait after failed attempt number `attempt` (from 1); None to give up.
+def wait_before_retry(client: Client, attempt: int, error: KaggleError) -> bool:
+    """Announce the next attempt and wait for it. Return False at once if the call is not to be repeated.
 
-    retry_after: seconds that the server asks for; above policy.longest_wait the call is not repeated.
+    attempt: number of the failed one, from 1. A Retry-After above policy.longest_wait ends the attempts.
     """
-    if attempt >= policy.max_attempts or (retry_after or 0) > policy.longest_wait:
-        return None
+    policy, retry_after = client.policy, error.retry_after or 0
+    if attempt >= policy.max_attempts or retry_after > policy.longest_wait:
+        return False
     backoff = policy.first_wait * 2 ** (attempt - 1) * (1 + random.random() / 4)
-    return min(max(backoff, retry_after or 0), policy.longest_wait)
+    wait = min(max(backoff, retry_after), policy.longest_wait)
+    client.print_line(f"Kaggle: try {attempt + 1} of {policy.max_attempts} in {wait:.0f} s: {error.reason.rstrip('.')}")
+    time.sleep(wait)
+    return True
 
 
-def _run(
-    client: Client, credential: credentials.Credential, request: Event, on_event: OnEvent
-) -> tuple[Any, Failure | None]:
-    """Run one child process: (value, None) or (None, failure)."""
+def _last_event(client: Client, credential: credentials.Credential, request: Event, on_event: OnEvent) -> Event:
+    """Run one child process and return its last event: "result" or "error"."""
     temporary = Path(tempfile.mkdtemp(prefix="kaggle-"))  # the package's settings and upload links; removed at the end
     environment = credentials.child_environment(client.environment, credential)
     environment |= {"KAGGLE_CONFIG_DIR": str(temporary), "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
     events = run_child("competition.kaggle.child", request, environment, client.policy.stall)
     try:
         for event in events:
-            if event["event"] == "result":
-                return redacted_answer(event["value"], credential.secrets), None
-            if event["event"] == "error":
-                return None, failure_from(event, credential, request["action"])
+            if event["event"] in ("result", "error"):
+                return event
             if "text" in event:
                 event["text"] = printable(redact(event["text"], credential.secrets), keep="\n\t")
-            on_event(event)
+            if event["event"] != "ready":
+                on_event(event)
     except ChildStalled as stalled:
-        return None, Failure("stalled", str(stalled))
+        return {"event": "error", "kind": "stalled", "message": str(stalled)}
     except ChildEnded as ended:
         last = printable(redact(" ".join(str(ended).split()), credential.secrets))[-300:]
-        return None, Failure("client", f"it ended without an answer: {last}")
+        return {"event": "error", "kind": "client", "message": f"it ended without an answer: {last}"}
     finally:
         events.close()
         shutil.rmtree(temporary, ignore_errors=True)
     raise AssertionError("the last event is a result or an error")
-
-
-def progress_of(progress: Progress) -> OnEvent:
-    """Event handler that calls `progress`."""
-
-    def on_event(event: Event) -> None:
-        if event["event"] == "progress":
-            progress(int(event["done"]), int(event["total"]))
-
-    return on_event

@@ -3,7 +3,7 @@
 import json
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -50,6 +50,10 @@ def find_credential(environment: Mapping[str, str]) -> Credential:
             f"no Kaggle credential was found: make a token at {SETTINGS_URL} (API, Create New Token) and put it in "
             f"KAGGLE_API_TOKEN or in {home / '.kaggle' / 'access_token'}."
         )
+    file = Path(credential.source)
+    if file.is_file() and stat.S_IMODE(file.stat().st_mode) & 0o077:
+        warning = f"{file} is readable by other users of this machine: chmod 600 {file}"
+        return replace(credential, warnings=(warning,))
     return credential
 
 
@@ -62,9 +66,9 @@ def child_environment(environment: Mapping[str, str], credential: Credential) ->
 
 
 def _token(environment: Mapping[str, str], home: Path) -> Credential | None:
-    if "KAGGLE_KERNEL_RUN_TYPE" in environment and "KAGGLE_DATA_PROXY_URL" in environment:
-        file = Path(environment.get("KAGGLE_API_V1_TOKEN", ""))
-        if environment.get("KAGGLE_API_V1_TOKEN") and (token := _read_token(file)):
+    if all(environment.get(name) is not None for name in IN_NOTEBOOK):
+        file = Path(environment["KAGGLE_API_V1_TOKEN"])
+        if token := _checked(_read(file), str(file), "token"):
             variables = {name: environment[name] for name in IN_NOTEBOOK}
             return Credential("token", f"the notebook's token ({file})", "", (token,), variables)
     notes = ("KAGGLE_KEY is not used, because a token comes first",) if environment.get("KAGGLE_KEY") else ()
@@ -72,26 +76,19 @@ def _token(environment: Mapping[str, str], home: Path) -> Credential | None:
         file = Path(value)
         is_file = len(value) < 1024 and file.is_file()
         source = f"KAGGLE_API_TOKEN (the file {file})" if is_file else "KAGGLE_API_TOKEN"
-        token = _read_token(file) if is_file else _checked(value, source, "token")
+        token = _checked(_read(file) if is_file else value, str(file) if is_file else source, "token")
         if not token:
             raise UserError(f"{source} holds no token: make a new one at {SETTINGS_URL}, or unset KAGGLE_API_TOKEN.")
         return Credential("token", source, "", (token, value), {"KAGGLE_API_TOKEN": token}, notes=notes)
     for name in ("access_token", "access_token.txt"):
         file = home / ".kaggle" / name
-        if token := _read_token(file):
-            environment = {"KAGGLE_API_TOKEN": token}
-            return Credential("token", str(file), "", (token,), environment, _permission_warning(file), notes)
+        if token := _checked(_read(file), str(file), "token"):
+            return Credential("token", str(file), "", (token,), {"KAGGLE_API_TOKEN": token}, notes=notes)
     return None
 
 
-def _read_token(file: Path) -> str:
-    """The token in a file; "" if there is none."""
-    text = _read(file)
-    return _checked(text, str(file), "token") if text else ""
-
-
 def _checked(value: object, source: str, what: str) -> str:
-    """Raise UserError unless `value` is one line of visible ASCII characters, which is all that a header can carry.
+    """Raise UserError unless `value` is one line of visible ASCII characters, which is all that a header can carry, or "".
 
     what: token, key or username; the message names it and never quotes it.
     """
@@ -110,54 +107,43 @@ def _checked(value: object, source: str, what: str) -> str:
 
 
 def _key(environment: Mapping[str, str], home: Path) -> Credential | None:
-    source = "KAGGLE_USERNAME and KAGGLE_KEY"
+    source: str | Path = "KAGGLE_USERNAME and KAGGLE_KEY"
     user, key = environment.get("KAGGLE_USERNAME", "").strip(), environment.get("KAGGLE_KEY", "").strip()
-    if user and key:
-        return _with_key(source, user, key, ())
-    folder = home / ".kaggle"  # if it exists, it precedes XDG_CONFIG_HOME
-    if not folder.is_dir():
-        folder = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "kaggle"
-    file = Path(environment.get("KAGGLE_CONFIG_DIR") or folder) / "kaggle.json"
-    if not file.is_file():
-        return None
-    try:
-        values = json.loads(file.read_text(encoding="utf-8-sig"))
-        user, key = user or values["username"], key or values["key"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f'{file} is not {{"username": ..., "key": ...}}: make a new token at {SETTINGS_URL}, or remove the file.'
-        ) from error
-    return _with_key(str(file), user, key, _permission_warning(file))
-
-
-def _with_key(source: str, user: object, key: object, warnings: tuple[str, ...]) -> Credential:
-    user, key = _checked(user, source, "username"), _checked(key, source, "key")
+    if not user or not key:
+        folder = home / ".kaggle"  # if it exists, it precedes XDG_CONFIG_HOME
+        if not folder.is_dir():
+            folder = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "kaggle"
+        source = Path(environment.get("KAGGLE_CONFIG_DIR") or folder) / "kaggle.json"
+        if not source.is_file():
+            return None
+        try:
+            values = json.loads(source.read_text(encoding="utf-8-sig"))
+            user, key = user or values["username"], key or values["key"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f'{source} is not {{"username": ..., "key": ...}}: make a new token at {SETTINGS_URL}, or remove the file.'
+            ) from error
+    user, key = _checked(user, str(source), "username"), _checked(key, str(source), "key")
     if not user or not key:
         raise UserError(f"{source} has an empty username or key: make a new token at {SETTINGS_URL}.")
-    environment = {"KAGGLE_USERNAME": user, "KAGGLE_KEY": key}
-    return Credential("key", source, user, (key, f"{user}:{key}"), environment, warnings)
+    variables = {"KAGGLE_USERNAME": user, "KAGGLE_KEY": key}
+    return Credential("key", str(source), user, (key, f"{user}:{key}"), variables)
 
 
 def _oauth(home: Path) -> Credential | None:
     """The file of `kaggle auth login`, which the kaggle package reads itself."""
     file = home / ".kaggle" / "credentials.json"
-    if not _read(file):
+    content = _read(file)
+    if not content:
         return None
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(content)
         tokens = {name: value for name, value in values.items() if "token" in name and value}
         username = values.get("username") or ""
-    except (OSError, ValueError, AttributeError) as error:
+    except (ValueError, AttributeError) as error:
         raise UserError(f"{file} cannot be read as JSON: run `kaggle auth login` again, or remove the file.") from error
     secrets = tuple(_checked(value, str(file), name) for name, value in tokens.items() if "expir" not in name)
-    username = _checked(username, str(file), "username")
-    return Credential("oauth", str(file), username, secrets, {}, _permission_warning(file))
-
-
-def _permission_warning(file: Path) -> tuple[str, ...]:
-    if stat.S_IMODE(file.stat().st_mode) & 0o077:
-        return (f"{file} is readable by other users of this machine: chmod 600 {file}",)
-    return ()
+    return Credential("oauth", str(file), _checked(username, str(file), "username"), secrets, {})
 
 
 def _read(file: Path) -> str:

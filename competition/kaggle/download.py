@@ -1,6 +1,6 @@
 """Download a competition's files: check access, download one archive, verify it, unpack it.
 
-Retries of requests, and of an interrupted download, are decided in client.py (`ask`, `pause`, errors.RETRYABLE); the
+Retries of requests, and of an interrupted download, are decided in client.py (`ask`, errors.RETRYABLE); the
 download is resumed in child_download.py (`save`). Decided here (`_download_verified`): an archive that fails verification is
 downloaded once more.
 """
@@ -15,10 +15,10 @@ from pathlib import Path
 from competition.config.errors import UserError, counted
 from competition.files.locks import Held, exclusive
 from competition.files.manifest import read_record, sha256, write_json
-from competition.kaggle import archive, credentials
-from competition.kaggle.archive import ArchiveRefusal, NamesCredential, UnpackRules, Verified, ignore_progress
-from competition.kaggle.client import Client, ask, competition_slug, progress_of
-from competition.kaggle.errors import SITE, KaggleError
+from competition.kaggle import answers, archive, credentials
+from competition.kaggle.archive import ArchiveRefusal, NamesCredential, UnpackRules, Verified
+from competition.kaggle.client import Client, ask, call, competition_slug
+from competition.kaggle.errors import SENTENCES, SITE, KaggleError
 
 StepProgress = Callable[[str, int, int], None]  # (step, done, total): downloading, checking, unpacking; in bytes
 
@@ -45,40 +45,37 @@ class Listing:
     files: dict[str, int | None]  # name -> bytes, None = Kaggle does not say
     complete: bool  # False: Kaggle limited the rate of requests before all pages were read, or a file has no name
 
-    @property
-    def total(self) -> int:
-        """Bytes of all files whose size is known."""
-        return sum(size or 0 for size in self.files.values())
-
-
-def state(client: Client, slug: str) -> State:
-    return State(**ask(client, "competition", {"slug": slug}, slug))
-
 
 def require_access(client: Client, slug: str) -> State:
     """Return the competition's state; KaggleError if this account may not download its files."""
-    competition = state(client, slug)
-    if competition.entered is False:
-        raise KaggleError(
-            "rules",
-            f"the rules of {slug} are not accepted yet: accept them at {SITE}/competitions/{slug}/rules, then run this "
-            "again (only you can).",
+    about = call(client, slug, "competitions", "GetCompetition", competitionName=slug)
+    flags = {
+        name: value if isinstance(value := about.get(field), bool) else None
+        for name, field in (
+            ("entered", "userHasEntered"),
+            ("kernels_only", "isKernelsSubmissionsOnly"),
+            ("closed", "submissionsDisabled"),
         )
-    return competition
+    }
+    if flags["entered"] is False:
+        raise KaggleError("rules", SENTENCES["rules"].format(slug=slug, site=SITE))
+    title, deadline = answers.text(about.get("title")) or slug, answers.utc_time(about.get("deadline"))
+    return State(title=title, deadline=deadline, daily=answers.whole(about.get("maxDailySubmissions")), **flags)
 
 
 def fetch(
-    client: Client, slug: str, folder: Path, cache: Path, rules: UnpackRules, progress: StepProgress = ignore_progress
+    client: Client,
+    slug: str,
+    folder: Path,
+    cache: Path,
+    rules: UnpackRules,
+    progress: StepProgress = lambda step, done, total: None,
 ) -> None:
     """Download and unpack a competition into the empty `folder`.
 
     cache: folder that keeps the archive between runs.
     """
     slug = competition_slug(slug)
-    if _verified_earlier(slug, cache) is None:  # else Kaggle is not needed
-        competition = require_access(client, slug)
-        until = f" until {competition.deadline[:10]}" if competition.deadline else ""
-        client.print_line(f"Kaggle: {competition.summary}{until}")
     verified = download(client, slug, cache, rules, progress)
     for note in verified.notes:
         client.print_line(f"Kaggle: {note}")
@@ -86,29 +83,39 @@ def fetch(
 
 
 def download(
-    client: Client, slug: str, folder: Path, rules: UnpackRules, progress: StepProgress = ignore_progress
+    client: Client,
+    slug: str,
+    folder: Path,
+    rules: UnpackRules,
+    progress: StepProgress = lambda step, done, total: None,
 ) -> Verified:
     """Download <folder>/<slug>.zip and verify it against Kaggle's listing. <slug>.json is written last.
 
-    A complete archive is not downloaded again, and a partial one is resumed. An archive that `verify` refuses is removed and downloaded
-    once more; if the second one is refused too, it is kept as <slug>.corrupt.
+    A complete archive is used without a request to Kaggle, and a partial one is resumed. An archive that `verify` refuses is
+    removed and downloaded once more; if the second one is refused too, it is kept as <slug>.corrupt.
     """
     with exclusive_download(slug, folder):
-        if (verified := _verified_earlier(slug, folder)) is not None:
-            return verified
-        for earlier in (folder / f"{slug}.json", folder / f"{slug}.zip"):
-            earlier.unlink(missing_ok=True)
-        listed = listing(client, slug)
+        record, file = folder / f"{slug}.json", folder / f"{slug}.zip"
+        earlier = read_record(record, Verified)
+        if earlier and file.is_file() and sha256(file) == earlier.sha256:
+            return earlier
+        competition = require_access(client, slug)
+        until = f" until {competition.deadline[:10]}" if competition.deadline else ""
+        client.print_line(f"Kaggle: {competition.summary}{until}")
+        record.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
+        listed = Listing(**ask(client, "listing", {"slug": slug}, slug))
         if not listed.complete:
             client.print_line(
                 f"Kaggle: its listing is incomplete ({counted(len(listed.files), 'file')}); the archive's others are unpacked as well"
             )
-        require_disk_space(slug, 2 * listed.total, folder)  # for the archive and the unpacked files
+        total = sum(size or 0 for size in listed.files.values())
+        require_disk_space(slug, 2 * total, folder)  # for the archive and the unpacked files
         secrets = credentials.find_credential(client.environment).secrets
         rules = replace(rules, unlisted=rules.unlisted or not listed.complete, secrets=secrets)
         check = partial(archive.verify, listing=listed.files, rules=rules)
         verified = _download_verified(client, slug, folder, check, progress)
-        write_json(folder / f"{slug}.json", asdict(verified))
+        write_json(record, asdict(verified))
         return verified
 
 
@@ -123,10 +130,6 @@ def exclusive_download(slug: str, folder: Path) -> Iterator[None]:
         raise UserError(f"{slug} is being downloaded into {folder} by {held}: wait for it, or stop it.") from None
 
 
-def listing(client: Client, slug: str) -> Listing:
-    return Listing(**ask(client, "listing", {"slug": slug}, slug))
-
-
 def _download_verified(
     client: Client, slug: str, folder: Path, check: Callable[..., Verified], progress: StepProgress
 ) -> Verified:
@@ -134,10 +137,11 @@ def _download_verified(
     parts = folder / f".{slug}.parts"
     parts.mkdir(exist_ok=True)
     arguments = {"slug": slug, "folder": str(parts)}
+    on_event = lambda event: progress("downloading", event["done"], event["total"])  # noqa: E731
     for is_last_attempt in (False, True):
         unverified = parts / f"{slug}.zip"  # exists if an earlier run was stopped while it was checked
         if not unverified.exists():
-            unverified = Path(ask(client, "download", arguments, slug, progress_of(partial(progress, "downloading"))))
+            unverified = Path(ask(client, "download", arguments, slug, on_event))
         try:
             verified = check(unverified, progress=partial(progress, "checking"))
             break
@@ -158,12 +162,6 @@ def _download_verified(
     unverified.replace(folder / f"{slug}.zip")
     shutil.rmtree(parts, ignore_errors=True)
     return verified
-
-
-def _verified_earlier(slug: str, folder: Path) -> Verified | None:
-    """What was recorded of the archive in `folder` if it still has that digest, else None."""
-    verified, file = read_record(folder / f"{slug}.json", Verified), folder / f"{slug}.zip"
-    return verified if verified and file.is_file() and sha256(file) == verified.sha256 else None
 
 
 def require_disk_space(purpose: str, needed: int, folder: Path) -> None:

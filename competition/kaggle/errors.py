@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -31,6 +30,41 @@ REFUSED_SUBMISSIONS = {
 }
 
 
+# Kind -> message for the user.
+SENTENCES = {
+    "rules": "the rules of {slug} are not accepted yet: accept them at {site}/competitions/{slug}/rules, then run "
+    "this again (only you can).",
+    "phone": "Kaggle requires a verified phone number ({reason}): verify it at {settings}, then run this again.",
+    "access": "Kaggle does not let this account see {slug} ({reason}): check the spelling (the last part "
+    "of the link), and that it is yours or that you have joined.",
+    "missing": "Kaggle knows no {slug} ({reason}): check the spelling; the name is the last part of the link.",
+    "absent": "Kaggle lists this file of {slug}, but {reason}: it may just be replaced, run this again later; if it stays "
+    "so, tell the host of the competition.",
+    "daily": "no submission to {slug} is left today ({reason}): Kaggle counts days in UTC; nothing was submitted, submit it "
+    "after midnight UTC.",
+    "total": "no submission to {slug} is left ({reason}): the competition limits their total number, a new day adds none; "
+    "nothing was submitted.",
+    "closed": "{slug} takes no submissions any more ({reason}): nothing was submitted.",
+    "credentials": "Kaggle does not accept the credential from {source} ({reason}): make a token at "
+    "{settings}, or unset the old one.",
+    "rate": "Kaggle refuses more requests for now{after} ({reason}): {again}.",
+    "server": "Kaggle's server failed{after} ({reason}): {again}.",
+    "expired": "the link that Kaggle gave for {slug} had expired{after} ({reason}): {again}.",
+    "connection": "the connection to Kaggle failed{after} ({reason}): check the network, then run this again.",
+    "stalled": "Kaggle stopped answering{after} ({reason}): {again}.",
+    "answer": "Kaggle's answer could not be understood{after} ({reason}): is a login page or a proxy in between?",
+    "page": "{reason}: a login page or a proxy may be in between; log in at {site}, check the credential from "
+    "{source}, then run this again.",
+    "damaged": "the download from Kaggle is damaged{after} ({reason}): run this again.",
+    "disk": "the download could not be written to disk ({reason}): free disk space, then run this again.",
+    "upload": "the upload to {slug} was refused ({reason}): nothing was submitted; run this again.",
+    "notebooks": "{slug} takes submissions from Kaggle notebooks only ({reason}): set kaggle.submit to notebook, "
+    "then `make kernel submit`; nothing was submitted.",
+    "dataset": "Kaggle rejected the dataset {slug}: {reason}.",
+    "name": "the output of {slug} was rejected as a whole: {reason}.",
+}
+
+
 class KaggleError(UserError):
     """Error of a call to Kaggle; its message is one sentence.
 
@@ -47,39 +81,6 @@ class KaggleError(UserError):
         self.kind, self.retry_after, self.status, self.reason = kind, retry_after, status, reason or sentence
 
 
-@dataclass(frozen=True)
-class Failure:
-    kind: str
-    message: str  # the server's or the client's own words, without secrets
-    retry_after: float | None = None  # seconds
-    status: int = 0  # of HTTP
-
-
-def failure_from(event: Event, credential: Credential, action: str) -> Failure:
-    """Failure described by the "error" event of the child process.  action: of child.py."""
-    # Redacted before it is cut: a cut secret would not be recognised.
-    message = printable(redact(" ".join(str(event.get("message", "")).split()), credential.secrets))[:500]
-    if event["kind"] != "http":
-        return Failure(event["kind"], message)
-    status, wait = int(event["status"]), retry_after_seconds(event.get("retry_after"))
-    message = re.sub(r"^\d{3} (Client|Server) Error: ", "", message)
-    lower = message.lower()
-    detail = "" if lower.strip(". ") in STANDARD or not message else f" ({message})"
-    if status == 429:
-        return Failure("rate", f"too many requests{detail}", wait, status)
-    if status >= 500:
-        return Failure("server", f"its server failed with status {status}{detail}", wait, status)
-    kinds = {401: "credentials", 404: "missing"}
-    if status in (400, 403) and "rule" not in lower and action in ("submit", "submit_kernel"):
-        for kind, pattern in REFUSED_SUBMISSIONS.items():
-            if re.search(pattern, lower):
-                return Failure(kind, message, wait, status)
-    if status == 403:
-        kind = "rules" if "rule" in lower else "phone" if "phone" in lower or "verif" in lower else "access"
-        return Failure(kind, message, wait, status)
-    return Failure(kinds.get(status, "client"), f"{status} {message}".strip(), wait, status)
-
-
 def retry_after_seconds(header: str | None) -> float | None:
     """Seconds from a Retry-After header: a number of seconds or an HTTP date (RFC 9110, section 10.2.3), at most a year.
 
@@ -93,11 +94,6 @@ def retry_after_seconds(header: str | None) -> float | None:
     return None if seconds is None else min(max(0.0, seconds), YEAR)
 
 
-def retry_line(reason: str, attempt: int, tries: int, wait: float) -> str:
-    """The line that announces a retry. attempt: number of the next attempt, from 2.  wait: seconds before it."""
-    return f"Kaggle: try {attempt} of {tries} in {wait:.0f} s: {reason.rstrip('.')}"
-
-
 def retry_time_text(seconds: float) -> str:
     """Time of the next attempt, e.g. "in 15 minutes, after 14:32 UTC"."""
     minutes = -(-seconds // 60)
@@ -106,48 +102,39 @@ def retry_time_text(seconds: float) -> str:
     return f"in {amount}, after {moment:{'%H:%M' if seconds < 43200 else '%Y-%m-%d %H:%M'}} UTC"
 
 
-def error_from_failure(failure: Failure, action: str, slug: str, credential: Credential, tries: int) -> KaggleError:
-    """Error with a message for the user. slug: of the competition, kernel or dataset.  tries: number of attempts."""
-    reason = failure.message.rstrip(".")
+def error_from_event(event: Event, action: str, slug: str, credential: Credential, tries: int) -> KaggleError:
+    """Error described by the "error" event of the child process, with a message for the user.
+
+    action: of child.py, or the method of a call.  slug: of the competition, kernel or dataset.  tries: number of attempts.
+    """
+    status, wait = int(event.get("status", 0)), retry_after_seconds(event.get("retry_after"))
+    # Redacted before it is cut: a cut secret would not be recognised.
+    message = printable(redact(" ".join(str(event.get("message", "")).split()), credential.secrets))[:500]
+    kind, reason = _http_failure(status, message, action) if event["kind"] == "http" else (event["kind"], message)
+    reason = reason.rstrip(".")
     after = f" after {tries} tries" if tries > 1 else ""
     again = "run this again later; it goes on where it stopped"
-    if failure.retry_after:
-        again = f"run this again {retry_time_text(failure.retry_after)}, as Kaggle asks; it goes on where it stopped"
-    sentences = {
-        "rules": f"the rules of {slug} are not accepted yet: accept them at {SITE}/competitions/{slug}/rules, then run "
-        "this again (only you can).",
-        "phone": f"Kaggle requires a verified phone number ({reason}): verify it at {SETTINGS_URL}, then run this "
-        "again.",
-        "access": f"Kaggle does not let this account see {slug} ({reason}): check the spelling (the last part "
-        "of the link), and that it is yours or that you have joined.",
-        "missing": f"Kaggle knows no {slug} ({reason}): check the spelling; the name is the last part of the link.",
-        "absent": f"Kaggle lists this file of {slug}, but {reason}: it may just be replaced, run this again later; if it stays "
-        "so, tell the host of the competition.",
-        "daily": f"no submission to {slug} is left today ({reason}): Kaggle counts days in UTC; nothing was submitted, submit it "
-        "after midnight UTC.",
-        "total": f"no submission to {slug} is left ({reason}): the competition limits their total number, a new day adds none; "
-        "nothing was submitted.",
-        "closed": f"{slug} takes no submissions any more ({reason}): nothing was submitted.",
-        "credentials": f"Kaggle does not accept the credential from {credential.source} ({reason}): make a token at "
-        f"{SETTINGS_URL}, or unset the old one.",
-        "rate": f"Kaggle refuses more requests for now{after} ({reason}): {again}.",
-        "server": f"Kaggle's server failed{after} ({reason}): {again}.",
-        "expired": f"the link that Kaggle gave for {slug} had expired{after} ({reason}): {again}.",
-        "connection": f"the connection to Kaggle failed{after} ({reason}): check the network, then run this again.",
-        "stalled": f"Kaggle stopped answering{after} ({reason}): {again}.",
-        "answer": f"Kaggle's answer could not be understood{after} ({reason}): is a login page or a proxy in between?",
-        "page": f"{reason}: a login page or a proxy may be in between; log in at {SITE}, check the credential from "
-        f"{credential.source}, then run this again.",
-        "damaged": f"the download from Kaggle is damaged{after} ({reason}): run this again.",
-        "disk": f"the download could not be written to disk ({reason}): free disk space, then run this again.",
-        "upload": f"the upload to {slug} was refused ({reason}): nothing was submitted; run this again.",
-        "notebooks": f"{slug} takes submissions from Kaggle notebooks only ({reason}): set kaggle.submit to notebook, "
-        "then `make kernel submit`; nothing was submitted.",
-        "push": f"Kaggle rejected the kernel {slug}: {reason}.",
-        "sources": f"Kaggle would run {slug} without its {reason}: join the competition and accept its rules, and check "
-        "the spelling of every source.",
-        "dataset": f"Kaggle rejected the dataset {slug}: {reason}.",
-        "name": f"the output of {slug} was rejected as a whole: {reason}.",
-    }
-    sentence = sentences.get(failure.kind, f"the Kaggle client failed at {action} of {slug}: {reason}.")
-    return KaggleError(failure.kind, sentence, failure.retry_after, failure.status, reason)
+    if wait:
+        again = f"run this again {retry_time_text(wait)}, as Kaggle asks; it goes on where it stopped"
+    texts = {"slug": slug, "reason": reason, "after": after, "again": again, "source": credential.source}
+    sentence = SENTENCES.get(kind, f"the Kaggle client failed at {action} of {{slug}}: {{reason}}.")
+    sentence = sentence.format(site=SITE, settings=SETTINGS_URL, **texts)
+    return KaggleError(kind, sentence, wait, status, reason)
+
+
+def _http_failure(status: int, message: str, action: str) -> tuple[str, str]:
+    """Kind and reason of an answer with an HTTP status above 400."""
+    message = re.sub(r"^\d{3} (Client|Server) Error: ", "", message)
+    lower = message.lower()
+    detail = "" if lower.strip(". ") in STANDARD or not message else f" ({message})"
+    if status == 429:
+        return "rate", f"too many requests{detail}"
+    if status >= 500:
+        return "server", f"its server failed with status {status}{detail}"
+    if status in (400, 403) and "rule" not in lower and action in ("submit", "CreateCodeSubmission"):
+        for kind, pattern in REFUSED_SUBMISSIONS.items():
+            if re.search(pattern, lower):
+                return kind, message
+    if status == 403:
+        return "rules" if "rule" in lower else "phone" if "phone" in lower or "verif" in lower else "access", message
+    return {401: "credentials", 404: "missing"}.get(status, "client"), f"{status} {message}".strip()

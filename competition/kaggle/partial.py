@@ -1,46 +1,40 @@
 """Download single files of a large competition, for inspection."""
 
-import functools
 import shutil
 import zipfile
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from competition.config.errors import UserError, counted
 from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import archive
-from competition.kaggle.archive import ArchiveRefusal, UnpackRules, ignore_progress
-from competition.kaggle.client import Client, ask, competition_slug, progress_of
-from competition.kaggle.download import StepProgress, exclusive_download, listing, require_access, require_disk_space
+from competition.kaggle.archive import ArchiveRefusal, UnpackRules
+from competition.kaggle.client import Client, ask, competition_slug
+from competition.kaggle.download import Listing, StepProgress, exclusive_download, require_access, require_disk_space
 from competition.kaggle.errors import KaggleError
 
 RATE_LIMITED_FILES = 100  # about this many single downloads reach Kaggle's rate limit
 
 
-def matching(files: Mapping[str, int | None], pattern: str) -> dict[str, int | None]:
-    """Files selected by `pattern`: a file, a folder (with or without a trailing slash), or names with * and ?."""
-    folder = pattern.rstrip("/") + "/"
-    return {
-        name: size
-        for name, size in files.items()
-        if name == pattern or name.startswith(folder) or fnmatchcase(name, pattern)
-    }
-
-
 def fetch_some(
-    client: Client, slug: str, pattern: str, folder: Path, rules: UnpackRules, progress: StepProgress = ignore_progress
+    client: Client, slug: str, pattern: str, folder: Path, rules: UnpackRules, progress: StepProgress
 ) -> dict[str, int]:
     """Download the files selected by `pattern` below `folder`; return name -> bytes on disk. Complete files are skipped.
 
+    pattern: a file, a folder (with or without a trailing slash), or names with * and ?.
     Checks the size that Kaggle lists and the MD5 of the storage, if it sends one. `.files.json` in `folder`, written
     last, holds their SHA-256.
     """
     slug = competition_slug(slug)
     with exclusive_download(slug, folder):
         require_access(client, slug)
-        listed = listing(client, slug)
-        selected = matching(listed.files, pattern)
+        listed = Listing(**ask(client, "listing", {"slug": slug}, slug))
+        inside = pattern.rstrip("/") + "/"
+        selected = {
+            name: size
+            for name, size in listed.files.items()
+            if name == pattern or name.startswith(inside) or fnmatchcase(name, pattern)
+        }
         if not selected:
             first = ", ".join(list(listed.files)[:3]) or "none"
             incomplete = "" if listed.complete else "; its listing is incomplete"
@@ -54,11 +48,10 @@ def fetch_some(
         digests: dict[str, str] = read_record(manifest, dict) or {}
         for name, size in selected.items():
             path = folder / name
-            if path.is_file() and (
-                path.stat().st_size != (path.stat().st_size if size is None else size)
-                or (name in digests and digests[name] != sha256(path))
-            ):
-                path.unlink()
+            if path.is_file():
+                is_of_size = size is None or path.stat().st_size == size
+                if not is_of_size or (name in digests and digests[name] != sha256(path)):
+                    path.unlink()
         missing = {name: size for name, size in selected.items() if not (folder / name).is_file()}
         if len(missing) > RATE_LIMITED_FILES:
             client.print_line(
@@ -68,7 +61,8 @@ def fetch_some(
         require_disk_space(f"ONLY={pattern}", sum(size or 0 for size in missing.values()), folder)
         if missing:
             arguments = {"slug": slug, "folder": str(folder), "files": missing}
-            ask(client, "download_files", arguments, slug, progress_of(functools.partial(progress, "downloading")))
+            on_event = lambda event: progress("downloading", event["done"], event["total"])  # noqa: E731
+            ask(client, "download_files", arguments, slug, on_event)
         for name, size in missing.items():
             if size is not None:
                 _check(folder / name, size, rules)

@@ -4,15 +4,15 @@ A submission is a local file or, in competitions that accept submissions from no
 """
 
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from competition.config.errors import UserError, counted
 from competition.files.manifest import sha256
 from competition.kaggle import answers
-from competition.kaggle.attempts import LostAnswer, UnknownOutcome, had_no_effect, poll, send_at_most_once
-from competition.kaggle.client import Client, ask
+from competition.kaggle.attempts import LostAnswer, UnknownOutcome, poll, send_at_most_once
+from competition.kaggle.client import Answer, Client, ask, call, kernel_fields
 from competition.kaggle.errors import SITE, KaggleError
 
 KNOWN_STATUSES = ("PENDING", "COMPLETE", "ERROR")
@@ -30,32 +30,11 @@ class KernelSubmission:
 
 
 @dataclass(frozen=True)
-class SubmissionMethod:
-    """How a submission is sent: an action of child.py and its arguments."""
-
-    action: str
-    arguments: Mapping[str, object]
-    command: str  # the equivalent options of `kaggle competitions submit SLUG`
-
-
-def by_file(path: Path, display_name: str) -> SubmissionMethod:
-    return SubmissionMethod("submit", {"path": str(path)}, f"-f {display_name}")
-
-
-def by_kernel(output: KernelSubmission) -> SubmissionMethod:
-    owner, _, slug = output.kernel.partition("/")
-    source = {"kernelOwner": owner, "kernelSlug": slug, "kernelVersion": output.version, "fileName": output.file}
-    return SubmissionMethod(
-        "submit_kernel", {"source": source}, f"-k {output.kernel} -v {output.version} -f {output.file}"
-    )
-
-
-@dataclass(frozen=True)
 class SubmissionRequest:
     """A submission to send."""
 
     slug: str  # of the competition
-    method: SubmissionMethod
+    source: Path | KernelSubmission  # the local file, or the output of a kernel
     digest: str  # sha256 of the file
     note: str  # description for people, followed by the tag
     resend: bool  # send the file although Kaggle has it already
@@ -92,7 +71,10 @@ class Limits:
 
 
 def limits(client: Client, slug: str) -> Limits:
-    return Limits(**ask(client, "limits", {"slug": slug}, slug))
+    """Read how many submissions this account's team has made and may make."""
+    answer = call(client, slug, "competitions", "GetSubmissionLimits", competitionName=slug)
+    today, total, left = (answers.whole(answer.get(name)) for name in ("numToday", "numTotal", "numAllowedNow"))
+    return Limits(today, total, left, by_total=answer.get("limitedByTotal") is True)
 
 
 def submissions(client: Client, slug: str, newest: bool = False) -> list[Submission]:
@@ -132,10 +114,10 @@ def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], Non
     it. After a lost answer the list of submissions is polled; raise UnknownOutcome if the submission is not in it.
     on_send: called immediately before the file is sent.
     """
-    slug, method = request.slug, request.method
+    slug, source = request.slug, request.source
     listed = submissions(client, slug)
     earlier_refs = _refs(listed, request)
-    if not earlier_refs and (unreadable := sum(entry.status == answers.UNREADABLE.upper() for entry in listed)):
+    if not earlier_refs and (unreadable := sum(entry.status == answers.UNREADABLE for entry in listed)):
         client.print_line(
             f"submit: {counted(unreadable, 'unreadable row')} in Kaggle's list of submissions: if another machine has sent this "
             "file, it is sent a second time"
@@ -143,18 +125,28 @@ def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], Non
     if earlier_refs and not request.resend:
         return newest_ref(earlier_refs)
     on_send()
-    arguments = {"slug": slug, "message": f"{request.note} | {tag(request.digest)}".strip(" |"), **method.arguments}
+    message = f"{request.note} | {tag(request.digest)}".strip(" |")
     events: list[str] = []  # of the last attempt
 
     def send() -> str:
-        events[:] = [] if method.action == "submit" else ["uploaded"]  # a kernel's file is at Kaggle already
-        answer = ask(client, method.action, arguments, slug, lambda event: events.append(event["event"]), once=True)
-        if not answer["ref"]:
-            raise KaggleError("answer", f"Kaggle gave no number for the submission ({answer['message']})")
-        return str(answer["ref"])
+        # A kernel's file is at Kaggle already.
+        events[:] = ["uploaded"] if isinstance(source, KernelSubmission) else []
+        if isinstance(source, KernelSubmission):
+            owner, _, kernel = source.kernel.partition("/")
+            fields = {"kernelOwner": owner, "kernelSlug": kernel, "kernelVersion": source.version}
+            fields |= {"fileName": source.file, "submissionDescription": message, "competitionName": slug}
+            answer = call(client, slug, "competitions", "CreateCodeSubmission", once=True, **fields)
+        else:
+            arguments = {"slug": slug, "path": str(source), "message": message}
+            answer = ask(client, "submit", arguments, slug, lambda event: events.append(event["event"]), once=True)
+        ref = _ref(answer.get("ref"))
+        if not ref:
+            problem = f"Kaggle gave no number for the submission ({answers.text(answer.get('message'))})"
+            raise KaggleError("answer", problem)
+        return ref
 
     try:
-        return send_at_most_once(client, "make submit", send, lambda e: had_no_effect(e) or "uploaded" not in events)
+        return send_at_most_once(client, "make submit", send, lambda error: "uploaded" not in events)
     except LostAnswer as lost:
         return find_lost(client, request, earlier_refs, f" ({lost})")
 
@@ -204,8 +196,8 @@ def newest_ref(refs: Collection[str]) -> str:
 def refuse_another_output(client: Client, output: KernelSubmission) -> None:
     """UserError unless the kernel's output on Kaggle, which Kaggle would score, has the digest of `output`."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = {"kernel": output.kernel, "version": output.version, "folder": folder, "only": output.file}
-        ask(client, "kernel_output", arguments, output.kernel)
+        kernel = kernel_fields(output.kernel, output.version)
+        ask(client, "kernel_output", {"kernel": kernel, "folder": folder, "only": output.file}, output.kernel)
         file = Path(folder) / output.file
         if not file.is_file() or sha256(file) != output.digest:
             problem = "differs from the selected submission" if file.is_file() else "is missing on Kaggle"
@@ -219,16 +211,27 @@ def page(slug: str) -> str:
     return f"{SITE}/competitions/{slug}/submissions"
 
 
-def parse_submission(fields: Mapping[str, str]) -> Submission:
-    """Submission from the answer of an action. What cannot be read of it is said in `error`."""
-    status = fields["status"].upper() or "PENDING"
-    scores = {name: answers.decimal(fields[name]) for name in ("public", "private")}
+def parse_submission(fields: Answer) -> Submission:
+    """Submission from Kaggle's answer. What cannot be read of it is said in `error`; {} has the status UNREADABLE."""
+    known = {
+        name: answers.text(fields.get(name)) for name in ("publicScore", "privateScore", "status", "errorDescription")
+    }
+    status = known["status"].removeprefix("SUBMISSION_STATUS_") or ("PENDING" if fields else answers.UNREADABLE)
+    public, private = (answers.decimal(known[f"{name}Score"]) for name in ("public", "private"))
     unknown = [
-        f"its {name} score is {fields[name]!r}" for name, score in scores.items() if fields[name] and score is None
+        f"its {name} score is {known[f'{name}Score']!r}"
+        for name, score in (("public", public), ("private", private))
+        if known[f"{name}Score"] and score is None
     ]
-    if status not in KNOWN_STATUSES:
-        unknown.append(f"its status is {fields['status']!r}")
-    error = fields["error"] or (f"unknown answer of Kaggle: {', '.join(unknown)}" if unknown else "")
-    return Submission(
-        fields["ref"], fields["file"], fields["message"], status, **scores, error=error, date=fields["date"]
-    )
+    if status.upper() not in KNOWN_STATUSES:
+        unknown.append(f"its status is {status!r}")
+    error = known["errorDescription"] or (f"unknown answer of Kaggle: {', '.join(unknown)}" if unknown else "")
+    file, message = answers.text(fields.get("fileName")), answers.text(fields.get("description"))
+    date = answers.utc_time(fields.get("date"))
+    return Submission(_ref(fields.get("ref")), file, message, status.upper(), public, private, error, date)
+
+
+def _ref(value: object) -> str:
+    """Number of a submission as text; "" for none."""
+    number = answers.whole(value)
+    return answers.text(value) if number is None else str(number or "")

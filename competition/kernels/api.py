@@ -8,15 +8,18 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from competition.config.errors import UserError
+from competition.config.params import KernelParams
 from competition.files.child_process import Event
 from competition.files.manifest import write_json, write_text
 from competition.kaggle import credentials
-from competition.kaggle.client import Client, ask
+from competition.kaggle.answers import decimal, nested, text, utc_time, whole
+from competition.kaggle.attempts import poll
+from competition.kaggle.client import Client, ask, call, kernel_fields
 from competition.kaggle.errors import RETRYABLE, KaggleError
 from competition.kernels.packing import notebook
 
@@ -25,6 +28,20 @@ RETIRED = {"TpuV38": "TpuV5E8", "Tpu1VmV38": "TpuV5E8", "NvidiaTeslaP100": "Nvid
 ON_CPU = {"TpuV232", "TpuV2256"}  # accepted by Kaggle, but run on a CPU
 ENDED = ("COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED")
 KNOWN_STATUSES = (*ENDED, "QUEUED", "RUNNING", "CANCEL_REQUESTED", "NEW_SCRIPT")
+# Field of a push <- key of kernel-metadata.json.
+PUSHED = {
+    "slug": "id",
+    "newTitle": "title",
+    "language": "language",
+    "kernelType": "kernel_type",
+    "isPrivate": "is_private",
+    "enableGpu": "enable_gpu",
+    "enableTpu": "enable_tpu",
+    "enableInternet": "enable_internet",
+    "competitionDataSources": "competition_sources",
+    "datasetDataSources": "dataset_sources",
+    "modelDataSources": "model_sources",
+}
 UNKNOWN = "of unknown status"  # Kaggle's answer has none
 LONGEST_UNKNOWN = 600.0  # seconds after which a kernel whose status stays unknown counts as ended
 
@@ -59,55 +76,53 @@ class KernelOutcome:
 
 @dataclass(frozen=True)
 class Quota:
-    """Hours used and allowed in this week; None = Kaggle does not say."""
+    """Hours of this week by device (TPU, GPU); None = Kaggle does not say."""
 
-    gpu_used: float | None
-    gpu_allowed: float | None
-    tpu_used: float | None
-    tpu_allowed: float | None
+    used: Mapping[str, float | None]
+    allowed: Mapping[str, float | None]
     refresh: str  # time at which the week ends, ISO 8601, UTC; "" = unknown
 
     def left(self, device: str) -> float | None:
-        """Hours that are left on a device (TPU or GPU)."""
-        used, allowed = getattr(self, f"{device.lower()}_used"), getattr(self, f"{device.lower()}_allowed")
+        """Hours that are left on a device."""
+        used, allowed = self.used[device], self.allowed[device]
         return None if used is None or allowed is None else max(0.0, allowed - used)
 
     def summary(self, device: str) -> str:
         """E.g. "TPU: 19.0 h left of 20.0"."""
-        left, allowed = self.left(device), getattr(self, f"{device.lower()}_allowed")
+        left, allowed = self.left(device), self.allowed[device]
         if left is None:
             of = "" if allowed is None else f" of {allowed:.1f} h"
             return f"{device}: Kaggle does not say how many hours{of} are left"
         return f"{device}: {left:.1f} h left of {allowed:.1f}"
 
 
-def default_slug(competition_name: str) -> str:
-    """Slug of a competition's kernel if kernel.slug is empty."""
-    return re.sub(r"[^a-z0-9]+", "-", f"goldfold-{competition_name}".lower()).strip("-")
-
-
-def username(client: Client) -> str:
-    """User name of the credential; the owner of kernels if kernel.owner is empty."""
-    known = credentials.find_credential(client.environment).username
-    name = known or ask(client, "whoami", {}, "this account")["username"]
-    if not name:
+def owner_and_slug(client: Client, settings: KernelParams, competition_name: str) -> tuple[str, str]:
+    """Name of the competition's kernel. An empty owner is the user of the credential, an empty slug that of the competition."""
+    owner = settings.owner or credentials.find_credential(client.environment).username
+    owner = owner or str(ask(client, "username", {}, "this account"))
+    if not owner:
         raise UserError('Kaggle does not return the user of this credential: name it with SET="kernel.owner=..."')
-    return str(name)
+    slug = settings.slug or re.sub(r"[^a-z0-9]+", "-", f"goldfold-{competition_name}".lower()).strip("-")
+    return owner, slug
 
 
 def status(client: Client, owner: str, slug: str, version: int) -> KernelOutcome:
     """Status of a version of the kernel. version: 0 = the newest."""
     kernel = f"{owner}/{slug}"
-    answer = ask(client, "kernel_status", {"kernel": kernel, "version": version}, kernel)
-    state = answer["status"].upper().removeprefix("KERNEL_WORKER_STATUS_")
-    return KernelOutcome(state or UNKNOWN, answer["message"])
+    answer = call(client, kernel, "kernels", "GetKernelSessionStatus", once=False, **kernel_fields(kernel, version))
+    state = text(answer.get("status")).upper().removeprefix("KERNEL_WORKER_STATUS_")
+    return KernelOutcome(state or UNKNOWN, text(answer.get("failureMessage")))
 
 
 def quota(client: Client) -> Quota:
-    """Read this week's quota, which Kaggle returns in seconds."""
-    answer = ask(client, "quota", {}, "the quota")
-    refresh = str(answer.pop("refresh"))
-    return Quota(**{name: None if each is None else each / 3600 for name, each in answer.items()}, refresh=refresh)
+    """Read this week's quota, which Kaggle returns in seconds, e.g. "3600.5s"."""
+    answer = call(client, "the quota", "kernels", "GetAcceleratorQuotaStatistics")
+    hours: dict[str, dict[str, float | None]] = {"timeUsed": {}, "totalTimeAllowed": {}}
+    for device in ("TPU", "GPU"):
+        for field, by_device in hours.items():
+            seconds = decimal(text(nested(answer.get(f"{device.lower()}Quota")).get(field)).removesuffix("s"))
+            by_device[device] = None if seconds is None else seconds / 3600
+    return Quota(hours["timeUsed"], hours["totalTimeAllowed"], utc_time(answer.get("quotaRefreshTime")))
 
 
 def metadata(kernel: Kernel, code_file: str) -> dict[str, object]:
@@ -140,22 +155,38 @@ def metadata(kernel: Kernel, code_file: str) -> dict[str, object]:
     }
 
 
-def write_folder(kernel: Kernel, text: str, folder: Path, as_notebook: bool) -> None:
-    """Write the input of `kaggle kernels push -p FOLDER`: metadata and one code file.  text: Python source."""
-    code_file = f"{kernel.slug}.ipynb" if as_notebook else f"{kernel.slug}.py"
+def write_folder(kernel: Kernel, source: str, folder: Path) -> None:
+    """Write the input of `kaggle kernels push -p FOLDER`: metadata and a notebook.  source: Python."""
+    code_file = f"{kernel.slug}.ipynb"
     write_json(folder / "kernel-metadata.json", metadata(kernel, code_file))
-    write_text(folder / code_file, notebook(text) if as_notebook else text)
+    write_text(folder / code_file, notebook(source))
 
 
-def push(client: Client, kernel: Kernel, text: str, as_notebook: bool = False) -> KernelVersion:
-    """Push and start a new version; return Kaggle's own name of the kernel and the version number.  text: Python source."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_folder(kernel, text, Path(folder), as_notebook)
-        arguments = {"folder": folder, "seconds": kernel.seconds, "accelerator": kernel.machine_shape}
-        answer = ask(client, "push", arguments, f"{kernel.owner}/{kernel.slug}", once=True)
-    match = re.search(r"(?:^|/)(?:code/)?([^/]+)/([^/]+)/?$", answer["ref"] or answer["url"])
+def push(client: Client, kernel: Kernel, source: str, as_notebook: bool = False) -> KernelVersion:
+    """Push and start a new version; return Kaggle's own name of the kernel and the version number.  source: Python.
+
+    A rejected data source is an error: Kaggle would run the kernel without it.
+    """
+    name, about = f"{kernel.owner}/{kernel.slug}", metadata(kernel, "kernel.ipynb" if as_notebook else "kernel.py")
+    fields = {field: about[key] for field, key in PUSHED.items()}
+    fields |= {"sessionTimeoutSeconds": kernel.seconds or None, "machineShape": kernel.machine_shape}
+    fields["text"] = notebook(source) if as_notebook else source
+    answer = call(client, name, "kernels", "SaveKernel", once=True, **fields)
+    if error := answer.get("error"):
+        reason = text(error)[:500].rstrip(".") or "it gives no reason"
+        raise KaggleError("push", f"Kaggle rejected the kernel {name}: {reason}.")
+    for kind in ("competition", "dataset", "kernel", "model"):
+        if dropped := answer.get(f"invalid{kind.title()}Sources"):
+            names = ", ".join(map(text, dropped)) if isinstance(dropped, list) else text(dropped)
+            raise KaggleError(
+                "sources",
+                f"Kaggle would run {name} without its {kind} sources {names[:500]}: join the competition and accept its "
+                "rules, and check the spelling of every source.",
+            )
+    url = text(answer.get("url"))
+    match = re.search(r"(?:^|/)(?:code/)?([^/]+)/([^/]+)/?$", text(answer.get("ref")) or url)
     owner, slug = match.groups() if match else (kernel.owner, kernel.slug)
-    return KernelVersion(owner, slug, int(answer["version"]), answer["url"])
+    return KernelVersion(owner, slug, whole(answer.get("versionNumber")) or 0, url)
 
 
 def follow(
@@ -178,9 +209,8 @@ def follow(
 
     def on_event(event: Event) -> None:
         nonlocal log_lines
-        if event["event"] == "log":
-            log_lines = event["count"]
-            on_log(event["text"])
+        log_lines = event["count"]
+        on_log(event["text"])
 
     while True:
         outcome = status(client, pushed.owner, pushed.slug, pushed.version)
@@ -209,11 +239,30 @@ def upload_dataset(client: Client, name: str, files: Sequence[Path], note: str, 
     Used for results to resume from, and for wheels and weights that a kernel without internet access needs.
     name: owner/slug.  note: description of the version.  seconds: limit of the wait.
     """
-    _, slug = name.split("/")
+    owner, slug = name.split("/")
+
+    def final_status() -> str | None:
+        """None while it may still become ready."""
+        fields = {"ownerSlug": owner, "datasetSlug": slug}
+        answer = call(client, name, "datasets", "GetDatasetStatus", once=True, **fields)
+        state = text(answer.get("status")).lower()
+        return state if state in {"ready", "error", "failed"} else None
+
+    try:
+        call(client, name, "datasets", "GetDatasetStatus", ownerSlug=owner, datasetSlug=slug)
+        exists = True
+    except KaggleError as error:
+        if error.status not in {403, 404}:
+            raise
+        exists = False
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for file in files:
             shutil.copyfile(file, folder / file.name)
         about = {"id": name, "title": slug.replace("-", " "), "licenses": [{"name": "other"}]}
         write_json(folder / "dataset-metadata.json", about)
-        ask(client, "dataset", {"folder": str(folder), "ref": name, "note": note, "wait": seconds}, name, once=True)
+        ask(client, "save_dataset", {"folder": str(folder), "exists": exists, "note": note}, name, once=True)
+    state, problem = poll(final_status, seconds, min(5.0, seconds / 20))
+    if state != "ready":
+        reason = f"its status is {state}" if state else problem or f"it is not ready after {seconds:.0f} s"
+        raise KaggleError("dataset", f"Kaggle rejected the dataset {name}: {reason}.")

@@ -33,13 +33,20 @@ class ImportTarget:
 
     workspace: Workspace
     submissions: Path
-    say: Callable[[str], None]
+    say: Callable[..., None]  # say(*lines)
 
 
 def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> None:
-    """Follow the kernel to its end, download its output and import it. Finished results are kept after a failure."""
-    pushed = intent.pushed
-    follow(target, client, pushed)
+    """Follow the kernel to its end, download its output and import it. Finished results are kept after a failure.
+
+    UserError if it has not ended an hour after its time limit.
+    """
+    pushed, params = intent.pushed, target.workspace.params.kernel
+    on_log = lambda text: target.say(*(f"kernel | {line}" for line in text.splitlines()))  # noqa: E731
+    outcome = kernels.follow(client, pushed, on_log, (params.hours + 1) * HOUR, params.pause)
+    if outcome.status in kernels.KNOWN_STATUSES and outcome.status not in kernels.ENDED:
+        raise UserError(f"the kernel has not ended ({outcome.status}); run the same command to wait, see {pushed.url}")
+    target.say(f"kernel: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
     output = kernel_results.pull(client, pushed, intent.run, target.workspace.folder / "kernel" / "output")
     for result_folder in output.result_folders:
         if fold_model := fold_model_of_folder(target, result_folder):
@@ -60,20 +67,6 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
         )
     if output.status == "cut":
         target.say("kernel: stopped at its time limit; `make kernel` resumes it")
-
-
-def follow(target: ImportTarget, client: Client, pushed: kernels.KernelVersion) -> None:
-    """Show the log until the kernel ends; UserError if it has not ended an hour after its time limit."""
-
-    def on_log(text: str) -> None:
-        for line in text.splitlines():
-            target.say(f"kernel | {line}")
-
-    params = target.workspace.params.kernel
-    outcome = kernels.follow(client, pushed, on_log, (params.hours + 1) * HOUR, params.pause)
-    if outcome.status in kernels.KNOWN_STATUSES and outcome.status not in kernels.ENDED:
-        raise UserError(f"the kernel has not ended ({outcome.status}); run the same command to wait, see {pushed.url}")
-    target.say(f"kernel: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
 
 
 def report_merged(target: ImportTarget, result_folders: Mapping[kernel_results.Action, Sequence[str]]) -> None:

@@ -52,9 +52,8 @@ def main(working: Path, inputs: Path) -> int:
             raise RuntimeError("the project in this file is damaged: push the kernel again")
         unzip(io.BytesIO(lzma.decompress(data)), root)
         restored = restore(inputs, root)
-        print(
-            f"goldfold: run {PLAN['run']}, Python {platform.python_version()}, {len(restored)} results of earlier runs"
-        )
+        python = platform.python_version()
+        print(f"goldfold: run {PLAN['run']}, Python {python}, {len(restored)} results of earlier runs")
         install(PLAN["needs"], inputs)
         devices = open_devices(PLAN["accelerator"], PLAN["devices"], PLAN["jax"], inputs, root)
         print(f"goldfold: devices: {devices}", flush=True)
@@ -128,10 +127,8 @@ def install(needs: dict[str, str], inputs: Path) -> None:
     if replaceable and pip_install([*replaceable, *pinned], inputs):
         too_old = [module for module in too_old if module == "tensorflow"]
     for module in too_old:
-        print(
-            f"goldfold: WARNING the image's {versions[module]} is used, expected {needs[module].split(';')[0]}",
-            flush=True,
-        )
+        expected = needs[module].split(";")[0]
+        print(f"goldfold: WARNING the image's {versions[module]} is used, expected {expected}", flush=True)
     if broken := [module for module in too_old if not importable(module)]:
         raise RuntimeError(
             f"{', '.join(broken)} cannot be imported after an installation that failed: run the kernel again"
@@ -207,53 +204,51 @@ def open_devices(accelerator: str, at_least: int, pair: dict[str, str], inputs: 
     pair: versions of jax, jaxlib and libtpu that preflight verified; {} = those of the image.
     """
     if accelerator == "tpu":
-        return open_tpu(at_least, pair, inputs, root)
-    if accelerator != "gpu":
+        devices, problem = open_tpu(at_least, pair, inputs, root)
+    elif accelerator == "gpu":
+        code = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
+        process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        words = process.stdout.split()[-1:]
+        devices = " ".join(["gpu", *words])
+        problem = "" if words and not process.returncode and int(words[0]) >= at_least else devices
+        problem = problem if words else last_line(process.stderr)
+    else:
         return f"cpu {os.cpu_count()}"
-    code = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    words = process.stdout.split()[-1:]
-    if process.returncode or not words or int(words[0]) < at_least:
-        raise wrong_devices("gpu", at_least, " ".join(["gpu", *words]) if words else last_line(process.stderr))
-    return f"gpu {words[0]}"
+    if problem:
+        raise RuntimeError(
+            f"expected {at_least} {accelerator} devices, found: {problem}; choose the accelerator in the kernel's settings, "
+            "and leave docker_image out of its metadata"
+        )
+    return devices
 
 
-def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> str:
+def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> tuple[str, str]:
     """Test the image's jax on its TPU. If that fails, or is another pair than the verified one, install and use that one.
 
-    The image forces a libtpu that fits torch; its jax may be too new for it.
+    The image forces a libtpu that fits torch; its jax may be too new for it.  Returns (devices, problem or "").
     """
     versions, devices, problem = try_jax(at_least)
     has_tpu = bool(os.environ.get("ISTPUVM")) or any(Path(path).exists() for path in ("/dev/accel0", "/dev/vfio/0"))
-    if not has_tpu or not pair:
-        if problem:
-            raise wrong_devices("tpu", at_least, problem)
-        return devices
-    if not problem and versions == pair:
-        return devices
+    if not has_tpu or not pair or (not problem and versions == pair):
+        return devices, problem
     print(f"goldfold: the image's {in_words(versions)}: {problem or 'not what preflight compiled with'}", flush=True)
     print(f"goldfold: installing {in_words(pair)}", flush=True)
     folder, previous = root / "jax", os.environ.get("PYTHONPATH", "")
     # Without dependencies: the image's numpy and ml_dtypes stay, which its TensorFlow needs.
-    requirements = [
-        "--no-deps",
-        "--upgrade",
-        f"--target={folder}",
-        *(f"{name}=={version}" for name, version in pair.items()),
-    ]
+    pinned = [f"{name}=={version}" for name, version in pair.items()]
     verified_problem = (
         "it could not be installed: enable the kernel's internet access, or attach a dataset with its wheels"
     )
-    if pip_install(requirements, inputs):
+    if pip_install(["--no-deps", "--upgrade", f"--target={folder}", *pinned], inputs):
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), previous)))
         versions, verified_devices, verified_problem = try_jax(at_least)
         if not verified_problem and versions == pair:
-            return verified_devices
+            return verified_devices, ""
         os.environ["PYTHONPATH"] = previous
     if problem:
-        raise wrong_devices("tpu", at_least, f"{problem}; with {in_words(pair)}: {verified_problem}")
+        return "", f"{problem}; with {in_words(pair)}: {verified_problem}"
     print(f"goldfold: WARNING the image's jax is used, which preflight did not verify: {verified_problem}", flush=True)
-    return devices
+    return devices, ""
 
 
 def try_jax(at_least: int) -> tuple[dict[str, str], str, str]:
@@ -277,13 +272,6 @@ def in_words(versions: dict[str, str]) -> str:
 
 def last_line(text: str) -> str:
     return (text.strip().splitlines() or ["no answer"])[-1]
-
-
-def wrong_devices(accelerator: str, at_least: int, problem: str) -> RuntimeError:
-    return RuntimeError(
-        f"expected {at_least} {accelerator} devices, found: {problem}; choose the accelerator in the kernel's settings, "
-        "and leave docker_image out of its metadata"
-    )
 
 
 def resolve_inputs(command: list[str], inputs: Path) -> list[str]:
@@ -357,12 +345,8 @@ def write_archive(result_folder: str, folder: Path, files: list[Path], working: 
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    about = {
-        "result_folder": result_folder,
-        "file": file,
-        "sha256": digest(temporary),
-        "bytes": temporary.stat().st_size,
-    }
+    size = temporary.stat().st_size
+    about = {"result_folder": result_folder, "file": file, "sha256": digest(temporary), "bytes": size}
     temporary.replace(working / file)
     return about
 

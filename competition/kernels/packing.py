@@ -163,19 +163,8 @@ def commands(
 
     def stage(name: str, *options: str) -> tuple[str, ...]:
         alone = ("--alone",) if name in ("download", "train", "predict") else ()
-        return (
-            "-m",
-            "pipelines",
-            name,
-            *alone,
-            "--params",
-            PARAMS,
-            "--work",
-            work,
-            "--set",
-            shlex.join(sets),
-            *options,
-        )
+        common = ("--params", PARAMS, "--work", work, "--set", shlex.join(sets))
+        return ("-m", "pipelines", name, *alone, *common, *options)
 
     train = [
         stage(verb, "--member", name, "--fold", ",".join(map(str, folds)))
@@ -199,8 +188,13 @@ def pack(files: Mapping[str, bytes], plan: Plan) -> str:
     coded = re.sub("(.{100})", r'\1"\n    "', base64.b85encode(data).decode())
     text = Path(kernel_script.__file__).read_text(encoding="utf-8")
     plan_text = f"PLAN: dict[str, Any] = json.loads({json.dumps(plan_values)!r})"
-    text = _replace(text, "PLAN: dict[str, Any] = {}", plan_text)
-    text = _replace(text, 'PROJECT = ""', f'PROJECT = (\n    "{coded}"\n)')
+    for blank, filled in (
+        ("PLAN: dict[str, Any] = {}", plan_text),
+        ('PROJECT = ""', f'PROJECT = (\n    "{coded}"\n)'),
+    ):
+        if text.count(blank) != 1:
+            raise AssertionError(f"expected {blank!r} once in the template, found it {text.count(blank)} times")
+        text = text.replace(blank, filled)
     if len(text) > LARGEST:
         raise UserError(
             f"the packed project has {len(text):,} characters, Kaggle accepts {LARGEST:,}: leave large files out, and "
@@ -215,7 +209,10 @@ def notebook(text: str) -> str:
 
     cells = jupytext.reads(text, fmt="py:percent")
     cells.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return str(jupytext.writes(cells, fmt="ipynb"))
+    content = json.loads(jupytext.writes(cells, fmt="ipynb"))
+    for cell in content["cells"]:  # Kaggle expects the source of a cell as one text, not as lines
+        cell["source"] = "".join(cell["source"])
+    return json.dumps(content, indent=1)
 
 
 def carry(result_folders: Mapping[str, tuple[Path, Sequence[Path]]], folder: Path) -> list[Path]:
@@ -237,9 +234,3 @@ def carry(result_folders: Mapping[str, tuple[Path, Sequence[Path]]], folder: Pat
 def whole_folder(folder: Path) -> tuple[Path, list[Path]]:
     """A folder and all its files except lock files, for `carry`."""
     return folder, [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"]
-
-
-def _replace(text: str, old: str, new: str) -> str:
-    if text.count(old) != 1:
-        raise AssertionError(f"expected {old!r} once in the template, found it {text.count(old)} times")
-    return text.replace(old, new)

@@ -8,8 +8,8 @@ from typing import Any
 
 from competition.config.errors import UserError
 from competition.files.manifest import write_json
-from competition.kaggle.attempts import LostAnswer, UnknownOutcome, had_no_effect, poll, send_at_most_once
-from competition.kaggle.client import Client, ask
+from competition.kaggle.attempts import LostAnswer, UnknownOutcome, poll, send_at_most_once
+from competition.kaggle.client import Client, ask, kernel_fields
 from competition.kaggle.errors import SITE, KaggleError
 from competition.kernels import kernel_script
 from competition.kernels.api import KernelVersion
@@ -64,7 +64,7 @@ def push_once(
     """
     write_json(state, intent)
     try:
-        pushed = send_at_most_once(client, "make kernel", send, lambda e: had_no_effect(e) or e.kind == "sources")
+        pushed = send_at_most_once(client, "make kernel", send, lambda error: error.kind == "sources")
     except LostAnswer as lost:
         return find_lost_push(client, intent, state, lag, f" ({lost})")
     except KaggleError:
@@ -103,9 +103,10 @@ def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, 
 
 def _source(client: Client, owner: str, slug: str, version: int, text: str) -> Mapping[str, Any]:
     """The number of a version and whether it holds `text`; version 0 without it if Kaggle answers 403 or 404."""
-    arguments = {"kernel": f"{owner}/{slug}", "version": version, "phrase": text}
+    name = f"{owner}/{slug}"
     try:
-        return dict(ask(client, "kernel_source", arguments, f"{owner}/{slug}"))
+        arguments = {"kernel": kernel_fields(name, version), "phrase": text}
+        return dict(ask(client, "kernel_source", arguments, name))
     except KaggleError as error:
         if error.kind not in {"access", "missing"}:
             raise

@@ -58,7 +58,7 @@ def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[s
     result_folders += [
         model_manifest_path(run, pair).parent for name, pair in nested_teachers(params, missing) for run in runs[name]
     ]
-    return _packed(work, result_folders)
+    return {path_in_kernel(work, folder): packing.whole_folder(folder) for folder in result_folders if folder.is_dir()}
 
 
 def results_to_blend(
@@ -68,7 +68,10 @@ def results_to_blend(
 
     Includes the measured noise between seeds, which the choice of the blend uses.
     """
-    result_folders = _packed(work, [work / "noise"])
+    noise = work / "noise"
+    result_folders: ResultFolders = {}
+    if noise.is_dir():
+        result_folders[path_in_kernel(work, noise)] = packing.whole_folder(noise)
     for run, fold in _local_models(params, runs, missing, params.members):
         manifest, views = fold_manifest_path(run, fold), fold_views_path(run, params, fold)
         folder, name = manifest.parent, path_in_kernel(work, manifest.parent)
@@ -107,7 +110,3 @@ def _local_models(
         name: [fold for fold in range(params.prepare.folds) if fold not in missing.get(name, ())] for name in names
     }
     return [(run, fold) for name in folds for fold in folds[name] for run in runs[name]]
-
-
-def _packed(work: Path, folders: Iterable[Path]) -> ResultFolders:
-    return {path_in_kernel(work, folder): packing.whole_folder(folder) for folder in folders if folder.is_dir()}

@@ -12,7 +12,7 @@ from typing import Literal
 from competition.config.errors import UserError
 from competition.files.manifest import files_intact, read_manifest, sha256
 from competition.kaggle import archive
-from competition.kaggle.client import Client, ask
+from competition.kaggle.client import Client, ask, kernel_fields
 from competition.kernels import kernel_script
 from competition.kernels.api import KernelVersion
 
@@ -40,8 +40,7 @@ def pull(client: Client, pushed: KernelVersion, run: str, folder: Path) -> Outpu
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=folder.parent) as temporary:
         download = Path(temporary) / "output"
         download.mkdir()
-        arguments = {"kernel": name, "version": pushed.version, "folder": str(download)}
-        ask(client, "kernel_output", arguments, name)
+        ask(client, "kernel_output", {"kernel": kernel_fields(name, pushed.version), "folder": str(download)}, name)
         output = read_output(download, run, name)
         shutil.rmtree(folder, ignore_errors=True)
         download.replace(folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from competition.config.errors import UserError
 from competition.kaggle.attempts import UnknownOutcome
-from competition.kaggle.client import Client, ask
+from competition.kaggle.client import Client, call
 from competition.kaggle.errors import KaggleError
 from competition.kaggle.submit import (
     Submission,
@@ -102,7 +102,7 @@ def _find(client: Client, slug: str, ref: str) -> Submission | None:
     if not ref.isdecimal():  # only its list knows such a number
         return next((entry for entry in submissions(client, slug) if entry.ref == ref), None)
     try:
-        return parse_submission(ask(client, "submission", {"ref": ref}, slug))
+        return parse_submission(call(client, slug, "competitions", "GetSubmission", ref=int(ref)))
     except KaggleError as error:
         if error.kind != "missing":
             raise

@@ -90,8 +90,8 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     to_tune = [name for name in missing if is_tuned(job.params, name) and not tuned[name][1]]
     pair = check_preflight(job, len(prepared.competition.classes), {name: members[name] for name in missing})
     job.echo(*(f"kernel: {name}: folds {', '.join(map(str, folds))}" for name, folds in missing.items()))
-    settings, owner = job.params.kernel, job.params.kernel.owner or kernels.username(client)
-    slug = settings.slug or kernels.default_slug(job.params.competition.name)
+    settings = job.params.kernel
+    owner, slug = kernels.owner_and_slug(client, settings, job.params.competition.name)
     previous_version = newest_version(client, owner, slug, may_be_other=job.options.again)
     submits = can_blend(job, runs, missing)
     plan = replace(plan_for(job, missing, to_tune, submits), jax=pair)
@@ -116,7 +116,7 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
 
         kernel = replace(kernel, models=tuple(map(hub_handle, presets)))
     folder = job.path("kernel", "notebook")
-    kernels.write_folder(kernel, script, folder, as_notebook=True)
+    kernels.write_folder(kernel, script, folder)
     job.echo(f"kernel: for the browser, the same as a notebook: {display_path(folder / f'{slug}.ipynb')}")
     show_quota(job, client)
     if inputs:

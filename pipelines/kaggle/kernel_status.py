@@ -9,15 +9,14 @@ from pipelines.terminal.runner import Job, kaggle_client
 
 def run(job: Job) -> None:
     """kernel/run.json, Kaggle -> the screen; nothing is changed"""
-    client, settings = kaggle_client(job), job.params.kernel
+    client, settings, competition = kaggle_client(job), job.params.kernel, job.params.competition.name
     intent = read_push_intent(job.path("kernel", "run.json")) if job.path("kernel", "run.json").exists() else None
     if intent is not None and intent.version:
         kernel = intent.pushed
     else:  # version 0 stands for the newest of this competition's kernel
         if intent is not None:
             job.echo(f"kernel: Kaggle never confirmed the push of run {intent.run}; `make kernel` looks for it")
-        owner = intent.owner if intent else settings.owner or kernels.username(client)
-        slug = intent.slug if intent else settings.slug or kernels.default_slug(job.params.competition.name)
+        owner, slug = (intent.owner, intent.slug) if intent else kernels.owner_and_slug(client, settings, competition)
         kernel = KernelVersion(owner, slug, 0, f"{SITE}/code/{owner}/{slug}")
     label = f"{kernel.owner}/{kernel.slug}" + (f" version {kernel.version}" if kernel.version else "")
     if job.options.log:

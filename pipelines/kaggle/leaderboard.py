@@ -16,9 +16,9 @@ def run(job: Job) -> None:
         return
     slug = competition_slug(url)
     board = leaderboard.read(kaggle_client(job), slug, job.options.top)
-    for rank, row in enumerate(board.rows, 1):
-        marker = "  <- this team" if board.team and row.team == board.team else ""
-        job.echo(f"{rank:>5}  {row.score:<10}  {row.date[:10]}  {row.team}{marker}")
+    for rank, (team, score, date) in enumerate(board.rows, 1):
+        marker = "  <- this team" if board.team and team == board.team else ""
+        job.echo(f"{rank:>5}  {score:<10}  {date[:10]}  {team}{marker}")
     if not board.rows:
         job.echo(f"leaderboard: no team has a score on {slug} yet")
     job.echo(f"leaderboard: {leaderboard.standing(board)}")

@@ -82,16 +82,12 @@ def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submi
                 submission = delivery.follow(client, slug, ref, delivery.ScoreWait(0, 1, 1))
             if submission.is_finished:
                 delivery.record_result(path, digest, slug, submission)
-        elif submission is not None and submission.is_finished and is_news(row, submission):
-            delivery.record_result(
-                path, digest, slug, submission
-            )  # the deadline is over, or Kaggle has scored it again
-
-
-def is_news(row: ledger.Row, submission: Submission) -> bool:
-    """Does Kaggle's list say another score or state of a finished submission than the ledger?"""
-    scores = ((submission.public, row.public_score), (submission.private, row.private_score))
-    return any(new is not None and new != old for new, old in scores) or delivery.outcome(submission) != row.state
+        elif submission is not None and submission.is_finished:
+            scores = ((submission.public, row.public_score), (submission.private, row.private_score))
+            has_new_score = any(new is not None and new != old for new, old in scores)
+            if has_new_score or delivery.outcome(submission) != row.state:
+                # The deadline is over, or Kaggle has scored it again.
+                delivery.record_result(path, digest, slug, submission)
 
 
 def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dict[str, str]]:
@@ -104,16 +100,8 @@ def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dic
         last = by_ref.pop(row.ref, None)
         for ref in refs_of_digest:
             if (other := by_ref.pop(ref, None)) is not None:  # another submission of the same file
-                rows.append(
-                    replace(
-                        row,
-                        ref=other.ref,
-                        state=delivery.outcome(other),
-                        public_score=other.public,
-                        private_score=other.private,
-                        error=other.error,
-                    )
-                )
+                other_row = replace(row, ref=other.ref, state=delivery.outcome(other), error=other.error)
+                rows.append(replace(other_row, public_score=other.public, private_score=other.private))
         if row.state == "sending":
             row = replace(row, state="sending: outcome unknown, `make submit` looks for it")
         elif row.state == "submitted" and last is not None and last.error:  # its status is unknown

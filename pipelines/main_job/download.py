@@ -62,8 +62,7 @@ def download_all(job: Job, settings: Settings) -> Computed:
         settings = replace(settings, source=attached)
     # All unfinished work is in this folder. The caller holds a lock, so existing content is from a killed run.
     unfinished = job.path(".raw.unfinished")
-    for stale in (*job.work.glob(".raw.*"), *job.work.glob("..raw.*")):  # earlier versions used random names
-        shutil.rmtree(stale, ignore_errors=True)
+    shutil.rmtree(unfinished, ignore_errors=True)
     (unfinished / "raw").mkdir(parents=True)
     try:
         adapter_named(settings.adapter).download(unfinished / "raw", settings, fetch)

@@ -44,15 +44,18 @@ def run(job: Job) -> None:
         job.echo(f"submit: this competition is not on Kaggle (competition.slug is empty), nothing was sent; {way}")
         return
     slug = competition_slug(prepared.competition.slug)
+    source: Path | submit.KernelSubmission
     if job.params.kaggle.submit == "notebook":
-        output = output_of_kernel(job, entry)
-        upload = submit.by_kernel(output)
-    else:
-        output, upload = None, submit.by_file(file_to_upload(job, entry, checked.content), display_path(file))
-    job.echo(f"kaggle competitions submit {slug} {upload.command} -m '{submit.tag(entry.digest)}'")
+        source = output_of_kernel(job, entry)
+        options = f"-k {source.kernel} -v {source.version} -f {source.file}"
+    else:  # the checked bytes; the file in submissions/ may be edited from now on
+        source, options = job.path("submit", entry.file), f"-f {display_path(file)}"
+        with atomic_write(source) as temporary:
+            temporary.write_bytes(checked.content)
+    job.echo(f"kaggle competitions submit {slug} {options} -m '{submit.tag(entry.digest)}'")
     try:
         with exclusive(job.submissions / f".submit-{entry.competition}.lock", f"submit {entry.file}"):
-            send_and_follow(job, slug, entry, upload, output)
+            send_and_follow(job, slug, entry, source)
     except Held as held:
         raise UserError(
             f"another `make submit` of {entry.competition} is running: {held}; nothing was sent, wait for it or stop it"
@@ -83,15 +86,16 @@ def expected_score(entry: ledger.Entry) -> str:
     return f"{'optimistic' if entry.optimistic else 'honest'} {entry.metric} {score}{partial}"
 
 
-def send_and_follow(
-    job: Job, slug: str, entry: ledger.Entry, upload: submit.SubmissionMethod, output: submit.KernelSubmission | None
-) -> None:
+def send_and_follow(job: Job, slug: str, entry: ledger.Entry, source: Path | submit.KernelSubmission) -> None:
     """Send the file unless it was sent before and wait for its score. The caller keeps other processes from it."""
     ledger_path, again = job.submissions / "ledger.jsonl", job.options.again
     entries = ledger.of_slug(ledger.read(ledger_path), slug)
     last_event = ledger.already_sent(entries, entry.digest)
     if last_event is not None and last_event.what in ("scored", "failed") and not again:
-        print_result(job, last_event)
+        is_failed, public = last_event.what == "failed", last_event.public_score
+        score = score_text(last_event.ref, is_failed, public, last_event.error)
+        job.echo(f"submit: scored before as {last_event.ref} ({score})")
+        job.echo("submit: AGAIN=1 sends the same file once more")
         return
     client, settings = kaggle_client(job), job.params.kaggle
     unresolved = last_event is not None and last_event.what == "sending"
@@ -106,34 +110,19 @@ def send_and_follow(
         else:
             if again or not unresolved:
                 require_accepting(job, client, slug)
-                if output is not None:
-                    submit.refuse_another_output(client, output)
+                if isinstance(source, submit.KernelSubmission):
+                    submit.refuse_another_output(client, source)
             lost_after = ledger.refs(entries, entry.digest) if unresolved else None
             note = expected_score(entry)
-            request = submit.SubmissionRequest(slug, upload, entry.digest, note, again, settings.listing_lag)
+            request = submit.SubmissionRequest(slug, source, entry.digest, note, again, settings.listing_lag)
             submission = delivery.deliver(client, request, lost_after, ledger_path, score_wait)
-    if submission.status == "ERROR":
-        raise not_scored(submission.ref, submission.error)
     if not submission.is_finished:
         state = f" ({submission.error})" if submission.error else ""
         where = f"`make submissions` looks again, or see {submit.page(slug)}"
         job.echo(f"submit: {submission.ref} has no score yet{state}; {where}")
         return
-    score = score_text(submission.public, submission.error)
+    score = score_text(submission.ref, submission.status == "ERROR", submission.public, submission.error)
     job.echo(f"submit: {submission.ref} scored {score}; `make submissions` compares it with the others")
-
-
-def print_result(job: Job, event: ledger.Event) -> None:
-    """Print the result of an earlier submission of the same file. Raises UserError if Kaggle could not score it."""
-    if event.what == "failed":
-        raise not_scored(event.ref, event.error)
-    job.echo(f"submit: scored before as {event.ref} ({score_text(event.public_score, event.error)})")
-    job.echo("submit: AGAIN=1 sends the same file once more")
-
-
-def not_scored(ref: str, error: str) -> UserError:
-    reason = error.rstrip(".") or "it gives no reason"
-    return UserError(f"Kaggle could not score submission {ref}: {reason}; AGAIN=1 sends the same file once more")
 
 
 def require_accepting(job: Job, client: Client, slug: str) -> None:
@@ -151,13 +140,9 @@ def require_accepting(job: Job, client: Client, slug: str) -> None:
     job.echo(f"submit: left today for {slug}: {left}")
 
 
-def file_to_upload(job: Job, entry: ledger.Entry, content: bytes) -> Path:
-    """Write the checked bytes to the file that is uploaded; the one in submissions/ may have been edited since."""
-    path = job.path("submit", entry.file)
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(content)
-    return path
-
-
-def score_text(public: float | None, error: str) -> str:
+def score_text(ref: str, is_failed: bool, public: float | None, error: str) -> str:
+    """The public score of a submission, or what is unknown about it. Raises UserError if Kaggle could not score it."""
+    if is_failed:
+        reason = error.rstrip(".") or "it gives no reason"
+        raise UserError(f"Kaggle could not score submission {ref}: {reason}; AGAIN=1 sends the same file once more")
     return error or (f"public {public:.5f}" if public is not None else "no public score")

@@ -1,4 +1,3 @@
-import signal
 import stat
 import subprocess
 import sys
@@ -148,24 +147,6 @@ def test_a_full_disk_leaves_only_the_archive(tmp_path, valid_zip):
     assert [p.name for p in tmp_path.iterdir()] == ["valid.zip"]
 
 
-def test_after_a_kill_during_unpacking_the_next_run_succeeds(tmp_path):
-    path = write_zip(tmp_path / "big.zip", [(f"{n}.bin", bytes(1000)) for n in range(50)])
-    code = (
-        "import os, sys, pathlib, time; from competition.kaggle import archive\n"
-        "def slow(done, total):\n    print(done, flush=True); time.sleep(0.05)\n"
-        "archive.extract(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), archive.UnpackRules(200), slow)"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code, path, tmp_path / "raw"], stdout=subprocess.PIPE)
-    for _ in range(5):
-        process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (tmp_path / "raw").exists()
-    archive.extract(path, tmp_path / "raw", RULES)
-    assert len(file_contents(tmp_path / "raw")) == 50
-    assert {p.name for p in tmp_path.iterdir()} == {"big.zip", "raw"}
-
-
 def test_a_folder_that_is_not_empty_is_never_overwritten(tmp_path, valid_zip):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "mine").write_text("mine")
@@ -181,10 +162,3 @@ def test_names_that_differ_in_case_only_are_refused_with_the_setting_that_unpack
         archive.verify(path, {}, RULES)
     archive.extract(path, tmp_path / "raw", replace(RULES, case_twins=True))
     assert {name: (tmp_path / "raw" / name).read_bytes() for name in names} == {name: name.encode() for name in names}
-
-
-@pytest.mark.parametrize(
-    ("size", "text"), [(1, "1 bytes"), (20_000, "20.0 kB"), (49_900_000, "49.9 MB"), (10**10, "10.0 GB")]
-)
-def test_a_small_amount_of_missing_space_is_not_written_as_zero(size, text):
-    assert archive.size_text(size) == text

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from fake_kaggle.parts import Contest, zip_of
@@ -34,26 +33,19 @@ def is_complete(kaggle, folder):
 
 
 def test_a_competition_is_downloaded_completely_and_only_once(kaggle, client, tmp_path):
-    cache, progress = tmp_path / "cache", []
-    download.fetch(
-        client,
-        "https://www.kaggle.com/competitions/flowers/data",
-        tmp_path / "raw",
-        cache,
-        RULES,
-        lambda *n: progress.append(n),
-    )
+    cache = tmp_path / "cache"
+    download.fetch(client, "https://www.kaggle.com/competitions/flowers/data", tmp_path / "raw", cache, RULES)
     assert file_contents(tmp_path / "raw") == kaggle.contests["flowers"].files
     assert is_complete(kaggle, cache)
-    assert progress
+    requests = len(kaggle.calls)
     assert download.download(client, "flowers", cache, RULES).files["sample_submission.csv"] == 17
-    assert kaggle.count("DownloadDataFiles") == 1
+    assert len(kaggle.calls) == requests
     assert not any("Authorization" in headers for name, headers in kaggle.headers if name.startswith("GET"))
 
 
-@pytest.mark.parametrize("form", [str, lambda secret: base64.b64encode(f"ada:{secret}".encode()).decode(), quote])
-def test_an_archive_with_a_file_named_after_the_credential_leaves_nothing(kaggle, client, tmp_path, form):
-    name = f"train/{form(kaggle.key).replace('/', '_')}.tfrec"
+def test_an_archive_with_a_file_named_after_the_credential_leaves_nothing(kaggle, client, tmp_path):
+    coded = base64.b64encode(f"ada:{kaggle.key}".encode()).decode()
+    name = f"train/{coded.replace('/', '_')}.tfrec"
     kaggle.contests["flowers"] = Contest({**FILES, name: b"1"}, listed={n: len(data) for n, data in FILES.items()})
     with pytest.raises(UserError, match="a file in it is named after your Kaggle credential") as refused:
         download.fetch(
@@ -64,13 +56,9 @@ def test_an_archive_with_a_file_named_after_the_credential_leaves_nothing(kaggle
 
 
 TEMPORARY_ERRORS = {
-    "rate limit": ("DownloadDataFiles", ["429:1"]),
     "server error": ("DownloadDataFiles", ["500", "503"]),
     "dropped call": ("ListDataFiles", ["drop"]),
-    "dropped at storage": ("archive", ["drop"]),
-    "storage error": ("archive", ["503"]),
     "expired link": ("archive", ["expired"]),
-    "cut once": ("archive", ["cut"]),
     "cut without a length": ("archive", ["nolength"]),
     "flipped byte": ("archive", ["flip"]),
     "web page instead of an archive": ("archive", ["html"]),
@@ -106,10 +94,9 @@ def test_an_error_page_is_never_written_to_a_partial_file(kaggle, client, messag
     assert not any("downloading it again" in line for line in messages)  # no damaged zip was assembled
 
 
-@pytest.mark.parametrize("fault", ["plain:412", "plain:416", "plain:501"])
-def test_a_range_that_the_storage_refuses_starts_the_download_again(kaggle, client, tmp_path, fault):
+def test_a_range_that_the_storage_refuses_starts_the_download_again(kaggle, client, tmp_path):
     kaggle.contests["flowers"] = Contest({"big": random.Random(0).randbytes(1_000_000)})
-    kaggle.faults["archive"] = ["cut", "", fault]
+    kaggle.faults["archive"] = ["cut", "", "plain:416"]
     download.download(client, "flowers", tmp_path, RULES)
     assert is_complete(kaggle, tmp_path)
 
@@ -121,21 +108,6 @@ def test_a_listing_that_the_rate_limit_interrupts_is_used_as_far_as_it_goes(kagg
     ]
 
 
-def test_a_listing_that_repeats_its_page_token_is_ended(kaggle, client, tmp_path, monkeypatch):
-    files = [{"name": name, "totalBytes": len(data)} for name, data in kaggle.contests["flowers"].files.items()]
-    monkeypatch.setattr(kaggle, "list_data_files", lambda ask: {"files": files, "nextPageToken": "again"})
-    assert download.download(client, "flowers", tmp_path, RULES).notes == []
-    assert kaggle.count("ListDataFiles") == 2
-
-
-def test_complete_local_files_are_used_without_kaggle(kaggle, client, tmp_path):
-    download.download(client, "flowers", tmp_path / "cache", RULES)
-    calls_before = len(kaggle.calls)
-    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
-    assert len(kaggle.calls) == calls_before
-    assert file_contents(tmp_path / "raw") == kaggle.contests["flowers"].files
-
-
 PERMANENT_ERRORS = {
     "rules": (
         "DownloadDataFiles",
@@ -144,12 +116,6 @@ PERMANENT_ERRORS = {
         "accept them at https://www.kaggle.com/competitions/flowers/rules",
     ),
     "phone": ("DownloadDataFiles", "403:Please verify your phone number", "phone", "verified phone number"),
-    "access": (
-        "GetCompetition",
-        "403:Permission 'competitions.get' was denied",
-        "access",
-        "does not let this account see flowers",
-    ),
     "slug": ("GetCompetition", "404", "missing", "Kaggle knows no flowers"),
     "credentials": ("GetCompetition", "401", "credentials", "credential from KAGGLE_USERNAME and KAGGLE_KEY"),
     "ended": (
@@ -160,7 +126,6 @@ PERMANENT_ERRORS = {
     ),
     "login page": ("DownloadDataFiles", "login", "page", "another thing than an archive"),
     "html for json": ("GetCompetition", "html", "answer", "could not be understood"),
-    "server": ("GetCompetition", "500", "server", "Kaggle's server failed after 3 tries"),
     "connection": ("ListDataFiles", "drop", "connection", "connection to Kaggle failed after 3 tries"),
 }
 
@@ -177,13 +142,6 @@ def test_each_permanent_error_has_its_own_message_and_leaves_no_result(kaggle, c
     assert not (tmp_path / "cache" / "flowers.json").exists()
 
 
-def test_rules_that_were_not_accepted_are_reported_before_the_download(kaggle, client, tmp_path):
-    kaggle.contests["flowers"].entered = False
-    with pytest.raises(KaggleError, match="rules of flowers are not accepted yet"):
-        download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
-    assert kaggle.count("DownloadDataFiles") == 0
-
-
 def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
     impatient = dataclasses.replace(client, policy=dataclasses.replace(client.policy, stall=6.0))
     kaggle.contests["flowers"].archive = zip_of({"big": random.Random(0).randbytes(6_000_000)})
@@ -194,16 +152,6 @@ def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
     ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
     assert ranges[0] is None
     assert any(ranges[1:])  # the second request continued where the first stopped
-
-
-def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, client, tmp_path):
-    download.download(client, "flowers", tmp_path, RULES)
-    data = bytearray((tmp_path / "flowers.zip").read_bytes())
-    data[len(data) // 2] ^= 255
-    (tmp_path / "flowers.zip").write_bytes(data)
-    download.download(client, "flowers", tmp_path, RULES)
-    assert kaggle.count("DownloadDataFiles") == 2
-    assert is_complete(kaggle, tmp_path)
 
 
 def test_an_archive_that_is_damaged_twice_is_renamed_and_never_used(kaggle, client, tmp_path):
@@ -224,22 +172,12 @@ def test_a_second_download_at_the_same_time_is_an_error(kaggle, client, tmp_path
         download.download(client, "flowers", tmp_path, RULES)
 
 
-def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, home, tmp_path):
-    code = CODE.replace("# limit", "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))")
-    process = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "cache"], env=_env(client), capture_output=True, text=True
-    )
-    assert "the download could not be written to disk" in process.stderr.splitlines()[-1]
-    assert not (tmp_path / "cache" / "flowers.json").exists()
-
-
 # A background job of a shell ignores Ctrl-C, and so do its children; the first line restores the default handler.
 CODE = """
 import os, pathlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from competition.kaggle import archive, download
 from competition.kaggle.client import Client, RetryPolicy
-# limit
 client = Client(dict(os.environ), RetryPolicy(3, 0.05, 3.0, 8.0), print)
 download.download(client, "flowers", pathlib.Path(sys.argv[1]), archive.UnpackRules(200))
 """
@@ -254,10 +192,7 @@ def _children(pid):
     return [int(child) for child in process.stdout.split()]
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_download_stopped_by_a_signal_leaves_no_result_and_the_next_run_succeeds(
-    kaggle, client, tmp_path, signal_number
-):
+def test_a_download_stopped_by_ctrl_c_leaves_no_result_and_the_next_run_succeeds(kaggle, client, tmp_path):
     kaggle.faults["archive"] = ["slow:0.1"]
     process = subprocess.Popen([sys.executable, "-c", CODE, tmp_path], env=_env(client), stderr=subprocess.PIPE)
     deadline = time.monotonic() + 20
@@ -265,7 +200,7 @@ def test_a_download_stopped_by_a_signal_leaves_no_result_and_the_next_run_succee
         time.sleep(0.02)
     time.sleep(random.random())
     children = _children(process.pid)
-    process.send_signal(signal_number)
+    process.send_signal(signal.SIGINT)
     assert process.wait(20) not in {0, None}
     time.sleep(0.5)
     assert children
@@ -286,14 +221,14 @@ def _kill_when(process, condition):
     return False
 
 
-def test_after_twenty_kills_at_random_moments_the_same_command_completes_the_file(kaggle, client, tmp_path):
+def test_after_kills_at_random_moments_the_same_command_completes_the_file(kaggle, client, tmp_path):
     rng, tries, kills, cuts = random.Random(12), 0, 0, 0
-    kaggle.contests["flowers"] = Contest({"train/01.tfrec": rng.randbytes(6_000_000)})
+    kaggle.contests["flowers"] = Contest({"train/01.tfrec": rng.randbytes(3_000_000)})
     cache, environment = tmp_path / "cache", {**_env(client), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", CODE, cache]
-    while kills < 20 or cuts < 5:  # at least 5 during the archive, on a machine of any speed
+    while kills < 6 or cuts < 2:  # at least 2 during the archive, on a machine of any speed
         tries += 1
-        assert tries <= 80, (kills, cuts)
+        assert tries <= 40, (kills, cuts)
         kaggle.faults["archive"], kaggle.served = ["slow:0.01"], 0.0
         calls_before = {method: kaggle.count(method) for method in ("ListDataFiles", "DownloadDataFiles")}
         method, share = rng.choice([*calls_before, "archive", "archive", "archive"]), rng.uniform(0.02, 1.05)
@@ -323,14 +258,8 @@ def _alive(pid):
     return "Z" not in Path(f"/proc/{pid}/stat").read_text().split(")")[-1][:3]
 
 
-@pytest.mark.parametrize(
-    "text", ["flowers", "https://www.kaggle.com/c/flowers", "kaggle.com/competitions/flowers/overview?x=1"]
-)
-def test_a_link_is_accepted_as_a_slug(text):
-    assert competition_slug(text) == "flowers"
-
-
 @pytest.mark.parametrize("text", ["", "https://example.com/flowers", "a b", "../x"])
 def test_an_invalid_slug_is_an_error(text):
     with pytest.raises(UserError, match="is not a competition: expected its slug"):
         competition_slug(text)
+    assert competition_slug("kaggle.com/competitions/flowers/overview?x=1") == "flowers"

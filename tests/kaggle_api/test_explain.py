@@ -65,10 +65,7 @@ CLI = {
         "Authentication required",
         "no credential was found",
     ),
-    "wrong key": ({"KAGGLE_KEY": "wrong"}, [], "Authentication required", "no credential was found"),
     "wrong name": ({}, [], "Not found", "with this name"),
-    "server": ({}, ["500:An internal server error occurred."], "An internal server error", "server failed"),
-    "forbidden": ({}, ["plain:403"], "403 Client Error: Forbidden for url", "denies access"),
     "gateway": ({}, ["plain:502"], "502 Server Error", "server failed"),
 }
 

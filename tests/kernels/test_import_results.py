@@ -106,12 +106,6 @@ def test_another_model_or_blend_setting_changes_the_submission_request(tmp_path)
     assert digest() != first
 
 
-def test_external_predictions_cannot_be_part_of_a_kernel_submission(tmp_path):
-    local_params = params("members.torch='{predictions: {oof: a.csv, test: b.csv}}'")
-    with pytest.raises(UserError, match=r"members.torch.predictions are local files"):
-        kernel_work.submission_request_digest({}, local_params)
-
-
 def test_a_unit_is_found_by_member_run_and_fold(tmp_path: Path) -> None:
     target = ImportTarget(Workspace(tmp_path, params(), loaded=PREPARED), tmp_path, lambda line: None)
     run = run_of(tmp_path, PREPARED, params(), "cnn")

@@ -47,12 +47,6 @@ def test_the_kernel_checks_every_package_that_its_stages_import():
     assert external_packages <= {module.split(".")[0] for module in packing.NEEDS}
 
 
-def test_the_requirements_are_those_of_pyproject():
-    requirements = packing.requirements((ROOT / "pyproject.toml").read_text())
-    assert requirements.keys() == packing.NEEDS.keys()
-    assert requirements["PIL"].startswith("pillow>=") and requirements["tensorflow"].startswith("tensorflow-cpu>=")
-
-
 def test_packed_parameters_are_equal_but_contain_no_local_paths(tmp_path):
     local_params = params(
         "kernel.machine=TpuV5E8 storage.bucket=gs://mine/x competition.source=here.zip convert.target=/here train.epochs=3"
@@ -107,13 +101,6 @@ def test_the_folder_of_a_preset_travels_and_asks_for_keras_hub(tmp_path, monkeyp
     assert "keras_hub" not in packing.requirements(text, params().members.values())
 
 
-def test_a_preset_that_is_named_travels_as_no_file_and_asks_for_keras_hub():
-    here = params("members.cnn.architecture=from_file members.cnn.weights=hub:dinov2_small")
-    assert packing.own_files(here, here.members) == {}
-    text = (ROOT / "pyproject.toml").read_text()
-    assert "keras_hub" in packing.requirements(text, here.members.values())
-
-
 def test_images_and_weights_inside_the_project_are_packed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("pictures/rose/1.jpg", "pictures/tulip/2.jpg", "mine/a.weights.h5", "mine/not-asked-for.h5"):
@@ -156,8 +143,3 @@ def test_packed_files_are_restored_at_their_paths(tmp_path, monkeypatch):
     assert restore(tmp_path / "inputs", tmp_path / "root") == ["pictures", "."]
     for name in ("pictures/rose/1.jpg", "top.weights.h5"):
         assert (tmp_path / "root" / name).read_bytes() == name.encode()
-
-
-@pytest.mark.parametrize(("machine", "kind"), [("TpuV5E8", "tpu"), ("NvidiaTeslaT4", "gpu"), ("", ""), ("None", "")])
-def test_each_machine_has_an_accelerator_kind(machine, kind):
-    assert packing.accelerator(machine) == kind

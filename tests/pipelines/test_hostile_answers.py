@@ -8,7 +8,7 @@ from fake_kaggle.parts import Contest, Run
 from fake_kaggle.small_competition import FILES
 from light import KaggleSetup, running_kaggle
 
-STAGES = ("doctor", "download", "submit", "submissions", "leaderboard", "kernel_status", "quota")
+STAGES = ("download", "submit", "submissions", "leaderboard", "kernel_status", "quota")
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-import numpy as np
 import pytest
 from builders import ROOT
 from fake_kaggle.gcs import FakeGcs
 from fake_kaggle.parts import SIGNATURE, Contest
 from fake_kaggle.server import FakeKaggle
-from PIL import Image
 from stages import Workspace
 
 from competition.prepare.adapters import drawn
@@ -147,14 +145,6 @@ def test_download_to_submit_ends_with_a_scored_line_in_the_ledger(submitted) -> 
     assert "left today for flowers: 50 submissions" in submitted.first
 
 
-def test_the_same_file_is_sent_again_only_on_request(remote) -> None:
-    before = len(remote.kaggle.submissions)
-    assert "scored before as" in remote.do("submit")
-    assert len(remote.kaggle.submissions) == before
-    remote.do("submit", "--again")
-    assert len(remote.kaggle.submissions) == before + 1
-
-
 def test_nothing_is_sent_to_a_competition_that_accepts_no_submissions(remote) -> None:
     contest, before = remote.kaggle.contests["flowers"], len(remote.kaggle.submissions)
     contest.closed = True
@@ -270,7 +260,6 @@ def test_download_to_submit_through_a_notebook_ends_with_a_scored_line_in_the_le
     output, version = remote.do("kernel", sets=sets), len(remote.kaggle.kernels["ada/goldfold-small"])
     assert f"made by version {version} of ada/goldfold-small; `make submit` submits it" in output
     assert remote.kaggle.kernels["ada/goldfold-small"][-1].request["kernelType"] == "notebook"
-    assert "kernel: current" in remote.do("kernel", sets=sets)
     submission_file = remote.workspace.submission()
     output = remote.do("submit", sets=sets)
     assert f"submit flowers -k ada/goldfold-small -v {version} -f submission.csv -m" in output
@@ -312,22 +301,6 @@ def test_a_kernel_output_that_differs_from_the_selected_submission_is_not_submit
     assert "version 1 of ada/goldfold-small made 000000000000, not " in error and "FILE=000000000000" in error
 
 
-def test_external_images_inside_the_project_are_sent_with_the_kernel(downloaded, tmp_path) -> None:
-    remote = downloaded.copy_to(tmp_path)
-    for name in NAMES[:2]:
-        (tmp_path / "more" / name).mkdir(parents=True)
-        for number in range(3):
-            pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3)).astype(np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "more" / name / f"{number}.png")
-    sets = "'prepare.external={more: more}' members.slim.external=[more]"
-    environment = {"cwd": tmp_path, "PYTHONPATH": str(ROOT)}
-    assert "6 external" in remote.do("prepare", sets=sets, **environment)
-    output = remote.do("kernel", "--fold", "0", sets=f"{sets} kaggle.submit=notebook", **environment)
-    assert "1 folders of this machine are sent with it" in output and "WARNING" not in output
-    assert "no submission will be made: slim fold 1 would still be missing" in output
-    assert "train slim: fold 0 current" in remote.do("train", "--fold", "0", sets=sets, **environment)
-
-
 def test_a_kernel_without_its_accelerator_changes_no_results(remote) -> None:
     before = remote.workspace.weights()
     error = remote.refused("kernel", sets="kernel.machine=TpuV5E8 train.epochs=2")
@@ -356,8 +329,7 @@ def test_the_doctor_reports_the_installation_and_explains_errors(remote) -> None
         "tensorflow sees 1 x CPU",
         "slim: 2 of 2 fold",
     ):
-        assert f"{line}" in output, output
-    assert "Kaggle does not accept the credential" in remote.run("doctor", KAGGLE_KEY="wrong").out
+        assert line in output, output
     assert "accept them on the Rules page" in remote.do("doctor", "--explain=You must accept this competition's rules")
     assert "no known error" in remote.refused("doctor", "--explain=the cat sat on the keyboard")
 
@@ -369,9 +341,7 @@ def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(rem
     with FakeGcs(tmp_path_factory.mktemp("gcs")) as gcs:
         gcs.buckets["mine"] = {}
         environment = gcs.environment()
-        assert "`make bucket` copies the records there" in remote.refused("resolve", sets=sets, **environment)
         assert " results uploaded to gs://mine/x/small, 0 downloaded" in remote.do("bucket", sets=sets, **environment)
-        assert "0 results uploaded" in remote.do("bucket", sets=sets, **environment)
         folder = tmp_path_factory.mktemp("fresh")
         (folder / "params.yaml").write_text(PARAMS)
         fresh_workspace = KaggleWorkspace(remote.kaggle, Workspace(folder), remote.home, remote.outputs)
@@ -380,9 +350,6 @@ def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(rem
         )
         assert not (fresh_workspace.workspace.work / "data" / "records").exists()
         assert fresh_workspace.workspace.weights() == remote.workspace.weights()
-        assert "resolve: gs://mine/x/small/data/records: the bucket named" in fresh_workspace.do(
-            "resolve", sets=sets, **environment
-        )
         old_predictions = {
             p.name: p.read_bytes() for p in fresh_workspace.workspace.work.glob("members/slim/*/fold0/views/*/*.npz")
         }

