@@ -1,6 +1,6 @@
 """Random augmentation of training images on the host, one image at a time in OpenCV, which releases the interpreter's lock.
 
-Order: random crop and resizing, one affine map with the flips, RandAugment or TrivialAugment, colour, random erasing;
+Order: random crop and resizing, one affine map with the flips, colour, random erasing;
 augmentations by name (`augmentations.py`) come before, mixup and CutMix (`mixing.py`) after. The options are numbers of
 `train` that a study may tune. Random numbers come from `draws.py` only. Every operation rounds to the nearest grey level.
 """
@@ -12,7 +12,6 @@ import cv2
 import numpy as np
 
 from competition.images import draws
-from competition.images.policies import rand_augment, trivial_augment
 
 # Every image has a thread of the loader; OpenCV's own threads would compete with them.
 cv2.setNumThreads(1)
@@ -31,12 +30,10 @@ class Augmentation:
     brightness: float  # fraction of the range
     contrast: float  # change of the factor
     saturation: float  # change of the factor
-    rand_augment: float  # magnitude of two random operations, 0 to 10; 0 = off
     erase: float  # probability of random erasing
     mixup: float  # alpha of Beta(alpha, alpha); 0 = off
     cutmix: float  # alpha, as for mixup; if both are on, each batch uses one of them, drawn at random
     crop: float = 1.0  # smallest share of the area that a random crop keeps; 1 = off
-    trivial_augment: bool = False  # one random operation of random strength
     augment: tuple[tuple[str, float], ...] = ()  # name in AUGMENTATIONS and strength, applied before the options above
     albumentations: str = ""  # file of a pipeline that is applied before all others; "" = none
 
@@ -84,9 +81,8 @@ def augment(
 
     image: (H, W, 3) uint8, not modified.  out, scratch: (size, size, 3) uint8; `out` receives the result.
     """
-    is_moved_only = drawn.colours is None and not (options.rand_augment or options.trivial_augment)
-    # The affine map and the policies work in `scratch`, which is in the processor's cache; `out` is written once and in order.
-    moved = out if is_moved_only else scratch
+    # Before a change of colour the affine map works in `scratch`, which is in the processor's cache; `out` is written once.
+    moved = out if drawn.colours is None else scratch
     if drawn.boxes is not None:
         top, bottom, left, right = drawn.boxes[n].tolist()
         image = image[top:bottom, left:right]
@@ -100,14 +96,8 @@ def augment(
         cv2.flip(image, -1 if left_right and upside_down else 1 if left_right else 0, dst=moved)
     else:
         np.copyto(moved, image)
-    if options.rand_augment:
-        moved = rand_augment(moved, drawn.generator(n, draws.POLICY), options.rand_augment)
-    if options.trivial_augment:
-        moved = trivial_augment(moved, drawn.generator(n, draws.POLICY))
     if drawn.colours is not None:
         change_colour(moved, drawn.colours[n].tolist(), out)
-    elif moved is not out:
-        np.copyto(out, moved)
     if drawn.erased is not None:
         top, bottom, left, right = drawn.erased[n].tolist()
         out[top:bottom, left:right] = ERASED
