@@ -70,7 +70,10 @@ def draw(key: np.ndarray, rows: Sequence[tuple[int, int]], side: int, size: int,
         limits = [255 * options.brightness, options.contrast, options.saturation]
         colours = signed[:, 6:9] * limits + [0, 1, 1]
     if options.erase:
-        erased = erased_boxes(numbers[:, 9:14], size, options.erase)
+        # Random erasing (Zhong et al. 2020): 2 to 33 % of the area, cut at the edge.
+        area, aspect = 0.02 + 0.31 * numbers[:, 10], np.exp(signed[:, 11])
+        sides = np.stack([np.sqrt(area * aspect), np.sqrt(area / aspect)], axis=1)
+        erased = np.where(numbers[:, 9:10] < options.erase, boxes_around(numbers[:, 12:14], sides, size), 0)
     return ImageDraws(key, rows, flips, boxes, maps, colours, erased)
 
 
@@ -87,7 +90,9 @@ def augment(
         top, bottom, left, right = drawn.boxes[n].tolist()
         image = image[top:bottom, left:right]
     if image.shape != out.shape:
-        image = resized(image, len(out))
+        # Averaged over areas where the image gets smaller, else interpolated linearly.
+        is_smaller = min(image.shape[:2]) >= len(out)
+        image = cv2.resize(image, out.shape[:2], interpolation=cv2.INTER_AREA if is_smaller else cv2.INTER_LINEAR)
     if drawn.maps is not None:
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         cv2.warpAffine(image, drawn.maps[n], out.shape[:2], dst=moved, flags=flags, borderMode=cv2.BORDER_REFLECT)
@@ -133,27 +138,11 @@ def crop_boxes(numbers: np.ndarray, side: int, smallest: float) -> np.ndarray:
     return np.where(fits.any(axis=1, keepdims=True), first, [0, side, 0, side])
 
 
-def erased_boxes(numbers: np.ndarray, size: int, probability: float) -> np.ndarray:
-    """(B, 4) boxes of random erasing (Zhong et al. 2020): 2 to 33 % of the area, cut at the edge; empty: not erased.
-
-    numbers: (B, 5) in [0, 1).
-    """
-    is_erased, area, aspect = numbers[:, 0] < probability, 0.02 + 0.31 * numbers[:, 1], np.exp(2 * numbers[:, 2] - 1)
-    sides = np.stack([np.sqrt(area * aspect), np.sqrt(area / aspect)], axis=1)
-    return np.where(is_erased[:, None], boxes_around(numbers[:, 3:], sides, size), 0)
-
-
 def boxes_around(centres: np.ndarray, sides: np.ndarray, size: int) -> np.ndarray:
     """(B, 4) boxes of the pixels whose centre is inside a rectangle.  centres, sides: (B, 2), y and x, as shares of `size`."""
     low, high = size * (centres - sides / 2) - 0.5, size * (centres + sides / 2) - 0.5
     first, end = (np.clip(np.ceil(edge), 0, size).astype(int) for edge in (low, high))
     return np.stack([first[:, 0], end[:, 0], first[:, 1], end[:, 1]], axis=1)
-
-
-def resized(image: np.ndarray, size: int) -> np.ndarray:
-    """The image with both sides `size`: averaged over areas where it gets smaller, else interpolated linearly."""
-    is_smaller = min(image.shape[:2]) >= size
-    return cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA if is_smaller else cv2.INTER_LINEAR)
 
 
 def change_colour(image: np.ndarray, changes: Sequence[float], out: np.ndarray) -> None:
