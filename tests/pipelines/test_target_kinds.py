@@ -20,7 +20,7 @@ from competition.prepare.competition import Competition
 
 STAGES = ("download", "prepare", "train", "predict", "blend", "report")
 COLOURS = np.array(["red", "green", "blue"])
-TRAIN, TEST, SIZE = 100, 30, 16
+TRAIN, TEST, SIZE = 120, 30, 16
 PARAMS = """
 extends: {root}/params.yaml
 competition: {{name: small, adapter: folder, source: {source}}}
@@ -209,7 +209,7 @@ def test_numbers_are_averaged_and_their_error_equals_scikit_learns(tmp_path: Pat
     assert submitted(workspace).astype(float).between(900, 1200).all()
     page = (workspace.work / "report.html").read_text()
     assert "RMSE" in page and "trivial: the mean of all rows" in page and "trivial" in output
-    assert "predictions against the truth of 100 rows" in page and "is 10" in page  # pictures with their values
+    assert "predictions against the truth of 120 rows" in page and "is 10" in page  # pictures with their values
     assert not re.search("argmax|corrupted|corrected|rows fixed", page.partition("</style>")[2] + output)
     assert "private" in workspace.do("grade")
     g, names = opened(workspace), submitted(workspace).index[:6]
