@@ -21,7 +21,7 @@ CLASSES, SIZE = 3, 16
 
 STILL = {
     "flip": "none", "shift": 0.0, "zoom": 0.0, "rotate": 0.0, "brightness": 0.0, "contrast": 0.0, "saturation": 0.0,
-    "rand_augment": 0, "erase": 0.0, "mixup": 0.0, "cutmix": 0.0, "crop": 1.0, "trivial_augment": False,
+    "erase": 0.0, "mixup": 0.0, "cutmix": 0.0, "crop": 1.0,
 }  # fmt: skip
 
 

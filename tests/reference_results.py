@@ -24,7 +24,7 @@ Results = dict[str, dict[str, list[float]]]  # kind (training | prediction | hea
 
 AUGMENTED = {
     "flip": "horizontal", "shift": 0.1, "zoom": 0.1, "rotate": 10.0, "brightness": 0.1, "contrast": 0.1, "saturation": 0.2,
-    "erase": 0.5, "mixup": 0.4, "crop": 0.8, "rand_augment": 1, "label_smoothing": 0.1, "dropout": 0.2,
+    "erase": 0.5, "mixup": 0.4, "crop": 0.8, "label_smoothing": 0.1, "dropout": 0.2,
 }  # fmt: skip
 STEP_OPTIONS = {
     "accumulate": 2, "ema": 0.8, "focal_gamma": 1.5, "layer_decay": 0.8, "patience": 2, "patience_share": 0.3,

@@ -129,8 +129,6 @@ class Train(Block):
     contrast: BelowOne
     saturation: BelowOne
     crop: ShareAboveZero
-    rand_augment: Annotated[int, Field(ge=0, le=10)]
-    trivial_augment: bool
     erase: Share
     mixup: NonNegative
     cutmix: NonNegative

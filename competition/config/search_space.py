@@ -47,7 +47,7 @@ AT_RUN_TIME = {
     ),
     *("learning_rate", "warmup", "weight_decay", "clip_norm", "clip_value", "epsilon", "focal_gamma", "layer_decay"),
     *("flip", "shift", "zoom", "rotate", "crop", "brightness", "contrast", "saturation", "erase"),
-    *("rand_augment", "trivial_augment", "mixup", "cutmix", "label_smoothing", "class_weights", "sampling"),
+    *("mixup", "cutmix", "label_smoothing", "class_weights", "sampling"),
 }
 ON_OR_OFF = ("ema", "low_resolution_epochs")  # only whether they are above 0 is compiled in
 

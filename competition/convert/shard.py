@@ -203,7 +203,7 @@ def _encoded(row: SourceImage, recipe: Recipe, dropped: list[str], replaced: lis
     if row.offset < 0:
         data = files.read_bytes(path)
     else:
-        with files.reading(path) as file:
+        with files.opened(path) as file:
             file.seek(row.offset)
             serialized = file.read(row.length)
         data = image_of(parse_example(serialized, f"{row.path}, byte {row.offset}"), row.path)

@@ -93,7 +93,7 @@ def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tupl
     name_of: dict[int, str] = {}  # class number -> name stated in the records
     for path in _one_size(paths, settings.image_size):
         part, stamp = _part_of(path), _stamp(source, path)
-        with files.reading(f"{source}/{path}") as file:
+        with files.opened(f"{source}/{path}") as file:
             for number, (offset, serialized) in enumerate(read_records(file, path)):
                 where = f"{path}, record {number}"
                 record = labelled(parse_example(serialized, where), where)

@@ -1,6 +1,6 @@
 """Random augmentation of training images on the host, one image at a time in OpenCV, which releases the interpreter's lock.
 
-Order: random crop and resizing, one affine map with the flips, RandAugment or TrivialAugment, colour, random erasing;
+Order: random crop and resizing, one affine map with the flips, colour, random erasing;
 augmentations by name (`augmentations.py`) come before, mixup and CutMix (`mixing.py`) after. The options are numbers of
 `train` that a study may tune. Random numbers come from `draws.py` only. Every operation rounds to the nearest grey level.
 """
@@ -12,7 +12,6 @@ import cv2
 import numpy as np
 
 from competition.images import draws
-from competition.images.policies import rand_augment, trivial_augment
 
 # Every image has a thread of the loader; OpenCV's own threads would compete with them.
 cv2.setNumThreads(1)
@@ -31,12 +30,10 @@ class Augmentation:
     brightness: float  # fraction of the range
     contrast: float  # change of the factor
     saturation: float  # change of the factor
-    rand_augment: float  # magnitude of two random operations, 0 to 10; 0 = off
     erase: float  # probability of random erasing
     mixup: float  # alpha of Beta(alpha, alpha); 0 = off
     cutmix: float  # alpha, as for mixup; if both are on, each batch uses one of them, drawn at random
     crop: float = 1.0  # smallest share of the area that a random crop keeps; 1 = off
-    trivial_augment: bool = False  # one random operation of random strength
     augment: tuple[tuple[str, float], ...] = ()  # name in AUGMENTATIONS and strength, applied before the options above
     albumentations: str = ""  # file of a pipeline that is applied before all others; "" = none
 
@@ -73,7 +70,10 @@ def draw(key: np.ndarray, rows: Sequence[tuple[int, int]], side: int, size: int,
         limits = [255 * options.brightness, options.contrast, options.saturation]
         colours = signed[:, 6:9] * limits + [0, 1, 1]
     if options.erase:
-        erased = erased_boxes(numbers[:, 9:14], size, options.erase)
+        # Random erasing (Zhong et al. 2020): 2 to 33 % of the area, cut at the edge.
+        area, aspect = 0.02 + 0.31 * numbers[:, 10], np.exp(signed[:, 11])
+        sides = np.stack([np.sqrt(area * aspect), np.sqrt(area / aspect)], axis=1)
+        erased = np.where(numbers[:, 9:10] < options.erase, boxes_around(numbers[:, 12:14], sides, size), 0)
     return ImageDraws(key, rows, flips, boxes, maps, colours, erased)
 
 
@@ -84,14 +84,15 @@ def augment(
 
     image: (H, W, 3) uint8, not modified.  out, scratch: (size, size, 3) uint8; `out` receives the result.
     """
-    is_moved_only = drawn.colours is None and not (options.rand_augment or options.trivial_augment)
-    # The affine map and the policies work in `scratch`, which is in the processor's cache; `out` is written once and in order.
-    moved = out if is_moved_only else scratch
+    # Before a change of colour the affine map works in `scratch`, which is in the processor's cache; `out` is written once.
+    moved = out if drawn.colours is None else scratch
     if drawn.boxes is not None:
         top, bottom, left, right = drawn.boxes[n].tolist()
         image = image[top:bottom, left:right]
     if image.shape != out.shape:
-        image = resized(image, len(out))
+        # Averaged over areas where the image gets smaller, else interpolated linearly.
+        is_smaller = min(image.shape[:2]) >= len(out)
+        image = cv2.resize(image, out.shape[:2], interpolation=cv2.INTER_AREA if is_smaller else cv2.INTER_LINEAR)
     if drawn.maps is not None:
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         cv2.warpAffine(image, drawn.maps[n], out.shape[:2], dst=moved, flags=flags, borderMode=cv2.BORDER_REFLECT)
@@ -100,14 +101,8 @@ def augment(
         cv2.flip(image, -1 if left_right and upside_down else 1 if left_right else 0, dst=moved)
     else:
         np.copyto(moved, image)
-    if options.rand_augment:
-        moved = rand_augment(moved, drawn.generator(n, draws.POLICY), options.rand_augment)
-    if options.trivial_augment:
-        moved = trivial_augment(moved, drawn.generator(n, draws.POLICY))
     if drawn.colours is not None:
         change_colour(moved, drawn.colours[n].tolist(), out)
-    elif moved is not out:
-        np.copyto(out, moved)
     if drawn.erased is not None:
         top, bottom, left, right = drawn.erased[n].tolist()
         out[top:bottom, left:right] = ERASED
@@ -143,27 +138,11 @@ def crop_boxes(numbers: np.ndarray, side: int, smallest: float) -> np.ndarray:
     return np.where(fits.any(axis=1, keepdims=True), first, [0, side, 0, side])
 
 
-def erased_boxes(numbers: np.ndarray, size: int, probability: float) -> np.ndarray:
-    """(B, 4) boxes of random erasing (Zhong et al. 2020): 2 to 33 % of the area, cut at the edge; empty: not erased.
-
-    numbers: (B, 5) in [0, 1).
-    """
-    is_erased, area, aspect = numbers[:, 0] < probability, 0.02 + 0.31 * numbers[:, 1], np.exp(2 * numbers[:, 2] - 1)
-    sides = np.stack([np.sqrt(area * aspect), np.sqrt(area / aspect)], axis=1)
-    return np.where(is_erased[:, None], boxes_around(numbers[:, 3:], sides, size), 0)
-
-
 def boxes_around(centres: np.ndarray, sides: np.ndarray, size: int) -> np.ndarray:
     """(B, 4) boxes of the pixels whose centre is inside a rectangle.  centres, sides: (B, 2), y and x, as shares of `size`."""
     low, high = size * (centres - sides / 2) - 0.5, size * (centres + sides / 2) - 0.5
     first, end = (np.clip(np.ceil(edge), 0, size).astype(int) for edge in (low, high))
     return np.stack([first[:, 0], end[:, 0], first[:, 1], end[:, 1]], axis=1)
-
-
-def resized(image: np.ndarray, size: int) -> np.ndarray:
-    """The image with both sides `size`: averaged over areas where it gets smaller, else interpolated linearly."""
-    is_smaller = min(image.shape[:2]) >= size
-    return cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA if is_smaller else cv2.INTER_LINEAR)
 
 
 def change_colour(image: np.ndarray, changes: Sequence[float], out: np.ndarray) -> None:

@@ -10,7 +10,7 @@ and the step: a resumed run gets the same images. Host functions are called from
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,12 +50,6 @@ def augmentation_named(name: str) -> Function:
         known = [*AUGMENTATIONS, *active().augmentations]
         raise UserError(f"train.augment: {name!r} is not known{did_you_mean(name, known)}")
     return function
-
-
-def check_augmentations(names: Iterable[str]) -> None:
-    """Raise UserError for an unknown name."""
-    for name in names:
-        augmentation_named(name)
 
 
 def is_on_device(name: str) -> bool:

@@ -175,7 +175,12 @@ class _BatchMaker:
         images = self._buffers.take()
 
         def part(numbers: range) -> None:
-            buffer, scratch = self._thread_buffers()
+            if not hasattr(
+                self._scratch, "images"
+            ):  # memory of this thread for an image as it is read, and one of the batch's size
+                shapes = self._source_shape, (size, size, 3)
+                self._scratch.images = tuple(np.empty(shape, np.uint8) for shape in shapes)
+            buffer, scratch = self._scratch.images
             for n in numbers:
                 source, generator_of = self._read(drawn_rows[n][0], buffer), partial(drawn.generator, n)
                 if self._pipeline is not None:
@@ -195,13 +200,6 @@ class _BatchMaker:
 
         starts = range(0, len(rows), self._part)
         return [partial(part, range(start, min(start + self._part, len(rows)))) for start in starts], finish
-
-    def _thread_buffers(self) -> tuple[np.ndarray, np.ndarray]:
-        """Memory of this thread for an image as it is read, and for one of the size of the batch."""
-        if not hasattr(self._scratch, "images"):
-            shapes = self._source_shape, (self._size, self._size, 3)
-            self._scratch.images = tuple(np.empty(shape, np.uint8) for shape in shapes)
-        return self._scratch.images
 
 
 def prediction_batches(pixels: Pixels, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -146,18 +146,14 @@ def _make_space(budget: CacheBudget, needed: int) -> bool:
     """Delete the least recently used files until `needed` bytes fit. If they can never fit, delete nothing, return False."""
     files = [*budget.folder.glob("[!.]*.npy"), *budget.folder.glob("[!.]*.tfrec")]
     files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
-
-    def used() -> int:
-        return sum(file.stat().st_size for file in files)
-
-    def free() -> int:
-        return shutil.disk_usage(budget.folder).free - LEFT_FREE
-
-    if needed > budget.disk or needed > free() + used():
+    used, free = sum(file.stat().st_size for file in files), shutil.disk_usage(budget.folder).free - LEFT_FREE
+    if needed > min(budget.disk, free + used):
         return False
-    while files and (used() + needed > budget.disk or free() < needed):
+    while files and (used + needed > budget.disk or free < needed):
+        size = files[-1].stat().st_size
         files.pop().unlink()
-    return used() + needed <= budget.disk and free() >= needed
+        used, free = used - size, shutil.disk_usage(budget.folder).free - LEFT_FREE
+    return used + needed <= budget.disk and free >= needed
 
 
 def _local_copy(file: str, budget: CacheBudget) -> str:

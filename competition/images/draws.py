@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-IMAGE, CROP, POLICY, MIX, BATCH, PIPELINE = range(6)  # streams of one image; BATCH: of one step
+IMAGE, CROP, MIX, BATCH, PIPELINE = 0, 1, 3, 4, 5  # streams of one image; BATCH: of one step
 PLUGINS = 16  # stream of the first augmentation by name
 
 

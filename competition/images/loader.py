@@ -51,13 +51,12 @@ class Buffers:
                 # Every array on this memory refers to it, also those that TensorFlow and JAX hold. Here it is referred to
                 # by the list, the loop and the argument.
                 if sys.getrefcount(memory) <= 3:
-                    return self._aligned(memory)
-            self._memories.append(np.empty(self._size + ALIGNMENT, np.uint8))
-            return self._aligned(self._memories[-1])
-
-    def _aligned(self, memory: np.ndarray) -> np.ndarray:
-        start = -memory.ctypes.data % ALIGNMENT
-        return memory[start : start + self._size].reshape(self._shape)
+                    break
+            else:
+                memory = np.empty(self._size + ALIGNMENT, np.uint8)
+                self._memories.append(memory)
+            start = -memory.ctypes.data % ALIGNMENT
+            return memory[start : start + self._size].reshape(self._shape)
 
 
 Parts = Sequence[Callable[[], None]]  # run in any order, in several threads

@@ -9,7 +9,7 @@ import numpy as np
 
 from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
-from competition.prepare.targets import METRIC_TARGETS, Target, Targets, implied_metric, resolve_metric
+from competition.prepare.targets import METRIC_TARGETS, Target, Targets, resolve_metric, target_of_metric
 
 Predicts = Literal["label", "probabilities", "value"]  # value: the number of a regression
 TARGET_FIELDS = ("target", "label_targets", "list_separator", "allows_empty_lists")  # of Competition, optional
@@ -43,7 +43,11 @@ class Settings:
 
     def of_data(self) -> "Settings":
         """The settings that the prepared data depend on: of the metric, only the target that it implies."""
-        return replace(self, metric="" if self.target else implied_metric(self.metric))
+        target = None if self.target else target_of_metric(self.metric)
+        metric = {"ordinal": "quadratic_kappa", "regression": "rmse"}.get(target or "", "")
+        if target == "multi":  # the form of the submission follows from it
+            metric = "multilabel_macro_f1" if METRICS[self.metric].needs_labels else "mean_average_precision"
+        return replace(self, metric=metric)
 
 
 @dataclass(frozen=True)

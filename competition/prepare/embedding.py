@@ -30,7 +30,18 @@ def _describe(thumbs: np.ndarray) -> np.ndarray:
     layout = _cell_means(colours, LAYOUT_CELLS)
     layout -= layout.mean(1, keepdims=True)
     layout /= np.linalg.norm(layout, axis=1, keepdims=True) + 0.5
-    gradients = np.sqrt(_cell_means(_orientations(colours), GRADIENT_CELLS))
+    grey = colours @ np.array([0.299, 0.587, 0.114], np.float32)
+    across, down = np.zeros_like(grey), np.zeros_like(grey)
+    across[:, :, 1:-1] = grey[:, :, 2:] - grey[:, :, :-2]
+    down[:, 1:-1] = grey[:, 2:] - grey[:, :-2]
+    magnitude = np.hypot(across, down)[..., None]
+    place = np.arctan2(down, across) % np.pi / np.pi * ORIENTATIONS
+    lower, share = (np.floor(place).astype(int) % ORIENTATIONS)[..., None], (place - np.floor(place))[..., None]
+    # The gradient's magnitude, shared between the two nearest orientations.
+    orientations = np.zeros((*grey.shape, ORIENTATIONS), np.float32)
+    np.put_along_axis(orientations, lower, magnitude * (1 - share), -1)
+    np.put_along_axis(orientations, (lower + 1) % ORIENTATIONS, magnitude * share, -1)
+    gradients = np.sqrt(_cell_means(orientations, GRADIENT_CELLS))
     gradients /= np.linalg.norm(gradients, axis=1, keepdims=True) + 0.1
     # Square roots of the shares of the pixels in each cube of colours (Hellinger distance).
     levels = thumbs.astype(np.int64) * LEVELS // 256
@@ -46,19 +57,3 @@ def _cell_means(values: np.ndarray, cells: int) -> np.ndarray:
     count, size, _, depth = values.shape
     side = size // cells
     return values.reshape(count, cells, side, cells, side, depth).mean((2, 4)).reshape(count, -1)
-
-
-def _orientations(colours: np.ndarray) -> np.ndarray:
-    """(N, S, S, ORIENTATIONS) float32: the gradient's magnitude, shared between the two nearest orientations."""
-    grey = colours @ np.array([0.299, 0.587, 0.114], np.float32)
-    across, down = np.zeros_like(grey), np.zeros_like(grey)
-    across[:, :, 1:-1] = grey[:, :, 2:] - grey[:, :, :-2]
-    down[:, 1:-1] = grey[:, 2:] - grey[:, :-2]
-    magnitude = np.hypot(across, down)
-    place = np.arctan2(down, across) % np.pi / np.pi * ORIENTATIONS
-    lower, share = np.floor(place).astype(int) % ORIENTATIONS, place - np.floor(place)
-    values = np.zeros((*grey.shape, ORIENTATIONS), np.float32)
-    np.put_along_axis(values, lower[..., None], (magnitude * (1 - share))[..., None], -1)
-    upper = (lower + 1) % ORIENTATIONS
-    np.put_along_axis(values, upper[..., None], (magnitude * share)[..., None], -1)
-    return values

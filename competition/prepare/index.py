@@ -53,7 +53,27 @@ def build(
     index = pd.DataFrame(entries)
     index["group"] = np.arange(len(index))
     index["fold"] = -1
-    _check(index, classes)
+    ids, labelled = index["id"], index["part"] != "test"
+    unwritable = ids[[bool(UNWRITABLE.search(row_id)) for row_id in ids]]
+    if len(unwritable):
+        raise UserError(
+            f"control or surrogate characters in {counted(len(unwritable), 'id')}, {first_few(unwritable, 3)}; CSV files cannot hold them"
+        )
+    doubled = ids[ids.duplicated()].unique()
+    if len(doubled):
+        parts = index[ids == doubled[0]]["part"].tolist()
+        raise UserError(
+            f"{counted(len(doubled), 'id')} of more than one row, {first_few(doubled)} ({' and '.join(parts)}); ids must differ"
+        )
+    outside = labelled & ~index["label"].between(0, classes - 1)
+    if outside.any():
+        example = index[outside].iloc[0]
+        raise UserError(
+            f"{counted(int(outside.sum()), 'label')} outside the {counted(classes, 'class', 'classes')} (0 to {classes - 1}), "
+            f"first {example.label} of {example.id!r} in {example.shard}"
+        )
+    if not (index["part"] == "train").any():
+        raise UserError("no training image was found; make download FORCE=1 fetches the raw files again")
     return index[list(COLUMNS)], np.concatenate(thumbs)
 
 
@@ -136,28 +156,3 @@ def _inspect(row: Row, largest: int) -> tuple[dict[str, object], np.ndarray]:
     entry = {name: getattr(row, name) for name in ("id", "label", "part", "shard", "place")}
     facts = {"bytes": len(row.data), "sha256": sha256(row.data).hexdigest(), "problem": problem}
     return {**entry, "width": width, "height": height, **facts}, look
-
-
-def _check(index: pd.DataFrame, classes: int) -> None:
-    ids = index["id"]
-    unwritable = ids[[bool(UNWRITABLE.search(row_id)) for row_id in ids]]
-    if len(unwritable):
-        raise UserError(
-            f"control or surrogate characters in {counted(len(unwritable), 'id')}, {first_few(unwritable, 3)}; CSV files cannot hold them"
-        )
-    doubled = ids[ids.duplicated()].unique()
-    if len(doubled):
-        parts = index[ids == doubled[0]]["part"].tolist()
-        raise UserError(
-            f"{counted(len(doubled), 'id')} of more than one row, {first_few(doubled)} ({' and '.join(parts)}); ids must differ"
-        )
-    labelled = index["part"] != "test"
-    outside = labelled & ~index["label"].between(0, classes - 1)
-    if outside.any():
-        example = index[outside].iloc[0]
-        raise UserError(
-            f"{counted(int(outside.sum()), 'label')} outside the {counted(classes, 'class', 'classes')} (0 to {classes - 1}), "
-            f"first {example.label} of {example.id!r} in {example.shard}"
-        )
-    if not (index["part"] == "train").any():
-        raise UserError("no training image was found; make download FORCE=1 fetches the raw files again")

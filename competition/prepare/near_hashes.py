@@ -23,7 +23,15 @@ def near_hashes(hashes: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, 
 
     hashes: (N,) uint64.  most: 0 to 63.
     """
-    count, parts = len(hashes), _best_parts(len(hashes), most)
+    count = len(hashes)
+    seconds = {}  # by the number of parts, for random hashes
+    for number in PARTS:
+        width, pairs = BITS // number, count**2 / 2
+        masks = sum(comb(width, changed) for changed in range(most // number + 1))
+        seconds[number] = number * masks * (LOOKUP * min(count, 2**width) + PAIR * pairs / 2**width)
+        if number == 1:
+            seconds[number] = COMPARISON * pairs
+    parts = min(seconds, key=lambda number: seconds[number])
     keys_and_distances = [(np.zeros(0, np.int64), np.zeros(0, np.uint8))]
     for a, b in _candidates(hashes, most, parts):
         apart = np.bitwise_count(hashes[a] ^ hashes[b])
@@ -34,19 +42,6 @@ def near_hashes(hashes: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, 
     keys, at = np.unique(keys, return_index=True)  # a pair may be near in several parts
     a, b = np.divmod(keys, max(count, 1))
     return a, b, distances[at]
-
-
-def _best_parts(count: int, most: int) -> int:
-    """The number of parts with the least work for `count` random hashes; 1: comparing all pairs is faster."""
-
-    def seconds(parts: int) -> float:
-        if parts == 1:
-            return COMPARISON * count**2 / 2
-        width = BITS // parts
-        masks = sum(comb(width, changed) for changed in range(most // parts + 1))
-        return parts * masks * (LOOKUP * min(count, 2**width) + PAIR * count**2 / 2 / 2**width)
-
-    return min(PARTS, key=seconds)
 
 
 def _candidates(hashes: np.ndarray, most: int, parts: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -48,7 +48,7 @@ def read_shard(path: str, labelled: bool) -> Iterator[Record]:
     name = path.rsplit("/", 1)[-1]
     if not files.exists(path):
         raise UserError(f"{path}: no such file; make download fetches it again")
-    with files.reading(path) as file:
+    with files.opened(path) as file:
         for number, (offset, serialized) in enumerate(read_records(file, name)):
             where = f"{name}, record {number}"
             values = parse_example(serialized, where)

@@ -98,14 +98,6 @@ def target_of_metric(name: str) -> Target | None:
     return kind if kind in ("multi", "regression") else None
 
 
-def implied_metric(name: str) -> str:
-    """One metric for all that imply the same target and form of submission as `name`; "" if it implies none."""
-    target = target_of_metric(name)
-    if target == "multi":
-        return "multilabel_macro_f1" if METRICS[name].needs_labels else "mean_average_precision"
-    return {"ordinal": "quadratic_kappa", "regression": "rmse"}.get(target or "", "")
-
-
 def check_training(kind: TargetKind, member: str, train: Train) -> None:
     """Raise UserError for training parameters that are not defined for this kind of target."""
     if kind == "single":

@@ -28,15 +28,8 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-@contextmanager
-def reading(path: str) -> Iterator[BinaryIO]:
-    """Open a file for reading; it can seek. Raises UserError if it cannot be read."""
-    with _opened(path, "rb") as file:
-        yield file
-
-
 def read_bytes(path: str) -> bytes:
-    with _opened(path, "rb") as file:
+    with opened(path) as file:
         return file.read()
 
 
@@ -52,7 +45,7 @@ def digest(path: str) -> str | None:
     """Return the sha256 of a file, or None if it does not exist."""
     if not exists(path):
         return None
-    with reading(path) as file:
+    with opened(path) as file:
         state = sha256()
         while chunk := file.read(CHUNK):
             state.update(chunk)
@@ -62,7 +55,7 @@ def digest(path: str) -> str | None:
 def exists(path: str) -> bool:
     if not is_remote(path):
         return Path(path).is_file()
-    return bool(_beam().exists(path) if _has_beam() else _gfile(path).exists(path))
+    return bool((_beam() or _gfile(path)).exists(path))
 
 
 def names(folder: str) -> list[str]:
@@ -70,8 +63,8 @@ def names(folder: str) -> list[str]:
     root = folder.rstrip("/")
     if not is_remote(folder):
         paths = [path.as_posix() for path in Path(root).rglob("*") if path.is_file()]
-    elif _has_beam():
-        paths = [match.path for result in _beam().match([f"{root}/**"]) for match in result.metadata_list]
+    elif beam := _beam():
+        paths = [match.path for result in beam.match([f"{root}/**"]) for match in result.metadata_list]
     else:
         paths = [posixpath.join(parent, name) for parent, _, files in _gfile(root).walk(root) for name in files]
     # On gs:// a folder may be an empty object called "folder/".
@@ -82,8 +75,8 @@ def names(folder: str) -> list[str]:
 def remove(path: str) -> None:
     if not is_remote(path):
         Path(path).unlink(missing_ok=True)
-    elif _has_beam():
-        _beam().delete([path])
+    elif beam := _beam():
+        beam.delete([path])
     else:
         _gfile(path).remove(path)
 
@@ -105,7 +98,7 @@ def publish(temporary: Path, path: str) -> None:
     """Move a finished local file to `path` atomically: it appears there complete or not at all."""
     if is_remote(path):
         # An object appears when its upload is complete.
-        with temporary.open("rb") as source, _opened(path, "wb") as file:
+        with temporary.open("rb") as source, opened(path, "wb") as file:
             shutil.copyfileobj(source, file, CHUNK)
         return
     Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -159,15 +152,16 @@ def copy_files(source: str, target: str, paths: Sequence[str]) -> None:
 
 
 @contextmanager
-def _opened(path: str, mode: str) -> Iterator[BinaryIO]:
-    """Open a file for reading or writing; errors of the file system become one sentence."""
+def opened(path: str, mode: str = "rb") -> Iterator[BinaryIO]:
+    """Open a file for reading, where it can seek, or for writing. Raises UserError if that is not possible."""
     action = "read" if mode == "rb" else "written"
-    if not is_remote(path) or _has_beam():
+    beam = _beam() if is_remote(path) else None
+    if beam or not is_remote(path):
         try:
-            if not is_remote(path):
-                file = cast(BinaryIO, Path(path).open(mode))  # noqa: SIM115
+            if beam:
+                file = (beam.open if mode == "rb" else beam.create)(path, mime_type="application/octet-stream")
             else:
-                file = (_beam().open if mode == "rb" else _beam().create)(path, mime_type="application/octet-stream")
+                file = cast(BinaryIO, Path(path).open(mode))  # noqa: SIM115
         except OSError as error:
             raise UserError(f"{path} cannot be {action}: {error.strerror or error}; check the path") from None
         with file:
@@ -184,11 +178,10 @@ def _opened(path: str, mode: str) -> Iterator[BinaryIO]:
         raise UserError(f"{path} cannot be {action}: {message}; check the path and the access to the bucket.") from None
 
 
-def _has_beam() -> bool:
-    return importlib.util.find_spec("apache_beam") is not None
-
-
 def _beam() -> Any:
+    """Apache Beam's file systems; None where it is not installed."""
+    if importlib.util.find_spec("apache_beam") is None:
+        return None
     from apache_beam.io.filesystems import FileSystems
 
     return FileSystems

@@ -163,7 +163,13 @@ def _cause(stderr: str, path: str, environment: Mapping[str, str]) -> str:
     text = " ".join(stderr.split())
     if not path.startswith("gs://"):
         return text.rsplit(": ", 1)[-1] if text else "the disk does not answer"
-    account = _account(environment)
+    account = "this machine's service account"
+    if file := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
+        account = f"the account in {file}"
+    elif environment.get("GOOGLE_AUTH_TOKEN_FOR_TESTING"):
+        account = "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING"
+    elif environment.get("NO_GCE_CHECK", "").lower() == "true":
+        account = "none (no credentials were found)"
     if re.search(r"\b404\b|does not exist|NotFound", text):
         return f"the bucket or folder does not exist (account: {account}): check the spelling"
     if re.search(r"\b40[13]\b|PermissionDenied|Anonymous caller|does not have storage", text):
@@ -171,16 +177,6 @@ def _cause(stderr: str, path: str, environment: Mapping[str, str]) -> str:
     if not text or re.search(r"resolve host|Couldn't connect|timed out|Unavailable|Failed to connect", text):
         return f"Google's storage cannot be reached (account: {account}): check the network, or enable internet access"
     return f"{text[-200:]} (account: {account})"
-
-
-def _account(environment: Mapping[str, str]) -> str:
-    if file := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
-        return f"the account in {file}"
-    if environment.get("GOOGLE_AUTH_TOKEN_FOR_TESTING"):
-        return "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING"
-    if environment.get("NO_GCE_CHECK", "").lower() == "true":
-        return "none (no credentials were found)"
-    return "this machine's service account"
 
 
 def kaggle_gcs_path(slug: str) -> str:

@@ -37,10 +37,10 @@ class StepTimes:
             remedy = (
                 "make the decoded images fit: cache.ram_gigabytes, cache.disk_gigabytes, cache.folder on a larger disk"
             )
-        elif train.rotate or train.zoom or train.shift or train.rand_augment or train.trivial_augment:
+        elif train.rotate or train.zoom or train.shift:
             remedy = (
-                "use a host with more cores, or train.crop in place of rotate, zoom, shift, rand_augment and trivial_augment, which "
-                "take most of the time; `make bench` measures it"
+                "use a host with more cores, or train.crop in place of rotate, zoom and shift, which take most of the time; "
+                "`make bench` measures it"
             )
         else:
             remedy = "use a host with more cores (device.threads: 0 uses all of them), or a faster disk; `make bench` measures both"

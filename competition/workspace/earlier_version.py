@@ -11,7 +11,15 @@ from competition.config.digests import to_plain
 from competition.training.versions import PREDICTION, TRAINING
 
 CODE = "c5a07fdb0f1f15611c332b218c95472253b324b3366452ce7aad257624c004cb"
+# Parameters of train that no longer exist, at the values without effect. Runs and studies still record them, so that the digests of
+# what was trained with these values stay the same.
+REMOVED = {"rand_augment": 0, "trivial_augment": False}
 RENAMED = {"low_resolution_epochs": "small_epochs", "low_resolution_size": "small_size"}  # keys of train: now -> then
+
+
+def recorded_member(member: Mapping[str, Any]) -> dict[str, Any]:
+    """A member (`stated_keys`) as runs and studies record it: with the removed parameters."""
+    return {**member, "train": {**member["train"], **REMOVED}}
 
 
 def recorded_then(depends: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -31,13 +39,18 @@ def is_of_then(depends: Mapping[str, Any]) -> bool:
 
 
 def with_names_of_today(depends: Mapping[str, Any]) -> dict[str, Any]:
-    """Recorded dependencies of a run or a study, under today's names and with today's version if they are of 2739021."""
-    if not is_of_then(depends):
-        return dict(depends)
-    names_now = {then: now for now, then in RENAMED.items()}
-    train = {names_now.get(key, key): value for key, value in depends["member"]["train"].items()}
-    now = {**depends, "member": {**depends["member"], "train": train}, "training_version": 1}
-    del now["code"]
+    """Recorded dependencies of a run or a study, without the removed parameters, and under today's names and version if they are
+    of 2739021. A removed parameter with a value that had an effect stays.
+    """
+    names_now = {then: now for now, then in RENAMED.items()} if is_of_then(depends) else {}
+    recorded = {
+        name: value for name, value in depends["member"]["train"].items() if (name, value) not in REMOVED.items()
+    }
+    train = {names_now.get(key, key): value for key, value in recorded.items()}
+    now = {**depends, "member": {**depends["member"], "train": train}}
+    if is_of_then(depends):
+        del now["code"]
+        now["training_version"] = 1
     return now
 
 

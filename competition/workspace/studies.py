@@ -18,7 +18,7 @@ from competition.files.manifest import Manifest, changed_keys, files_intact, pat
 from competition.training.versions import HEADS, PROBE, TRAINING
 from competition.tuning.choice import format_value
 from competition.tuning.overrides import overridden_keys
-from competition.workspace.earlier_version import with_names_of_today
+from competition.workspace.earlier_version import recorded_member, with_names_of_today
 from competition.workspace.workspace import Workspace
 
 STOPPING_RULES = ("trials", "hours", "patience", "confirm_seeds")  # a study continues when they change
@@ -31,7 +31,7 @@ def study_subject(data: str, params: Params, member: Member) -> dict[str, Any]:
     return {
         "data": data,
         "fit": params.prepare.fit,
-        "member": stated_keys(replace(member, seeds=1)),
+        "member": recorded_member(stated_keys(replace(member, seeds=1))),
         "weights": path_digest(Path(member.weights)),  # "" if it is no file or folder on this machine
         **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
         **head_entry(params, member),
@@ -236,7 +236,7 @@ def _differences(workspace: Workspace, result: Path, name: str) -> list[str]:
     results = [own, *({**own, **values} for values in tried)]
     is_known = any(all(stated[key] == values[key] for key in own if key not in overridden) for values in results)
     ignored = set(own) if is_known else overridden
-    after = study_subject(workspace.prepared.digest, workspace.params, member)
+    after = with_names_of_today(study_subject(workspace.prepared.digest, workspace.params, member))
     recorded = with_names_of_today(manifest.depends)
     before = {key: recorded.get(key) for key in after}
     return changed_keys(_without(before, ignored), _without(after, ignored))

@@ -1,12 +1,11 @@
 """Index the images, group duplicates and series, assign folds and write one set of records per fold."""
 
 import shutil
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from competition.config.digests import to_plain
@@ -15,7 +14,6 @@ from competition.config.params import Prepare
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.rare_classes import small_class_warning
 from competition.files.manifest import (
-    Manifest,
     atomic_write,
     damaged_files,
     is_current,
@@ -55,7 +53,12 @@ def run(job: Job) -> None:
     manifest = job.path("data", "manifest.json")
     depends = without_newer_keys(depends, manifest)
     if job.options.force or not is_current(manifest, depends):
-        require_intact(job.path("raw.json"), raw)
+        damaged = list(damaged_files(job.path("raw.json"), raw))  # one flipped byte of a JPEG decodes silently
+        if damaged:
+            raise UserError(
+                f"{len(damaged):,} of {len(raw.files):,} raw files are missing or differ from what was downloaded, "
+                f"{first_few(damaged, 3)}; `make download` fetches them again"
+            )
     job.cached("prepare", manifest, depends, lambda: prepare(job, settings))
 
 
@@ -79,16 +82,6 @@ def without_newer_keys(depends: Mapping[str, Any], path: Path) -> Mapping[str, A
     return plain
 
 
-def require_intact(path: Path, raw: Manifest) -> None:
-    """Raise UserError if a raw file differs from what was downloaded: one flipped byte of a JPEG decodes silently."""
-    damaged = list(damaged_files(path, raw))
-    if damaged:
-        raise UserError(
-            f"{len(damaged):,} of {len(raw.files):,} raw files are missing or differ from what was downloaded, "
-            f"{first_few(damaged, 3)}; `make download` fetches them again"
-        )
-
-
 def prepare(job: Job, settings: Settings) -> Computed:
     data, params = job.path("data"), job.params.prepare
     competition = adapter_named(settings.adapter).describe(job.path("raw"), settings)
@@ -100,7 +93,9 @@ def prepare(job: Job, settings: Settings) -> Computed:
     if (table["part"] == "test").any():  # else nothing can be submitted
         sample = adapter_named(settings.adapter).sample(job.path("raw"))
         check_sample(sample, table.loc[table["part"] == "test", "id"], competition)
-    difference, tables["shift.csv"] = compare_parts(table, tables["series.csv"], descriptors)
+    # Duplicates and series stay on one side of each split between training and test rows.
+    together = folds.merge_equal_names(table, dict(zip(tables["series.csv"]["id"], tables["series.csv"]["series"])))
+    difference, tables["shift.csv"] = shift.compare(table, descriptors.loc[table["id"]].to_numpy(), together)
     require_disk_space(table, data)
     support = folds.support(table, len(competition.classes), competition.targets)
     tables["support.csv"] = support.reset_index()
@@ -172,19 +167,6 @@ def draw_sheets(
     return [name for name, tiles in sheets.items() if tiles]
 
 
-def compare_parts(
-    table: pd.DataFrame, series_table: pd.DataFrame, descriptors: pd.DataFrame
-) -> tuple[shift.Shift | None, pd.DataFrame]:
-    """Compare training rows with test rows, and keep duplicates and series on one side of each split."""
-    groups = folds.merge_equal_names(table, dict(zip(series_table["id"], series_table["series"])))
-    return shift.compare(table, descriptors_of(descriptors, table), groups)
-
-
-def descriptors_of(descriptors: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
-    """Descriptors of the rows of `table`, of shape (N, F), float32."""
-    return descriptors.loc[table["id"]].to_numpy()
-
-
 def all_rows(job: Job, settings: Settings, competition: Competition) -> Iterator[Row]:
     """Yield the rows of the competition, then those of the external folders."""
     yield from adapter_named(settings.adapter).rows(job.path("raw"), settings)
@@ -219,7 +201,7 @@ def build_index(
     if job.options.folds_from:
         job.echo(f"prepare: groups and folds as in {display_path(Path(job.options.folds_from))}")
         table = index.folds_from(table, Path(job.options.folds_from))
-        return table, {"series.csv": series.find_series(table, descriptors_of(descriptors, table))}, descriptors
+        return table, {"series.csv": series.find_series(table, descriptors.loc[table["id"]].to_numpy())}, descriptors
     pairs = duplicates.duplicate_pairs(table, thumbs, bits=params.near_bits, pixels=params.near_pixels)
     table["group"] = duplicates.group_duplicates(pairs, len(table))
     ids = table["id"].to_numpy()
@@ -233,7 +215,7 @@ def build_index(
     table = duplicates.without_conflicts(table, params.label_conflicts)
     table, unreadable = index.without_bad_images(table, params.bad_images)
     tables["unreadable.csv"] = unreadable[["id", "part", "shard", "problem"]]
-    tables["series.csv"] = series_table = series.find_series(table, descriptors_of(descriptors, table))
+    tables["series.csv"] = series_table = series.find_series(table, descriptors.loc[table["id"]].to_numpy())
     if params.group_by == "column" and not column_values:
         raise UserError(
             f"prepare.group_by: no row has a value of {params.group_column!r}; only the folder adapter reads a "
@@ -258,7 +240,11 @@ def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competiti
         means = ", ".join(f"{labels[table.loc[table['fold'] >= 0, 'fold'] == fold].mean():.4g}" for fold in support)
         job.echo(f"prepare: {support.shape[1]} folds, stratified by tenths of the values; mean of each fold {means}")
         return
-    job.echo(f"prepare: {class_counts(competition.classes, support.sum(axis=1).tolist())}")
+    rows = support.sum(axis=1).tolist()
+    listed = ", ".join(f"{name} {count:,}" for name, count in list(zip(competition.classes, rows))[:MOST_CLASSES])
+    if len(rows) > MOST_CLASSES:
+        listed += f" and {len(rows) - MOST_CLASSES} more; {min(rows):,} to {max(rows):,} rows each"
+    job.echo(f"prepare: rows of each class: {listed}")
     error = folds.share_errors(support).max()
     job.echo_detail(
         f"prepare: {support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: data/support.csv"
@@ -269,15 +255,6 @@ def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competiti
             "score there is a guess"
         )
     job.echo(*(f"prepare: {warning}" for warning in small_class_warning(labels, len(competition.classes))))
-
-
-def class_counts(classes: Sequence[str], rows: Sequence[int]) -> str:
-    """ "classes: daisy 633, tulip 799": the training rows of each class, of many classes the first and the extremes."""
-    listed = ", ".join(f"{name} {count:,}" for name, count in list(zip(classes, rows, strict=True))[:MOST_CLASSES])
-    rest = len(classes) - MOST_CLASSES
-    if rest > 0:
-        listed += f" and {rest} more; {min(rows):,} to {max(rows):,} rows each"
-    return f"rows of each class: {listed}"
 
 
 def report_findings(

@@ -97,13 +97,14 @@ class Job:
 
     def begin_run(self, run: "Run") -> None:
         """Describe a run in its folder, with its difference from the parameter file, before its first model is trained."""
+        from competition.workspace.earlier_version import with_names_of_today
         from competition.workspace.runs import write_run_file
 
         if not hosts.writes():
             return
         members = validate_params(load_params(self.options.params)).members
         stated = stated_keys(members[run.name]) if run.name in members else {}
-        write_run_file(run, changed_keys(stated, run.depends["member"]))
+        write_run_file(run, changed_keys(stated, with_names_of_today(run.depends)["member"]))
 
     def cached(
         self, name: str, manifest: Path, depends: Mapping[str, object], compute: Callable[[], Computed]

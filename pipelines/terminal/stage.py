@@ -16,7 +16,7 @@ from competition.config.redaction import redact
 from competition.config.secrets import known_secrets
 from competition.ensemble.settings import validate_params
 from competition.files.replacement import finish_replacements
-from competition.images.augmentations import check_augmentations
+from competition.images.augmentations import augmentation_named
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
 from pipelines.terminal.failures import describe, exit_code, require_folder
@@ -74,7 +74,8 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
             overrides = tuple(override for override in overrides if override.path[0] != "members")  # the file has them
             params = validate_params(load_params(options.params, overrides))
         known = known_secrets(params)
-        check_augmentations(name for member in params.members.values() for name in member.train.augment)
+        for augmentation in {name for member in params.members.values() for name in member.train.augment}:
+            augmentation_named(augmentation)  # an unknown name is an error
         work = options.work / params.competition.name
         require_folder(work, is_written=verb in WRITING)
         require_folder(options.submissions, is_written=verb in SUBMITTING)

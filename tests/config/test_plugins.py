@@ -15,7 +15,7 @@ from competition.config.plugins import NO_PLUGINS, activate, active, load_plugin
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
 from competition.ensemble.views import get_views
-from competition.images.augmentations import check_augmentations
+from competition.images.augmentations import augmentation_named
 from competition.prepare.adapters import ADAPTERS, adapter_named
 
 METRIC = """
@@ -130,7 +130,7 @@ def test_a_misspelt_name_of_the_file_is_suggested(sets: str, message: str, tmp_p
     (tmp_path / "params.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
     with pytest.raises(UserError, match=message.replace("?", r"\?")) as caught:
         params = validate_params(load_params(tmp_path / "params.yaml", parse_overrides(f"'{sets}'")))
-        check_augmentations(name for member in params.members.values() for name in member.train.augment)
+        [augmentation_named(name) for member in params.members.values() for name in member.train.augment]
     assert "\n" not in str(caught.value)
 
 
@@ -139,7 +139,7 @@ def test_a_misspelt_name_of_the_file_is_suggested(sets: str, message: str, tmp_p
     [
         ("METRICS = {'accuracy': lambda labels, probs: 0}", lambda: metric_named("accuracy")),
         ("VIEWS = {'flip_lr': lambda images: images}", lambda: get_views(["flip_lr"])),
-        ("AUGMENTATIONS = {'noise': lambda image, strength, rng: image}", lambda: check_augmentations(["noise"])),
+        ("AUGMENTATIONS = {'noise': lambda image, strength, rng: image}", lambda: augmentation_named("noise")),
     ],
 )
 def test_the_projects_own_names_cannot_be_replaced(code: str, use: object, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_each_size_gets_one_file_with_kaggles_name_and_the_rows_in_order(shards,
 
 def test_test_records_have_no_class(shards, recipe):
     for name in convert_shard(shards[2], recipe).files:
-        with files.reading(f"{recipe.target}/{name}") as file:
+        with files.opened(f"{recipe.target}/{name}") as file:
             for _, serialized in tfrecord.read_records(file, name):
                 assert sorted(tfrecord.parse_example(serialized, name)) == ["id", "image"]
 

@@ -2,21 +2,18 @@
 
 import importlib.util
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import STILL, member, params, pixels_of
-from test_batches import PLAN, N, taken
+from builders import member, params, pixels_of
+from test_batches import N
 
 from competition.config.errors import UserError
 from competition.config.params import stated_keys
 from competition.images import draws
 from competition.images.albumentations_file import pipeline_of
-from competition.images.augment import Augmentation
-from competition.images.batches import TrainingBatches
 from competition.workspace.studies import study_subject
 
 PIXELS = pixels_of(np.arange(N) % 3, size=24)
@@ -45,14 +42,6 @@ def test_an_image_depends_on_its_row_and_epoch_and_not_on_the_thread_or_the_orde
     assert all(np.array_equal(*pair) for pair in zip(expected, reversed(backwards)))
     assert not all(np.array_equal(image(row, epoch=1), one) for row, one in enumerate(expected))
     assert not np.array_equal(image(4) - PIXELS[4], image(7) - PIXELS[7])
-
-
-def test_batches_are_augmented_alike_after_a_resumption_and_for_every_size_of_the_batch(file: Path) -> None:
-    options = replace(Augmentation(**STILL), albumentations=str(file))
-    batches = taken(TrainingBatches(PIXELS, 3, 4, options, 24), PLAN, 5)
-    resumed = taken(TrainingBatches(PIXELS, 3, 4, options, 24), PLAN, 2, first=3)
-    plain = taken(TrainingBatches(PIXELS, 3, 4, replace(options, albumentations=""), 24), PLAN, 1)
-    assert np.array_equal(batches[3][0], resumed[0][0]) and not np.array_equal(batches[0][0], plain[0][0])
 
 
 def test_what_is_no_pipeline_or_changes_the_size_is_refused_in_one_sentence(file: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import STILL, firsts, numbered, pixels_of
+from builders import STILL, numbered
 
 from competition.images.augment import Augmentation
 from competition.images.batches import (
@@ -55,16 +55,6 @@ def test_an_epoch_takes_no_row_twice_and_only_rows_of_the_plan(batch: int) -> No
     assert order.shape == (1, 5) and set(order.ravel()) == {4, 7}
 
 
-def test_the_order_depends_on_seed_fold_and_epoch_and_on_nothing_else() -> None:
-    def order(plan: TrainingPlan, epoch: int) -> list[int]:
-        np.random.seed(epoch)  # must not matter
-        return epoch_order(plan, 4, epoch).ravel().tolist()
-
-    assert order(PLAN, 3) == order(plan_of(PLAN.rows.copy()), 3)
-    others = [order(replace(PLAN, seed=6), 3), order(replace(PLAN, fold=2), 3), order(PLAN, 4)]
-    assert all(other != order(PLAN, 3) for other in others)
-
-
 def test_balanced_epochs_draw_every_class_equally_often() -> None:
     classes = np.array([0] * 90 + [1] * 9 + [2] * 1)
     plan = plan_of(np.arange(100), balance=classes)
@@ -80,12 +70,7 @@ def test_images_targets_and_weights_of_a_row_stay_together() -> None:
         assert targets.argmax(1).tolist() == (rows % CLASSES).tolist()
 
 
-def test_batches_follow_the_order_of_each_epoch() -> None:
-    expected = [row for epoch in range(3) for row in epoch_order(PLAN, 5, epoch).tolist()]
-    assert firsts(taken(batches_of(), PLAN, 6)) == expected
-
-
-@pytest.mark.parametrize("first", [1, 2, 3, 7])
+@pytest.mark.parametrize("first", [1, 7])
 def test_resuming_at_a_step_gives_the_batches_of_an_uninterrupted_run(first: int) -> None:
     uninterrupted = taken(batches_of(RANDOM), PLAN, 9)
     resumed = taken(batches_of(RANDOM), PLAN, 9 - first, first)
@@ -93,22 +78,7 @@ def test_resuming_at_a_step_gives_the_batches_of_an_uninterrupted_run(first: int
         assert all(np.array_equal(a, b) for a, b in zip(expected, actual, strict=True))
 
 
-def test_a_second_start_is_independent_of_the_previous_fold() -> None:
-    source, other = batches_of(RANDOM), plan_of(np.arange(1, N, 2), fold=2)
-    taken(source, PLAN, 3)
-    later_batches, first_batches = taken(source, other, 5), taken(batches_of(RANDOM), other, 5)
-    assert set(np.concatenate([weights for _, _, weights in later_batches])) <= set(other.rows)
-    assert all(np.array_equal(a[0], b[0]) for a, b in zip(later_batches, first_batches, strict=True))
-
-
-def test_every_step_is_augmented_differently() -> None:
-    one_row = plan_of(np.array([9]))
-    source = TrainingBatches(pixels_of(np.zeros(N, int)), CLASSES, 1, replace(UNCHANGED, shift=0.4), 16)
-    distinct_batches = {images.tobytes() for images, _, _ in taken(source, one_row, 8)}
-    assert len(distinct_batches) == 8
-
-
-EVERYTHING = Augmentation("both", 0.1, 0.1, 9.0, 0.1, 0.1, 0.1, 5, 0.5, 0.3, 1.0, crop=0.5, trivial_augment=True)
+EVERYTHING = Augmentation("both", 0.1, 0.1, 9.0, 0.1, 0.1, 0.1, 0.5, 0.3, 1.0, crop=0.5)
 
 
 def photos(side: int = 16) -> np.ndarray:
@@ -137,7 +107,7 @@ def test_the_images_of_a_row_are_the_same_for_any_batch_size_number_of_threads_a
         assert images_by_row(source, batch, loading) == expected
 
 
-@pytest.mark.parametrize("share", [(0, 1, 2), (3, 4, 5), (0, 1, 4)])
+@pytest.mark.parametrize("share", [(3, 4, 5), (0, 1, 4)])
 def test_each_host_makes_its_share_of_the_batches_that_one_host_makes(share: tuple[int, ...]) -> None:
     for options in (EVERYTHING, replace(EVERYTHING, mixup=0.0, cutmix=0.0)):
         whole = taken(TrainingBatches(photos(), CLASSES, 6, options, 16), PLAN, 4)
@@ -178,13 +148,7 @@ def test_a_limited_number_of_batches_is_made_ahead_and_none_that_no_step_will_us
     assert len(CountedReads.rows) == 4 * 4
 
 
-def test_smaller_images_are_the_same_images() -> None:
-    small = taken(batches_of(size=2), PLAN, 2)
-    assert small[0][0].shape == (5, 2, 2, 3)
-    assert firsts(small) == firsts(taken(batches_of(), PLAN, 2))
-
-
-@pytest.mark.parametrize("batch", [1, 2, 4, 6, 11, 22, 100])
+@pytest.mark.parametrize("batch", [1, 4, 11, 22])
 @pytest.mark.parametrize("count", [1, 11])
 def test_in_order_gives_every_row_once_in_order_in_full_batches(count: int, batch: int) -> None:
     rows = np.arange(20, 20 - count, -1)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,13 +67,6 @@ def test_memory_disk_and_stream_give_the_same_pixels_in_any_order(shards, budget
             np.testing.assert_array_equal(pixels[np.array(rows, int)], expected[np.array(rows, int)])
     assert len(cached_files(budget)) == (disk > 0)
     assert is_streamed(pixels) == (kind is Stream)
-
-
-def test_cached_images_are_not_decoded_again(shards, budget, expected) -> None:
-    decoded(shards, budget)
-    for shard in shards:
-        Path(shard).unlink()
-    np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
 
 
 @pytest.mark.parametrize(
@@ -158,22 +150,7 @@ def test_the_partial_file_of_a_killed_writer_is_not_used_and_is_removed(shards, 
     assert not leftover.exists() and len(cached_files(budget)) == 1
 
 
-def test_a_second_process_waits_and_uses_the_file_of_the_first(shards, budget) -> None:
-    code = """
-    def slowly(*_):
-        print("writing", flush=True)
-        time.sleep(1.5)
-    decode(slowly)
-    """
-    writer = run(DECODE + code, budget.folder, 0)
-    assert writer.stdout is not None and writer.stdout.readline() == "writing\n"
-    progress = []
-    decoded(shards, budget, progress=lambda *_: progress.append(0))
-    assert progress == [] and len(cached_files(budget)) == 1
-    writer.communicate(timeout=60)
-
-
-@pytest.mark.parametrize("damage", ["cut", "longer", "emptied", "other shape", "text"])
+@pytest.mark.parametrize("damage", ["cut", "longer", "other shape"])
 def test_an_incomplete_file_is_written_again(shards, budget, expected, damage) -> None:
     decoded(shards, budget)
     (file,) = cached_files(budget)
@@ -181,7 +158,7 @@ def test_an_incomplete_file_is_written_again(shards, budget, expected, damage) -
     if damage == "other shape":
         np.save(file, np.zeros((N, SIZE, SIZE, 1), np.uint8))
     else:
-        file.write_bytes({"cut": data[:-1], "longer": data + b"x", "emptied": b"", "text": b"hello" * 50}[damage])
+        file.write_bytes({"cut": data[:-1], "longer": data + b"x"}[damage])
     np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
 
 
@@ -202,17 +179,6 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path, budget) -> None:
             decoded([str(tmp_path / "c-1.tfrec")], selected, ids=np.array(["odd"]), unreadable=NONE[:1])[np.array([0])]
 
 
-def test_parts_are_concatenated_in_order(shards, budget, expected) -> None:
-    for selected in (budget, replace(budget, disk=0, folder=budget.folder / "other")):
-        first, second, third = (
-            decoded(shards, selected, ids=IDS[a:b], unreadable=NONE[a:b]) for a, b in ((0, 4), (4, 5), (5, N))
-        )
-        joined = ConcatenatedPixels([first[np.arange(4)], second, third])  # an array among them
-        rows = np.array([8, 0, 4, 3, 5, 0])
-        assert joined.shape == expected.shape and is_streamed(joined) == (selected.disk == 0)
-        np.testing.assert_array_equal(joined[rows], expected[rows])
-
-
 @pytest.mark.parametrize("row", [-1, N])
 def test_a_row_out_of_range_is_an_error(shards, budget, row) -> None:
     for pixels in (
@@ -222,23 +188,3 @@ def test_a_row_out_of_range_is_an_error(shards, budget, row) -> None:
     ):
         with pytest.raises(IndexError, match=f"of {N}"):
             pixels[np.array([0, row])]
-
-
-def test_reading_from_disk_does_not_add_to_the_memory_of_the_process(tmp_path) -> None:
-    shape = (100, 512, 512, 3)  # 79 MB
-    with (tmp_path / "a.npy").open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-        file.truncate(file.tell() + int(np.prod(shape)))
-    code = """
-    import resource, sys
-    from pathlib import Path
-    import numpy as np
-    from competition.images.pixels import PixelFile
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    pixels = PixelFile(Path(sys.argv[1]), (100, 512, 512, 3))
-    for start in range(0, 100, 10):
-        pixels[np.arange(start, start + 10)]
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-    """
-    out, err = run(code, tmp_path / "a.npy").communicate(timeout=60)
-    assert int(out) < 30_000, err  # kilobytes; a batch is 8 MB

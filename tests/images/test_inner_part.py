@@ -7,12 +7,6 @@ from competition.config.errors import UserError
 from competition.images.inner_part import inner_validation
 
 
-def test_a_share_of_every_class_is_chosen() -> None:
-    labels = np.repeat([0, 1, 2], [100, 50, 20])
-    chosen_rows = inner_validation(labels, np.arange(170), share=0.1, seed=7, fold=0, classes=3)
-    assert np.bincount(labels[chosen_rows]).tolist() == [10, 5, 2]
-
-
 def test_a_group_of_duplicates_is_never_split() -> None:
     rng = np.random.default_rng(0)
     groups = rng.integers(0, 60, 200)

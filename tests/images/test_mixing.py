@@ -58,26 +58,3 @@ def test_each_batch_uses_one_of_the_two_if_both_are_on() -> None:
     kinds = [mix_of(step, mixup=0.4, cutmix=1.0).boxes is None for step in range(60)]
     assert 15 < sum(kinds) < 45
     assert kinds == [mix_of(step, mixup=0.4, cutmix=1.0).boxes is None for step in range(60)]
-
-
-@pytest.mark.parametrize("kind", ["mixup", "cutmix"])
-@pytest.mark.parametrize("share", [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 8, 9], [11]])
-def test_a_host_mixes_its_share_as_if_it_had_the_whole_batch(kind: str, share: list[int]) -> None:
-    whole, mix = FLAT.copy(), mix_of(**{kind: 1.0})
-    mix_images(whole, mix, ALL, BEFORE)
-    own, before = np.array(share), (np.array(share) - 1) % B
-    positions = np.union1d(own, before)
-    part = FLAT[positions].copy()
-    places = np.searchsorted(positions, own), np.searchsorted(positions, before)
-    part_of_mix = Mix(mix.own_share[positions], None if mix.boxes is None else mix.boxes[positions])
-    mix_images(part, part_of_mix, *places)
-    np.testing.assert_array_equal(part[places[0]], whole[own])
-    one_hot = np.eye(B, dtype=np.float32)
-    expected = mix_targets(one_hot, mix, ALL, BEFORE)[own]
-    np.testing.assert_array_equal(mix_targets(one_hot[positions], part_of_mix, *places), expected)
-
-
-def test_a_batch_of_one_image_stays_as_it_is() -> None:
-    image = FLAT[3:4].copy()
-    mix_images(image, mix_of(count=1, mixup=1.0), np.array([0]), np.array([0]))
-    np.testing.assert_array_equal(image, FLAT[3:4])

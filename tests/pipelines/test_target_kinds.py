@@ -112,7 +112,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         table = pd.DataFrame(rng.random((count, 3)), columns=sorted(COLOURS))
         table.insert(0, "id", [f"i{n:03}" for n in range(first, first + count)])
         table.to_csv(folder / f"{part}.csv", index=False)
-    output = "".join(workspace.do(stage) for stage in STAGES)
+    output = workspace.do_in_one_process(*STAGES)
     assert "column 'target' holds lists of 3 labels, several in" in output
     assert (
         "elsewhere: whether its models were trained on the rows they predict is only checked for single labels"
@@ -147,7 +147,6 @@ def test_folds_runs_and_python_show_the_label_sets(labelled: Workspace) -> None:
     }
     listed = labelled.do("runs")
     assert "slim@" in listed and "held-out: mean multilabel_macro_f1 of the fold models" in listed
-    assert "samples_f1" in labelled.do("runs", sets="competition.metric=samples_f1")  # scored without training
     g, (_, targets, table, probs) = opened(labelled), results(labelled)
     oof = g.oof()
     assert oof["label"].tolist() == [" ".join(np.array(g.classes)[row]) for row in targets]
@@ -156,15 +155,6 @@ def test_folds_runs_and_python_show_the_label_sets(labelled: Workspace) -> None:
     assert np.array_equal(oof[list(g.classes)].to_numpy(), probs)
     slim = g.oof("slim")
     assert [len(cell.split()) for cell in slim["class"]] == (slim[list(g.classes)] >= 0.5).sum(axis=1).tolist()
-
-
-def test_the_report_of_a_multi_label_competition_shows_every_label(labelled: Workspace) -> None:
-    page = (labelled.work / "report.html").read_text()
-    assert "average precision" in page and all(colour in page for colour in COLOURS)
-    sizes = re.findall(r"training rows</th><td>(\d+)</td><td>(\d+)</td>", page)
-    assert sum(map(int, sizes[0])) == TRAIN  # rows, not labels
-    assert "F1 of every row" in page and "trivial: every label for every row" in page
-    assert "Samples of each class" in page and re.search(r"\d+ rows? with the most wrong labels", page)
 
 
 def test_the_other_stages_compare_label_sets_or_refuse_them(labelled: Workspace, tmp_path: Path) -> None:
@@ -196,8 +186,9 @@ def test_the_other_stages_compare_label_sets_or_refuse_them(labelled: Workspace,
 
 def test_grades_are_classes_with_thresholds_and_a_kappa_equal_to_scikit_learns(tmp_path: Path) -> None:
     workspace = workspace_of(tmp_path, graded)
-    sets = "competition.target=ordinal decision.rules=[thresholds]"
-    output = "".join(workspace.do(stage, sets=sets) for stage in STAGES)
+    text = workspace.params.read_text().replace("name: small,", "name: small, target: ordinal,")
+    workspace.params.write_text(f"{text}decision: {{rules: [thresholds]}}\n")
+    output = workspace.do_in_one_process(*STAGES)
     assert "column 'target' holds grades from 0 to 3: ordinal" in output
     scores, labels, table, _ = results(workspace)
     expected = cohen_kappa_score(labels, table["label"], weights="quadratic")
@@ -206,12 +197,12 @@ def test_grades_are_classes_with_thresholds_and_a_kappa_equal_to_scikit_learns(t
     assert len(json.loads((workspace.blend / "chain.json").read_text())["decision"]["thresholds"]) == 3
     assert set(submitted(workspace)) <= {"0", "1", "2", "3"}
     assert "most often confused with" in (workspace.work / "report.html").read_text()
-    assert "private" in workspace.do("grade", sets=sets)
+    assert "private" in workspace.do("grade")
 
 
 def test_numbers_are_averaged_and_their_error_equals_scikit_learns(tmp_path: Path) -> None:
     workspace = workspace_of(tmp_path, measured)
-    output = "".join(workspace.do(stage) for stage in STAGES)
+    output = workspace.do_in_one_process(*STAGES)
     assert "ids are in column 'image', column 'target' holds numbers from 10" in output and ": regression" in output
     scores, targets, _, values = results(workspace)
     expected = root_mean_squared_error(targets, values[:, 0].astype(np.float64))

@@ -1,5 +1,3 @@
-import io
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,31 +10,18 @@ NO_PROBLEM = ""
 # File -> (upright size, problem, whether the file is written unchanged).
 UNUSUAL_FILES = {
     "real/gray_L_0.jpg": ((183, 280), NO_PROBLEM, "unchanged"),
-    "real/gray_L_1.jpg": ((350, 156), NO_PROBLEM, "unchanged"),
-    "real/gray_L_2.jpg": ((320, 221), NO_PROBLEM, "unchanged"),
-    "real/gray_L_3.jpg": ((500, 333), NO_PROBLEM, "unchanged"),
     "real/exif_orientation_6_0.jpg": ((294, 392), NO_PROBLEM, "rewritten"),
-    "real/exif_orientation_0_1.jpg": ((500, 333), NO_PROBLEM, "unchanged"),
-    "real/exif_orientation_0_2.jpg": ((1600, 1200), NO_PROBLEM, "unchanged"),
-    "real/tiny.jpg": ((75, 56), NO_PROBLEM, "unchanged"),
-    "real/huge.jpg": ((2400, 1600), NO_PROBLEM, "unchanged"),
-    "real/extreme_aspect.jpg": ((411, 120), NO_PROBLEM, "unchanged"),
-    "made/truncated_half.jpg": ((320, 209), "truncated", None),
     "made/truncated_last_bytes.jpg": ((320, 209), "truncated", None),
     "made/empty.jpg": ((0, 0), "the file is empty", None),
     "made/not_an_image.jpg": ((0, 0), "a web page", None),
     "made/cmyk.jpg": ((320, 209), NO_PROBLEM, "rewritten"),
-    "made/png_inside.jpg": ((320, 209), NO_PROBLEM, "unchanged"),
     "made/rgba.png": ((320, 209), NO_PROBLEM, "rewritten"),
     "made/gray16.png": ((320, 209), NO_PROBLEM, "rewritten"),
     "made/palette.gif": ((320, 209), NO_PROBLEM, "rewritten"),
     "made/gif_inside.jpg": ((320, 209), NO_PROBLEM, "rewritten"),
-    "made/bmp_inside.jpg": ((320, 209), NO_PROBLEM, "rewritten"),
     "made/webp_inside.jpg": ((320, 209), NO_PROBLEM, "rewritten"),
-    "made/progressive.jpg": ((320, 209), NO_PROBLEM, "unchanged"),
     "made/trailing_garbage.jpg": ((320, 209), NO_PROBLEM, "unchanged"),
     "made/one_by_one.jpg": ((1, 1), NO_PROBLEM, "unchanged"),
-    "made/UPPER.JPG": ((320, 209), NO_PROBLEM, "unchanged"),
     "made/made_exif6.jpg": ((209, 320), NO_PROBLEM, "rewritten"),
 }
 
@@ -57,14 +42,6 @@ def test_every_unusual_file_is_decoded_or_its_problem_is_named(real_data, name):
     normalized_data = images.normalized(data)
     assert (normalized_data == data) == (written == "unchanged")
     assert np.abs(images.decode(normalized_data, 64, "squash").astype(int) - pixels).mean() < 2  # the same image
-
-
-def test_the_same_photo_in_every_format_has_the_same_pixels(real_data):
-    folder = real_data / "awkward_images" / "made"
-    reference = images.decode((folder / "png_inside.jpg").read_bytes(), 64, "squash").astype(int)
-    for name in ("cmyk.jpg", "rgba.png", "gif_inside.jpg", "bmp_inside.jpg", "webp_inside.jpg", "progressive.jpg"):
-        pixels = images.decode((folder / name).read_bytes(), 64, "squash")
-        assert np.abs(pixels - reference).mean() < 5, name
 
 
 def test_tensorflow_decodes_normalized_files_to_the_same_size_as_pillow(real_data):
@@ -111,12 +88,6 @@ def test_transparent_pixels_become_white(helpers, mode):
     assert images.decode(data, 8, "crop").min() == 255
 
 
-def test_an_animation_is_read_as_its_first_frame(helpers):
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
-    data = helpers.encode_image(frames[0], "GIF", save_all=True, append_images=frames[1:])
-    assert images.decode(data, 8, "crop")[0, 0].tolist() == [255, 0, 0]
-
-
 def test_crop_keeps_the_centre_and_squash_keeps_the_complete_image(helpers):
     wide = Image.new("RGB", (60, 20), "blue")
     wide.paste("white", (20, 0, 40, 20))
@@ -124,13 +95,6 @@ def test_crop_keeps_the_centre_and_squash_keeps_the_complete_image(helpers):
     assert images.decode(data, 20, "crop")[:, 2:-2].min() == 255
     squashed = images.decode(data, 30, "squash")
     assert squashed[15, 2].tolist() == [0, 0, 255] and squashed[15, 15].tolist() == [255, 255, 255]
-
-
-def test_reduced_decoding_of_a_large_jpeg_agrees_with_full_decoding(helpers):
-    photo = helpers.synthetic_image(3, (1600, 1200))
-    data = helpers.encode_image(photo, "JPEG", quality=95)
-    fully_decoded = np.asarray(Image.open(io.BytesIO(data)).resize((64, 64), Image.Resampling.BILINEAR)).astype(int)
-    assert np.abs(images.decode(data, 64, "squash") - fully_decoded).mean() < 1
 
 
 @pytest.mark.parametrize("image_format", ["PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "AVIF"])
@@ -165,12 +129,6 @@ def test_the_limit_of_pixels_can_be_set_and_larger_images_are_written_smaller(he
     )
 
 
-def test_a_photo_of_108_megapixels_is_read(helpers):
-    photo = helpers.encode_image(Image.new("RGB", (12_000, 9_000), "red"), "JPEG")
-    assert images.size_of(photo) == (12_000, 9_000)
-    assert images.decode(photo, 8, "crop")[4, 4].tolist() == [254, 0, 0]
-
-
 @pytest.mark.parametrize(("values", "read"), [((0.0, 1.0), (0, 255)), ((0.0, 200.0), (0, 200))])
 def test_floating_point_pixels_of_a_tiff_are_scaled_and_not_clipped(helpers, values, read):
     data = helpers.encode_image(Image.fromarray(np.tile(np.array(values, np.float32), (2, 1))), "TIFF")
@@ -178,17 +136,6 @@ def test_floating_point_pixels_of_a_tiff_are_scaled_and_not_clipped(helpers, val
     beyond = helpers.encode_image(Image.fromarray(np.full((2, 2), 300, np.float32)), "TIFF")
     with pytest.raises(images.BadImage, match="numbers from 300 to 300, expected 0 to 1 or 0 to 255"):
         images.decode(beyond, 2, "squash")
-
-
-@pytest.mark.parametrize(
-    ("mode", "image_format"), [("RGB", "TIFF"), ("CMYK", "TIFF"), ("L", "TIFF"), ("RGB", "AVIF"), ("RGBA", "AVIF")]
-)
-def test_tiff_and_avif_become_png(helpers, mode, image_format):
-    photo = helpers.synthetic_image(2)
-    data = helpers.encode_image(photo.convert(mode), image_format)
-    written = Image.open(io.BytesIO(images.normalized(data)))
-    reference = np.asarray(photo.convert(mode).convert("RGB")).astype(int)
-    assert written.format == "PNG" and np.abs(np.asarray(written.convert("RGB")) - reference).mean() < 4
 
 
 def test_formats_that_need_external_programs_are_not_decoded():

@@ -87,7 +87,10 @@ def test_the_known_duplicates_of_a_real_dataset_are_found(real_data, tmp_path, m
 
     settings = make_settings(adapter="folder", source=str(real_data / "flowers102_128.zip"))
     folder.download(tmp_path, settings, helpers.no_network)
+    described = folder.describe(tmp_path, settings)
+    assert described.classes[4] == "Ball Moss" and described.label_values == tuple(str(n) for n in range(102))
     index_table, _, pairs = index_with_groups(folder.rows(tmp_path, settings), classes=102)
+    assert index_table["part"].value_counts().to_dict() == {"train": 6145, "test": 2044}
     assert pairs["exact"].sum() == 4
     assert 18 <= len(pairs) <= 40
     # Consecutive photos of one flower are grouped; different flowers are not.

@@ -26,16 +26,6 @@ def test_planted_wrong_labels_are_listed_with_the_least_probable_first():
     assert all(issues["suggested"] == [truth[int(image_id[1:])] for image_id in issues["id"]])
 
 
-@with_cleanlab
-def test_float16_probabilities_and_a_class_without_rows_are_accepted_and_other_lengths_an_error():
-    probs = np.tile(np.array([[0.9, 0.05, 0.05], [0.05, 0.9, 0.05]], np.float16), (10, 1))
-    issues = label_issues.find_label_issues(np.arange(20).astype(str), np.tile([0, 1], 10), probs)
-    assert list(issues) == ["id", "label", "suggested", "label_probability", "suggested_probability"]
-    assert len(issues) == 0
-    with pytest.raises(UserError, match="2 ids, 3 labels"):
-        label_issues.find_label_issues(np.array(["a", "b"]), np.zeros(3, int), np.ones((3, 2)) / 2)
-
-
 def test_without_cleanlab_the_error_names_the_package_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cleanlab.filter", None)
     with pytest.raises(UserError, match=r"pip install 'goldfold\[labels\]'"):

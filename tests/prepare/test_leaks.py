@@ -1,4 +1,3 @@
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -46,23 +45,6 @@ def test_inflation_is_computed_over_rows_and_over_classes():
     index = table([("a", "train", 0, 0), ("b", "train", 1, 1), ("t", "test", -1, 2)])  # without a leak
     inflation = leaks.inflation(index, leaks.find_leaks(index), classes=2)
     assert len(leaks.find_leaks(index)) == 0 and (inflation.accuracy, inflation.macro_recall) == (0, 0)
-
-
-def test_a_model_that_memorises_leaks_never_gains_more_than_the_reported_inflation():
-    """Compare random guesses with guesses that are correct on every leaked row."""
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        truth = np.repeat([0, 1, 2], [20, 40, 60])
-        leaked = rng.uniform(size=120) < 0.2
-        rows = [(f"a{n}", "train", int(label), n) for n, label in enumerate(truth)]
-        rows += [(f"t{n}", "test", -1, n if leaked[n] else 1000 + n) for n in range(120)]
-        index = table(rows)
-        inflation = leaks.inflation(index, leaks.find_leaks(index), classes=3)
-        guesses = rng.integers(0, 3, 120)
-        correct, correct_with_leaks = guesses == truth, (guesses == truth) | leaked
-        recall = [np.mean([hits[truth == c].mean() for c in range(3)]) for hits in (correct, correct_with_leaks)]
-        assert correct_with_leaks.mean() - correct.mean() <= inflation.accuracy + 1e-12
-        assert recall[1] - recall[0] <= inflation.macro_recall + 1e-12
 
 
 def test_external_photos_that_occur_in_the_competition_are_removed_and_listed():

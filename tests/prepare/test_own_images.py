@@ -2,13 +2,11 @@
 
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from competition.config.errors import UserError
-from competition.prepare import index
 from competition.prepare.adapters.folder import NO_TEST_NOTE
 
 IMAGES = ["1.jpg", "2.jpg", "3.jpg", "4.jpg"]
@@ -84,32 +82,6 @@ def test_images_that_are_hidden_or_in_other_formats_are_counted(make_source, rea
         "2 images (.heic, .jxl) are not read: convert to JPEG or PNG what is to be used",
         "1 table (.xlsx) is not read: save the one with the labels, if any, as train.csv",
     )
-
-
-def test_photos_of_scanners_and_of_cameras_of_today_are_read(make_source, read):
-    names = ["a/1.tif", "a/2.TIFF", "a/3.avif", "b/4.jpe", "b/5.jfif", "b/6.WEBP"]
-    _, rows = read(make_source({}, names))
-    table, _ = index.build(rows, 2)
-    assert table["shard"].tolist() == names and (table["problem"] == "").all()
-
-
-def test_a_source_may_be_below_the_home_folder(make_source, monkeypatch, tmp_path):
-    from pipelines.main_job.download import source_digest
-
-    shutil.copytree(make_source({}, ["a/1.jpg"]), tmp_path / "home" / "photos")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert source_digest("~/photos") == source_digest(str(Path.home() / "photos"))
-
-
-def test_real_photos_are_read_by_their_table_and_by_their_folders(real_data, read, tmp_path):
-    described, rows = read(real_data / "flower_photos_200")
-    assert described.notes[0] == "ids are in column 'file', labels in 'label' of labels.csv"
-    folders = tmp_path / "folders"
-    shutil.copytree(real_data / "flower_photos_200", folders, ignore=shutil.ignore_patterns("*.csv"))
-    shutil.rmtree(tmp_path / "raw")
-    by_folder, again = read(folders)
-    assert described.classes == by_folder.classes == ("daisy", "dandelion", "roses", "sunflowers", "tulips")
-    assert sorted((row.id, row.label) for row in rows) == sorted((row.id, row.label) for row in again)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 from photos import another_photo, digit_thumbs, scene, thumb
 
-from competition.prepare import folds, series
-from competition.prepare.embedding import SIZE, describe
+from competition.prepare import series
+from competition.prepare.embedding import describe
 
 CLASSES, SINGLES, SERIES, PHOTOS = 4, 30, 5, 4  # per class: single photos, series, photos in a series
 
@@ -43,29 +43,12 @@ def test_the_planted_series_are_found_and_no_others(planted_series):
     assert all(object_of[row.id] == object_of[row.nearest] for row in members.itertuples())
 
 
-def test_series_that_folds_by_hash_split_are_kept_in_one_fold(planted_series):
-    index, thumbs, _ = planted_series
-    members = series.find_series(index, describe(thumbs))
-    number = index["id"].map(dict(zip(members["id"], members["series"]))).fillna(-1).to_numpy(int)
-    by_hash = folds.assign(index, 5, seed=0)
-    assert series.crossing(number, by_hash).sum() > 0.5 * len(members)
-    grouped = index.assign(group=folds.merge_equal_names(index, dict(zip(members["id"], members["series"]))))
-    by_series = folds.assign(grouped, 5, seed=0)
-    assert series.crossing(number, by_series).sum() == 0
-    assert set(by_series) == set(range(5))
-
-
 @pytest.mark.parametrize("rows", [1797, 600])
 def test_almost_no_series_are_found_in_data_without_series(rows):
     thumbs, labels = digit_thumbs()
     chosen = np.random.default_rng(0).choice(len(labels), rows, replace=False)
     members = series.find_series(index_of(labels[chosen]), describe(thumbs[chosen]))
     assert len(members) <= 0.004 * rows
-
-
-def test_photos_of_different_scenes_are_not_joined():
-    thumbs = np.stack([thumb(scene(n)) for n in range(400)])
-    assert len(series.find_series(index_of(np.arange(400) % 4), describe(thumbs))) <= 2
 
 
 def test_a_series_contains_training_rows_of_one_class_only():
@@ -95,30 +78,6 @@ def test_no_series_is_found_in_a_class_of_few_rows(rows):
     assert len(series.find_series(index_of(np.zeros(rows, int)), describe(thumbs))) == 0
     identical = np.zeros((40, 16, 16, 3), np.uint8)
     assert len(series.find_series(index_of([0, 1] * 20), describe(identical))) == 0
-
-
-def test_block_size_does_not_change_the_series(planted_series, monkeypatch):
-    index, thumbs, _ = planted_series
-    expected = series.find_series(index, describe(thumbs))
-    monkeypatch.setattr(series, "BLOCK", 7)
-    pd.testing.assert_frame_equal(series.find_series(index, describe(thumbs)), expected)
-
-
-def test_a_descriptor_has_three_bounded_parts_and_ignores_brightness_in_its_layout():
-    thumbs = np.stack([thumb(scene(n)) for n in range(20)])
-    values = describe(thumbs)
-    assert values.shape == (20, SIZE) and values.dtype == np.float32
-    assert np.all(np.linalg.norm(values, axis=1) <= np.sqrt(3) + 1e-6)
-    darker = describe((thumbs // 2 + 40).astype(np.uint8))
-    layout = slice(0, 48)
-    brightness_change, image_difference = (values - darker)[:, layout], (values[1:] - values[:-1])[:, layout]
-    assert np.linalg.norm(brightness_change, axis=1).max() < 0.5 * np.linalg.norm(image_difference, axis=1).min()
-
-
-def test_rows_of_one_object_are_grouped_with_their_duplicates():
-    index = index_of([0] * 6, groups=[0, 0, 2, 3, 4, 5])
-    together = folds.merge_equal_names(index, {"i0001": "red cup", "i0002": "red cup", "i0004": "pot"})
-    assert together.tolist() == [0, 0, 0, 3, 4, 5]
 
 
 def test_a_row_crosses_folds_only_if_its_series_has_rows_in_another_fold():

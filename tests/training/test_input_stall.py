@@ -29,7 +29,7 @@ def test_the_remedy_depends_on_where_the_time_goes() -> None:
     assert "waits for data in 75%" in slow.describe(TRAIN, False)
     assert "more cores (device.threads" in slow.describe(TRAIN, False)
     assert "cache.ram_gigabytes" in slow.describe(TRAIN, True)
-    assert "train.crop in place of rotate" in slow.describe(replace(TRAIN, rand_augment=9), False)
+    assert "train.crop in place of rotate" in slow.describe(replace(TRAIN, rotate=9.0), False)
     assert "hardly waits" in StepTimes(step=0.1, in_memory=0.09).describe(TRAIN, False)
 
 

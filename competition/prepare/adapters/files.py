@@ -19,7 +19,7 @@ ADDRESS = re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE)
 def unread_files_notes(folder: Path) -> list[str]:
     """One sentence each on hidden images, and on images (HEIC of telephones) and tables (spreadsheets) in formats that are not read."""
     notes = []
-    if hidden := [path for path in _all_images(folder) if _is_hidden(path) and not _is_of_macos(path)]:
+    if hidden := _images(folder)[1]:
         names = first_few(sorted({next(name for name in path.parts if name.startswith(".")) for path in hidden}), 3)
         notes.append(
             f"{counted(len(hidden), 'image')} in hidden folders or files ({names}) left out: rename what is to be used"
@@ -38,21 +38,20 @@ def unread_files_notes(folder: Path) -> list[str]:
 
 def image_paths(folder: Path) -> list[str]:
     """Return the sorted paths, relative to `folder`, of all files with an image suffix, without hidden files and folders."""
-    return sorted(path.as_posix() for path in _all_images(folder) if not _is_hidden(path) and not _is_of_macos(path))
+    return sorted(path.as_posix() for path in _images(folder)[0])
 
 
-def _all_images(folder: Path) -> Iterator[Path]:
-    """The paths, relative to `folder`, of all files with an image suffix."""
-    return (path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+def _images(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The paths, relative to `folder`, of the visible and of the hidden files with an image suffix.
 
-
-def _is_hidden(path: Path) -> bool:
-    return any(name.startswith(".") for name in path.parts)
-
-
-def _is_of_macos(path: Path) -> bool:
-    """True for the copies of attributes that macOS puts into archives and on foreign disks."""
-    return path.name.startswith("._") or any(name.startswith("__MACOSX") for name in path.parts)
+    Both without the copies of attributes that macOS puts into archives and on foreign disks.
+    """
+    visible: list[Path] = []
+    hidden: list[Path] = []
+    for path in (path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
+        if not path.name.startswith("._") and not any(name.startswith("__MACOSX") for name in path.parts):
+            (hidden if any(name.startswith(".") for name in path.parts) else visible).append(path)
+    return visible, hidden
 
 
 class ImageFiles:

@@ -92,7 +92,18 @@ def label_competition(settings: Settings, names: Sequence[str]) -> Competition:
 
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     """Yield all records of one image size: train, val, test, each in the order of the file names."""
-    folder = _folder(raw, settings.image_size)
+    size = settings.image_size
+    folders = {int(match[1]): path for path in raw.iterdir() if (match := FOLDER.fullmatch(path.name))}
+    if not folders:
+        raise UserError(
+            "no folder like tfrecords-jpeg-224x224 was found in the raw files; make download FORCE=1 fetches them"
+        )
+    if size and size not in folders:
+        raise UserError(
+            f"competition.image_size: {size} was asked for, the TFRecords come in {sorted(folders)} pixels; "
+            "choose one of them, or 0 for the largest"
+        )
+    folder = folders[size or max(folders)]
     parts: tuple[Part, ...] = ("train", "val", "test")
     for part in parts:
         shards = sorted((folder / part).glob("*.tfrec"))
@@ -104,17 +115,3 @@ def rows(raw: Path, settings: Settings) -> Iterator[Row]:
                 where = shard.relative_to(raw).as_posix()
                 label = -1 if record.label is None else record.label
                 yield Row(record.id, label, row_part, where, place, record.image)
-
-
-def _folder(raw: Path, size: int) -> Path:
-    folders = {int(match[1]): path for path in raw.iterdir() if (match := FOLDER.fullmatch(path.name))}
-    if not folders:
-        raise UserError(
-            "no folder like tfrecords-jpeg-224x224 was found in the raw files; make download FORCE=1 fetches them"
-        )
-    if size and size not in folders:
-        raise UserError(
-            f"competition.image_size: {size} was asked for, the TFRecords come in {sorted(folders)} pixels; "
-            "choose one of them, or 0 for the largest"
-        )
-    return folders[size or max(folders)]

@@ -28,7 +28,15 @@ NO_TEST_NOTE = (
 def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
     """Copy or unpack `source` (or fetch `slug`) into `raw`; write a sample submission if there is none."""
     fetch_source(raw, settings, fetch)
-    _flatten(raw)
+    entries = [path for path in raw.iterdir() if not path.name.startswith((".", "__MACOSX"))]
+    is_one_folder = len(entries) == 1 and entries[0].is_dir() and entries[0].name not in ("train", "test")
+    # As in many zip files, whose content moves up. A folder of images alone is a single class, which is refused later.
+    if is_one_folder and not all(path.suffix.lower() in SUFFIXES for path in entries[0].iterdir()):
+        lifted = raw / ".lifted"
+        entries[0].rename(lifted)
+        for path in lifted.iterdir():
+            path.rename(raw / path.name)
+        lifted.rmdir()
     if not (raw / SAMPLE).exists():
         layout = read_layout(raw, settings)
         write_csv(raw / SAMPLE, *blank_submission(layout.competition, layout.test))
@@ -78,19 +86,6 @@ def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row]
         if label[path] >= 0
     )
     return rows, skipped
-
-
-def _flatten(raw: Path) -> None:
-    """Move the files up if everything is in a single folder, as in many zip files."""
-    entries = [path for path in raw.iterdir() if not path.name.startswith((".", "__MACOSX"))]
-    if len(entries) == 1 and entries[0].is_dir() and entries[0].name not in ("train", "test"):
-        if all(path.suffix.lower() in SUFFIXES for path in entries[0].iterdir()):
-            return  # the folder of a single class, which is refused later
-        lifted = raw / ".lifted"
-        entries[0].rename(lifted)
-        for path in lifted.iterdir():
-            path.rename(raw / path.name)
-        lifted.rmdir()
 
 
 def read_layout(raw: Path, settings: Settings) -> Layout:

@@ -77,10 +77,6 @@ class LabelledTables:
         """True if a submission has one column per class."""
         return len(self.sample_columns) > 1 or (not self.sample_columns and len(self.labels.columns) > 1)
 
-    def layout(self, competition: Competition, labels: list[int]) -> Layout:
-        ids, test_ids = list(self.train[self.id_column]), list(self.test[self.id_column])
-        return Layout(competition, (ids, labels, self.groups), test_ids)
-
 
 def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> Layout:
     """Return ids, labels and groups of the table `name` and of the test table. Raises UserError for what is not certain."""
@@ -90,14 +86,18 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
     has_unnamed_grades = target == "ordinal" and len(columns) == 1 and not tables.class_names
     if target in ("multi", "regression") or has_unnamed_grades:
         labels = _read_targets(tables, target)
-        return tables.layout(_target_competition(tables, labels, settings), labels.numbers)
-    values, names, numbers = _read_classes(tables)
-    return tables.layout(_class_competition(tables, values, names, target, settings), numbers)
+        competition, numbers = _target_competition(tables, labels, settings), labels.numbers
+    else:
+        values, names, numbers = _read_classes(tables)
+        competition = _class_competition(tables, values, names, target, settings)
+    ids, test_ids = list(tables.train[tables.id_column]), list(tables.test[tables.id_column])
+    return Layout(competition, (ids, numbers, tables.groups), test_ids)
 
 
 def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> LabelledTables:
-    train, sample = read_csv(raw / name), _read_if_present(raw / SAMPLE)
-    listed, test_table = _read_if_present(raw / "classes.csv"), _read_if_present(raw / "test.csv")
+    present = ((raw / table, (raw / table).exists()) for table in (SAMPLE, "classes.csv", "test.csv"))
+    sample, listed, test_table = (read_csv(path) if exists else None for path, exists in present)
+    train = read_csv(raw / name)
     column = settings.group_column
     if column and column not in train:
         raise UserError(f"prepare.group_column: {name} has no column {column!r}, it has {first_few(train.columns)}")
@@ -128,10 +128,6 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
             *([f"{counted(unlisted, 'image file')} in no table and therefore ignored"] if unlisted > 0 else []),
         ],
     )
-
-
-def _read_if_present(path: Path) -> pd.DataFrame | None:
-    return read_csv(path) if path.exists() else None
 
 
 def _read_classes(tables: LabelledTables) -> tuple[list[str], list[str], list[int]]:
