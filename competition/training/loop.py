@@ -1,7 +1,7 @@
 """Train one fold model: epochs of full batches, and checkpoints that a thread writes meanwhile.
 
 A run that was interrupted and resumed ends with the same weights, bit for bit, as one that was not. The learning-rate
-schedule is `schedule.warmup_cosine`.
+schedule is `warmup_cosine`.
 """
 
 import time
@@ -11,14 +11,16 @@ from dataclasses import asdict, dataclass, field, fields
 from math import inf, isfinite, isnan, nan
 from typing import Any
 
+import numpy as np
+
 from competition.config.errors import UserError
 from competition.config.faults import fault_point
 from competition.config.params import Train
 from competition.images.batches import TrainingBatches, TrainingPlan, steps_per_epoch
 from competition.training.checkpoint import Checkpoints
-from competition.training.engine import Engine, State, StepValues
+from competition.training.engine import Engine, State
 from competition.training.input_stall import InputStallDetector, StepTimes
-from competition.training.schedule import warmup_cosine
+from competition.training.optimizer import StepValues
 
 PROBED_STEPS = 200  # from which on a probed member is trained at its full learning rate and label smoothing
 
@@ -134,7 +136,7 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
         state.start_inner, state.best_weights = run.scores_after(0).inner, engine.weights()
     source: TrainingBatches | None = None
     while state.step < len(rates) and not state.is_out_of_patience(train.patience):
-        if engine.uses_fit or source is not run.batches_at(state.step // per_epoch):
+        if source is not run.batches_at(state.step // per_epoch):
             source = run.batches_at(state.step // per_epoch)
             batches = engine.distributed(source.start(plan, state.step, len(rates)))
         steps = min(train.steps_per_call, per_epoch - state.step % per_epoch)
@@ -174,6 +176,18 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
         if should_stop:
             raise Stopped(f"stopped after step {state.step} of {len(rates)}")
     yield state.load_best(engine, bool(train.patience))
+
+
+def warmup_cosine(peak: float, steps: int, warmup: float) -> np.ndarray:
+    """Linear warm-up over the fraction `warmup` of the steps, then cosine decay to 0 (Loshchilov & Hutter 2017, SGDR).
+
+    Returns (steps,) float32. The last rate is above 0, so every step has an effect.
+    """
+    warmup_steps = round(steps * warmup)
+    rising = peak * np.arange(1, warmup_steps + 1) / max(warmup_steps, 1)
+    decay_steps = steps - warmup_steps
+    falling = peak * 0.5 * (1 + np.cos(np.pi * np.arange(1, decay_steps + 1) / (max(decay_steps, 1) + 1)))
+    return np.concatenate([rising, falling]).astype(np.float32)
 
 
 def peak_rate(train: Train, steps: int) -> float:

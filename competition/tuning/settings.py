@@ -19,7 +19,6 @@ class StudySettings:
     warm_start: Sequence[Values] = ()  # tried next
     folds: Sequence[int] = ()  # whose labels take part in the choice, those behind the warm starts included
     grid: Sequence[Values] = ()  # for the sampler grid: every point
-    two_objectives: bool = False  # the second one is the training time, in seconds
     hours: float = 0.0  # of all trials together, divided by the workers; 0 = no limit
     patience: int = 0  # finished trials without an improvement beyond noise; 0 = no limit
     workers: int = 1

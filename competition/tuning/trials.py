@@ -144,7 +144,7 @@ class TrialRunner:
                 f"building and compiling a network took {compiling:.1f} s"
                 + (f" ({searched}; trials with these values share it)" if searched else "")
             )
-        labels = np.concatenate([trainer.rows.held_out_targets(fold) for fold in folds])
+        labels = np.concatenate([trainer.rows.targets_of(trainer.rows.held_out(fold)) for fold in folds])
         probs = np.concatenate(predictions)
         _, standard_error = score_of_rows(labels, probs, trainer.metric, trainer.rows.classes, tune.seed)
         facts |= {"share": 1.0, "folds": [float(score) for score in progress.scores]}
@@ -156,7 +156,7 @@ class TrialRunner:
         own = [self._predictions(self.member, folds, seed) for seed in range(1, seeds + 1)]
         new = [self._predictions(with_values(self.member, values), folds, seed) for seed in range(1, seeds + 1)]
         trainer, _, _ = self._trainer(self.member)
-        labels = np.concatenate([trainer.rows.held_out_targets(fold) for fold in folds])
+        labels = np.concatenate([trainer.rows.targets_of(trainer.rows.held_out(fold)) for fold in folds])
         return compare(labels, own, new, trainer.metric, trainer.rows.classes, self._params.tune.seed)
 
     def _predictions(self, member: Member, folds: Sequence[int], seed: int) -> np.ndarray:

@@ -11,8 +11,8 @@ from competition.images.augment import Augmentation
 from competition.images.batches import TrainingBatches, TrainingPlan
 from competition.images.loader import Loading
 from competition.images.mixing import has_device_part
-from competition.training.batch_augmentation import augmented, is_on_device
 from competition.training.device import Device
+from competition.training.device_augmentation import augmented, is_on_device
 
 UNCHANGED, N, CLASSES = Augmentation(**STILL), 24, 5
 LEFT_TO_DEVICE = [

@@ -5,22 +5,14 @@ import subprocess
 import sys
 import textwrap
 import time
-from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
-from builders import CLASSES, ROOT, member, params, pixels_of
+from builders import ROOT
 from stages import Workspace
 
-from competition.images.labelled_images import Images
-from competition.training.checkpoint import Checkpoints
-from competition.training.device import open_device
-from competition.training.fault_tolerance import Watchdog, is_device_loss, reset_devices, retry_on_device_loss
-from competition.training.fold_rows import FoldRows
-from competition.training.loop import StepsDone
-from competition.training.trainer import Trainer
+from competition.training.fault_tolerance import Watchdog, is_device_loss, retry_on_device_loss
 
 LOST = tf.errors.UnavailableError(None, None, "Socket closed")
 
@@ -112,28 +104,6 @@ def test_a_hang_of_all_python_threads_ends_the_process() -> None:
         [sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True, timeout=25
     )
     assert process.returncode == 1 and "Timeout" in process.stderr and 'File "<string>"' in process.stderr
-
-
-def test_a_member_rebuilt_on_a_new_device_ends_with_the_same_weights(tmp_path: Path) -> None:
-    labels = np.arange(40) % CLASSES
-    ids, folds = labels.astype(str), np.arange(40) // CLASSES % 2
-    images = Images(np.char.add(ids, np.arange(40).astype(str)), pixels_of(labels), labels, folds, np.ones(40, bool))
-    recipe = member(batch=4, dropout=0.3, steps_per_call=1)
-
-    def train(steps_until_lost: int) -> dict[str, np.ndarray]:
-        trainer = Trainer(FoldRows(recipe, images, CLASSES), "macro_f1", open_device(params().device), 7)
-        with closing(trainer.train(0, recipe.train, Checkpoints(tmp_path, "x"))) as events:
-            for event in events:
-                if isinstance(event, StepsDone) and event.step == steps_until_lost:
-                    raise LOST
-        Checkpoints(tmp_path, "x").clear()
-        return trainer.engine.state()
-
-    undisturbed, losses, states = train(-1), [3, 6, -1], []
-    retry_on_device_loss(lambda: states.append(train(losses.pop(0))), 2, lambda *_: reset_devices())
-    assert losses == [] and len(states) == 1 and states[0].keys() == undisturbed.keys()
-    for name, value in undisturbed.items():
-        np.testing.assert_array_equal(states[0][name], value, err_msg=name)
 
 
 @pytest.mark.timeout(900)  # the fixture may have to be built first
