@@ -57,38 +57,19 @@ def test_work_is_retried_a_limited_number_of_times() -> None:
     with pytest.raises(tf.errors.UnavailableError):
         retry_on_device_loss(work, 1, lambda *_: None)
     assert len(tries) == 2
-
-
-def test_another_error_is_not_retried() -> None:
-    tries: list[int] = []
-
-    def work() -> None:
-        tries.append(0)
-        raise ValueError("shapes differ")
-
-    with pytest.raises(ValueError, match="shapes differ"):
-        retry_on_device_loss(work, 5, lambda *_: None)
-    assert len(tries) == 1
+    with pytest.raises(ValueError, match="shapes differ"):  # another error is not retried
+        retry_on_device_loss(lambda: (_ for _ in ()).throw(ValueError("shapes differ")), 5, retries.append)  # type: ignore[arg-type]
 
 
 def test_a_watchdog_calls_once_without_heartbeats_and_never_with_them() -> None:
     called: list[float] = []
-    with Watchdog(1.0, lambda: called.append(time.monotonic())) as heartbeat:
-        for _ in range(15):
-            time.sleep(0.1)
+    with Watchdog(0.5, lambda: called.append(time.monotonic())) as heartbeat, Watchdog(0, lambda: called.append(0.0)):
+        for _ in range(12):
+            time.sleep(0.05)
             heartbeat()
         assert called == []
-        time.sleep(2.5)
+        time.sleep(1.2)
     assert len(called) == 1
-
-
-@pytest.mark.parametrize("seconds", [0, 0.2])
-def test_a_watchdog_that_is_off_or_finished_does_not_call(seconds) -> None:
-    called: list[int] = []
-    with Watchdog(seconds, lambda: called.append(0)):
-        time.sleep(0 if seconds else 0.4)
-    time.sleep(0.5)
-    assert called == []
 
 
 def test_a_hang_of_all_python_threads_ends_the_process() -> None:
