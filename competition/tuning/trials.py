@@ -10,7 +10,7 @@ import numpy as np
 import optuna
 from optuna.trial import Trial
 
-from competition.config.params import Member, Params, Train
+from competition.config.params import Member, Params
 from competition.config.search_space import Values, compiled_key, compiled_values, with_values
 from competition.tuning.choice import Comparison, compare, format_values, score_of_rows
 from competition.tuning.samplers import FULL
@@ -118,8 +118,10 @@ class TrialRunner:
         sign, epochs, predictions = trainer.metric.sign, member.train.epochs, list[np.ndarray]()
         progress = _Progress(trial, sign, len(folds), epochs, by_fold, is_compiled)
         for position, fold in enumerate(folds):
+            parts = OTHER_FOLDS if position else FIRST_FOLD
+            scored_epochs = {max(1, round(epochs * part)) for part in parts}  # from 1
             try:
-                for event in trainer.train(fold, member.train, None, _scored_epochs(member.train, position)):
+                for event in trainer.train(fold, member.train, None, scored_epochs):
                     match event:
                         case StepsDone():
                             progress.end_step(event.step)
@@ -180,8 +182,3 @@ class TrialRunner:
         self._images[member.image_size] = trainer.images
         self._trainers[key] = trainer
         return trainer, False, time.monotonic() - started
-
-
-def _scored_epochs(train: Train, position: int) -> set[int]:
-    """Epochs, from 1, after which the held-out rows of a fold are scored.  position: of the fold in the trial."""
-    return {max(1, round(train.epochs * part)) for part in (OTHER_FOLDS if position else FIRST_FOLD)}

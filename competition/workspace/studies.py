@@ -17,7 +17,7 @@ from competition.config.search_space import AUGMENT, own_values, with_values
 from competition.files.manifest import Manifest, changed_keys, files_intact, path_digest, read_manifest
 from competition.training.versions import HEADS, PROBE, TRAINING
 from competition.tuning.choice import format_value
-from competition.tuning.overrides import overridden_keys
+from competition.tuning.settings import overridden_keys
 from competition.workspace.earlier_version import recorded_member, with_names_of_today
 from competition.workspace.workspace import Workspace
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from threading import Lock
 
 import numpy as np
-import pytest
 from builders import CLASSES, member, params, pixels_of
 
 from competition.images.labelled_images import Images
@@ -17,11 +16,6 @@ from competition.training.trainer import Trainer
 
 LABELS = np.arange(48) % CLASSES
 TRAIN = member().train
-
-
-def test_the_share_of_waiting_is_the_time_of_a_step_beyond_one_on_a_batch_in_memory() -> None:
-    assert StepTimes(step=0.4, in_memory=0.1).share == pytest.approx(0.75)
-    assert StepTimes(step=0.1, in_memory=0.11).share == 0.0
 
 
 def test_the_remedy_depends_on_where_the_time_goes() -> None:

@@ -302,14 +302,6 @@ def test_a_sampler_whose_package_is_missing_is_one_sentence(
         SeededByNumber(sampler, 1)
 
 
-def test_a_study_in_a_database_goes_on_where_it_ended(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/studies.db"
-    for trials in (2, 4):
-        run_worker(open_study(open_storage(url, tmp_path / "unused.log"), settings(trials)), settings(trials), distance)
-        assert len(trials_of(tmp_path, trials, url)[0]) == trials
-    assert not (tmp_path / "unused.log").exists()
-
-
 def test_a_database_that_cannot_be_reached_is_one_sentence_without_its_password(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(UserError, match="cannot be opened") as error:
