@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from competition.training import checkpoint as checkpoint_module
-from competition.training.checkpoint import Checkpoints, load_arrays
+from competition.training.checkpoint import Checkpoints, load_arrays, save_arrays
 
 
 def arrays(step: int) -> dict[str, np.ndarray]:
@@ -73,6 +73,7 @@ DAMAGES: dict[str, Callable[[Path, Path], object]] = {
     "facts cut": lambda npz, facts: facts.write_text(facts.read_text()[:20]),
     "facts no text": lambda npz, facts: facts.write_bytes(b"\xff\xfe\x00"),
     "facts another kind": lambda npz, facts: facts.write_text("[1, 2]"),
+    "other arrays": lambda npz, facts: save_arrays(npz, {"a": np.zeros(1)}),
     "step no number": lambda npz, facts: rewrite(npz, facts, step=None),
 }
 
