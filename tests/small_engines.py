@@ -78,7 +78,7 @@ def engine_of(
     train: Train, devices: int = 1, norm: bool = True, target: TargetKind = "single", scale_loss: bool = False
 ) -> Engine:
     device = open_device(replace(PARAMS.device, logical_devices=devices))
-    compiled_in = CompiledIn(train.accumulate, train.ema > 0, train.loop == "fit", target, scale_loss)
+    compiled_in = CompiledIn(train.accumulate, train.ema > 0, target, scale_loss)
     return make_engine(lambda: network(norm, train.dropout), train.batch, 8, device, compiled_in)
 
 
@@ -223,7 +223,7 @@ def views_in_groups() -> State:
         engine, shared.VIEW_BYTES = engine_of(TRAIN, 2), size
         batches = prediction_batches(pixels, HELD_OUT, engine.predict_batch)
         found[name] = engine.probabilities(batches, HELD_OUT, get_views(["identity", "flip_lr", "rot90"]))
-        programs = engine._view_programs if BACKEND == "jax" else engine.predictor._view_programs  # type: ignore[attr-defined]
+        programs = engine._view_programs
         found[f"{name}_programs"] = np.array(len(programs))
     shared.VIEW_BYTES = together
     return found
@@ -233,7 +233,7 @@ def all_outcomes(weights_file: Path | None) -> dict[str, State]:
     if "JAX_NUM_PROCESSES" in os.environ:
         return several_hosts(int(os.environ["JAX_PROCESS_ID"]))
     engine_of(TRAIN, MAX_DEVICES)  # the CPU can be split once per process
-    outcomes = {f"devices{n}": outcome(n) for n in (1, 2, 4, 8)}
+    outcomes = {f"devices{n}": outcome(n) for n in (1, 8)}
     outcomes["options"] = outcome(
         2, accumulate=2, ema=0.9, focal_gamma=1.5, clip_value=0.02, freeze_epochs=1, layer_decay=0.5
     )

@@ -51,7 +51,7 @@ HEAVY = (
     "competition.tuning.trials",
     "pipelines.inspect.debug",
 )
-LIGHT_EXCEPTIONS = ("competition.training.checkpoint", "competition.training.schedule")
+LIGHT_EXCEPTIONS = ("competition.training.checkpoint",)
 
 
 def part_of(module: str) -> tuple[int, str]:

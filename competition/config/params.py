@@ -141,7 +141,6 @@ class Train(Block):
     low_resolution_epochs: Share
     low_resolution_size: ShareAboveZero
     precision: Literal["auto", "float32", "bfloat16", "float16"]
-    loop: Literal["auto", "custom", "fit"]
     steps_per_call: Positive
     accumulate: Positive
     ema: BelowOne
@@ -180,7 +179,6 @@ class Tune(Block):
     seed: Count
     sampler: Literal["tpe", "gp", "cmaes", "random", "grid"]
     pruner: Literal["none", "median", "percentile", "asha", "hyperband", "wilcoxon"]
-    objectives: Literal["score", "score_and_time"]
     warm_start: tuple[str, ...]
     storage: str = field(repr=False, metadata=SECRET)  # a URL may hold a password
     heartbeat: AboveZero

@@ -76,7 +76,7 @@ def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
     def part(function: Callable[..., object], spec: str, times: int = 1, view: str = "") -> Part:
         return Part(lambda: lowered(function, specs[spec]), times, view)
 
-    network = part(engine.predictor.probabilities, "predict", len(shapes.views))
+    network = part(engine.distributed_probabilities, "predict", len(shapes.views))
     views = zip(shapes.views, get_views(shapes.views), strict=True)
     view_parts = [part(apply_view(view), "view", 1, name) for name, view in views]
     return {"train": [part(engine._replica_step, "train")], "predict": [network, *view_parts]}
@@ -108,7 +108,7 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
 
     def train() -> "Lowered":
         *batch, row = specs["train"]
-        # A TPU augments in the step; see batch_augmentation.is_on_device.
+        # A TPU augments in the step; see device_augmentation.is_on_device.
         if has_device_part(augmentation_of(member.train)):
             batch[0] = (batch[0], spec((shapes.batch, COUNT), "float32"))
         step = jax.jit(engine._step, donate_argnums=0, out_shardings=(replicated, replicated))
@@ -141,7 +141,7 @@ def _engine_arguments(member: Member, shapes: Shapes, strategy: Any, backend: st
     from competition.training.model import build
 
     device = Device("cpu", 1, strategy, "only to be lowered", backend)
-    compiled_in = CompiledIn(member.train.accumulate, member.train.ema > 0, False)
+    compiled_in = CompiledIn(member.train.accumulate, member.train.ema > 0)
     return (lambda: build(member, shapes.classes)), shapes.batch, shapes.predict_batch, device, compiled_in
 
 

@@ -87,8 +87,7 @@ def _tuning_load(member: Member, params: Params, name: str) -> tuple[int, float,
     share = (len(tune.folds) - 1) / (folds - 1) if within else 1.0
     full = tune.trials * max(len(tune.folds) - 1, 1) * share
     prunable = max(tune.trials - UNPRUNED_TRIALS, 0) / tune.trials
-    expected = 1.0 if tune.objectives == "score_and_time" else EXPECTED_SHARE[tune.pruner]
-    pruned = full * prunable * (1 - expected)
+    pruned = full * prunable * (1 - EXPECTED_SHARE[tune.pruner])
     compared = 2 * tune.confirm_seeds * share  # the best trial and the member's own values, on the last fold
     return tune.trials, full - pruned + compared, pruned
 

@@ -15,7 +15,7 @@ from competition.preflight.topology import Topology
 
 # Parameters of train that the loop, the host or the step table supplies in every step. One that is missing here only costs an
 # unnecessary compilation.
-SUPPLIED = {*AT_RUN_TIME, "batch", "loop", "low_resolution_epochs", "ema"}
+SUPPLIED = {*AT_RUN_TIME, "batch", "low_resolution_epochs", "ema"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def compiled_in(request: PreflightRequest) -> dict[str, object]:
     member, train = request.member, request.member.train
     package = Path(__file__).parents[1]
     training = package / "training"
-    names = ("model.py", "batch_augmentation.py", "predictor_tensorflow.py")
+    names = ("model.py", "device_augmentation.py")
     sources = [*training.glob("engine*.py"), *training.glob("optimizer*.py"), *(training / name for name in names)]
     sources += [package / "preflight" / "lowering.py", package / "ensemble" / "views.py"]
     is_from_file = member.architecture == FROM_FILE

@@ -14,14 +14,13 @@ from competition.report.tuning_charts import (
     MOST_SLICES,
     ScoreAxis,
     curves_chart,
-    front_chart,
     history_chart,
     importance_chart,
     score_axis,
     scored_trials,
     slice_charts,
 )
-from competition.tuning.choice import format_values, pareto_front
+from competition.tuning.choice import format_values
 from competition.tuning.storage import open_storage
 from competition.workspace.studies import read_result, used_study
 from competition.workspace.workspace import Workspace
@@ -73,16 +72,10 @@ def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric
     scored = scored_trials(trials, sign)
     importances = _importances(study)
     lines.append(importance_line(importances, len(scored)))
-    front = [trial.number for trial in pareto_front(trials)] if len(study.directions) > 1 else []
-    if front:
-        points = [f"{name}:{number}" for number in front]
-        lines.append(
-            f"Points that none beats in both score and time: {', '.join(points)}; `make adopt TRIAL=...` takes one."
-        )
     if not scored:
         return [Text(lines, name=name), _trials_table(trials, sign)]
     axis = score_axis(scored, metric, sign)
-    return [Text(lines, name=name), study_charts(trials, front, importances, axis), _trials_table(trials, sign)]
+    return [Text(lines, name=name), study_charts(trials, importances, axis), _trials_table(trials, sign)]
 
 
 def _load_study(name: str, result: Path, params: Params) -> "Study | None":
@@ -104,12 +97,11 @@ def _importances(study: "Study") -> dict[str, float]:
     complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
     if len(complete) < FEWEST:
         return {}
-    target = (lambda trial: trial.values[0]) if len(study.directions) > 1 else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         try:
-            return dict(optuna.importance.get_param_importances(study, evaluator=evaluator, target=target))
+            return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
         except (RuntimeError, ValueError):  # equal scores, or parameters that not all trials have
             return {}
 
@@ -133,12 +125,10 @@ def importance_line(importances: Mapping[str, float], complete: int) -> str:
     )
 
 
-def study_charts(
-    trials: Sequence["FrozenTrial"], front: Sequence[int], importances: Mapping[str, float], axis: ScoreAxis
-) -> Charts:
+def study_charts(trials: Sequence["FrozenTrial"], importances: Mapping[str, float], axis: ScoreAxis) -> Charts:
     """The charts of a study, and what their marks mean: those that they have, and no others.
 
-    trials: Optuna's, complete or pruned.  front: numbers of the trials that none beats in score and time.
+    trials: Optuna's, complete or pruned.
     """
     scored = scored_trials(trials, axis.sign)
     distributions = {key: one for trial in trials for key, one in trial.distributions.items()}
@@ -148,7 +138,7 @@ def study_charts(
     if any(importances.values()):
         charts.append(importance_chart(importances))
     charts += slice_charts(scored, keys, logs, axis)
-    charts.append(front_chart(scored, front, axis) if front else curves_chart(trials, axis))
+    charts.append(curves_chart(trials, axis))
     marks = ["Gold: the best trial."]
     if any(trial.is_own for trial in scored):
         marks.append("◆ the member's own values.")

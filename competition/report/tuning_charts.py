@@ -5,7 +5,7 @@ They show what optuna.visualization shows, in the colours of the page and with t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, floor, isfinite, log10, nan
+from math import ceil, floor, isfinite, log10
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +34,6 @@ class ScoredTrial:
     score: float  # as the metric shows it
     values: Mapping[str, Choice]  # parameter -> value
     is_own: bool  # tried the member's own values
-    seconds: float  # of training; NaN if it was no objective
 
 
 @dataclass(frozen=True)
@@ -57,13 +56,7 @@ class ScoreAxis:
 def scored_trials(trials: Sequence["FrozenTrial"], sign: int) -> list[ScoredTrial]:
     """The complete trials with a finite score.  trials: Optuna's.  sign: of the metric."""
     return [
-        ScoredTrial(
-            trial.number,
-            sign * trial.values[0],
-            trial.params,
-            origin_of(trial) == 0,
-            trial.values[1] if len(trial.values) > 1 else nan,
-        )
+        ScoredTrial(trial.number, sign * trial.values[0], trial.params, origin_of(trial) == 0)
         for trial in trials
         if trial.state.name == "COMPLETE" and isfinite(trial.values[0])
     ]
@@ -201,21 +194,6 @@ def curves_chart(trials: Sequence["FrozenTrial"], axis: ScoreAxis) -> Markup:
                 drawing.mark(cross, "pruned", f"trial {trial.number} was pruned at {steps[-1]:.0f} %")
         ended = sum(trial.state.name == "PRUNED" for trial in reported)
         return drawing.markup(f"{axis.metric} of {len(reported)} trials while they were trained; {ended} were pruned")
-
-
-def front_chart(trials: Sequence[ScoredTrial], front: Sequence[int], axis: ScoreAxis) -> Markup:
-    """Score against training time.  front: numbers of the trials that none beats in both, which a line joins."""
-    with chart(*SIZE, MARGINS) as drawing:
-        axes = drawing.axes
-        axes.set(title=f"{axis.metric} by training time", xlabel="seconds of training")
-        ends = sorted((trial.seconds, axis.clipped(trial.score)) for trial in trials if trial.number in front)
-        (line,) = axes.plot(*np.array(ends).T, color=PLACEHOLDERS["gold"], linewidth=1.5)
-        drawing.mark(line, "curve", "trials that no other one beats in score and time")
-        _draw_trials(drawing, [trial.seconds for trial in trials], trials, axis)
-        axes.set_xlim(0, 1.06 * max(trial.seconds for trial in trials))
-        axes.locator_params(axis="x", nbins=5)
-        numbers = ", ".join(map(str, front))
-        return drawing.markup(f"{axis.metric} by seconds of training; trials that none beats in both: {numbers}")
 
 
 def _draw_trials(drawing: Chart, places: Sequence[float], trials: Sequence[ScoredTrial], axis: ScoreAxis) -> None:

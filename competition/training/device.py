@@ -28,12 +28,17 @@ class Device:
     batches_ahead: int = 3  # training batches in the memory of the host
 
 
-def auto_precision(device: Device) -> Literal["float32", "bfloat16", "float16"]:
-    """The fastest precision of the activations that the device computes in: `train.precision: auto`.
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+def resolved_precision(setting: Precision, device: Device) -> Precision:
+    """The precision of the activations: `train.precision`, or with auto the fastest that the device computes in.
 
     bfloat16 on TPU and on GPUs that have it (Ampere and later), float16 with loss scaling on those with tensor cores alone
     (Volta, Turing: a T4 has 65 Tflop/s in float16 and 8 in float32), else float32.
     """
+    if setting != "auto":
+        return setting
     if device.kind == "tpu" or (device.kind == "gpu" and device.capability >= (8, 0)):
         return "bfloat16"
     return "float16" if device.kind == "gpu" and device.capability >= (7, 0) else "float32"

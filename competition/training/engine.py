@@ -1,4 +1,4 @@
-"""The interface of both engines, and what they share: names of variables, random seeds, collecting probabilities.
+"""What both engines share: the interface, names of variables, random seeds, collecting probabilities.
 
 An engine is one member's compiled training step. It is built once, then reset, trained and asked for probabilities fold
 after fold. The step is our own and not a Keras optimizer, which clips gradients per replica before they are summed and
@@ -6,20 +6,26 @@ compiles learning rate and weight decay into the graph.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import chain, pairwise
+from typing import Any
 
 import keras
 import numpy as np
 
 from competition.ensemble.metrics import TargetKind
 from competition.training.backend import Tensor
-from competition.training.optimizer import StepValues
+from competition.training.optimizer import LOSSES, StepValues
 
 State = dict[str, np.ndarray]
 View = Callable[[Tensor], Tensor]  # (B, H, W, 3) float -> the same shape and dtype
-__all__ = ["CompiledIn", "Engine", "State", "StepValues"]
+LOSS_SCALE = "loss_scale"  # (2,) see optimizer.next_loss_scale; only with CompiledIn.scale_loss
+MOMENTS = ("adam/m", "adam/v")  # (P,) first and second moments of all trainable variables (optimizer.FlatVector)
+# Images that are made by one program: 128 of 512 px are 0.4 GB under each view, and a network needs the memory, too.
+VIEW_BYTES = 500_000_000
+FLOAT_BYTES = 4  # of a transformed value, which was one byte
 
 
 @dataclass(frozen=True)
@@ -28,35 +34,42 @@ class CompiledIn:
 
     accumulate: int  # micro-batches per batch; divides the batch of every replica
     keep_average: bool  # keep a moving average of the weights and predict with it
-    use_fit: bool  # run the steps by Keras `fit`
     target: TargetKind = "single"  # loss and output: softmax over classes | sigmoid of each label | the value itself
     scale_loss: bool = False  # dynamic loss scaling: gradients of float16 activations are else rounded to 0
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Trains one model and predicts with it. State has the same names on every backend, so weights are portable."""
 
-    batch: int  # images in a global training batch
-    predict_batch: int  # images in a global prediction batch
-    uses_fit: bool  # Keras `fit` runs the steps; train() then needs a dataset that starts at its first step
-    keeps_average: bool  # a moving average of the weights is kept and used for prediction
+    _model: keras.Model
+    _initial_state: State
+
+    def __init__(self, batch: int, predict_batch: int, compiled_in: CompiledIn) -> None:
+        """batch, predict_batch: images in a global batch."""
+        self.batch, self.predict_batch = batch, predict_batch
+        self.keeps_average = compiled_in.keep_average  # a moving average of the weights is kept and used for prediction
+        self._losses, self._target = LOSSES[compiled_in.target], compiled_in.target
+        self._micro_batches = compiled_in.accumulate
+        self._view_programs: dict[tuple[View, ...], Any] = {}
 
     @property
     def model(self) -> keras.Model:
         """The network: images (B, H, W, 3) of 0..255 -> logits (B, C), or the values (B, 1) of a regression."""
+        return self._model
 
-    def reset(self, seed: int) -> None:
-        """Restore the initial weights, clear the optimizer's moments, seed the random layers."""
-
+    @abstractmethod
     def reseed(self, seed: int, step: int) -> None:
         """Set the state of every random layer for global step `step`, because checkpoints do not hold it."""
 
+    @abstractmethod
     def distributed(self, batches: Any) -> Iterator[Any]:
         """An iterator of batches on the devices from a tf.data.Dataset of (images uint8, targets, weights)."""
 
+    @abstractmethod
     def train(self, batches: Iterator[Any], rates: np.ndarray, step: int, values: StepValues) -> float:
         """Take one step per learning rate in `rates`, from global step `step` on. Returns the mean loss."""
 
+    @abstractmethod
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
@@ -67,26 +80,42 @@ class Engine(Protocol):
         then share the network, compiled once; the next batch is started before the results of one are fetched.
         """
 
+    @abstractmethod
     def view_seconds(self, view: View, images: np.ndarray) -> float:
         """Seconds in which the devices transform a batch (B, H, W, 3) uint8 by the compiled program of one view.
 
         The first call of a view compiles it.
         """
 
+    @abstractmethod
     def state(self) -> State:
         """Everything a checkpoint needs: variables, optimizer moments, averages."""
 
+    @abstractmethod
     def load(self, state: State) -> None:
         """Replace the state. Raises ValueError unless names and shapes are exactly this engine's."""
 
+    def reset(self, seed: int) -> None:
+        """Restore the initial weights, clear the optimizer's moments, seed the random layers."""
+        self.load(self._initial_state)
+        self.reseed(seed, 0)
+
     def weights(self) -> State:
         """The variables that prediction needs: the model's, or their average where one is kept."""
+        state = self.state()
+        return {
+            name: state.get(average_name(name), value) for name, value in state.items() if name.startswith("model/")
+        }
 
     def load_weights(self, weights: State) -> None:
-        """Load the result of weights() and clear the optimizer's moments."""
+        """Load the result of weights(), also as averages where they are kept, and clear the optimizer's moments."""
+        averages = {average_name(name): value for name, value in weights.items()}
+        kept = {name: value for name, value in averages.items() if name in self._initial_state}
+        self.load({**self._initial_state, **weights, **kept})
 
     def all_gather(self, number: int) -> list[int]:
         """The `number` of every host, in the order of hosts. Waits for all hosts; one number on a single host."""
+        return [number]
 
 
 def apply_view(view: View) -> View:
@@ -95,13 +124,8 @@ def apply_view(view: View) -> View:
 
 
 def apply_views(views: Sequence[View]) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    """A function from (B, H, W, 3) uint8 images to the input of the model under each view."""
+    """A function from (B, H, W, 3) uint8 images to the float32 input of the model under each view."""
     return lambda images: tuple(apply_view(view)(images) for view in views)
-
-
-# Images that are made by one program: 128 of 512 px are 0.4 GB under each view, and a network needs the memory, too.
-VIEW_BYTES = 500_000_000
-FLOAT_BYTES = 4  # of a transformed value, which was one byte
 
 
 def view_groups(views: tuple[View, ...], images: np.ndarray) -> list[tuple[View, ...]]:
@@ -117,9 +141,9 @@ def output_of_logits(logits: Tensor, target: TargetKind) -> Tensor:
     return keras.ops.softmax(logits) if target == "single" else keras.ops.sigmoid(logits)
 
 
-def is_random(variable: Any) -> bool:
-    """Return True for the state of a random layer's seed generator."""
-    return str(variable.path).endswith("seed_generator_state")
+def random_variables(model: keras.Model) -> list[Any]:
+    """The states of the seed generators of random layers."""
+    return [v for v in model.non_trainable_variables if str(v.path).endswith("seed_generator_state")]
 
 
 def saved_variables(model: keras.Model) -> list[tuple[str, Any]]:
@@ -128,12 +152,9 @@ def saved_variables(model: keras.Model) -> list[tuple[str, Any]]:
     A name holds the variable's position in the model. The numbers Keras gives to layers ("dense_7") depend on what was
     built before in this process and are left out.
     """
-    variables = [v for v in model.variables if not is_random(v)]
+    random = {id(v) for v in random_variables(model)}
+    variables = [v for v in model.variables if id(v) not in random]
     return [(f"model/{n:04}/{re.sub(r'_[0-9]+(?=/)', '', v.path)}", v) for n, v in enumerate(variables)]
-
-
-LOSS_SCALE = "loss_scale"  # (2,) see optimizer.next_loss_scale; only with CompiledIn.scale_loss
-MOMENTS = ("adam/m", "adam/v")  # (P,) first and second moments of all trainable variables (optimizer.FlatVector)
 
 
 def average_name(name: str) -> str:
@@ -166,18 +187,6 @@ def check_state(expected: dict[str, tuple[int, ...]], state: State) -> None:
             raise ValueError(f"{name}: expected shape {shape}, received {state[name].shape}")
 
 
-def weights_of(state: State) -> State:
-    """The model's variables in `state`, each replaced by its moving average where there is one."""
-    model = {name: value for name, value in state.items() if name.startswith("model/")}
-    return {name: state.get(average_name(name), value) for name, value in model.items()}
-
-
-def with_weights(state: State, weights: State) -> State:
-    """`state` with these weights as the model's variables and, where averages are kept, as their averages."""
-    averages = {average_name(name): value for name, value in weights.items()}
-    return {**state, **weights, **{name: value for name, value in averages.items() if name in state}}
-
-
 def collect_probabilities(
     batches: Iterator[tuple[np.ndarray, np.ndarray]],
     rows: np.ndarray,
@@ -192,7 +201,8 @@ def collect_probabilities(
     position = {int(row): n for n, row in enumerate(rows)}
     collected: np.ndarray | None = None
     has_probs = np.zeros(len(rows), bool)
-    for batch_rows, result in _one_ahead((batch_rows, dispatch(images)) for batch_rows, images in batches):
+    dispatched = ((batch_rows, dispatch(images)) for batch_rows, images in batches)
+    for (batch_rows, result), _ in pairwise(chain(dispatched, [(np.zeros(0), None)])):  # pairs are made one item ahead
         probs = fetch(result)
         collected = np.zeros((len(rows), *probs.shape[1:]), np.float32) if collected is None else collected
         is_real = batch_rows >= 0
@@ -201,13 +211,3 @@ def collect_probabilities(
     if collected is None or not has_probs.all():
         raise AssertionError(f"{int((~has_probs).sum())} of {len(rows)} rows got no prediction")
     return collected
-
-
-def _one_ahead(items: Iterable[Any]) -> Iterator[Any]:
-    """The items; each is made before the one before it is handed out."""
-    iterator = iter(items)
-    for earlier in iterator:
-        for item in iterator:
-            yield earlier
-            earlier = item
-        yield earlier

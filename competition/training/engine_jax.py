@@ -16,31 +16,28 @@ import keras
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from competition.config.errors import UserError
-from competition.training.batch_augmentation import augmented
 from competition.training.device import Device
+from competition.training.device_augmentation import augmented
 from competition.training.engine import (
     LOSS_SCALE,
     MOMENTS,
     CompiledIn,
+    Engine,
     State,
     View,
     apply_views,
     average_name,
     check_state,
     collect_probabilities,
-    is_random,
     layer_depths,
     output_of_logits,
+    random_variables,
     saved_variables,
     seed_state,
     view_groups,
-    weights_of,
-    with_weights,
 )
 from competition.training.optimizer import (
     FIRST_LOSS_SCALE,
-    LOSSES,
     FlatVector,
     StepScalars,
     StepValues,
@@ -60,27 +57,24 @@ Arrays = dict[str, jax.Array]
 Batch = tuple[jax.Array, ...]  # images, targets, weights
 
 
-class JaxEngine:
-    """Implements `Engine`."""
+class JaxEngine(Engine):
+    """All state is in a dictionary of arrays on the devices."""
 
     def __init__(
-        self, build: Callable[[], keras.Model], batch: int, predict_batch: int, device: Device, compiled_in: CompiledIn
+        self,
+        network: Callable[[], keras.Model],
+        batch: int,
+        predict_batch: int,
+        device: Device,
+        compiled_in: CompiledIn,
     ) -> None:
-        if compiled_in.use_fit:
-            raise UserError(
-                "train.loop is fit, but Keras fit on JAX hides the state between steps and does not prefetch batches for "
-                "several devices; set train.loop: auto"
-            )
-        self.batch, self.predict_batch = batch, predict_batch
-        self.uses_fit, self.keeps_average = False, compiled_in.keep_average
-        self._losses, self._target = LOSSES[compiled_in.target], compiled_in.target
-        self._micro_batches, self._scale_loss = compiled_in.accumulate, compiled_in.scale_loss
+        super().__init__(batch, predict_batch, compiled_in)
         self._replicated = NamedSharding(device.strategy, PartitionSpec())
         self._batch_sharding = NamedSharding(device.strategy, PartitionSpec("batch"))
-        self._model = build()
+        self._model = network()
         self._variables = dict(saved_variables(self._model))
         names = {id(variable): name for name, variable in self._variables.items()}
-        random = [v for v in self._model.non_trainable_variables if is_random(v)]
+        random = random_variables(self._model)
         names |= {id(v): f"random/{n:04}" for n, v in enumerate(random)}
         self._trainable = [names[id(v)] for v in self._model.trainable_variables]
         self._non_trainable = [names[id(v)] for v in self._model.non_trainable_variables]
@@ -89,18 +83,24 @@ class JaxEngine:
         others = [n for n in self._variables if n not in self._trainable]
         self._flat = [*self._trainable, *(n for n in others if self._variables[n].dtype == "float32")]
         self._apart = [n for n in others if n not in self._flat]  # variables of other types, without averages
+        # Names of arrays that are the same in `_state` and in what `state` returns.
+        self._unchanged = [*self._apart, *MOMENTS, *([LOSS_SCALE] if compiled_in.scale_loss else [])]
         shapes = {name: tuple(variable.shape) for name, variable in self._variables.items()}
         self._layout = FlatVector(tuple(shapes[name] for name in self._flat))
         self._trainable_layout = FlatVector(tuple(shapes[name] for name in self._trainable))
         self._depths, self._is_head = layer_depths(self._model)
-        self._initial_state = self._initial()
+        # Before the first step: the built weights, zero moments, averages equal to the weights.
+        model = {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in self._variables.items()}
+        moments = {name: np.zeros(sum(self._trainable_layout.sizes), np.float32) for name in MOMENTS}
+        averages = {average_name(name): model[name] for name in self._flat if self.keeps_average}
+        scale = {LOSS_SCALE: np.array(FIRST_LOSS_SCALE, np.float32)} if compiled_in.scale_loss else {}
+        self._initial_state = {**model, **moments, **averages, **scale}
         self._state: Arrays = {}
         self.reset(0)
         replicated = self._replicated
         self._compiled_step = jax.jit(self._step, donate_argnums=0, out_shardings=(replicated, replicated))
         self._network = jax.jit(self._probabilities, out_shardings=replicated)
         self._stacked = jax.jit(lambda probs: jnp.stack(probs, axis=1), out_shardings=replicated)
-        self._view_programs: dict[tuple[View, ...], Any] = {}
 
     @property
     def model(self) -> keras.Model:
@@ -109,10 +109,6 @@ class JaxEngine:
         for name, variable in self._variables.items():
             variable.assign(state[name])
         return self._model
-
-    def reset(self, seed: int) -> None:
-        self.load(self._initial_state)
-        self.reseed(seed, 0)
 
     def reseed(self, seed: int, step: int) -> None:
         for layer, (name, dtype) in enumerate(self._random.items()):
@@ -166,7 +162,7 @@ class JaxEngine:
 
     def state(self) -> State:
         state = {name: _fetch(value) for name, value in self._state.items()}
-        named = {name: state[name] for name in self._unchanged_names()}
+        named = {name: state[name] for name in self._unchanged}
         named |= dict(zip(self._flat, self._layout.split(state[WEIGHTS]), strict=True))
         if self.keeps_average:
             averages = self._layout.split(state[AVERAGE])
@@ -179,17 +175,11 @@ class JaxEngine:
         def flat(names: Iterable[str]) -> np.ndarray:
             return np.concatenate([np.zeros(0, np.float32), *(state[name].ravel() for name in names)])
 
-        arrays = {WEIGHTS: flat(self._flat), **{name: state[name] for name in self._unchanged_names()}}
+        arrays = {WEIGHTS: flat(self._flat), **{name: state[name] for name in self._unchanged}}
         if self.keeps_average:
             arrays[AVERAGE] = flat(map(average_name, self._flat))
         random = {name: self._state[name] for name in self._random if name in self._state}
         self._state = {name: _put(value, self._replicated) for name, value in arrays.items()} | random
-
-    def weights(self) -> State:
-        return weights_of(self.state())
-
-    def load_weights(self, weights: State) -> None:
-        self.load(with_weights(self._initial_state, weights))
 
     def all_gather(self, number: int) -> list[int]:
         if jax.process_count() == 1:
@@ -197,18 +187,6 @@ class JaxEngine:
         from jax.experimental.multihost_utils import process_allgather
 
         return [int(value) for value in process_allgather(np.array(number, np.int32))]
-
-    def _initial(self) -> State:
-        """The state before the first step: the built weights, zero moments, averages equal to the weights."""
-        model = {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in self._variables.items()}
-        moments = {name: np.zeros(sum(self._trainable_layout.sizes), np.float32) for name in MOMENTS}
-        averages = {average_name(name): model[name] for name in self._flat if self.keeps_average}
-        scale = {LOSS_SCALE: np.array(FIRST_LOSS_SCALE, np.float32)} if self._scale_loss else {}
-        return {**model, **moments, **averages, **scale}
-
-    def _unchanged_names(self) -> list[str]:
-        """Names of arrays that are the same in `_state` and in what `state` returns."""
-        return [*self._apart, *MOMENTS, *([LOSS_SCALE] if self._scale_loss else [])]
 
     def _step(self, state: Arrays, batch: Batch, row: jax.Array) -> tuple[Arrays, jax.Array]:
         """(state after one step, loss)."""

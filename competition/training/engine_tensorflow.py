@@ -1,11 +1,11 @@
-"""The engine on TensorFlow: one replica step under the device's strategy, run by our own loop or by Keras `fit`.
+"""The engine on TensorFlow: one replica step under the device's strategy, run by a loop of our own.
 
-Both run the same `_replica_step` and give the same weights. `loop: auto` is our own loop, because of these measurements
-for a new MobileNetV2 (96 px, batch 16, two CPU cores, seconds of processor time, docs/speed.md): until the end of the
-first step 2.2, then 0.11 per step; `fit` around the same step 2.2 and 0.14; `fit` with a Keras optimizer 11.6 and 0.12; our loop
-on JAX 21.9 and 1.01. Nearly all of the first is TensorFlow building and optimizing the graph.
+The reason is the time of a new MobileNetV2 (96 px, batch 16, two CPU cores, seconds of processor time, docs/speed.md): until
+the end of the first step 2.2, then 0.11 per step; by Keras `fit` 11.6 and 0.12; our loop on JAX 21.9 and 1.01. Nearly all of
+the first is TensorFlow building and optimizing the graph.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -14,29 +14,29 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from competition.training.batch_augmentation import augmented
 from competition.training.device import Device
+from competition.training.device_augmentation import augmented
 from competition.training.engine import (
     LOSS_SCALE,
     MOMENTS,
     CompiledIn,
+    Engine,
     State,
     View,
+    apply_views,
     average_name,
     check_state,
     collect_probabilities,
-    is_random,
     layer_depths,
+    output_of_logits,
+    random_variables,
     saved_variables,
     seed_state,
-    weights_of,
-    with_weights,
+    view_groups,
 )
 from competition.training.fused_batch_norm import fuse_batch_norm
-from competition.training.keras_fit import FitModel, without_sharding
 from competition.training.optimizer import (
     FIRST_LOSS_SCALE,
-    LOSSES,
     FlatVector,
     StepScalars,
     StepValues,
@@ -49,26 +49,28 @@ from competition.training.optimizer import (
     unscaled,
     update_average,
 )
-from competition.training.predictor_tensorflow import Predictor
 
 
-class TensorFlowEngine:
-    """Implements `Engine`. All state lives in TensorFlow variables under the device's strategy."""
+class TensorFlowEngine(Engine):
+    """All state lives in TensorFlow variables under the device's strategy."""
 
     def __init__(
-        self, build: Callable[[], keras.Model], batch: int, predict_batch: int, device: Device, compiled_in: CompiledIn
+        self,
+        network: Callable[[], keras.Model],
+        batch: int,
+        predict_batch: int,
+        device: Device,
+        compiled_in: CompiledIn,
     ) -> None:
-        self.batch, self.predict_batch = batch, predict_batch
-        self.uses_fit, self.keeps_average = compiled_in.use_fit, compiled_in.keep_average
-        self._losses = LOSSES[compiled_in.target]
-        self._micro_batches, self._strategy = compiled_in.accumulate, device.strategy
+        super().__init__(batch, predict_batch, compiled_in)
+        self._strategy = device.strategy
         self._is_single_device = device.replicas == 1 and device.kind != "tpu"
         with self._strategy.scope():
-            self.model = build()
+            self._model = network()
             if self._is_single_device and device.kind == "cpu":
-                fuse_batch_norm(self.model)
-            self._saved = [(name, v.value) for name, v in saved_variables(self.model)]
-            trainable = [v.value for v in self.model.trainable_variables]
+                fuse_batch_norm(self._model)
+            self._saved = [(name, v.value) for name, v in saved_variables(self._model)]
+            trainable = [v.value for v in self._model.trainable_variables]
             self._layout = FlatVector(tuple(tuple(v.shape) for v in trainable))
             self._moments = [tf.Variable(tf.zeros(sum(self._layout.sizes)), trainable=False) for _ in MOMENTS]
             followed = [(name, v) for name, v in self._saved if self.keeps_average and v.dtype == tf.float32]
@@ -76,9 +78,8 @@ class TensorFlowEngine:
             self._average_layout = FlatVector(tuple(tuple(v.shape) for v in self._followed))
             self._average = tf.Variable(self._average_layout.flatten(self._followed), trainable=False)
             self._scaling = tf.Variable(FIRST_LOSS_SCALE, trainable=False) if compiled_in.scale_loss else None
-            self._fit_model = FitModel(self._fit_step) if self.uses_fit else None
-        self._random = [v.value for v in self.model.non_trainable_variables if is_random(v)]
-        self._depths, self._is_head = layer_depths(self.model)
+        self._random = [v.value for v in random_variables(self._model)]
+        self._depths, self._is_head = layer_depths(self._model)
         self._initial_state = self.state()
         self._state_shapes = {name: value.shape for name, value in self._initial_state.items()}
         # AutoGraph converts the loop over steps only; without this it would convert everything the step calls.
@@ -90,14 +91,11 @@ class TensorFlowEngine:
             self._unconverted_step = tf.function(self._replica_step, jit_compile=True, autograph=False)
         self._compiled_steps = tf.function(self._steps)
         # One row per step of a call. A variable may change its length; an argument would be traced anew for each length.
-        columns = len(StepScalars._fields) - 1 + len(self.model.trainable_variables)
+        columns = len(StepScalars._fields) - 1 + len(self._model.trainable_variables)
         self._step_table = tf.Variable(np.zeros((0, columns), np.float32), shape=(None, columns), trainable=False)
         self._exchange = tf.function(self._exchange_averages, autograph=False)
-        self.predictor = Predictor(self.model, self._strategy, compiled_in.target, use_xla)
-
-    def reset(self, seed: int) -> None:
-        self.load(self._initial_state)
-        self.reseed(seed, 0)
+        # Constants instead of the model's variables are not worth their compilation per fold model (docs/speed.md).
+        self.network = tf.function(self.distributed_probabilities, autograph=False, jit_compile=use_xla or None)
 
     def reseed(self, seed: int, step: int) -> None:
         for layer, variable in enumerate(self._random):
@@ -105,27 +103,67 @@ class TensorFlowEngine:
             variable.assign(np.asarray(state, variable.dtype.as_numpy_dtype))
 
     def distributed(self, batches: tf.data.Dataset) -> Any:
-        batches = without_sharding(batches)
-        if self.uses_fit:
-            return batches  # Keras distributes it
-        return iter(batches if self._is_single_device else self._strategy.experimental_distribute_dataset(batches))
+        if self._is_single_device:
+            return iter(batches)
+        options = tf.data.Options()  # batches are global, and replicas get equal shares of each
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        return iter(self._strategy.experimental_distribute_dataset(batches.with_options(options)))
 
     def train(self, batches: Any, rates: np.ndarray, step: int, values: StepValues) -> float:
-        """batches: the result of distributed(); if `uses_fit`, of a dataset that starts at `step`."""
-        table = step_table(rates, step, values, self._depths, self._is_head)
-        if self._fit_model is not None:
-            return self._fit_model.run_steps(batches, table, self.batch)
-        self._step_table.assign(table)
+        self._step_table.assign(step_table(rates, step, values, self._depths, self._is_head))
         return float(self._compiled_steps(batches)) / len(rates)
 
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
-        dispatch = partial(self.predictor.predict_views, tuple(views))
-        return self._with_averages(partial(collect_probabilities, batches, rows, dispatch, np.asarray))
+        if self.keeps_average:
+            self._exchange()  # the averages are in the model's variables until all rows are predicted
+        try:
+            return collect_probabilities(batches, rows, partial(self.predict_views, tuple(views)), np.asarray)
+        finally:
+            if self.keeps_average:
+                self._exchange()
+
+    def predict_views(self, views: tuple[View, ...], images: np.ndarray) -> tf.Tensor:
+        """(B, V, C) probabilities of (B, H, W, 3) uint8 images, which a GPU may still be computing."""
+        distributed = self._distribute_images(images)
+        probs: list[tf.Tensor] = []
+        for group in view_groups(views, images):  # the images of a group are freed before those of the next are made
+            probs += map(self.network, self._view_program(group)(args=(distributed,)))
+        return tf.stack(probs, axis=1)
+
+    def distributed_probabilities(self, images: Any) -> tf.Tensor:
+        """(B, C) probabilities of a distributed batch of the network's input: what `network` compiles."""
+
+        def outputs(local: tf.Tensor) -> tf.Tensor:
+            return output_of_logits(self._model(local, training=False), self._target)
+
+        return self._strategy.gather(self._strategy.run(outputs, (images,)), axis=0)
+
+    def _distribute_images(self, images: np.ndarray) -> Any:
+        """Give each replica an equal share of (B, H, W, 3) images. A tensor, or one value per replica."""
+        replicas = self._strategy.num_replicas_in_sync
+        if replicas == 1:
+            return tf.constant(images)
+        share = len(images) // replicas
+        return self._strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(images[context.replica_id_in_sync_group * share :][:share])
+        )
+
+    def _view_program(self, views: tuple[View, ...]) -> Any:
+        """One program that transforms a distributed batch by every view; V outputs."""
+        if views not in self._view_programs:
+            program = partial(self._strategy.run, apply_views(views))
+            self._view_programs[views] = tf.function(program, autograph=False)
+        return self._view_programs[views]
 
     def view_seconds(self, view: View, images: np.ndarray) -> float:
-        return self.predictor.view_seconds(view, images)
+        distributed, transform = self._distribute_images(images), self._view_program((view,))
+        tf.test.experimental.sync_devices()
+        started = time.perf_counter()
+        transform(args=(distributed,))
+        tf.test.experimental.sync_devices()
+        return time.perf_counter() - started
 
     def state(self) -> State:
         state = {name: variable.numpy() for name, variable in self._saved}
@@ -143,15 +181,6 @@ class TensorFlowEngine:
             self._scaling.assign(state[LOSS_SCALE])
         averages = [state[average_name(name)].ravel() for name in self._averaged_names]
         self._average.assign(np.concatenate([np.zeros(0, np.float32), *averages]))
-
-    def weights(self) -> State:
-        return weights_of(self.state())
-
-    def load_weights(self, weights: State) -> None:
-        self.load(with_weights(self._initial_state, weights))
-
-    def all_gather(self, number: int) -> list[int]:
-        return [number]
 
     def _steps(self, batches: Any) -> tf.Tensor:
         """One step per row of the step table. Returns the sum of the losses."""
@@ -179,7 +208,7 @@ class TensorFlowEngine:
         The loop over micro-batches is unrolled, because batch norm cannot reduce over replicas from within a TensorFlow
         loop. Control dependencies make them run one after the other, so that one at a time is in memory.
         """
-        trainable = [v.value for v in self.model.trainable_variables]
+        trainable = [v.value for v in self._model.trainable_variables]
         total: list[tf.Tensor] = []
         loss = tf.constant(0.0)
         for n in range(self._micro_batches):
@@ -189,7 +218,7 @@ class TensorFlowEngine:
                     tf.identity(x[n :: self._micro_batches]) for x in (images, targets, weights)
                 )
             with tf.GradientTape() as tape:
-                logits = self.model(tf.cast(inputs, tf.float32), training=True)
+                logits = self._model(tf.cast(inputs, tf.float32), training=True)
                 part = tf.reduce_sum(self._losses(labels, logits, row_weights, scalars.focal_gamma)) / self.batch
                 objective = part if self._scaling is None else part * self._scaling.read_value()[0]
             gradients = tape.gradient(objective, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO)
@@ -231,19 +260,9 @@ class TensorFlowEngine:
                 average.assign(update_average(average.read_value(), weights, scalars))
 
         first, second = self._moments
-        trainable = [v.value for v in self.model.trainable_variables]
+        trainable = [v.value for v in self._model.trainable_variables]
         arguments = (second, (self._average, self._followed), self._scaling, trainable, (gradient, row))
         strategy.extended.update(first, step, arguments, group=True)
-
-    def _with_averages(self, call: Callable[[], Any]) -> Any:
-        """call() while the averages, where they are kept, are in the model's variables."""
-        if not self.keeps_average:
-            return call()
-        self._exchange()
-        try:
-            return call()
-        finally:
-            self._exchange()
 
     def _exchange_averages(self) -> None:
         """Swap the model's variables and their averages."""
@@ -255,8 +274,3 @@ class TensorFlowEngine:
             average.assign(weights)
 
         self._strategy.extended.update(self._average, exchange, (self._followed,), group=True)
-
-    def _fit_step(self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, repeated: tf.Tensor) -> tf.Tensor:
-        """The replica step as Keras `fit` calls it. repeated: (B, 8 + T), the row of the step table once per image."""
-        loss = self._replica_step(images, targets, weights, repeated[0])
-        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, loss)

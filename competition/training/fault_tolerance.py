@@ -1,18 +1,21 @@
-"""Recover from a device that hangs or is lost; recognise one whose memory is exhausted."""
+"""Recover from a device that hangs or is lost, and stop at a signal."""
 
 import faulthandler
 import itertools
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from competition.config.errors import UserError, counted
 
 HUNG_EXIT = 5
 FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times as long before each later attempt
+STOPPING = b"\ngoldfold: stopping at the next checkpoint; Ctrl-C or SIGTERM once more stops at once\n"
 LOST_MESSAGES = ("UNAVAILABLE", "Socket closed", "failed to connect to all addresses", "Connection reset by peer")
 
 
@@ -59,16 +62,6 @@ def is_device_loss(error: BaseException | None) -> bool:
         return False
     is_lost = type(error).__name__ == "UnavailableError" or any(message in str(error) for message in LOST_MESSAGES)
     return (isinstance(error, Exception) and is_lost) or is_device_loss(error.__cause__)
-
-
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Return True if the error or one of its causes says that the memory of the device is exhausted."""
-    if error is None:
-        return False
-    message = str(error)
-    names_it = "RESOURCE_EXHAUSTED" in message or "OOM when allocating" in message or "Out of memory" in message
-    is_exhausted = type(error).__name__ == "ResourceExhaustedError" or names_it
-    return (isinstance(error, Exception) and is_exhausted) or is_out_of_memory(error.__cause__)
 
 
 def retry_on_device_loss(
@@ -137,3 +130,27 @@ def reset_devices() -> None:
 
         jax.clear_caches()
         clear_backends()
+
+
+@contextmanager
+def stop_signals(received: list[int]) -> Iterator[None]:
+    """Append the first SIGINT or SIGTERM inside the block to `received`; the process goes on. The second one ends it at once."""
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # A shell starts background jobs with SIGINT ignored: it stays ignored.
+    handled = [number for number, handler in previous.items() if handler is not signal.SIG_IGN]
+
+    def restore() -> None:
+        for number in handled:
+            signal.signal(number, previous[number])
+
+    def first(number: int, _: Any) -> None:
+        received.append(number)
+        restore()
+        os.write(2, STOPPING)  # print() may be interrupted by this very handler and is not reentrant
+
+    for number in handled:
+        signal.signal(number, first)
+    try:
+        yield
+    finally:
+        restore()

@@ -14,7 +14,7 @@ from competition.ensemble.views import get_views
 from competition.files.manifest import atomic_write
 from competition.images.batches import prediction_batches
 from competition.images.labelled_images import Images
-from competition.training.device import Device, auto_precision, prediction_batch_size
+from competition.training.device import Device, prediction_batch_size, resolved_precision
 from competition.training.engine import CompiledIn, Engine
 from competition.training.engines import make_engine
 from competition.training.model import build
@@ -40,13 +40,11 @@ def feature_engine(member: Member, device: Device, predict_batch: int) -> Featur
     """The network of a frozen-feature member; its `probabilities` are the features."""
     if member.architecture.startswith(TIMM):
         return TimmEngine(member, predict_batch)
-    precision = auto_precision(device) if member.train.precision == "auto" else member.train.precision
+    precision = resolved_precision(member.train.precision, device)
     resolved = replace(member, train=replace(member.train, precision=precision))
     batch = prediction_batch_size(predict_batch, member.image_size, device)
     # The output of a regression is what the network computes, without a softmax.
-    return make_engine(
-        lambda: feature_network(resolved), batch, batch, device, CompiledIn(1, False, False, "regression")
-    )
+    return make_engine(lambda: feature_network(resolved), batch, batch, device, CompiledIn(1, False, "regression"))
 
 
 def feature_width(engine: FeatureEngine) -> int:

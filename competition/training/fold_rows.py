@@ -78,10 +78,6 @@ class FoldRows:
         """(n,) numbers of the readable rows of the excluded folds."""
         return np.flatnonzero(np.isin(self.images.folds, fold) & self.images.readable)
 
-    def held_out_targets(self, fold: ExcludedFolds) -> np.ndarray:
-        """Targets of the rows of held_out(), in their order: as targets_of()."""
-        return self.targets_of(self.held_out(fold))
-
     def targets_of(self, rows: np.ndarray) -> np.ndarray:
         """What the labels of these rows stand for: (n,) int, (n, C) bool or (n,) float64."""
         return self.targets.of(self.images.labels[rows])

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from competition.config.params import ExcludedFolds, Head, Member, Train
+from competition.config.params import ExcludedFolds, Member, Train
 from competition.ensemble.metrics import TargetKind
 from competition.images.labelled_images import Images
 from competition.training import loop
@@ -47,7 +47,8 @@ class HeadTrainer(FoldScorer):
     ) -> loop.Events:
         """Fit the head to the training rows of a fold model; see Trainer.train. It takes seconds and has no checkpoints."""
         self._alive()
-        plan, head = self.rows.plan(fold, train), self._head
+        plan, head = self.rows.plan(fold, train), self.member.head
+        assert head is not None
         images, rows = self.images, plan.rows
         features = np.stack([self._features(images, rows, view) for view in head.views])
         targets = self.rows.targets_of(rows)
@@ -59,18 +60,13 @@ class HeadTrainer(FoldScorer):
         fitted = fit_best_head(head, fitted_rows, inner_parts_of(strata, groups, seed), seed)
         self._arrays = fitted.arrays
         self._scored = {1: (predictions := self.held_out(fold))}
-        score = self._score_of(predictions, fold)
+        score = self.score_of(predictions, fold)
         loss = fitted.inner_loss
         if loss is None:
             outputs = head_outputs(fitted.arrays, features[0], fitted_rows.kind)
             loss = output_loss(probabilities_of(outputs, fitted_rows.kind), fitted_rows)
         epoch = loop.Epoch(1, loss, 0.0, score, None, self._loss_of(predictions, fold), fitted.strength)
         yield loop.Trained([epoch], 1)
-
-    @property
-    def _head(self) -> Head:
-        assert self.member.head is not None
-        return self.member.head
 
     def weights(self) -> State:
         return self._arrays

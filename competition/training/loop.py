@@ -1,7 +1,7 @@
 """Train one fold model: epochs of full batches, and checkpoints that a thread writes meanwhile.
 
 A run that was interrupted and resumed ends with the same weights, bit for bit, as one that was not. The learning-rate
-schedule is `schedule.warmup_cosine`.
+schedule is `warmup_cosine`.
 """
 
 import time
@@ -11,14 +11,16 @@ from dataclasses import asdict, dataclass, field, fields
 from math import inf, isfinite, isnan, nan
 from typing import Any
 
+import numpy as np
+
 from competition.config.errors import UserError
 from competition.config.faults import fault_point
 from competition.config.params import Train
 from competition.images.batches import TrainingBatches, TrainingPlan, steps_per_epoch
 from competition.training.checkpoint import Checkpoints
-from competition.training.engine import Engine, State, StepValues
+from competition.training.engine import Engine, State
 from competition.training.input_stall import InputStallDetector, StepTimes
-from competition.training.schedule import warmup_cosine
+from competition.training.optimizer import StepValues
 
 PROBED_STEPS = 200  # from which on a probed member is trained at its full learning rate and label smoothing
 
@@ -106,6 +108,12 @@ def train_fold(engine: Engine, run: FoldRun, stall_detector: InputStallDetector 
 
     Raises Diverged, and Stopped after an event with `stop` set.
     """
+    if engine.keeps_average != (run.train.ema > 0):  # the moving average of the weights
+        built_with = "above 0" if engine.keeps_average else "0"
+        raise UserError(
+            f"train.ema is {run.train.ema}, but the member was built with train.ema {built_with}, which is compiled in; "
+            "train.ema must be 0 for both or above 0 for both"
+        )
     try:
         yield from _train(engine, run, stall_detector)
     finally:
@@ -121,7 +129,6 @@ def last_event(events: Events) -> Trained:
 
 
 def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | None) -> Events:
-    _check_average(engine, run.train)
     plan, train, checkpoints = run.plan, run.train, run.checkpoints
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     rates = warmup_cosine(peak_rate(train, per_epoch * train.epochs), per_epoch * train.epochs, train.warmup)
@@ -133,8 +140,10 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
     if train.probe and train.patience and not state.step:  # no epoch may be better than the head that was solved
         state.start_inner, state.best_weights = run.scores_after(0).inner, engine.weights()
     source: TrainingBatches | None = None
-    while state.step < len(rates) and not state.is_out_of_patience(train.patience):
-        if engine.uses_fit or source is not run.batches_at(state.step // per_epoch):
+    while state.step < len(rates):
+        if train.patience and state.history and len(state.history) - state.best_epoch >= train.patience:
+            break
+        if source is not run.batches_at(state.step // per_epoch):
             source = run.batches_at(state.step // per_epoch)
             batches = engine.distributed(source.start(plan, state.step, len(rates)))
         steps = min(train.steps_per_call, per_epoch - state.step % per_epoch)
@@ -161,7 +170,10 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
             done := StepsDone(state.step, len(rates), loss)
         )  # after the scores, so that no request to stop is missed
         is_due = checkpoints is not None and checkpoints.is_due(epoch_ends)
-        is_due, should_stop = _agreed(engine, is_due, done.stop)
+        # What one host says holds for all: hosts that save at different steps have no common checkpoint, and one that stops
+        # alone leaves the others waiting.
+        decisions = engine.all_gather(int(is_due) + 2 * int(done.stop))
+        is_due, should_stop = any(one & 1 for one in decisions), any(one & 2 for one in decisions)
         if checkpoints and (is_due or should_stop):
             checkpoints.start_saving(state.step, state.arrays(engine), state.facts())
         if epoch_ends:
@@ -174,6 +186,18 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
         if should_stop:
             raise Stopped(f"stopped after step {state.step} of {len(rates)}")
     yield state.load_best(engine, bool(train.patience))
+
+
+def warmup_cosine(peak: float, steps: int, warmup: float) -> np.ndarray:
+    """Linear warm-up over the fraction `warmup` of the steps, then cosine decay to 0 (Loshchilov & Hutter 2017, SGDR).
+
+    Returns (steps,) float32. The last rate is above 0, so every step has an effect.
+    """
+    warmup_steps = round(steps * warmup)
+    rising = peak * np.arange(1, warmup_steps + 1) / max(warmup_steps, 1)
+    decay_steps = steps - warmup_steps
+    falling = peak * 0.5 * (1 + np.cos(np.pi * np.arange(1, decay_steps + 1) / (max(decay_steps, 1) + 1)))
+    return np.concatenate([rising, falling]).astype(np.float32)
 
 
 def peak_rate(train: Train, steps: int) -> float:
@@ -189,15 +213,6 @@ def share_after_probe(train: Train, steps: int) -> float:
     no time to repair what they do to the network.
     """
     return min(1.0, steps / PROBED_STEPS) ** 2 if train.probe else 1.0
-
-
-def _agreed(engine: Engine, is_due: bool, should_stop: bool) -> tuple[bool, bool]:
-    """(a checkpoint is due, training should stop) if any host says so.
-
-    Hosts that save at different steps have no common checkpoint, and one that stops alone leaves the others waiting.
-    """
-    decisions = engine.all_gather(int(is_due) + 2 * int(should_stop))
-    return any(decision & 1 for decision in decisions), any(decision & 2 for decision in decisions)
 
 
 def step_values(train: Train, per_epoch: int) -> StepValues:
@@ -220,11 +235,10 @@ class _TrainingState:
 
     def last_is_best(self, sign: int) -> bool:
         start = [] if self.start_inner is None else [self.start_inner]
-        *earlier, last = (_comparable(score, sign) for score in [*start, *(epoch.inner for epoch in self.history)])
+        scores = [*start, *(epoch.inner for epoch in self.history)]
+        # Greater is better; an undefined score is below all others.
+        *earlier, last = (-inf if score is None or isnan(score) else sign * score for score in scores)
         return all(last > score for score in earlier)
-
-    def is_out_of_patience(self, patience: int) -> bool:
-        return bool(patience and self.history) and len(self.history) - self.best_epoch >= patience
 
     def arrays(self, engine: Engine) -> State:
         return engine.state() | {f"best/{name}": value for name, value in self.best_weights.items()}
@@ -240,15 +254,6 @@ class _TrainingState:
             return Trained(self.history, last, self.start_inner, self.scoring_seconds)
         engine.load_weights(self.best_weights)
         return Trained(self.history, self.best_epoch, self.start_inner, self.scoring_seconds)
-
-
-def _check_average(engine: Engine, train: Train) -> None:
-    if engine.keeps_average != (train.ema > 0):  # the moving average of the weights
-        built_with = "above 0" if engine.keeps_average else "0"
-        raise UserError(
-            f"train.ema is {train.ema}, but the member was built with train.ema {built_with}, which is compiled in; "
-            "train.ema must be 0 for both or above 0 for both"
-        )
 
 
 def _end_epoch(run: FoldRun, engine: Engine, state: _TrainingState, per_epoch: int, rate: float) -> None:
@@ -267,11 +272,6 @@ def _end_epoch(run: FoldRun, engine: Engine, state: _TrainingState, per_epoch: i
     state.loss_sum = 0.0
     if run.train.patience and state.last_is_best(run.score_sign):
         state.best_weights, state.best_epoch = engine.weights(), epoch
-
-
-def _comparable(score: float | None, sign: int) -> float:
-    """The score such that greater is better; an undefined one is below all others."""
-    return -inf if score is None or isnan(score) else sign * score
 
 
 def _resume(engine: Engine, checkpoints: Checkpoints | None, fold: int) -> _TrainingState:

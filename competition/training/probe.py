@@ -4,8 +4,6 @@ It distorts the features less than fine-tuning from a random last layer (Kumar e
 Pretrained Features and Underperform Out-of-Distribution"). The features take one pass without gradients for all folds.
 """
 
-from typing import Any
-
 import keras
 import numpy as np
 
@@ -44,11 +42,3 @@ def linear_probe(
     kernel = head["head/kernel"] / head["head/scale"][:, None]
     bias = head["head/bias"] - head["head/mean"] @ kernel
     return (kernel * factor).astype(np.float32), (bias * factor).astype(np.float32)
-
-
-def with_head(weights: dict[str, Any], kernel: np.ndarray, bias: np.ndarray) -> dict[str, Any]:
-    """The weights with the last layer replaced."""
-    head = {"logits/kernel": kernel, "logits/bias": bias}
-    return {
-        name: next((v for suffix, v in head.items() if name.endswith(suffix)), value) for name, value in weights.items()
-    }

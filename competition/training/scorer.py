@@ -1,16 +1,21 @@
-"""What every trainer does with a fold model: predict its held-out rows and others, and score them."""
+"""What every trainer does with a fold model: predict its held-out rows and others, score them, and write its files."""
 
+import csv
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
 
 import numpy as np
 
+from competition.config.faults import fault_point
 from competition.config.params import ExcludedFolds, Train
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, stored_as
+from competition.files.manifest import atomic_write
 from competition.images.labelled_images import Images
 from competition.training import loop
-from competition.training.checkpoint import Checkpoints
+from competition.training.checkpoint import Checkpoints, save_arrays
 from competition.training.engine import State
 from competition.training.fold_rows import FoldRows, deviation
 from competition.training.input_stall import InputStallDetector
@@ -57,17 +62,14 @@ class FoldScorer(ABC):
         """train() without checkpoints, for callers that show nothing meanwhile."""
         return loop.last_event(self.train(fold, train, None, score_epochs))
 
-    def score(self, fold: ExcludedFolds) -> float:
-        """The competition's metric on the held-out rows by the weights in the engine, under the identity view."""
-        return self._score_of(self.held_out(fold), fold)
-
-    def _score_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
-        targets = self.rows.held_out_targets(fold)
+    def score_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
+        """The competition's metric of predictions of the held-out rows, under the identity view."""
+        targets = self.rows.targets_of(self.rows.held_out(fold))
         return self.metric.display(self.metric.evaluate(targets, probs.view("identity")))
 
     def _loss_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
         """Mean loss of held-out rows with plain targets: log loss, or the squared error in units of the targets' variance."""
-        targets, output = self.rows.held_out_targets(fold), probs.view("identity")
+        targets, output = self.rows.targets_of(self.rows.held_out(fold)), probs.view("identity")
         if self.rows.targets.kind == "regression":
             unit = deviation(self.rows.targets_of(self.rows.usable(fold)))
             return float(np.mean(((output[:, 0] - targets) / unit) ** 2))
@@ -82,7 +84,7 @@ class FoldScorer(ABC):
 
     def selected_score(self, fold: ExcludedFolds, trained: loop.Trained) -> float:
         """The metric of out_of_fold()."""
-        return self._score_of(self.out_of_fold(fold, trained), fold)
+        return self.score_of(self.out_of_fold(fold, trained), fold)
 
     def held_out(self, fold: ExcludedFolds) -> ViewPredictions:
         """Out-of-fold probabilities by the weights in the engine, under the identity view.
@@ -96,7 +98,8 @@ class FoldScorer(ABC):
                 f"the model predicts NaN or infinity for {int((~np.isfinite(probs)).reshape(len(rows), -1).any(1).sum())} of "
                 f"{len(rows)} held-out rows; lower train.learning_rate or set train.clip_norm"
             )
-        return self._predictions(self.images.ids[rows], ("identity",), probs)
+        kind = self.rows.targets.kind
+        return ViewPredictions(self.images.ids[rows], ("identity",), probs.astype(stored_as(kind)), kind)
 
     def predict(self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
         """Predict every row of `rows` under every view.
@@ -111,8 +114,28 @@ class FoldScorer(ABC):
         if is_readable.any():
             probs[is_readable] = self._probabilities(images, rows[is_readable], views)
         probs[~is_readable] = probs[is_readable].mean(0) if is_readable.any() else 1 / self.rows.classes
-        return self._predictions(images.ids[rows], tuple(views), probs)
-
-    def _predictions(self, ids: np.ndarray, views: tuple[str, ...], probs: np.ndarray) -> ViewPredictions:
         kind = self.rows.targets.kind
-        return ViewPredictions(ids, views, probs.astype(stored_as(kind)), kind)
+        return ViewPredictions(images.ids[rows], tuple(views), probs.astype(stored_as(kind)), kind)
+
+
+def save_fold_model(
+    trainer: FoldScorer, fold: ExcludedFolds, trained: loop.Trained, folder: Path
+) -> tuple[list[Path], dict[str, object]]:
+    """Write weights.npz, history.csv and oof.npz of the model that the trainer has just trained.
+
+    Returns the files, and the scores and epochs for the manifest.
+    """
+    files = [folder / name for name in ("weights.npz", "history.csv", "oof.npz")]
+    fault_point("fold.before_weights", files[0])
+    save_arrays(files[0], trainer.weights())
+    with atomic_write(files[1]) as temporary, temporary.open("w", newline="") as file:
+        table = csv.DictWriter(file, [field.name for field in fields(loop.Epoch)], lineterminator="\n")
+        table.writeheader()
+        table.writerows(asdict(epoch) for epoch in trained.history)
+    fault_point("fold.before_predictions", files[2])
+    trainer.out_of_fold(fold, trained).save(files[2])
+    selected, last = trained.selected, trained.history[-1]
+    result = {"held_out": trainer.selected_score(fold, trained), "metric": trainer.metric.name}
+    result |= {"epoch": selected.epoch, "epochs": last.epoch, "loss": last.loss}
+    result["scoring_seconds"] = round(trained.scoring_seconds, 3)
+    return files, result if selected.inner is None else result | {"inner": selected.inner}

@@ -1,29 +1,27 @@
 """One member on one device, with its compiled engine and decoded images: used by tuning, training and prediction."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 
 import numpy as np
 from keras.ops import convert_to_numpy
 
-from competition.config.params import ExcludedFolds, Member, Train
+from competition.config.params import ExcludedFolds, Train
 from competition.ensemble.views import get_views
 from competition.images.augment import Augmentation
 from competition.images.batches import TrainingBatches, TrainingPlan, prediction_batches, steps_per_epoch
 from competition.images.labelled_images import Images
 from competition.images.loader import Loading
-from competition.prepare.targets import SINGLE, Targets
 from competition.training import loop
-from competition.training.batch_augmentation import augmented, is_on_device
 from competition.training.checkpoint import Checkpoints
-from competition.training.device import Device, auto_precision, host_share, prediction_batch_size, round_up_batch
-from competition.training.engine import CompiledIn, Engine, State
-from competition.training.engines import make_engine
+from competition.training.device import Device, host_share
+from competition.training.device_augmentation import augmented, is_on_device
+from competition.training.engine import Engine, State
+from competition.training.engines import engine_of
 from competition.training.fold_rows import FoldRows, deviation
 from competition.training.input_stall import InputStallDetector
-from competition.training.model import build
-from competition.training.probe import linear_probe, pooled_features, with_head
+from competition.training.probe import linear_probe, pooled_features
 from competition.training.scorer import FoldScorer
 
 
@@ -45,7 +43,7 @@ class Trainer(FoldScorer):
         engine: one of this member that was compiled earlier; None compiles it.
         """
         super().__init__(rows, metric)
-        self._classes, self._targets, self._device, self._alive = rows.classes, rows.targets, device, alive
+        self._device, self._alive = device, alive
         self.engine = engine or engine_of(rows.member, rows.classes, predict_batch, device, rows.targets)
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
@@ -86,11 +84,11 @@ class Trainer(FoldScorer):
             if not epoch or not (is_scored or epoch == train.epochs):
                 return loop.EpochScores(None, None, inner)
             self._scored = {epoch: (predictions := self.held_out(fold))}
-            return loop.EpochScores(self._score_of(predictions, fold), self._loss_of(predictions, fold), inner)
+            return loop.EpochScores(self.score_of(predictions, fold), self._loss_of(predictions, fold), inner)
 
         self._scored = {}
         initial_weights = partial(self._probed, plan) if train.probe else None
-        if self._targets.kind == "regression":
+        if self.rows.targets.kind == "regression":
             initial_weights = partial(self._in_unit_of, plan)
         run = loop.FoldRun(plan, train, batches_at, scores_after, self.metric.sign, checkpoints, initial_weights)
         yield from loop.train_fold(self.engine, run, stall_detector)
@@ -109,19 +107,21 @@ class Trainer(FoldScorer):
         rows = plan.rows
         labels, weights = self.images.labels[rows], plan.weights[rows]
         groups = np.arange(len(rows)) if self.images.groups is None else self.images.groups[rows]
-        head = linear_probe(self._features[rows], labels, weights, self._classes, groups, plan.seed)
-        return with_head(self.engine.weights(), *head)
+        kernel, bias = linear_probe(self._features[rows], labels, weights, self.rows.classes, groups, plan.seed)
+        return self._initial_with({"logits/kernel": kernel, "logits/bias": bias})
 
     def _in_unit_of(self, plan: TrainingPlan) -> State:
         """The initial weights of a regression, with mean and deviation of this fold's training rows in layer "unit"."""
         values = plan.targets[plan.rows]
         unit = {"unit/mean": float(values.mean()), "unit/deviation": deviation(values)}
-        weights = self.engine.weights()
-        for name in weights:
-            for ending, value in unit.items():
-                if name.endswith(ending):
-                    weights[name] = np.full((), value, np.float32)
-        return weights
+        return self._initial_with({name: np.full((), value, np.float32) for name, value in unit.items()})
+
+    def _initial_with(self, replaced: Mapping[str, np.ndarray]) -> State:
+        """The weights in the engine with other values for those whose names end like this."""
+        return {
+            name: next((new for ending, new in replaced.items() if name.endswith(ending)), value)
+            for name, value in self.engine.weights().items()
+        }
 
     def first_batch(self, fold: int, train: Train) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The first augmented training batch: (B, H, W, 3) uint8, (B, C) targets, (B,) weights."""
@@ -145,23 +145,8 @@ class Trainer(FoldScorer):
             pixels, batch, device = self.images.pixels, self.engine.batch, self._device
             share = tuple(host_share(device, batch).tolist())
             loading = Loading(device.threads, device.batches_ahead, share, is_on_device(device))
-            self._batches[key] = TrainingBatches(pixels, self._classes, batch, *key, loading)
+            self._batches[key] = TrainingBatches(pixels, self.rows.classes, batch, *key, loading)
         return self._batches[key]
-
-
-def engine_of(member: Member, classes: int, predict_batch: int, device: Device, targets: Targets = SINGLE) -> Engine:
-    """The compiled engine of a member, with its precision chosen and its batches rounded up for the device."""
-    train = member.train
-    precision = auto_precision(device) if train.precision == "auto" else train.precision
-    resolved = replace(member, train=replace(train, precision=precision))
-    is_fit, scale_loss = train.loop == "fit", precision == "float16"
-    return make_engine(
-        lambda: build(resolved, classes, targets.kind),
-        round_up_batch(train.batch, device.replicas * train.accumulate),
-        prediction_batch_size(predict_batch, member.image_size, device),
-        device,
-        CompiledIn(train.accumulate, train.ema > 0, is_fit, targets.kind, scale_loss),
-    )
 
 
 def augmentation_of(train: Train) -> Augmentation:

@@ -119,19 +119,6 @@ def trials_without_improvement(trials: Sequence["FrozenTrial"]) -> int:
     return since
 
 
-def pareto_front(trials: Sequence["FrozenTrial"]) -> list["FrozenTrial"]:
-    """Complete trials that no other one beats in score without taking more time, the fastest first.
-
-    trials: with values (score, seconds).
-    """
-    complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
-    front: list[FrozenTrial] = []
-    for trial in sorted(complete, key=lambda trial: (trial.values[1], -trial.values[0], trial.number)):
-        if not front or trial.values[0] > front[-1].values[0]:
-            front.append(trial)
-    return front
-
-
 def saved_seconds(trials: Sequence["FrozenTrial"]) -> float:
     """Training time that pruning saved: the rest of each pruned trial at its own speed.
 

@@ -1,10 +1,11 @@
-"""What a worker needs to know about its study, and which folds a study uses for what."""
+"""What a worker needs to know about its study, which folds a study uses for what, and which parameters SET states itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from competition.config.params import Dimension, Params
-from competition.config.search_space import Values
+from competition.config.params_file import Override, states
+from competition.config.search_space import AUGMENT, MEMBER_KEYS, Values
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,6 @@ class StudySettings:
     warm_start: Sequence[Values] = ()  # tried next
     folds: Sequence[int] = ()  # whose labels take part in the choice, those behind the warm starts included
     grid: Sequence[Values] = ()  # for the sampler grid: every point
-    two_objectives: bool = False  # the second one is the training time, in seconds
     hours: float = 0.0  # of all trials together, divided by the workers; 0 = no limit
     patience: int = 0  # finished trials without an improvement beyond noise; 0 = no limit
     workers: int = 1
@@ -53,3 +53,23 @@ def scored_folds(params: Params) -> list[int]:
 def confirmed_folds(params: Params) -> list[int]:
     """Folds on which the best trial is compared with the member's own values, with other seeds."""
     return list(dict.fromkeys(params.tune.folds))[-1:]
+
+
+def overridden_keys(name: str, keys: Iterable[str], overrides: Sequence[Override]) -> set[str]:
+    """Those of `keys` that an override (SET) sets for this member, or for all members, directly or within a block.
+
+    Tuned values never replace them.
+    """
+
+    def is_set(key: str) -> bool:
+        paths: list[tuple[str, ...]] = [("members", name, key)]
+        if key not in MEMBER_KEYS:
+            path = ("augment", key.removeprefix(AUGMENT)) if key.startswith(AUGMENT) else (key,)
+            paths = [("train", *path), ("members", name, "train", *path)]
+        return any(
+            path[: len(override.path)] == override.path and states(override.value, path[len(override.path) :])
+            for override in overrides
+            for path in paths
+        )
+
+    return {key for key in keys if is_set(key)}

@@ -18,7 +18,7 @@ from math import isfinite
 
 import optuna
 from optuna.storages import BaseStorage
-from optuna.study import Study, StudyDirection
+from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from competition.config.faults import fault_point
@@ -57,20 +57,15 @@ def open_study(storage: BaseStorage, settings: StudySettings) -> Study:
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage.beat_seconds = settings.heartbeat  # type: ignore[attr-defined]
-    directions = [StudyDirection.MAXIMIZE, *([StudyDirection.MINIMIZE] if settings.two_objectives else [])]
     try:
-        study = optuna.create_study(storage=storage, study_name=settings.name, directions=directions)
+        study = optuna.create_study(storage=storage, study_name=settings.name, direction="maximize")
         # Warm starts are read once: later workers may find other studies to start from.
         study.set_user_attr("points", settings.points)
         study.set_user_attr("folds", list(settings.folds))
     except optuna.exceptions.DuplicatedStudyError:
         study = optuna.load_study(storage=storage, study_name=settings.name)
-        if study.directions != directions:
-            message = f"study {settings.name}: expected directions {directions}, found {study.directions}"
-            raise ValueError(message) from None
     study.sampler = SeededByNumber(settings.sampler, settings.seed, study.user_attrs.get("points", settings.points))
-    # Optuna cannot prune a study of several objectives.
-    study.pruner = make_pruner("none" if settings.two_objectives else settings.pruner)
+    study.pruner = make_pruner(settings.pruner)
     return study
 
 
@@ -86,9 +81,20 @@ def run_worker(
     on_trial: called with the study and each trial that this worker has finished.
     """
 
-    def objective(trial: Trial) -> float | tuple[float, float]:
+    def objective(trial: Trial) -> float:
         _claim(study, settings, trial)
-        return _run_trial(settings, trial, evaluate)
+        fault_point("tune.before_trial")
+        try:
+            result = evaluate(suggest(trial, settings), trial)
+            if not isfinite(result.score):
+                raise ArithmeticError(f"the score is {result.score}")
+        except ArithmeticError as error:
+            trial.set_user_attr("diverged", str(error))
+            raise optuna.TrialPruned from None  # as a failed trial it would teach the sampler nothing
+        fault_point("tune.before_score")
+        for key, value in {**result.facts, "error": result.error, "seconds": result.seconds}.items():
+            trial.set_user_attr(key, value)
+        return result.score
 
     def report(study: Study, trial: FrozenTrial) -> None:
         if SURPLUS not in trial.user_attrs:
@@ -147,29 +153,8 @@ def _claim(study: Study, settings: StudySettings, trial: Trial) -> None:
         raise _Surplus
 
 
-def _run_trial(settings: StudySettings, trial: Trial, evaluate: Evaluate) -> float | tuple[float, float]:
-    """Value of the objective, or the values of both.
-
-    Raises TrialPruned also for values that diverge: as failed trials they would teach the sampler nothing.
-    """
-    fault_point("tune.before_trial")
-    try:
-        result = evaluate(suggest(trial, settings), trial)
-        if not isfinite(result.score):
-            raise ArithmeticError(f"the score is {result.score}")
-    except ArithmeticError as error:
-        trial.set_user_attr("diverged", str(error))
-        raise optuna.TrialPruned from None
-    fault_point("tune.before_score")
-    for key, value in {**result.facts, "error": result.error, "seconds": result.seconds}.items():
-        trial.set_user_attr(key, value)
-    return (result.score, result.seconds) if settings.two_objectives else result.score
-
-
 def should_prune(trial: Trial, score: float, step: int) -> bool:
     """Report a score and return True if the trial should end. The own values are compared in full."""
-    if len(trial.study.directions) > 1:
-        return False
     trial.report(score, step)
     return trial.user_attrs.get(ORIGIN, trial.number) != 0 and trial.should_prune()
 

@@ -10,7 +10,7 @@ import numpy as np
 import optuna
 from optuna.trial import Trial
 
-from competition.config.params import Member, Params, Train
+from competition.config.params import Member, Params
 from competition.config.search_space import Values, compiled_key, compiled_values, with_values
 from competition.tuning.choice import Comparison, compare, format_values, score_of_rows
 from competition.tuning.samplers import FULL
@@ -118,8 +118,10 @@ class TrialRunner:
         sign, epochs, predictions = trainer.metric.sign, member.train.epochs, list[np.ndarray]()
         progress = _Progress(trial, sign, len(folds), epochs, by_fold, is_compiled)
         for position, fold in enumerate(folds):
+            parts = OTHER_FOLDS if position else FIRST_FOLD
+            scored_epochs = {max(1, round(epochs * part)) for part in parts}  # from 1
             try:
-                for event in trainer.train(fold, member.train, None, _scored_epochs(member.train, position)):
+                for event in trainer.train(fold, member.train, None, scored_epochs):
                     match event:
                         case StepsDone():
                             progress.end_step(event.step)
@@ -144,7 +146,7 @@ class TrialRunner:
                 f"building and compiling a network took {compiling:.1f} s"
                 + (f" ({searched}; trials with these values share it)" if searched else "")
             )
-        labels = np.concatenate([trainer.rows.held_out_targets(fold) for fold in folds])
+        labels = np.concatenate([trainer.rows.targets_of(trainer.rows.held_out(fold)) for fold in folds])
         probs = np.concatenate(predictions)
         _, standard_error = score_of_rows(labels, probs, trainer.metric, trainer.rows.classes, tune.seed)
         facts |= {"share": 1.0, "folds": [float(score) for score in progress.scores]}
@@ -156,7 +158,7 @@ class TrialRunner:
         own = [self._predictions(self.member, folds, seed) for seed in range(1, seeds + 1)]
         new = [self._predictions(with_values(self.member, values), folds, seed) for seed in range(1, seeds + 1)]
         trainer, _, _ = self._trainer(self.member)
-        labels = np.concatenate([trainer.rows.held_out_targets(fold) for fold in folds])
+        labels = np.concatenate([trainer.rows.targets_of(trainer.rows.held_out(fold)) for fold in folds])
         return compare(labels, own, new, trainer.metric, trainer.rows.classes, self._params.tune.seed)
 
     def _predictions(self, member: Member, folds: Sequence[int], seed: int) -> np.ndarray:
@@ -180,8 +182,3 @@ class TrialRunner:
         self._images[member.image_size] = trainer.images
         self._trainers[key] = trainer
         return trainer, False, time.monotonic() - started
-
-
-def _scored_epochs(train: Train, position: int) -> set[int]:
-    """Epochs, from 1, after which the held-out rows of a fold are scored.  position: of the fold in the trial."""
-    return {max(1, round(train.epochs * part)) for part in (OTHER_FOLDS if position else FIRST_FOLD)}

@@ -1,13 +1,15 @@
-"""Results of commit 2739021, which recorded a digest of the source code where there are named versions now.
+"""Results of earlier versions: what they recorded, under the names and with the keys of today.
 
-Its code trained and predicted what TRAINING = 1 and PREDICTION = 1 do. So a run that it began keeps its digest, its folder and
-all that refers to them (predictions, blends, the ledger), and is continued.
+Commit 2739021 recorded a digest of the source code where there are named versions now. Its code trained and predicted what
+TRAINING = 1 and PREDICTION = 1 do. So a run that it began keeps its digest, its folder and all that refers to them
+(predictions, blends, the ledger), and is continued.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from competition.config.digests import to_plain
+from competition.config.params import Member, stated_keys
 from competition.training.versions import PREDICTION, TRAINING
 
 CODE = "c5a07fdb0f1f15611c332b218c95472253b324b3366452ce7aad257624c004cb"
@@ -15,6 +17,21 @@ CODE = "c5a07fdb0f1f15611c332b218c95472253b324b3366452ce7aad257624c004cb"
 # what was trained with these values stay the same.
 REMOVED = {"rand_augment": 0, "trivial_augment": False}
 RENAMED = {"low_resolution_epochs": "small_epochs", "low_resolution_size": "small_size"}  # keys of train: now -> then
+# Keys of train that are gone -> the value with which earlier versions trained what today's does. Fold models and studies still
+# depend on them, so those of earlier versions stay current.
+REMOVED: dict[str, Any] = {"loop": "auto"}
+
+
+def recorded_member(member: Member) -> dict[str, Any]:
+    """What fold models and studies record of a member: the keys that it states, and those that are gone."""
+    stated = stated_keys(member)
+    return {**stated, "train": {**stated["train"], **REMOVED}}
+
+
+def read_member(depends: Mapping[str, Any]) -> dict[str, Any]:
+    """The member that a run recorded, without keys that are gone, under today's names."""
+    member: dict[str, Any] = with_names_of_today(depends)["member"]
+    return {**member, "train": {key: value for key, value in member["train"].items() if key not in REMOVED}}
 
 
 def recorded_member(member: Mapping[str, Any]) -> dict[str, Any]:

@@ -180,7 +180,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
 
 def _stored(work: Path, folder: Path, content: Mapping[str, Any]) -> Run:
     try:
-        member = TypeAdapter(Member).validate_python(earlier_version.with_names_of_today(content["depends"])["member"])
+        member = TypeAdapter(Member).validate_python(earlier_version.read_member(content["depends"]))
     except ValidationError as error:
         problem = error.errors()[0]
         raise UserError(

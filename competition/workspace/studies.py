@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from competition.config.digests import digest_of, to_plain
-from competition.config.params import Dimension, Member, Params, stated_keys
+from competition.config.params import Dimension, Member, Params
 from competition.config.plugins import plugin_digest, plugin_digests
 from competition.config.search_space import AUGMENT, own_values, with_values
 from competition.files.manifest import Manifest, changed_keys, files_intact, path_digest, read_manifest
 from competition.training.versions import HEADS, PROBE, TRAINING
 from competition.tuning.choice import format_value
-from competition.tuning.overrides import overridden_keys
+from competition.tuning.settings import overridden_keys
 from competition.workspace.earlier_version import recorded_member, with_names_of_today
 from competition.workspace.workspace import Workspace
 
@@ -31,7 +31,7 @@ def study_subject(data: str, params: Params, member: Member) -> dict[str, Any]:
     return {
         "data": data,
         "fit": params.prepare.fit,
-        "member": recorded_member(stated_keys(replace(member, seeds=1))),
+        "member": recorded_member(replace(member, seeds=1)),
         "weights": path_digest(Path(member.weights)),  # "" if it is no file or folder on this machine
         **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
         **head_entry(params, member),
@@ -84,6 +84,7 @@ def tuning_dependencies(workspace: Workspace, name: str) -> dict[str, Any]:
     return {
         **study_subject(prepared.digest, params, params.members[name]),
         **{key: value for key, value in vars(tune).items() if key not in WITHOUT_INFLUENCE},
+        "objectives": "score",  # a parameter of earlier versions: their studies stay current and can be continued
         **_searched_files(tune.search),
         "warm_start": {entry: path_digest(Path(entry)) for entry in tune.warm_start},
         "metric": prepared.competition.metric,
@@ -162,7 +163,7 @@ def adopted_study(workspace: Workspace, name: str) -> Path | None:
     own = own_values(workspace.params.members[name], workspace.params.tune.search)
     if own.keys() != best["own_values"].keys() or own == best["own_values"]:
         return None
-    settings = {"search", "folds", "trained_on", "sampler", "pruner", "objectives", "seed", "trials"}
+    settings = {"search", "folds", "trained_on", "sampler", "pruner", "seed", "trials"}
     depends = to_plain(tuning_dependencies(workspace, name))
     manifest = read_manifest(study.with_name("manifest.json"))
     recorded = manifest.depends if manifest is not None else {}
@@ -232,7 +233,7 @@ def _differences(workspace: Workspace, result: Path, name: str) -> list[str]:
     overridden = overridden_keys(name, own, workspace.overrides)
     member = workspace.params.members[name]
     stated = own_values(member, own)
-    tried = (best["values"], *(point["values"] for point in best["front"]), *best.get("tried", {}).values())
+    tried = (best["values"], *best.get("tried", {}).values())
     results = [own, *({**own, **values} for values in tried)]
     is_known = any(all(stated[key] == values[key] for key in own if key not in overridden) for values in results)
     ignored = set(own) if is_known else overridden
@@ -253,8 +254,8 @@ def _without(subject: dict[str, Any], ignored: Iterable[str]) -> dict[str, Any]:
 
 
 def read_result(result: Path) -> dict[str, Any]:
-    """Content of best.json. Earlier versions did not write own_values and front; the manifest has the member's values."""
+    """Content of best.json. Earlier versions did not write own_values; the manifest has the member's values."""
     content: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
     manifest = read_manifest(result.with_name("manifest.json"))
     train = manifest.depends["member"]["train"] if manifest is not None else {}
-    return {"front": [], "own_values": {key: train.get(key) for key in content["values"]}, **content}
+    return {"own_values": {key: train.get(key) for key in content["values"]}, **content}

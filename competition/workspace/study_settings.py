@@ -38,7 +38,6 @@ def study_settings(workspace: Workspace, name: str, workers: int = 1) -> StudySe
         warm_start=[values for values, _ in starts],
         folds=sorted({*folds_used_in_tuning(params), *(fold for _, folds in starts for fold in folds)}),
         grid=grid(tune.search) if tune.sampler == "grid" else (),
-        two_objectives=tune.objectives == "score_and_time",
         hours=tune.hours,
         patience=tune.patience,
         workers=workers,

@@ -100,8 +100,7 @@ def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
         )
         raise UserError(f"TRIAL={label}: {reason}; `make tune MEMBER={name}` makes one of the present parameters")
     best = json.loads(study.read_text(encoding="utf-8"))
-    points = {str(point["trial"]): point["values"] for point in best["front"]}
-    points |= {str(best["trial"]): best["values"], **best.get("tried", {})}
+    points = {str(best["trial"]): best["values"], **best.get("tried", {})}
     if number not in points:
         raise UserError(
             f"TRIAL={label}: {display_path(study)} has no finished trial {number or '?'}; expected one of "

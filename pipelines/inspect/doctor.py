@@ -20,7 +20,7 @@ from competition.kaggle.explain import explain
 from competition.kernels import api as kernels
 from competition.storage import locations
 from competition.training.backend import is_installed
-from competition.training.host_memory import available_bytes, memory_warning, training_bytes
+from competition.training.memory import available_bytes, memory_warning, training_bytes
 from competition.workspace.dependencies import trained_folds
 from competition.workspace.runs import runs_of
 from pipelines.terminal.output import display_path

@@ -31,7 +31,6 @@ from competition.tuning.choice import (
     mean_share,
     origin_of,
     own_trial,
-    pareto_front,
     saved_seconds,
     score_of,
 )
@@ -208,7 +207,7 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
     lines = result_lines(result, settings, trials)
     job.echo(*(f"tune {name}: {line}" for line in lines))
     job.echo_detail(f"tune {name}: {display_path(best)}")
-    return [best], {key: value for key, value in result.items() if key != "front"}
+    return [best], result
 
 
 @contextmanager
@@ -244,7 +243,6 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
         comparison = runner.confirm(dict(chosen.params), tune.confirm_seeds)
         chosen = chosen if comparison.is_gain else None
     sign = metric_named(prepared.competition.metric).sign
-    front = pareto_front(trials) if settings.two_objectives else []
     return {
         "values": dict(settings.own_values if chosen is None else chosen.params),
         "comparison": comparison,
@@ -262,10 +260,6 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
         "data": prepared.digest,
         "study": settings.name,
         "metric": prepared.competition.metric,
-        "front": [
-            {"trial": t.number, "score": sign * t.values[0], "seconds": t.values[1], "values": dict(t.params)}
-            for t in front
-        ],
         "finished": datetime.now(UTC).isoformat(),
     }
 

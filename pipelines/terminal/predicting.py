@@ -138,8 +138,8 @@ class ViewTimes:
 
 def measure_views(trainer: "FoldScorer", views: Sequence[str]) -> ViewTimes:
     """Time the transform of one batch. Compiles the programs of prediction, whose time is then in no cost."""
+    from competition.training.bench import transform_seconds
     from competition.training.trainer import Trainer
-    from competition.training.view_cost import transform_seconds
 
     assert isinstance(trainer, Trainer)
     batch = trainer.engine.predict_batch
@@ -164,8 +164,8 @@ def predict_fold(
 
     model: folder of the fold model.
     """
+    from competition.training.bench import seconds_per_1000
     from competition.training.checkpoint import load_arrays
-    from competition.training.view_cost import seconds_per_1000
 
     weights, views, train = load_arrays(model / "weights.npz"), tuple(times.transforms), trainer.images
     held_out_rows, test_rows = np.flatnonzero(train.folds == fold), np.arange(len(test.ids))

@@ -21,8 +21,8 @@ from competition.files.manifest import Manifest, files_intact, is_current, read_
 from competition.files.replacement import replace_model, retraining_path
 from competition.images.pixels import is_streamed
 from competition.prepare.prepared import Prepared
-from competition.training.host_memory import available_bytes, memory_warning
-from competition.training.stop_signals import stop_signals
+from competition.training.fault_tolerance import stop_signals
+from competition.training.memory import available_bytes, memory_warning
 from competition.workspace.dependencies import (
     describe_fold,
     fold_model_dependencies,
@@ -140,7 +140,7 @@ def train_models(job: Job, run: Run, pending: list[ExcludedFolds], at_step: Call
 def train_once(job: Job, run: Run, pending: list[ExcludedFolds], alive: Callable[[], None]) -> None:
     """Open the device and train the models in `pending`.  alive: to be called at every step."""
     device = start_device(job)
-    from competition.training.fault_tolerance import is_out_of_memory
+    from competition.training.memory import is_out_of_memory
 
     if device.kind == "cpu" and (
         warning := memory_warning(run.title, run.member, device.batches_ahead, available_bytes())
@@ -162,7 +162,7 @@ def train_once(job: Job, run: Run, pending: list[ExcludedFolds], alive: Callable
 
 def out_of_memory(device: "Device", job: Job, run: Run, alive: Callable[[], None]) -> UserError:
     """The error for a batch that does not fit the device, with the largest that does."""
-    from competition.training.largest_batch import step_fits, too_large
+    from competition.training.memory import step_fits, too_large
 
     classes, targets = len(job.prepared.competition.classes), job.prepared.competition.targets
 
@@ -281,8 +281,8 @@ def train_and_store(session: Session, fold: ExcludedFolds, folder: Path, done: i
     which `held_out` is in the metric's own sign.
     """
     from competition.training.checkpoint import Checkpoints
-    from competition.training.fold_model import save_fold_model
     from competition.training.loop import Diverged, Stopped
+    from competition.training.scorer import save_fold_model
 
     job, run, trainer = session.job, session.run, session.trainer
 

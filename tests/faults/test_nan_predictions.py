@@ -22,4 +22,4 @@ def test_a_model_that_predicts_nan_after_a_finite_loss_is_no_result() -> None:
     with pytest.raises(
         Diverged, match=r"predicts NaN or infinity for 12 of 12 held-out rows; lower train.learning_rate"
     ):
-        trainer.score(0)
+        trainer.held_out(0)

@@ -15,7 +15,7 @@ from pipelines.terminal.training import interrupted_last
 
 WAIT = """
 import sys, time
-from competition.training.stop_signals import stop_signals
+from competition.training.fault_tolerance import stop_signals
 received = []
 try:
     with stop_signals(received):

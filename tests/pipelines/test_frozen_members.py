@@ -1,11 +1,15 @@
 """Frozen-feature members take the whole main job; their features are computed once however many members, folds and trials use them."""
 
 import json
+import re
 
-import numpy as np
 import pytest
 from builders import ROOT
 from stages import Workspace
+
+from competition.config.errors import UserError
+from competition.config.params_file import load_params, parse_overrides
+from competition.ensemble.settings import validate_params
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -61,18 +65,6 @@ def test_the_blend_of_heads_is_scored_and_submitted_and_a_second_call_computes_n
     assert [path.read_bytes() for path in workspace.submissions.glob("*.csv")] == [before]
 
 
-def test_a_fold_model_is_its_head_alone_and_is_fitted_again_to_the_same_bytes(frozen, tmp_path) -> None:
-    workspace = frozen[0].copy_to(tmp_path)
-    (weights,) = workspace.work.glob("members/rbf/*/fold1/weights.npz")
-    with np.load(weights) as arrays:
-        assert set(arrays.files) == {
-            f"head/{name}" for name in ("mean", "scale", "power", "landmarks", "kernel", "bias", "factor")
-        }
-    before = workspace.weights()
-    workspace.do("train", "--member", "rbf", "--fold", "1", "--force")
-    assert workspace.weights() == before
-
-
 def test_a_stored_run_does_not_predict_by_features_of_other_networks(frozen, tmp_path) -> None:
     workspace = frozen[0].copy_to(tmp_path)
     (run,) = workspace.work.glob("members/both/*")
@@ -90,18 +82,5 @@ def test_a_stored_run_does_not_predict_by_features_of_other_networks(frozen, tmp
     ],
 )
 def test_a_wrong_head_is_refused_before_anything_is_computed(frozen, change: str, sentence: str) -> None:
-    result = frozen[0].run("train", "--set", change)
-    assert result.code == 1 and sentence in result.err
-
-
-def test_the_map_of_the_report_is_of_the_stored_features_of_the_heaviest_member(frozen, tmp_path) -> None:
-    workspace = frozen[0].copy_to(tmp_path)
-    workspace.do("report")
-    page = (workspace.work / "report.html").read_text(encoding="utf-8")
-    weights = json.loads(next(workspace.work.glob("blend/*/chain.json")).read_text())["blend"]["weights"]
-    assert f"similar features of the frozen network of {max(weights, key=weights.get)};" in page
-    for folder in workspace.work.glob("features/*/features.npy"):
-        folder.unlink()
-    workspace.do("report")
-    page = (workspace.work / "report.html").read_text(encoding="utf-8")
-    assert "similar probabilities of the blend" in page and "similar features" not in page
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        validate_params(load_params(frozen[0].params, parse_overrides(change)))

@@ -1,15 +1,18 @@
 """Mistakes in names are reported before the download, with the file and the line or the member's name."""
 
-import re
 from pathlib import Path
 
 import pytest
 from builders import ROOT
 from stages import new_workspace
 
-from competition.config.params_file import load_params
+from competition.config.errors import UserError
+from competition.config.params_file import load_params, parse_overrides
 from competition.config.rules import ARCHITECTURES
+from competition.ensemble.settings import validate_params
+from competition.images.augmentations import check_augmentations
 from competition.workspace.workspace import Workspace as LibraryWorkspace
+from pipelines.main_job import download
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
 from pipelines.terminal.trainer import member_place
@@ -52,8 +55,15 @@ def test_a_member_is_named_with_its_file_whatever_the_title(tmp_path: Path) -> N
 )
 def test_every_wrong_name_is_found_before_anything_is_downloaded(tmp_path: Path, override: str, message: str) -> None:
     workspace = new_workspace(tmp_path)
-    error = workspace.refused("download", sets=override)
-    assert re.search(message.replace("?", r"\?"), error), error
+    with pytest.raises(UserError, match=message.replace("?", r"\?")):
+        params = validate_params(load_params(workspace.params, parse_overrides(override)))
+        check_augmentations(name for member in params.members.values() for name in member.train.augment)
+        download.run(Job(LibraryWorkspace(tmp_path, params), Options(params=workspace.params), tmp_path))
+
+
+def test_a_wrong_name_ends_the_download_before_it_begins(tmp_path: Path) -> None:
+    workspace = new_workspace(tmp_path)
+    assert "did you mean 'MobileNet'?" in workspace.refused("download", sets="members.slim.architecture=MobileNett")
     assert not (workspace.work / "raw").exists()
 
 

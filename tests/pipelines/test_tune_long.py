@@ -1,9 +1,6 @@
 """Long: a study of 30 trials on digits costs half, loses nothing, and finds a good learning rate from a bad one."""
 
 import json
-import re
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -80,14 +77,3 @@ def test_from_a_learning_rate_100_times_too_high_the_search_recovers(digits: Wor
     best = best_of(digits)
     assert best["own_values"]["learning_rate"] == 0.4 and best["values"]["learning_rate"] < 0.1
     assert best["score"] >= 0.98  # the own values of params.yaml score .99 on the same folds
-
-
-def test_eight_processes_of_one_study_end_well(digits: Workspace, tmp_path: Path) -> None:
-    workspace = digits.copy_to(tmp_path)
-    sets = "tune.trials=8 train.epochs=1 members.cnn.image_size=16"
-    command = workspace.command("tune", sets=sets)
-    processes = [subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True) for _ in range(8)]
-    texts = ["".join(process.communicate(timeout=3600)) for process in processes]
-    assert [process.returncode for process in processes] == [0] * 8, texts
-    numbers = [number for text in texts for number in re.findall(r"trial (\d+) (?:complete|pruned|diverged)", text)]
-    assert len(numbers) == len(set(numbers)) == 8

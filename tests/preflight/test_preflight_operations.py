@@ -17,7 +17,7 @@ from competition.ensemble.views import VIEWS
 from competition.images.mixing import COUNT
 from competition.preflight.answers import REMEDIES
 from competition.preflight.lowering import Unsupported, lowered
-from competition.training.batch_augmentation import augmented
+from competition.training.device_augmentation import augmented
 
 IMAGES = [((2, 16, 16, 3), "float32")]
 

@@ -20,7 +20,6 @@ from competition.report.page import Charts, Figure, Head, PointMap, Section, She
 from competition.report.training_charts import Line, epoch_chart
 from competition.report.tuning_charts import (
     ScoredTrial,
-    front_chart,
     history_chart,
     importance_chart,
     score_axis,
@@ -40,8 +39,7 @@ def crowded_charts() -> list[Markup]:
     """Charts whose ticks and names would cover each other if they were placed without care."""
     rates, names = np.geomspace(7.6e-4, 4.1e-3, 9), ("a long name", "another long name", "one", "two", "three", "four")
     trials = [
-        ScoredTrial(n, 0.9 + n / 1000, {"rate": rate, "name": names[n % 6]}, n == 0, 1e4 + n)
-        for n, rate in enumerate(rates)
+        ScoredTrial(n, 0.9 + n / 1000, {"rate": rate, "name": names[n % 6]}, n == 0) for n, rate in enumerate(rates)
     ]
     axis = score_axis(trials, "macro_f1", 1)
     points = [(f"{n}abc", 0.9 + n / 2000, 0.01, 0.9 + n % 2 / 999, 0.88, 0.92) for n in range(9)]
@@ -54,7 +52,6 @@ def crowded_charts() -> list[Markup]:
         history_chart(trials, axis),
         *slice_charts(trials, ["rate", "name"], {"rate"}, axis),
         importance_chart({"a parameter with a very long name": 0.7, "rate": 0.3}),
-        front_chart(trials, [0, 3, 8], axis),
         epoch_chart([Line("held-out loss", np.geomspace(1234, 1, 12)[:, None], 0)], "loss"),
         public_score_chart(points, "macro_f1"),
     ]

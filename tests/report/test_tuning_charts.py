@@ -35,7 +35,7 @@ def study(score: Callable[[int], float], trials: int = 6, prune: int = -1) -> li
 def drawn(trials: list[Any], sign: int = 1) -> tuple[list[str], str, ScoreAxis]:
     scored = scored_trials(trials, sign)
     axis = score_axis(scored, "macro_f1", sign)
-    charts = study_charts(trials, [], {}, axis)
+    charts = study_charts(trials, {}, axis)
     return list(charts.drawings), charts.note, axis
 
 

@@ -11,12 +11,12 @@ from competition.images.augment import Augmentation
 from competition.images.batches import TrainingBatches, TrainingPlan
 from competition.images.loader import Loading
 from competition.images.mixing import has_device_part
-from competition.training.batch_augmentation import augmented, is_on_device
 from competition.training.device import Device
+from competition.training.device_augmentation import augmented, is_on_device
 
 UNCHANGED, N, CLASSES = Augmentation(**STILL), 24, 5
 LEFT_TO_DEVICE = [
-    {"brightness": 0.3}, {"contrast": 0.5}, {"saturation": 0.9}, {"erase": 0.7}, {"mixup": 0.4}, {"cutmix": 1.0},
+    {"mixup": 0.4},
     {"brightness": 0.2, "contrast": 0.3, "saturation": 0.4, "erase": 0.5, "mixup": 0.4, "cutmix": 1.0, "flip": "both", "rotate": 9.0},
 ]  # fmt: skip
 

@@ -1,9 +1,6 @@
 """After any damage, the newest complete checkpoint is loaded, or none."""
 
 import json
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -26,19 +23,16 @@ def saved(folder: Path, *steps: int, made_from: str = "x") -> Checkpoints:
     return checkpoints
 
 
-def test_the_newest_checkpoint_is_loaded_unchanged(tmp_path: Path) -> None:
-    checkpoint = saved(tmp_path, 5, 10, 100_000_000).latest()
-    assert checkpoint is not None
-    step, loaded, facts, damaged = checkpoint
-    assert step == 100_000_000 and facts["total"] == 10_000_000 and damaged == []
-    assert loaded.keys() == arrays(0).keys()
-    for name, value in arrays(step).items():
-        np.testing.assert_array_equal(loaded[name], value)
-        assert loaded[name].dtype == value.dtype
-
-
-def test_two_checkpoints_are_kept(tmp_path: Path) -> None:
-    saved(tmp_path, 5, 10, 15)
+def test_two_checkpoints_are_kept_and_the_newest_is_loaded_unchanged(tmp_path: Path) -> None:
+    checkpoint = saved(tmp_path, 5, 10, 15).latest()
+    assert (
+        checkpoint is not None
+        and (checkpoint.step, checkpoint.damaged) == (15, [])
+        and checkpoint.facts["total"] == 1.5
+    )
+    for name, value in arrays(15).items():
+        np.testing.assert_array_equal(checkpoint.arrays[name], value)
+        assert checkpoint.arrays[name].dtype == value.dtype
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         f"step-{n:08}.{kind}" for n in (10, 15) for kind in ("json", "npz")
     ]
@@ -74,19 +68,13 @@ def rewrite(npz: Path, facts: Path, **changes: object) -> None:
 
 DAMAGES: dict[str, Callable[[Path, Path], object]] = {
     "arrays cut": lambda npz, facts: npz.write_bytes(npz.read_bytes()[:-50]),
-    "arrays empty": lambda npz, facts: npz.write_bytes(b""),
     "one bit": flip_a_bit,
     "arrays gone": lambda npz, facts: npz.unlink(),
-    "arrays a folder": lambda npz, facts: (npz.unlink(), npz.mkdir()),
     "facts cut": lambda npz, facts: facts.write_text(facts.read_text()[:20]),
-    "facts empty": lambda npz, facts: facts.write_text(""),
     "facts no text": lambda npz, facts: facts.write_bytes(b"\xff\xfe\x00"),
     "facts another kind": lambda npz, facts: facts.write_text("[1, 2]"),
-    "facts null": lambda npz, facts: facts.write_text("null"),
-    "facts without a key": lambda npz, facts: facts.write_text('{"made_from": "x"}'),
-    "step no number": lambda npz, facts: rewrite(npz, facts, step=None),
-    "digest no text": lambda npz, facts: rewrite(npz, facts, sha256=7),
     "other arrays": lambda npz, facts: save_arrays(npz, {"a": np.zeros(1)}),
+    "step no number": lambda npz, facts: rewrite(npz, facts, step=None),
 }
 
 
@@ -99,13 +87,6 @@ def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path: Path, damage: str) 
     step, loaded, _, damaged = checkpoint
     assert (step, damaged) == (5, ["step-00000010"])
     np.testing.assert_array_equal(loaded["a"], arrays(5)["a"])
-
-
-def test_no_checkpoint_is_returned_if_all_are_damaged(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 5, 10)
-    for file in tmp_path.glob("*.npz"):
-        file.write_bytes(b"PK\x03\x04 but no archive")
-    assert checkpoints.latest() is None
 
 
 def test_a_file_that_is_not_an_archive_is_skipped_despite_its_digest(tmp_path: Path) -> None:
@@ -144,15 +125,6 @@ def test_a_checkpoint_is_written_by_a_thread_while_its_caller_goes_on(tmp_path: 
     assert newest is not None and newest.step == 10
 
 
-def test_an_error_of_the_writer_reaches_the_caller(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    checkpoints = Checkpoints(tmp_path / "file" / "checkpoints", "x")
-    checkpoints.start_saving(5, arrays(5), {})
-    with pytest.raises(OSError, match="file"):
-        checkpoints.wait()
-    checkpoints.wait()  # the error is reported once
-
-
 def test_checkpoints_are_due_after_an_epoch_or_after_some_seconds(tmp_path: Path, monkeypatch) -> None:
     every_epoch = Checkpoints(tmp_path, "x")
     assert every_epoch.is_due(True) and not every_epoch.is_due(False)
@@ -166,22 +138,3 @@ def test_checkpoints_are_due_after_an_epoch_or_after_some_seconds(tmp_path: Path
     timed.start_saving(5, arrays(5), {})
     timed.wait()
     assert not timed.is_due(True)
-
-
-KILLED_BETWEEN = """
-import os, signal, sys
-from pathlib import Path
-import numpy as np
-from competition.training import checkpoint
-checkpoints = checkpoint.Checkpoints(Path(sys.argv[1]), "x")
-checkpoint.write_json = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
-checkpoints.save(10, {"a": np.zeros(9)}, {})
-"""
-
-
-def test_a_kill_between_arrays_and_facts_leaves_the_previous_checkpoint(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 5)
-    killed = subprocess.run([sys.executable, "-c", KILLED_BETWEEN, str(tmp_path)])
-    assert killed.returncode == -signal.SIGKILL and (tmp_path / "step-00000010.npz").exists()
-    checkpoint = checkpoints.latest()
-    assert checkpoint is not None and checkpoint[0] == 5

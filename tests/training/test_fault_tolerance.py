@@ -5,22 +5,14 @@ import subprocess
 import sys
 import textwrap
 import time
-from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
-from builders import CLASSES, ROOT, member, params, pixels_of
+from builders import ROOT
 from stages import Workspace
 
-from competition.images.labelled_images import Images
-from competition.training.checkpoint import Checkpoints
-from competition.training.device import open_device
-from competition.training.fault_tolerance import Watchdog, is_device_loss, reset_devices, retry_on_device_loss
-from competition.training.fold_rows import FoldRows
-from competition.training.loop import StepsDone
-from competition.training.trainer import Trainer
+from competition.training.fault_tolerance import Watchdog, is_device_loss, retry_on_device_loss
 
 LOST = tf.errors.UnavailableError(None, None, "Socket closed")
 
@@ -65,38 +57,19 @@ def test_work_is_retried_a_limited_number_of_times() -> None:
     with pytest.raises(tf.errors.UnavailableError):
         retry_on_device_loss(work, 1, lambda *_: None)
     assert len(tries) == 2
-
-
-def test_another_error_is_not_retried() -> None:
-    tries: list[int] = []
-
-    def work() -> None:
-        tries.append(0)
-        raise ValueError("shapes differ")
-
-    with pytest.raises(ValueError, match="shapes differ"):
-        retry_on_device_loss(work, 5, lambda *_: None)
-    assert len(tries) == 1
+    with pytest.raises(ValueError, match="shapes differ"):  # another error is not retried
+        retry_on_device_loss(lambda: (_ for _ in ()).throw(ValueError("shapes differ")), 5, retries.append)  # type: ignore[arg-type]
 
 
 def test_a_watchdog_calls_once_without_heartbeats_and_never_with_them() -> None:
     called: list[float] = []
-    with Watchdog(1.0, lambda: called.append(time.monotonic())) as heartbeat:
-        for _ in range(15):
-            time.sleep(0.1)
+    with Watchdog(0.5, lambda: called.append(time.monotonic())) as heartbeat, Watchdog(0, lambda: called.append(0.0)):
+        for _ in range(12):
+            time.sleep(0.05)
             heartbeat()
         assert called == []
-        time.sleep(2.5)
+        time.sleep(1.2)
     assert len(called) == 1
-
-
-@pytest.mark.parametrize("seconds", [0, 0.2])
-def test_a_watchdog_that_is_off_or_finished_does_not_call(seconds) -> None:
-    called: list[int] = []
-    with Watchdog(seconds, lambda: called.append(0)):
-        time.sleep(0 if seconds else 0.4)
-    time.sleep(0.5)
-    assert called == []
 
 
 def test_a_hang_of_all_python_threads_ends_the_process() -> None:
@@ -112,28 +85,6 @@ def test_a_hang_of_all_python_threads_ends_the_process() -> None:
         [sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True, timeout=25
     )
     assert process.returncode == 1 and "Timeout" in process.stderr and 'File "<string>"' in process.stderr
-
-
-def test_a_member_rebuilt_on_a_new_device_ends_with_the_same_weights(tmp_path: Path) -> None:
-    labels = np.arange(40) % CLASSES
-    ids, folds = labels.astype(str), np.arange(40) // CLASSES % 2
-    images = Images(np.char.add(ids, np.arange(40).astype(str)), pixels_of(labels), labels, folds, np.ones(40, bool))
-    recipe = member(batch=4, dropout=0.3, steps_per_call=1)
-
-    def train(steps_until_lost: int) -> dict[str, np.ndarray]:
-        trainer = Trainer(FoldRows(recipe, images, CLASSES), "macro_f1", open_device(params().device), 7)
-        with closing(trainer.train(0, recipe.train, Checkpoints(tmp_path, "x"))) as events:
-            for event in events:
-                if isinstance(event, StepsDone) and event.step == steps_until_lost:
-                    raise LOST
-        Checkpoints(tmp_path, "x").clear()
-        return trainer.engine.state()
-
-    undisturbed, losses, states = train(-1), [3, 6, -1], []
-    retry_on_device_loss(lambda: states.append(train(losses.pop(0))), 2, lambda *_: reset_devices())
-    assert losses == [] and len(states) == 1 and states[0].keys() == undisturbed.keys()
-    for name, value in undisturbed.items():
-        np.testing.assert_array_equal(states[0][name], value, err_msg=name)
 
 
 @pytest.mark.timeout(900)  # the fixture may have to be built first

@@ -90,12 +90,6 @@ def test_the_strength_is_chosen_on_rows_that_did_not_fit_it_and_duplicates_stay_
     assert fitted.strength == 1e-4 and fitted.inner_loss is not None
 
 
-def test_few_rows_of_a_class_do_not_stop_the_choice() -> None:
-    assert inner_parts_of(np.arange(5), np.arange(5), seed=0) == []
-    fitted = fit_best_head(Head("linear", strengths=(0.1, 1.0, 10.0)), rows_of("single"), [], seed=0)
-    assert (fitted.strength, fitted.inner_loss) == (1.0, None)
-
-
 IDS = np.array([f"i{n:02}" for n in range(48)])
 IMAGE_LABELS = np.arange(48) % CLASSES
 IMAGES = Images(IDS, pixels_of(IMAGE_LABELS), IMAGE_LABELS, np.arange(48) // CLASSES % 3, np.ones(48, bool))

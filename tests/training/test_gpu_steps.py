@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from small_engines import SIDE, TRAIN, engine_of, held_out, network, trained
 
-from competition.training.device import Device, auto_precision
+from competition.training.device import Device, resolved_precision
 from competition.training.engine import LOSS_SCALE, CompiledIn
 from competition.training.engines import make_engine
 from competition.training.optimizer import STEPS_PER_DOUBLING, next_loss_scale, unscaled
@@ -17,7 +17,7 @@ GPU = Device("gpu", 1, tf.distribute.get_strategy(), "a CPU that is treated as a
 
 def gpu_engine(scale_loss: bool = False, **changes: object):
     train = replace(TRAIN, **changes)
-    compiled_in = CompiledIn(train.accumulate, train.ema > 0, False, scale_loss=scale_loss)
+    compiled_in = CompiledIn(train.accumulate, train.ema > 0, scale_loss=scale_loss)
     return make_engine(lambda: network(True, train.dropout), train.batch, 8, GPU, compiled_in)
 
 
@@ -79,4 +79,4 @@ def test_the_scale_is_halved_after_an_overflow_and_doubled_after_many_steps_with
     ],
 )
 def test_the_precision_is_the_fastest_that_the_device_computes_in(kind, capability, precision) -> None:
-    assert auto_precision(replace(GPU, kind=kind, capability=capability)) == precision
+    assert resolved_precision("auto", replace(GPU, kind=kind, capability=capability)) == precision

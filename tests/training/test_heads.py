@@ -1,7 +1,5 @@
 """The heads of multi-label and regression members: their losses, targets, units and predictions."""
 
-from dataclasses import replace
-
 import keras
 import numpy as np
 import pytest
@@ -9,7 +7,6 @@ from builders import CLASSES, member, params, pixels_of
 from sklearn.metrics import log_loss, root_mean_squared_error
 
 from competition.config.params import Member
-from competition.ensemble.predictions import Predictions
 from competition.images.labelled_images import Images
 from competition.prepare.targets import Targets
 from competition.training.device import open_device
@@ -68,14 +65,6 @@ def test_multi_label_targets_are_smoothed_each_by_itself_and_scored_as_sets() ->
     assert trainer.selected_score(0, trained) > 0.4
 
 
-def test_soft_labels_of_a_multi_label_teacher_are_mixed_into_the_targets() -> None:
-    soft = Predictions(IDS, np.full((N, 3), 0.5, np.float32), "multi")
-    trainer = trainer_of(SETS, "samples_f1", lambda fold: soft)
-    plan = trainer.rows.plan(1, trainer.member.train)
-    row = plan.rows[np.flatnonzero(trainer.images.labels[plan.rows] == 4)[0]]
-    np.testing.assert_allclose(plan.targets[row], 0.7 * 0.05 + 0.3 * 0.5, rtol=1e-6)
-
-
 @pytest.mark.parametrize("ema", [0.0, 0.5])
 def test_a_regression_is_standardised_by_the_training_rows_of_its_fold_and_predicts_in_its_unit(ema: float) -> None:
     trainer = trainer_of(VALUES, "rmse", epochs=12, learning_rate=0.02, ema=ema)
@@ -94,9 +83,3 @@ def test_a_regression_is_standardised_by_the_training_rows_of_its_fold_and_predi
     assert error < 0.8 * held_out.std()
     again = trainer.predict(weights, trainer.images, np.flatnonzero(trainer.images.folds == 2), ["identity"])
     np.testing.assert_array_equal(again.probs, oof.probs)  # the unit is part of the weights
-
-
-def test_early_stopping_holds_out_rows_of_every_common_label_set() -> None:
-    trainer = trainer_of(SETS, "samples_f1")
-    rows = trainer.rows.inner_validation(0, replace(trainer.member.train, patience=2, patience_share=0.25))
-    assert set(trainer.images.labels[rows]) == set(range(5)) and len(rows) == pytest.approx(0.25 * 40, abs=2)

@@ -7,7 +7,7 @@ import pytest
 from builders import ROOT
 
 from competition.config.params_file import load_params
-from competition.training.host_memory import available_bytes, memory_warning, training_bytes
+from competition.training.memory import available_bytes, memory_warning, training_bytes
 
 CNN = load_params(ROOT / "params.yaml").members["cnn"]
 LARGE = replace(CNN, image_size=512, train=replace(CNN.train, batch=128))

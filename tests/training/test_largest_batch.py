@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 from builders import CLASSES, member, params
 
-from competition.training import trainer
+from competition.training import engines
 from competition.training.device import open_device
-from competition.training.fault_tolerance import is_out_of_memory
-from competition.training.largest_batch import largest_that_fits, step_fits, too_large
+from competition.training.memory import is_out_of_memory, largest_that_fits, step_fits, too_large
 
 
 @pytest.mark.parametrize(("limit", "grain", "largest"), [(37, 1, 37), (37, 8, 32), (255, 8, 248), (7, 8, 0)])
@@ -36,7 +35,7 @@ def test_the_error_names_the_batch_and_the_number_of_parts_that_fit() -> None:
 
 
 def test_a_step_is_trained_to_see_whether_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, make = open_device(params().device), trainer.make_engine
+    device, make = open_device(params().device), engines.make_engine
     assert step_fits(member(), CLASSES, device, 4)
 
     def exhausted(*arguments: object) -> object:
@@ -44,7 +43,7 @@ def test_a_step_is_trained_to_see_whether_it_fits(monkeypatch: pytest.MonkeyPatc
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.")
         return make(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(trainer, "make_engine", exhausted)
+    monkeypatch.setattr(engines, "make_engine", exhausted)
     assert step_fits(member(), CLASSES, device, 4) and not step_fits(member(), CLASSES, device, 8)
 
 

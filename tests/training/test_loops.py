@@ -1,32 +1,17 @@
-"""The training step in both loops: averages, freezing, clipping, losses, resuming, and the errors it raises."""
+"""The training step: averages, freezing, clipping, losses, learning rates, and the errors it raises."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from small_engines import TRAIN, State, engine_of, held_out, outcome, step_by_step, trained, uninterrupted_and_resumed
+from small_engines import TRAIN, State, engine_of, held_out, step_by_step, trained
 
 from competition.config.errors import UserError
 from competition.training import loop
 from competition.training.optimizer import NO_LIMIT, StepValues, losses, step_table
 
 STEPS = 8
-
-
-def test_keras_fit_and_our_own_loop_give_the_same_weights() -> None:
-    options = {"ema": 0.9, "accumulate": 2, "focal_gamma": 1.0}
-    own, fitted = outcome(2, **options), outcome(2, loop="fit", **options)
-    assert own.keys() == fitted.keys()
-    for name in own:
-        np.testing.assert_allclose(fitted[name], own[name], rtol=0, atol=1e-5 * np.abs(own[name]).max(), err_msg=name)
-
-
-def test_fit_stopped_within_an_epoch_and_resumed_is_bit_for_bit_the_same() -> None:
-    uninterrupted, resumed = uninterrupted_and_resumed(loop="fit")
-    for name in uninterrupted:
-        np.testing.assert_array_equal(resumed[name], uninterrupted[name], err_msg=name)
 
 
 def test_the_moving_average_covers_all_states_of_the_model() -> None:
@@ -44,18 +29,19 @@ def test_the_moving_average_covers_all_states_of_the_model() -> None:
 
 
 def test_the_moving_average_is_used_for_prediction_and_saved() -> None:
-    engine = engine_of(replace(TRAIN, ema=0.9))
-    trained(engine, replace(TRAIN, ema=0.9))
+    train = replace(TRAIN, ema=0.9)
+    engine = engine_of(train)
+    trained(engine, train)
     state, weights = engine.state(), engine.weights()
     kernel = next(name for name in weights if "logits/kernel" in name)
     np.testing.assert_array_equal(weights[kernel], state[kernel.replace("model/", "average/")])
     assert not np.array_equal(weights[kernel], state[kernel])
     before = held_out(engine)
-    np.testing.assert_array_equal(
-        engine.state()[kernel], state[kernel]
-    )  # prediction does not change the training state
+    np.testing.assert_array_equal(engine.state()[kernel], state[kernel])  # prediction leaves the training state alone
     engine.load_weights(weights)
     np.testing.assert_array_equal(held_out(engine), before)
+    with pytest.raises(UserError, match=r"train\.ema"):  # a trial cannot switch it off
+        trained(engine, TRAIN)
 
 
 def changed_variables(before: State, after: State) -> dict[str, bool]:
@@ -107,34 +93,15 @@ def test_gradients_are_clipped(changes: dict[str, Any], limited: str) -> None:
     assert (largest if limited == "value" else norm) == pytest.approx(1e-4, rel=1e-3)
 
 
-@pytest.mark.parametrize("driven_by", ["custom", "fit"])
-def test_a_loss_that_is_not_finite_stops_the_fold(driven_by: str) -> None:
-    train = replace(TRAIN, learning_rate=1e30, warmup=0.0, clip_norm=0.0, loop=driven_by)
-    with pytest.raises(loop.Diverged, match="learning rate"):
-        trained(engine_of(train), train)
-
-
-def test_a_trial_cannot_switch_the_average_on() -> None:
-    with pytest.raises(UserError, match=r"train\.ema"):
-        trained(engine_of(TRAIN), replace(TRAIN, ema=0.9))
-
-
-def test_hosts_save_and_stop_together() -> None:
-    """A host that saves at another step has no checkpoint in common; one that stops alone leaves the others waiting."""
-
-    class Host:
-        def __init__(self, others: list[int]) -> None:
-            self._others = others
-
-        def all_gather(self, number: int) -> list[int]:
-            return [number, *self._others]
-
-    assert loop._agreed(Host([]), False, True) == (False, True)
-    assert loop._agreed(Host([0, 0]), False, False) == (False, False)
-    assert loop._agreed(Host([0, 1]), False, False) == (True, False)
-    assert loop._agreed(Host([2, 1]), False, False) == (True, True)
-
-
-def test_weights_of_another_model_are_an_error(tmp_path: Path) -> None:
+def test_weights_of_another_model_are_an_error() -> None:
     with pytest.raises(ValueError, match="differ"):
         engine_of(TRAIN).load_weights({"model/0000/nothing/kernel": np.zeros(3, np.float32)})
+
+
+@pytest.mark.parametrize(("warmup", "rising"), [(0.1, 10), (0.0, 0), (1.0, 100)])
+def test_the_rate_rises_linearly_to_the_peak_and_falls_as_half_a_cosine_above_0(warmup: float, rising: int) -> None:
+    rates = loop.warmup_cosine(1.0, 100, warmup)
+    falling = 100 - rising
+    expected = 0.5 * (1 + np.cos(np.pi * np.arange(1, falling + 1) / (falling + 1)))
+    np.testing.assert_allclose(rates, [*(np.arange(1, rising + 1) / max(rising, 1)), *expected], atol=1e-6)
+    assert rates.dtype == np.float32 and (rates > 0).all() and loop.warmup_cosine(0.5, 1, warmup).shape == (1,)

@@ -1,7 +1,6 @@
 """A network read from a .keras file or a KerasHub preset gives its own features, with its own normalisation."""
 
 import json
-import os
 import shutil
 import zipfile
 from dataclasses import replace
@@ -16,7 +15,6 @@ from small_engines import PARAMS, TRAIN
 from competition.budget.portfolio import missing_weights
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.files.manifest import path_digest
 from competition.training.model import build
 from competition.training.probe import pooled_features
 
@@ -121,15 +119,6 @@ def test_a_wrong_file_is_one_sentence(path: str, options: dict[str, object], mes
     assert "\n" not in str(caught.value)
 
 
-def test_the_digest_is_that_of_the_file_or_of_all_files_in_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "config.json").write_text("1")
-    digests = [path_digest(tmp_path), path_digest(tmp_path / "a" / "config.json"), path_digest(tmp_path / "none")]
-    (tmp_path / "a" / "config.json").write_text("2")
-    digests += [path_digest(tmp_path), path_digest(tmp_path / "a" / "config.json")]
-    assert digests[2] == "" and len(set(digests)) == 5
-
-
 @pytest.fixture(scope="module")
 def hub() -> ModuleType:
     return pytest.importorskip("keras_hub", reason="presets need keras-hub (goldfold[hub])")
@@ -175,23 +164,6 @@ def test_a_keras_file_with_layers_of_keras_hub_is_loaded(preset: Path, hub: Modu
     path = saved(keras.Model(inputs, backbone(keras.layers.Rescaling(1 / 127.5, -1.0)(inputs))[:, 0]), tmp_path)
     assert b"keras_hub" in zipfile.ZipFile(path).read("config.json")
     np.testing.assert_allclose(features_of(member_of(path)), features_of(member_of(preset)), atol=1e-5)
-
-
-def test_a_keras_file_of_imagenet_weights_gives_the_features_of_the_same_architecture(tmp_path: Path) -> None:
-    folder = Path(os.environ.get("GOLDFOLD_DATA") or ROOT.parent / "shared" / "data") / "weights"
-    weights = folder / "mobilenet_v2_0.35_224_notop.weights.h5"
-    if not weights.is_file():
-        pytest.skip("no ImageNet weights: set GOLDFOLD_DATA to the folder that holds weights/")
-    shape = {"include_top": False, "input_shape": (96, 96, 3), "alpha": 0.35}
-    path = saved(keras.applications.MobileNetV2(weights=str(weights), **shape), tmp_path)
-    images = np.random.default_rng(1).integers(0, 256, (2, 96, 96, 3)).astype(np.uint8)
-    own = replace(member_of(weights, size=96), architecture="MobileNetV2", alpha=0.35)
-    features, expected = (
-        pooled_features(build(member, 3), images, np.arange(2), 2)
-        for member in (member_of(path, "-1..1", size=96), own)
-    )
-    np.testing.assert_allclose(features, expected, rtol=1e-4, atol=1e-4)
-    assert expected.std() > 0.1
 
 
 def test_a_whole_network_is_not_loaded_by_a_keras_with_known_vulnerabilities(

@@ -6,20 +6,7 @@ from builders import CLASSES, member, params, pixels_of
 from competition.images.labelled_images import Images
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
-from competition.training.model import build
 from competition.training.trainer import Trainer
-
-
-def trained_variables(share: float) -> list[tuple[str, tuple[int, ...]]]:
-    """Name within its layer and shape of each trained variable, from the input to the output."""
-    model = build(member(trained_share=share), CLASSES)
-    return [(variable.path.split("/")[-1], tuple(variable.shape)) for variable in model.trainable_variables]
-
-
-def test_the_last_layers_are_trained_and_the_last_one_in_any_case() -> None:
-    every, half = trained_variables(1.0), trained_variables(0.5)
-    assert half == every[-len(half) :] and 0.3 < len(half) / len(every) < 0.7
-    assert trained_variables(1e-6) == every[-2:] and every[-1] == ("bias", (CLASSES,))
 
 
 def test_the_first_layers_keep_their_weights() -> None:

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from builders import CLASSES, member, params, pixels_of
-from sklearn.metrics import log_loss
 
 from competition.config.params import Train
 from competition.ensemble.predictions import Predictions
-from competition.images.labelled_images import Images, restricted_to_folds, sample_rows
+from competition.images.labelled_images import Images, sample_rows
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import State
@@ -58,10 +57,9 @@ def assert_identical(first: State, second: State) -> None:
         np.testing.assert_array_equal(value, second[name], err_msg=name)
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_a_member_is_traced_once_for_all_lengths_of_folds_and_calls(replicas: int) -> None:
+def test_a_member_is_traced_once_for_all_lengths_of_folds_and_calls() -> None:
     folds = np.repeat([0, 1, 2], [10, 20, N - 30])
-    device = open_device(params(f"device.logical_devices={replicas}").device)
+    device = open_device(params("device.logical_devices=2").device)
     trainer = Trainer(
         FoldRows(member(batch=6, steps_per_call=3), replace(IMAGES, folds=folds), CLASSES), "macro_f1", device, 7
     )
@@ -72,16 +70,15 @@ def test_a_member_is_traced_once_for_all_lengths_of_folds_and_calls(replicas: in
     assert trainer.engine._compiled_steps.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_the_network_is_compiled_once_for_all_views_and_each_view_keeps_its_column(replicas: int) -> None:
-    device = open_device(params(f"device.logical_devices={replicas}").device)
+def test_the_network_is_compiled_once_for_all_views_and_each_view_keeps_its_column() -> None:
+    device = open_device(params("device.logical_devices=2").device)
     trainer = Trainer(FoldRows(member(), IMAGES, CLASSES), "macro_f1", device, 8)
-    rows, weights, network = np.arange(11), trainer.engine.weights(), trainer.engine.predictor.network  # type: ignore[attr-defined]
+    rows, weights, network = np.arange(11), trainer.engine.weights(), trainer.engine.network  # type: ignore[attr-defined]
     alone = [trainer.predict(weights, IMAGES, rows, [name]).probs[:, 0] for name in ("identity", "flip_lr", "shift_up")]
     together = trainer.predict(weights, IMAGES, rows, ["shift_up", "identity", "flip_lr"]).probs
     np.testing.assert_array_equal(together, np.stack([alone[2], alone[0], alone[1]], axis=1))
     assert not np.array_equal(alone[0], alone[1])
-    assert trainer.engine.predictor.network is network and network.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
+    assert trainer.engine.network is network and network.experimental_get_tracing_count() == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("patience", [0, 1])
@@ -93,17 +90,6 @@ def test_out_of_fold_predictions_come_from_the_kept_weights(tmp_path: Path, pati
     np.testing.assert_array_equal(trainer.out_of_fold(1, done).probs, trainer.held_out(1).probs)
     resumed, _ = trained(trainer, 1, Checkpoints(tmp_path, "x"), **learning)  # nothing is left to train
     np.testing.assert_array_equal(trainer.out_of_fold(1, resumed).probs, trainer.held_out(1).probs)
-
-
-def test_the_held_out_loss_of_an_epoch_is_the_log_loss_of_the_out_of_fold_predictions() -> None:
-    trainer = shared_trainer()
-    history = trained(trainer, 1, epochs=2)[0]
-    predictions = trainer.out_of_fold(1, history)
-    expected = log_loss(
-        LABELS[IMAGES.folds == 1], predictions.view("identity").astype(np.float64), labels=range(CLASSES)
-    )
-    assert history.history[-1].held_out_loss == pytest.approx(expected, abs=2e-3)  # stored as float16
-    assert history.history[0].held_out_loss > 0
 
 
 def test_a_fold_model_does_not_depend_on_what_was_trained_before_it() -> None:
@@ -118,14 +104,7 @@ def test_a_fold_model_does_not_depend_on_what_was_trained_before_it() -> None:
     assert any(not np.array_equal(state[name], other[name]) for name in state)
 
 
-def test_a_new_trainer_trains_the_same_model() -> None:
-    _, state = trained(shared_trainer(), 0)
-    keras.layers.Dense(3)  # the numbers Keras gives to layers must not matter
-    fresh = Trainer(FoldRows(shared_trainer().member, IMAGES, CLASSES), "macro_f1", open_device(params().device), 7)
-    assert_identical(state, trained(fresh, 0)[1])
-
-
-@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("replicas", [3])
 def test_the_number_of_devices_changes_neither_loss_nor_weights_by_more_than_rounding(replicas: int) -> None:
     settings = {"epsilon": 1e-3}  # else rounding decides the sign of a first step whose gradient is 0
     (single_device, state), (several_devices, after) = (
@@ -138,8 +117,7 @@ def test_the_number_of_devices_changes_neither_loss_nor_weights_by_more_than_rou
         np.testing.assert_allclose(after[name], value, atol=2e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("count", [1, 6, 7, 8, N])
-@pytest.mark.parametrize("replicas", [1, 2, 3])
+@pytest.mark.parametrize(("replicas", "count"), [(1, 1), (1, 8), (3, 6), (3, 7), (3, N)])
 def test_every_row_is_predicted_once_and_stays_with_its_id(replicas: int, count: int) -> None:
     trained(shared_trainer(1, random=False), 0, epochs=1)
     weights = shared_trainer(1, random=False).engine.weights()
@@ -173,7 +151,7 @@ def _views(*names: str):
     return get_views(names)
 
 
-@pytest.mark.parametrize("changes", [{}, {"patience": 2, "epochs": 4}, {"steps_per_call": 2}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"patience": 2, "epochs": 4}], ids=str)
 def test_a_run_stopped_at_any_point_ends_with_the_same_bits(tmp_path: Path, changes: dict[str, object]) -> None:
     trainer = shared_trainer()
     uninterrupted, state = trained(trainer, 0, **changes)
@@ -193,14 +171,6 @@ def _stop_at_the_third_call() -> Callable[[], bool]:
     return lambda: next(calls) >= 2
 
 
-def test_a_stop_leaves_a_checkpoint(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, "x")
-    with pytest.raises(Stopped, match="stopped after step 1 of 6"):
-        trained(shared_trainer(), 0, checkpoints, stop=lambda: True, steps_per_call=1)
-    checkpoint = checkpoints.latest()
-    assert checkpoint is not None and checkpoint.step == 1
-
-
 def test_closing_at_the_end_of_an_epoch_leaves_a_checkpoint_of_it(tmp_path: Path) -> None:
     """A mistake in a user's callback, called at this event, does not cost the epoch."""
     trainer, checkpoints = shared_trainer(), Checkpoints(tmp_path, "x", seconds=3600)
@@ -218,18 +188,6 @@ def test_a_loss_that_is_not_finite_is_an_error_and_leaves_no_checkpoint(tmp_path
         trained(shared_trainer(), 0, checkpoints, learning_rate=1e30, clip_norm=0.0, epochs=8)
     checkpoint = checkpoints.latest()
     assert checkpoint is None or all(np.isfinite(value).all() for value in checkpoint.arrays.values())
-
-
-def test_the_held_out_fold_is_never_trained_on() -> None:
-    for fold in range(FOLDS):
-        rows = shared_trainer().rows.plan(fold, shared_trainer().member.train).rows
-        assert set(IMAGES.folds[rows]) == set(range(FOLDS)) - {fold}
-        assert len(rows) == (IMAGES.folds != fold).sum()
-
-
-def test_training_learns() -> None:
-    result, _ = trained(shared_trainer(random=False), 0, epochs=8)
-    assert result.history[-1].held_out > 0.9 and result.history[-1].loss < result.history[0].loss
 
 
 def test_a_member_may_be_trained_on_smaller_images_than_it_predicts() -> None:
@@ -256,16 +214,13 @@ def test_patience_keeps_the_epoch_that_is_best_on_rows_neither_trained_on_nor_he
     assert sorted([*inner_rows, *training_rows]) == np.flatnonzero(IMAGES.folds != 0).tolist()
     best = trainer.engine.probabilities(_batches(inner_rows), inner_rows, _views("identity"))[:, 0]
     assert trainer.metric.evaluate(LABELS[inner_rows], best) == pytest.approx(max(scores))
-    assert (
-        trainer.score(0) == pytest.approx(result.selected.held_out) == pytest.approx(trainer.selected_score(0, result))
-    )
+    score = trainer.score_of(trainer.held_out(0), 0)
+    assert score == pytest.approx(result.selected.held_out) == pytest.approx(trainer.selected_score(0, result))
 
 
 TRAINING_OPTIONS = [
-    ({"class_weights": "balanced"}, 0),
     ({"class_weights": "sqrt", "sampling": "balanced"}, (0, 2)),
-    ({"patience": 6, "patience_share": 0.3, "epochs": 6, "learning_rate": 0.03}, 0),
-    ({"ema": 0.9, "low_resolution_epochs": 0.5}, 0),
+    ({"patience": 3, "patience_share": 0.3, "epochs": 3, "learning_rate": 0.03, "class_weights": "balanced"}, 0),
 ]
 
 
@@ -279,18 +234,6 @@ def test_labels_of_the_held_out_rows_do_not_change_the_model(changes: dict, fold
         trainer.train_to_end(fold, recipe.train)
         states.append(trainer.engine.weights())
     assert_identical(*states)
-
-
-def test_labels_outside_the_tuning_folds_change_neither_model_nor_score_of_a_trial() -> None:
-    outcomes = []
-    outside, recipe = IMAGES.folds == 2, member(batch=8)
-    trainer = Trainer(FoldRows(recipe, IMAGES, CLASSES), "log_loss", open_device(params().device), 7)
-    for labels in (LABELS, np.where(outside, 0, LABELS)):
-        images = restricted_to_folds(replace(IMAGES, labels=labels), (0, 1))
-        trainer.rows = replace(trainer.rows, images=images)
-        outcomes.append(trainer.train_to_end(0, recipe.train).history[-1])
-    assert outcomes[0] == outcomes[1]
-    assert set(IMAGES.folds[trainer.rows.plan(0, recipe.train).rows]) == {1}
 
 
 def test_an_unreadable_row_is_not_trained_on_and_gets_the_mean_of_the_others() -> None:

@@ -1,10 +1,7 @@
-import numpy as np
 import pytest
 from small_engines import TRAIN, engine_of
 
-from competition.ensemble.views import get_views
-from competition.training import engine
-from competition.training.view_cost import seconds_per_1000, transform_seconds
+from competition.training.bench import seconds_per_1000, transform_seconds
 
 
 def test_the_costs_of_all_views_add_up_to_what_was_measured():
@@ -25,17 +22,3 @@ def test_a_view_of_many_steps_takes_longer_than_none_on_every_device():
     for devices in (1, 2):
         seconds = transform_seconds(engine_of(TRAIN, devices), ("identity", many), 96)
         assert 0 < seconds["identity"] < seconds[many]
-
-
-@pytest.mark.parametrize("devices", [1, 2])
-def test_views_that_do_not_fit_into_memory_together_are_made_apart_with_equal_bits(devices, monkeypatch):
-    images = np.random.default_rng(0).integers(0, 256, (96, 8, 8, 3)).astype(np.uint8)
-    views, predictor = (
-        get_views(["identity", "flip_lr", "crop_center", "rot90", "shift_up"]),
-        engine_of(TRAIN, devices).predictor,
-    )
-    together = predictor.predict_views(tuple(views), images).numpy()
-    monkeypatch.setattr(engine, "VIEW_BYTES", 2 * 4 * images.nbytes)
-    apart = predictor.predict_views(tuple(views), images).numpy()
-    np.testing.assert_array_equal(together, apart)
-    assert sorted(len(group) for group in predictor._view_programs) == [1, 2, 2, 5]

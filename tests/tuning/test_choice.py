@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from competition.ensemble.metrics import metric_named
-from competition.tuning.choice import compare, mean_share, pareto_front, saved_seconds
+from competition.tuning.choice import compare, mean_share, saved_seconds
 
 LABELS = np.arange(400) % 4
 
@@ -27,20 +27,14 @@ def test_a_clear_improvement_is_a_gain_and_a_loss_is_none(metric: str) -> None:
     assert not compare(LABELS, better, worse, metric_named(metric), 4, 0).is_gain
 
 
-def test_equal_predictions_are_no_gain() -> None:
-    same = [predictions(0.7, 1)]
-    result = compare(LABELS, same, same, metric_named("macro_f1"), 4, 0)
-    assert result.difference == 0 and not result.is_gain
-
-
 def test_equally_good_settings_win_about_as_often_as_one_standard_error_allows() -> None:
     """P(z > 1) is .16; a rule without noise would adopt half of them."""
     wins = 0
-    for n in range(60):
+    for n in range(40):
         before = [predictions(0.8, 1000 * n + seed) for seed in range(2)]
         after = [predictions(0.8, 1000 * n + 500 + seed) for seed in range(2)]
         wins += compare(LABELS, before, after, metric_named("accuracy"), 4, n).is_gain
-    assert wins / 60 < 0.3
+    assert wins / 40 < 0.3
 
 
 def test_seeds_that_disagree_widen_the_error() -> None:
@@ -62,14 +56,3 @@ def test_what_pruning_saved_is_the_rest_of_each_pruned_trial() -> None:
     ]
     assert saved_seconds(trials) == 6.0
     assert mean_share(trials) == pytest.approx((1 + 0.25 + 1) / 3)
-
-
-def test_the_front_has_the_trials_that_none_beats_in_score_and_time() -> None:
-    trials = [
-        trial("COMPLETE", 0, 0.90, 10.0),
-        trial("COMPLETE", 1, 0.80, 5.0),
-        trial("COMPLETE", 2, 0.79, 6.0),  # slower and worse than 1
-        trial("PRUNED", 3),
-        trial("COMPLETE", 4, 0.90, 12.0),  # as good as 0, slower
-    ]
-    assert [one.number for one in pareto_front(trials)] == [1, 0]

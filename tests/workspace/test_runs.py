@@ -84,7 +84,20 @@ def run_of_2739021(work: Path) -> Path:
 
 
 def vars_of_train() -> dict[str, object]:
-    return to_plain(stated_keys(params().members["cnn"])["train"])
+    return to_plain(earlier_version.recorded_member(params().members["cnn"])["train"])
+
+
+def test_a_run_that_recorded_a_parameter_that_is_gone_stays_current_and_is_read(tmp_path: Path) -> None:
+    member = {**stated_keys(params().members["cnn"]), "train": {**vars_of_train(), "loop": "auto"}}
+    depends = {
+        "data": PREPARED.digest, "fit": "squash", "member": member, "weights": "", "teachers": {}, "tuned_folds": [],
+        "training_version": runs.TRAINING,
+    }  # fmt: skip
+    run = run_of(tmp_path, PREPARED, params(), "cnn")
+    assert run.digest == digest_of(depends)
+    write_run_file(run, [])
+    (stored,) = stored_runs(tmp_path)
+    assert stored.digest == run.digest and stored.member == run.member
 
 
 def test_fold_models_of_2739021_are_accepted_under_their_own_digest(tmp_path: Path) -> None:

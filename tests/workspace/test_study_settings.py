@@ -24,7 +24,7 @@ OWN = {"learning_rate": 0.004, "weight_decay": 0.05}
 def finish(work: Path, settings: Params, name: str, values: dict, folds: list[int]) -> None:
     depends = tuning_dependencies(Workspace(Path(), settings, loaded=PREPARED), name)
     best = tuning_result_path(work, name, depends)
-    write_json(best, {"values": values, "own_values": OWN, "folds": folds, "front": [], "data": PREPARED.digest})
+    write_json(best, {"values": values, "own_values": OWN, "folds": folds, "data": PREPARED.digest})
     write_manifest(best.with_name("manifest.json"), depends, [best], {"finished": str(len(values))}, {})
 
 
