@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import InvalidParameter, Key, did_you_mean
-from competition.config.params import RENAMED_KEYS, Member, Params
+from competition.config.params import REMOVED_FROM_TRAIN, RENAMED_KEYS, Member, Params
 from competition.config.rules import check_rules
 from competition.config.secrets import is_secret
 from competition.config.yaml_text import Tree, kind
@@ -93,6 +93,8 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
         if new_key := RENAMED_KEYS.get(".".join(map(str, keys[-2:]))):
             return InvalidParameter(keys, f"renamed; write {new_key}")
         name = str(keys[-1])
+        if name in REMOVED_FROM_TRAIN and keys[-2:-1] == ["train"]:
+            return InvalidParameter(keys, "this parameter was removed; remove the line")
         blocks = {block: schema for block, schema in get_type_hints(Params).items() if is_dataclass(schema)}
         blocks["members.NAME"] = Member
         elsewhere = [f"{block}.{name}" for block, schema in blocks.items() if name in {f.name for f in fields(schema)}]

@@ -14,7 +14,7 @@ from competition.config.params import ExcludedFolds, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import ancestors
 from competition.files.manifest import Manifest, atomic_write, is_current, read_manifest
-from competition.workspace.earlier_version import prediction_entry
+from competition.training.versions import PREDICTION
 from competition.workspace.runs import Run
 from competition.workspace.studies import DIGITS, plugins_entry
 
@@ -131,7 +131,7 @@ def views_dependencies(run: Run, params: Params, fold: int) -> dict[str, Any]:
         "views": params.predict.views,
         "model": weights_digest(run, fold) or "none",
         "tuned_folds": run.depends["tuned_folds"],
-        **prediction_entry(run.depends),
+        "prediction_version": PREDICTION,
         **plugins_entry(VIEWS=(part for view in params.predict.views for part in view.split("+"))),
     }
 
@@ -145,8 +145,8 @@ def views_manifest(run: Run, params: Params, fold: int) -> Manifest | None:
 def soft_labels_dependencies(run: Run, fold: ExcludedFolds) -> dict[str, Any]:
     """What the soft labels of one teacher model depend on."""
     model = weights_digest(run, fold) or "none"
-    entry = prediction_entry(run.depends)
-    return {"data": run.depends["data"], "fit": run.depends["fit"], "model": model, **entry}
+    data, fit = run.depends["data"], run.depends["fit"]
+    return {"data": data, "fit": fit, "model": model, "prediction_version": PREDICTION}
 
 
 def blend_blocks(params: Params) -> dict[str, Any]:

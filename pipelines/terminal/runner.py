@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from competition.config.errors import UserError
 from competition.config.faults import fault_point
-from competition.config.params import Params, stated_keys
+from competition.config.params import Params, recorded_keys
 from competition.config.params_file import Override, load_params
 from competition.ensemble.settings import validate_params
 from competition.files.locks import Held, Holder, exclusive
@@ -102,7 +102,7 @@ class Job:
         if not hosts.writes():
             return
         members = validate_params(load_params(self.options.params)).members
-        stated = stated_keys(members[run.name]) if run.name in members else {}
+        stated = recorded_keys(members[run.name]) if run.name in members else {}
         write_run_file(run, changed_keys(stated, run.depends["member"]))
 
     def cached(
