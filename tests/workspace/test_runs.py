@@ -48,41 +48,21 @@ def test_a_fold_model_trained_with_the_default_of_a_removed_parameter_stays_curr
         params("train.removed=3")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "competition.metric=accuracy", "predict.views=[identity]", "policy.rounds=3", "blend.rounds=3", "honest.seed=3",
-        "decision.rules=[argmax]", "members.small.alpha=1.0", "members.cnn.seeds=3", "device.retries=1",
-        "train.epochs=12",
-    ],
-)  # fmt: skip
-def test_nothing_else_does(tmp_path: Path, change: str) -> None:
-    prepared = replace(PREPARED, competition=replace(DIGITS, metric=params(change).competition.metric or "macro_f1"))
-    assert digest(tmp_path, change, prepared) == digest(tmp_path)
-
-
-def test_the_metric_counts_where_it_chooses_the_epoch(tmp_path: Path) -> None:
-    other = replace(PREPARED, competition=replace(DIGITS, metric="accuracy"))
-    patient = "train.patience=3"
-    assert digest(tmp_path, patient, other) != digest(tmp_path, patient)
-
-
 def test_a_raised_version_of_training_starts_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = digest(tmp_path)
     monkeypatch.setattr(runs, "TRAINING", runs.TRAINING + 1)
     assert digest(tmp_path) != before
 
 
-def test_a_student_of_another_run_of_its_teacher_is_another_run(tmp_path: Path) -> None:
-    student = "members.cnn.teacher=[small]"
-    assert digest(tmp_path, f"{student} members.small.alpha=1.0") != digest(tmp_path, student)
-    assert digest(tmp_path, f"{student} members.small.seeds=2") != digest(tmp_path, student)
-
-
 def test_each_seed_is_the_run_that_the_member_with_this_seed_would_be(tmp_path: Path) -> None:
     runs = runs_of(Workspace(tmp_path, params("members.cnn.seeds=3"), loaded=PREPARED), "cnn")
     assert [run.digest for run in runs] == [digest(tmp_path, f"members.cnn.train.seed={seed}") for seed in (7, 8, 9)]
     assert [run.title for run in runs] == ["cnn seed 7", "cnn seed 8", "cnn seed 9"]
+
+
+def test_a_student_of_another_run_of_its_teacher_is_another_run(tmp_path: Path) -> None:
+    student = "members.cnn.teacher=[small]"
+    assert digest(tmp_path, f"{student} members.small.alpha=1.0") != digest(tmp_path, student)
 
 
 def test_an_optional_key_at_its_default_is_not_part_of_the_digest() -> None:
