@@ -226,6 +226,11 @@ class Member(Block):
     head: Head | None = None  # the network is not trained, only this head on its features
 
     @property
+    def has_nested_teachers(self) -> bool:
+        """Whether its teachers are trained without two folds."""
+        return bool(self.teacher) and self.teacher_scheme == "nested"
+
+    @property
     def training_size(self) -> int:
         """Pixels of its training images."""
         return self.train_size or self.image_size

@@ -18,11 +18,8 @@ Problem = tuple[tuple[str, ...], str]  # path below tune.search, what is wrong
 Values = dict[str, Any]  # searched parameter -> value
 
 MEMBER_KEYS = ("architecture", "image_size", "alpha", "weights")
-NOT_SEARCHED = (
-    "seed",
-    "augment",
-    "albumentations",
-)  # a lucky seed is no hyperparameter; the strengths in augment have keys of their own
+# A lucky seed is no hyperparameter; the strengths in augment have keys of their own.
+NOT_SEARCHED = ("seed", "augment", "albumentations")
 AUGMENT = "augment."
 # Key -> its type; head.strength replaces the tried strengths by one.
 HEAD_KEYS: dict[str, Any] = {
@@ -99,10 +96,10 @@ def _value_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
     adapter: TypeAdapter[Any] = TypeAdapter(_type_of(key))
     values = [(("low",), dimension.low), (("high",), dimension.high)]
     values += [(("choices", str(n)), value) for n, value in enumerate(dimension.choices)]  # type: ignore[misc]
+    number = number_type(key)
     for path, value in values:
         if value is None:
             continue
-        number = number_type(key)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if number and is_number and (number is float or value == int(value)):
             value = number(value)  # 3.0 is a whole number, and 3 a number
@@ -139,10 +136,9 @@ def _ancestors(key: str, search: Mapping[str, Dimension]) -> set[str]:
 
 def _type_of(key: str) -> Any:
     """The annotation of the parameter, with its limits."""
-    if key in HEAD_KEYS:
-        return HEAD_KEYS[key]
     owner = Member if key in MEMBER_KEYS else Train
-    return Finite if key.startswith(AUGMENT) else get_type_hints(owner, include_extras=True)[key]
+    types = {**get_type_hints(owner, include_extras=True), **HEAD_KEYS}
+    return Finite if key.startswith(AUGMENT) else types[key]
 
 
 def number_type(key: str) -> type | None:

@@ -14,7 +14,7 @@ from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
 from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_json
-from competition.workspace.dependencies import fold_manifest_path, trained_folds
+from competition.workspace.dependencies import fold_manifest_path, is_trained
 from competition.workspace.runs import run_with
 from competition.workspace.seed_studies import seed_study_digest, seed_study_path
 from competition.workspace.studies import tuned_member
@@ -63,7 +63,7 @@ def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewP
     member = replace(member, train=replace(member.train, seed=seed), seeds=1)
     run = run_with(job.workspace, name, member)
     folds = range(job.params.prepare.folds)
-    if len(trained_folds(run, len(folds))) == len(folds) and not job.options.force:
+    if all(is_trained(run, fold) for fold in folds) and not job.options.force:
         job.echo(f"noise {name} seed {seed}: current, run {run.label}")
         paths = [fold_manifest_path(run, fold).with_name("oof.npz") for fold in folds]
         return concatenate_folds([ViewPredictions.load(path) for path in paths])
