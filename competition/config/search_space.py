@@ -62,7 +62,16 @@ def search_problems(search: Mapping[str, Dimension], is_grid: bool) -> Iterator[
             return
         yield from _kind_problems(key, dimension)
         yield from _value_problems(key, dimension)
-        yield from _condition_problems(key, search)
+        for parent, allowed in dimension.when.items():
+            path = (key, "when", parent)
+            if parent not in search:
+                yield path, f"not a searched parameter{did_you_mean(parent, search)}"
+            elif not search[parent].choices:
+                yield path, f"{parent} is searched in an interval; a condition needs a parameter with choices"
+            elif unknown := [value for value in allowed if value not in search[parent].choices]:
+                yield path, f"{unknown[0]!r} is no choice of {parent}: {list(search[parent].choices)}"
+            elif key in _ancestors(parent, search):
+                yield path, f"{key} and {parent} depend on each other"
         is_endless = dimension.step is None and (dimension.log or number_type(key) is not int)
         if is_grid and not dimension.choices and is_endless:
             yield (key,), "an interval without step was found; tune.sampler: grid needs step or choices"
@@ -108,19 +117,6 @@ def _value_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
         except ValidationError as error:
             message = error.errors()[0]["msg"]
             yield (key, *path), f"{value!r} was found; {message[0].lower()}{message[1:]}"
-
-
-def _condition_problems(key: str, search: Mapping[str, Dimension]) -> Iterator[Problem]:
-    for parent, allowed in search[key].when.items():
-        path = (key, "when", parent)
-        if parent not in search:
-            yield path, f"not a searched parameter{did_you_mean(parent, search)}"
-        elif not search[parent].choices:
-            yield path, f"{parent} is searched in an interval; a condition needs a parameter with choices"
-        elif unknown := [value for value in allowed if value not in search[parent].choices]:
-            yield path, f"{unknown[0]!r} is no choice of {parent}: {list(search[parent].choices)}"
-        elif key in _ancestors(parent, search):
-            yield path, f"{key} and {parent} depend on each other"
 
 
 def _ancestors(key: str, search: Mapping[str, Dimension]) -> set[str]:

@@ -23,25 +23,7 @@ MISSING = "missing"
 
 def validate(tree: Tree) -> Params:
     """Convert a merged parameter tree to `Params`. `tree` is modified. Raises InvalidParameter."""
-    _separate_external_members(tree)
-    _require_text_keys(tree, ())
-    _complete(tree)
-    try:
-        params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
-    except ValidationError as error:
-        errors = error.errors()
-        # The first unknown key, else the first error: a misspelt key also causes errors about the key it replaces.
-        raise _explained(next((e for e in errors if e["type"] == "unexpected_keyword_argument"), errors[0])) from None
-    if not params.tune.folds:
-        # With two folds none would remain, and () stays: `make tune` then says that it does nothing.
-        count = min(LARGEST_TUNED, params.prepare.folds - 1)
-        params = replace(params, tune=replace(params.tune, folds=tuple(range(count)) if count >= 2 else ()))
-    check_rules(params)
-    return params
-
-
-def _separate_external_members(tree: Tree) -> None:
-    """Move members with `predictions` from `members` to `foreign`, a key that parameter files must not contain."""
+    # Members with `predictions` go to `foreign`, a key that parameter files must not contain.
     if "foreign" in tree:
         raise InvalidParameter(
             ("foreign",), "unknown key; a member with external predictions belongs under members, with predictions"
@@ -57,6 +39,20 @@ def _separate_external_members(tree: Tree) -> None:
                 )
             foreign[name] = tree["members"].pop(name)["predictions"]
     tree["foreign"] = foreign
+    _require_text_keys(tree, ())
+    _complete(tree)
+    try:
+        params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
+    except ValidationError as error:
+        errors = error.errors()
+        # The first unknown key, else the first error: a misspelt key also causes errors about the key it replaces.
+        raise _explained(next((e for e in errors if e["type"] == "unexpected_keyword_argument"), errors[0])) from None
+    if not params.tune.folds:
+        # With two folds none would remain, and () stays: `make tune` then says that it does nothing.
+        count = min(LARGEST_TUNED, params.prepare.folds - 1)
+        params = replace(params, tune=replace(params.tune, folds=tuple(range(count)) if count >= 2 else ()))
+    check_rules(params)
+    return params
 
 
 def _require_text_keys(tree: object, keys: tuple[Key, ...]) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.digests import to_plain
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.ensemble.compare import seed_noise
@@ -16,7 +15,7 @@ from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_json
 from competition.workspace.dependencies import fold_manifest_path, is_trained
 from competition.workspace.runs import run_with
-from competition.workspace.seed_studies import seed_study_digest, seed_study_path
+from competition.workspace.seed_studies import seed_study_path
 from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -43,9 +42,8 @@ def run(job: Job) -> None:
     probs = [predictions.at(ids).view("identity") for predictions in runs]
     outputs = [metric.output_of(p) for p in probs]
     noise = seed_noise(labels, outputs, metric, len(prepared.competition.classes))
-    digest = seed_study_digest(job.workspace, member)
-    path = seed_study_path(job.work, name, digest)
-    write_json(path, {"of": digest, **to_plain(noise)})
+    path = seed_study_path(job.workspace, name, member)
+    write_json(path, noise)
     scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
     answer, trivial = trivial_score(labels, metric, len(prepared.competition.classes), seed=0)
     beaten = "" if float(np.mean(noise.scores)) > metric.sign * trivial else ", NOT BEATEN"
