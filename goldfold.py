@@ -30,14 +30,14 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import default_labels
 from competition.ensemble.predictions import identity_view, load_scores
 from competition.ensemble.settings import validate_params
-from competition.files.manifest import Manifest, read_manifest
+from competition.files.manifest import read_manifest
 from competition.prepare.fold_table import fold_table
 from competition.report.stored_blends import stored_decisions
 from competition.serving.new_images import NewImage, NewImagePredictor, read_new_images, without_download
 from competition.training.backend import start_backend
 from competition.workspace.dependencies import fold_manifest_path, newest_blend
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
-from competition.workspace.runs import Run, blended_runs
+from competition.workspace.runs import blended_runs
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Project:
             decided = default_labels(probs, self._prepared.competition.targets.kind)
         targets = self._prepared.targets(train["label"].loc[ids].to_numpy())
         facts = {"fold": train["fold"].loc[ids].to_numpy(), "label": self._prepared.competition.written(targets)}
-        return self._table(pd.Index(ids, name="id"), {**facts, **self._decisions(decided)}, probs)
+        return self._table(pd.Index(ids, name="id"), facts, decided, probs)
 
     def scores(self) -> pd.DataFrame:
         """score, standard_error and weight of each member, of the best answer without an image, of equal weights and of the blend.
@@ -171,7 +171,7 @@ class Project:
 
         The metric is in `.attrs["metric"]`, the score on the rows that the blend was chosen on in `.attrs["chosen_on"]`.
         """
-        scores = self._blend_scores()
+        scores = json.loads((self._blend_folder() / "scores.json").read_text(encoding="utf-8"))
         weights = Chain.load(self._blend_folder() / "chain.json").blend.shares
         rows: dict[str, tuple[float, float, float | None]] = {
             name: (one["score"], one["standard_error"], weights.get(name, 0.0))
@@ -192,8 +192,18 @@ class Project:
         size: params.members[member].image_size. A softmax of the logits gives probabilities; a sigmoid if images have
         several labels.
         """
-        run = self._runs(member)[0]
-        arrays = _fold_weights(run, fold)
+        runs = blended_runs(self._only(member))
+        if not runs:
+            raise UserError(f"member {member} was trained outside this project: its model is not here")
+        run = runs[member][0]
+        path = fold_manifest_path(run, fold)
+        if read_manifest(path) is None:
+            raise UserError(
+                f"fold {fold} of {run.title} is not trained; `make train MEMBER={run.name} FOLD={fold}` trains it"
+            )
+        from competition.training.checkpoint import load_arrays
+
+        arrays = load_arrays(path.with_name("weights.npz"))
         self._open_device()
         from competition.training.engine import saved_variables
         from competition.training.head_trainer import network_with_head
@@ -217,7 +227,7 @@ class Project:
         """
         encoded = read_new_images(images)
         probs, decided = self._predictor.predict(encoded)
-        return self._table(pd.Index(encoded.names, name="image"), self._decisions(decided), probs)
+        return self._table(pd.Index(encoded.names, name="image"), {}, decided, probs)
 
     def estimator(self, member: str = BLEND) -> "ImageClassifier | ImageRegressor":
         """The trained blend or one member as an estimator of scikit-learn: predict, predict_proba, `classes_`, score.
@@ -232,13 +242,13 @@ class Project:
 
         return estimator_of(self._prepared.competition, self._predictor, name)
 
-    def _decisions(self, decided: Any) -> dict[str, Any]:
-        """The column `class` of decided labels; none of a regression."""
-        competition = self._prepared.competition
-        return {} if competition.target == "regression" else {"class": competition.written(decided)}
+    def _table(self, index: pd.Index, facts: dict[str, Any], decided: Any, probs: Any) -> pd.DataFrame:
+        """The facts, the column `class` of decided labels (none of a regression), then one column per class.
 
-    def _table(self, index: pd.Index, facts: dict[str, Any], probs: Any) -> pd.DataFrame:
-        """The facts, then one column per class; a fact whose name is a class is called predicted_..."""
+        A column whose name is a class is called predicted_...
+        """
+        competition = self._prepared.competition
+        facts = facts if competition.target == "regression" else {**facts, "class": competition.written(decided)}
         named = {f"predicted_{name}" if name in self.classes else name: values for name, values in facts.items()}
         return pd.concat(
             [pd.DataFrame(named, index=index), pd.DataFrame(probs, index=index, columns=list(self.classes))], axis=1
@@ -251,26 +261,12 @@ class Project:
             raise UserError(f"no member {name!r}{did_you_mean(name, [*known, BLEND])}")
         return self._workspace.with_blended(name)
 
-    def _runs(self, name: str) -> list[Run]:
-        """The runs of a member, one for each of its seeds, or one stored run."""
-        runs = blended_runs(self._only(name))
-        if not runs:
-            raise UserError(f"member {name} was trained outside this project: its model is not here")
-        return runs[name]
-
     def _blend_folder(self) -> Path:
         """Folder of the newest blend."""
         folder = newest_blend(self._workspace.folder, self.params)
         if folder is None:
             raise UserError("no blend was found: `make predict` makes one")
         return folder
-
-    def _blend_manifest(self) -> Manifest:
-        return self._workspace.require(self._blend_folder() / "manifest.json", "predict")
-
-    def _blend_scores(self) -> dict[str, Any]:
-        scores: dict[str, Any] = json.loads((self._blend_folder() / "scores.json").read_text(encoding="utf-8"))
-        return scores
 
     def _open_device(self) -> "Device":
         if self._device is None:
@@ -279,15 +275,3 @@ class Project:
 
             self._device = open_device(self.params.device, self._workspace.folder / "cache" / "compiled")
         return self._device
-
-
-def _fold_weights(run: Run, fold: int) -> dict[str, Any]:
-    """Variable name -> array of a fold model."""
-    path = fold_manifest_path(run, fold)
-    if read_manifest(path) is None:
-        raise UserError(
-            f"fold {fold} of {run.title} is not trained; `make train MEMBER={run.name} FOLD={fold}` trains it"
-        )
-    from competition.training.checkpoint import load_arrays
-
-    return load_arrays(path.with_name("weights.npz"))

@@ -32,15 +32,12 @@ BENCHMARKS: dict[str, list[str]] = {
 }
 
 
-def command(name: str, source: str, torch: str) -> list[str]:
-    options = {"PHOTOS": ["--source", source] if source else [], "TORCH": ["--torch", torch] if torch else []}
-    arguments = [word for argument in BENCHMARKS[name] for word in options.get(argument, [argument])]
-    return [sys.executable, "-m", f"benchmarks.{name}", *arguments]
-
-
 def measure(name: str, source: str, torch: str) -> tuple[list[str], bool]:
     """(result lines, whether it succeeded)"""
-    process = subprocess.Popen(command(name, source, torch), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    options = {"PHOTOS": ["--source", source] if source else [], "TORCH": ["--torch", torch] if torch else []}
+    arguments = [word for argument in BENCHMARKS[name] for word in options.get(argument, [argument])]
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -50,15 +47,13 @@ def measure(name: str, source: str, torch: str) -> tuple[list[str], bool]:
     return lines, process.wait() == 0
 
 
-def rows_of(page: str) -> dict[str, str]:
-    table = page[page.index(BEGIN) : page.index(END)]
-    return {row[1]: row[0] for row in re.finditer(r"^\| `(\w+)` \|.*$", table, re.MULTILINE)}
-
-
-def with_rows(page: str, rows: dict[str, str]) -> str:
-    """The page with these rows in its table, in the order of BENCHMARKS."""
-    table = ["| benchmark | result | measured |", "|---|---|---|", *(rows[name] for name in BENCHMARKS if name in rows)]
-    return page[: page.index(BEGIN)] + "\n".join([BEGIN, "", *table, "", END]) + page[page.index(END) + len(END) :]
+def with_row(page: str, name: str, row: str) -> str:
+    """The page with this row in its table, in the order of BENCHMARKS."""
+    start, end = page.index(BEGIN), page.index(END)
+    rows = {each[1]: each[0] for each in re.finditer(r"^\| `(\w+)` \|.*$", page[start:end], re.MULTILINE)}
+    rows[name] = row
+    table = ["| benchmark | result | measured |", "|---|---|---|", *(rows[each] for each in BENCHMARKS if each in rows)]
+    return page[:start] + "\n".join([BEGIN, "", *table, "", ""]) + page[end:]
 
 
 def main() -> None:
@@ -74,8 +69,7 @@ def main() -> None:
             failed.append(name)
             continue
         page, day = PAGE.read_text(encoding="utf-8"), datetime.now(UTC).strftime("%Y-%m-%d")
-        rows = {**rows_of(page), name: f"| `{name}` | {'<br>'.join(lines)} | {day} |"}
-        PAGE.write_text(with_rows(page, rows), encoding="utf-8")
+        PAGE.write_text(with_row(page, name, f"| `{name}` | {'<br>'.join(lines)} | {day} |"), encoding="utf-8")
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 

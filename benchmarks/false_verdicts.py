@@ -29,22 +29,22 @@ class Setting:
     own: float  # share of the other rows that each classifies wrongly by itself
 
 
-def _shares(classes: int, ratio: float) -> tuple[float, ...]:
-    """Class shares evenly spaced on a logarithmic scale, the largest `ratio` times the smallest."""
-    return tuple(np.geomspace(ratio, 1, classes).tolist())
-
-
+# Class shares evenly spaced on a logarithmic scale: classes, the largest divided by the smallest.
+EQUAL, FEW, SOME, MANY = (
+    tuple(np.geomspace(ratio, 1, n).tolist()) for n, ratio in ((10, 1), (3, 2), (10, 5), (10, 20))
+)
+FLOWERS = tuple(class_counts().tolist())
 SETTINGS = (
-    Setting("accuracy, few changed rows", "accuracy", 1347, _shares(10, 1), 0.01, 0.002),
-    Setting("accuracy, many changed rows", "accuracy", 1347, _shares(10, 1), 0.10, 0.08),
-    Setting("accuracy, 60 rows", "accuracy", 60, _shares(3, 2), 0.10, 0.10),
-    Setting("macro-F1, 10 classes", "macro_f1", 1000, _shares(10, 20), 0.05, 0.03),
-    Setting("macro-F1, 10 classes, few changed rows", "macro_f1", 1000, _shares(10, 20), 0.01, 0.003),
-    Setting("macro-F1, 10 classes, 80 rows", "macro_f1", 80, _shares(10, 5), 0.10, 0.10),
-    Setting("macro-F1, 104 classes", "macro_f1", 3000, tuple(class_counts().tolist()), 0.04, 0.02),
-    Setting("macro-F1, 104 classes, few changed rows", "macro_f1", 3000, tuple(class_counts().tolist()), 0.04, 0.001),
-    Setting("log loss, 10 classes", "log_loss", 500, _shares(10, 5), 0.0, 0.0),
-    Setting("log loss, 60 rows", "log_loss", 60, _shares(3, 2), 0.0, 0.0),
+    Setting("accuracy, few changed rows", "accuracy", 1347, EQUAL, 0.01, 0.002),
+    Setting("accuracy, many changed rows", "accuracy", 1347, EQUAL, 0.10, 0.08),
+    Setting("accuracy, 60 rows", "accuracy", 60, FEW, 0.10, 0.10),
+    Setting("macro-F1, 10 classes", "macro_f1", 1000, MANY, 0.05, 0.03),
+    Setting("macro-F1, 10 classes, few changed rows", "macro_f1", 1000, MANY, 0.01, 0.003),
+    Setting("macro-F1, 10 classes, 80 rows", "macro_f1", 80, SOME, 0.10, 0.10),
+    Setting("macro-F1, 104 classes", "macro_f1", 3000, FLOWERS, 0.04, 0.02),
+    Setting("macro-F1, 104 classes, few changed rows", "macro_f1", 3000, FLOWERS, 0.04, 0.001),
+    Setting("log loss, 10 classes", "log_loss", 500, SOME, 0.0, 0.0),
+    Setting("log loss, 60 rows", "log_loss", 60, FEW, 0.0, 0.0),
 )
 
 

@@ -10,11 +10,12 @@ import argparse
 import os
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from benchmarks.photos import ROOT, add_arguments, describe, load, member_of, scratch, setup_of, write
+from benchmarks.photos import ROOT, add_arguments, describe, load, member_of, setup_of, write
 
 
 def main() -> None:
@@ -28,19 +29,7 @@ def main() -> None:
     from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer
 
-    class Timed:
-        """Wraps the engine's train() and records (steps, seconds) of every call."""
-
-        def __init__(self, train: Any) -> None:
-            self._train, self.calls = train, list[tuple[int, float]]()
-
-        def __call__(self, batches: Any, rates: np.ndarray, *arguments: Any) -> float:
-            started = time.perf_counter()
-            loss = self._train(batches, rates, *arguments)
-            self.calls.append((len(rates), time.perf_counter() - started))
-            return float(loss)
-
-    with scratch() as folder:
+    with TemporaryDirectory(prefix="benchmark") as folder:
         write(setup, Path(folder))
         device = open_device(load_params(ROOT / "params.yaml").device)
         started = time.perf_counter()
@@ -48,15 +37,23 @@ def main() -> None:
         member = member_of(setup)
         trainer = Trainer(FoldRows(member, images, classes), "accuracy", device, setup.predict_batch)
         engine: Any = trainer.engine
-        engine.train = timed = Timed(engine.train)
+        train, calls = engine.train, list[tuple[int, float]]()  # steps and seconds of every call
+
+        def timed(batches: Any, rates: np.ndarray, *arguments: Any) -> float:
+            started = time.perf_counter()
+            loss = train(batches, rates, *arguments)
+            calls.append((len(rates), time.perf_counter() - started))
+            return float(loss)
+
+        engine.train = timed
         steps = 0
         for k in range(setup.folds):
             trained = trainer.train_to_end(k, member.train, score_epochs=False)
             trainer.out_of_fold(k, trained)
             steps += setup.epochs * steps_per_epoch(len(trainer.rows.plan(k, member.train).rows), engine.batch)
         wall = time.perf_counter() - started
-    step = float(np.median([seconds / count for count, seconds in timed.calls]))
-    assert steps == sum(count for count, _ in timed.calls)
+    step = float(np.median([seconds / count for count, seconds in calls]))
+    assert steps == sum(count for count, _ in calls)
     print(
         f"RESULT: {describe(setup, len(images.ids))}: {wall:.0f} s, {wall / (steps * step):.3f} times its {steps:,} steps of "
         f"{step * 1000:.0f} ms (median)"

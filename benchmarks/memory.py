@@ -14,8 +14,9 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from benchmarks.photos import ROOT, Setup, add_arguments, describe, load, member_of, scratch, setup_of, write
+from benchmarks.photos import ROOT, Setup, add_arguments, describe, load, member_of, setup_of, write
 
 
 def peak(setup: Setup, folder: Path, train_folds: int) -> dict[str, float]:
@@ -50,7 +51,7 @@ def main() -> None:
         return
     peaks: dict[tuple[int, int], float] = {}
     for images in (options.few, options.many):
-        with scratch() as folder:
+        with TemporaryDirectory(prefix="benchmark") as folder:
             write(replace(setup, images=images), Path(folder))
             for folds in (1, setup.folds):
                 command = [sys.executable, "-m", "benchmarks.memory", *sys.argv[1:]]

@@ -6,7 +6,6 @@ A zip or folder holds train.csv (id,label) beside train/<id>.jpg, or one folder 
 import argparse
 import csv
 import io
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -117,10 +116,6 @@ def describe(setup: Setup, images: int) -> str:
         f"{setup.folds} folds x {setup.epochs} epochs of {setup.architecture} (alpha {setup.alpha:g}) "
         f"at {setup.size} px on {images:,} images ({source})"
     )
-
-
-def scratch() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="benchmark")
 
 
 def labelled_photos(source: str) -> Iterator[tuple[str, bytes]]:

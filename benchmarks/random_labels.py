@@ -32,15 +32,15 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 SIDE = 16  # pixels
 MEMBERS = {
-    "plain": "{}",
-    "student": "{teacher: [plain], teacher_weight: 1.0}",
-    "nested": "{teacher: [plain], teacher_weight: 1.0, teacher_scheme: nested}",
-    "stopped": "{train: {patience: EPOCHS}}",  # never stops early, but keeps the best epoch
-    "tuned": "{train: {seed: 11}}",
-    "linear": "{head: {kind: linear, views: [identity, shift_up]}}",
-    "rbf": "{head: {kind: rbf}}",
-    "mlp": "{head: {kind: mlp}}",
-    "neighbours": "{head: {kind: neighbours}}",
+    "plain": "",
+    "student": ", teacher: [plain], teacher_weight: 1.0",
+    "nested": ", teacher: [plain], teacher_weight: 1.0, teacher_scheme: nested",
+    "stopped": ", train: {patience: EPOCHS}",  # never stops early, but keeps the best epoch
+    "tuned": ", train: {seed: 11}",
+    "linear": ", head: {kind: linear, views: [identity, shift_up]}",
+    "rbf": ", head: {kind: rbf}",
+    "mlp": ", head: {kind: mlp}",
+    "neighbours": ", head: {kind: neighbours}",
 }
 PARAMS = """
 extends: ROOT/params.yaml
@@ -88,7 +88,7 @@ def main() -> int:
 def one_seed(folder: Path, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """kinds: kind -> accuracy and z on the rows that took no part in tuning.  tuned_folds: the folds left out."""
     write_source(folder / "photos", seed, options.rows, options.classes)
-    text = PARAMS + "".join(f"  {name}: {member(name)}\n" for name in options.kinds)
+    text = PARAMS + "".join(f"  {name}: {{{BASE}{MEMBERS[name]}}}\n" for name in options.kinds)
     values = {"ROOT": ROOT, "SOURCE": folder / "photos", "SEED": seed, "FOLDS": options.folds, "EPOCHS": options.epochs}
     for key, value in values.items():
         text = text.replace(key, str(value))
@@ -98,13 +98,8 @@ def one_seed(folder: Path, seed: int, options: argparse.Namespace) -> dict[str, 
         for stage in ("download", "prepare", "tune", "train", "predict", "blend"):
             sets = f"tune.trials={options.trials} tune.members=[tuned]" if stage == "tune" else ""
             if stage != "tune" or "tuned" in options.kinds:
-                run(stage, folder, sets)
+                importlib.import_module(f"pipelines.main_job.{stage}").run(job_of(folder, sets))
     return scores_of(folder, options.classes)
-
-
-def member(name: str) -> str:
-    extra = MEMBERS[name][1:-1]
-    return f"{{{BASE}{', ' if extra else ''}{extra}}}"
 
 
 def job_of(folder: Path, sets: str = "") -> Any:
@@ -120,10 +115,6 @@ def job_of(folder: Path, sets: str = "") -> Any:
     return Job(
         Workspace(work, load_params(folder / "params.yaml", overrides), overrides), options, folder / "submissions"
     )
-
-
-def run(stage: str, folder: Path, sets: str) -> None:
-    importlib.import_module(f"pipelines.main_job.{stage}").run(job_of(folder, sets))
 
 
 def scores_of(folder: Path, classes: int) -> dict[str, Any]:

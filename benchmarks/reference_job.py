@@ -25,11 +25,12 @@ import time
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from benchmarks.photos import ROOT, Setup, _generated, fold_of, labelled_photos, scratch, write
+from benchmarks.photos import ROOT, Setup, _generated, fold_of, labelled_photos, write
 from pipelines.terminal.verbs import CHAINS
 
 CLASSES, ROWS, ALPHAS = 10, 60, (1.0, 0.5)
@@ -141,7 +142,7 @@ def main() -> None:
         return
     options = parser.parse_args()
     timings: dict[str, dict[str, Any]] = {}
-    with scratch() as temporary:
+    with TemporaryDirectory(prefix="benchmark") as temporary:
         folder = Path(temporary)
         photos = folder / "photos"
         chosen = choose_photos(options.source, photos)

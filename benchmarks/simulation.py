@@ -74,17 +74,18 @@ def draw(setting: Setting, seed: int, fresh: int) -> tuple[np.ndarray, np.ndarra
     sizes = np.exp(setting.imbalance * rng.normal(size=setting.classes))
     if high:
         sizes = np.linspace(low, high, setting.classes).round()
-    labels = np.repeat(np.arange(setting.classes), sizes.astype(int)) if high else _drawn(rng, sizes, setting.rows)
+    share = sizes / sizes.sum()
+    labels = (
+        np.repeat(np.arange(setting.classes), sizes.astype(int))
+        if high
+        else rng.choice(len(sizes), setting.rows, p=share)
+    )
     rows = len(labels)
-    labels = np.concatenate([labels, _drawn(rng, sizes, fresh)])
-    probs = _members(rng, setting, labels, sizes / sizes.sum())
+    labels = np.concatenate([labels, rng.choice(len(sizes), fresh, p=share)])
+    probs = _members(rng, setting, labels, share)
     flipped = rng.random(len(labels)) < setting.wrong_labels
     labels = np.where(flipped, rng.integers(0, setting.classes, len(labels)), labels)
     return labels, probs, rows
-
-
-def _drawn(rng: np.random.Generator, sizes: np.ndarray, rows: int) -> np.ndarray:
-    return np.asarray(rng.choice(len(sizes), rows, p=sizes / sizes.sum()))
 
 
 def _members(rng: np.random.Generator, setting: Setting, labels: np.ndarray, share: np.ndarray) -> np.ndarray:
@@ -118,12 +119,6 @@ class Outcome:
     error: float  # the standard error printed beside the claim
     delivered: float
     differs_from_equal: bool
-
-
-def default_settings() -> tuple[ChainSettings, Honest]:
-    """Settings of params.yaml, with fewer resamples, which only make the standard errors less precise."""
-    params = load_params(Path(__file__).resolve().parents[1] / "params.yaml")
-    return chain_settings(params, "macro_f1"), Honest(RESAMPLES, params.honest.seed, params.honest.blocks)
 
 
 def as_members(probs: np.ndarray) -> dict[str, ViewPredictions]:
@@ -187,7 +182,9 @@ def main() -> int:
     options = arguments.parse_args()
     if options.seeds < 2:
         arguments.error("--seeds: 2 or more are needed for a standard error")
-    settings, honest = default_settings()
+    params = load_params(Path(__file__).resolve().parents[1] / "params.yaml")
+    # Fewer resamples only make the standard errors less precise.
+    settings, honest = chain_settings(params, "macro_f1"), replace(params.honest, resamples=RESAMPLES)
     start, verdicts = time.process_time(), []
     print(f"{'':26} {'claimed (its error)':21} {'delivered':21} {'claimed - delivered':22} not equal")
     for name in SETTINGS:

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -25,18 +23,11 @@ def opened(workspace: Workspace, overrides: str = "") -> goldfold.Project:
     return goldfold.open(workspace.params, overrides, work=workspace.folder / "work")
 
 
-def in_a_process(workspace: Workspace, code: str, is_new: bool = False) -> dict[str, object]:
-    """Run `code`, in which `g` is the project and `result` is to be set, and return the result.
-
-    is_new: in a process that has imported nothing before.
-    """
+def in_a_process(workspace: Workspace, code: str) -> dict[str, object]:
+    """Run `code`, in which `g` is the project and `result` is to be set, and return the result."""
     head = f"import goldfold, json, sys\ng = goldfold.open({str(workspace.params)!r}, work={str(workspace.folder / 'work')!r})\n"
     script = head + textwrap.dedent(code) + "\nprint(json.dumps(result))"
-    if is_new:
-        ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300)
-        exit_code, out, err = ran.returncode, ran.stdout, ran.stderr
-    else:
-        exit_code, out, err = run_preloaded("", [], ROOT, os.environ, script)
+    exit_code, out, err = run_preloaded("", [], ROOT, os.environ, script)
     assert exit_code == 0, err
     result: dict[str, object] = json.loads(out.splitlines()[-1])
     return result
@@ -67,18 +58,6 @@ def test_the_scores_of_the_blend_are_honest_and_so_are_its_out_of_fold_decisions
     assert (table["standard_error"] > 0).all() and table.attrs["metric"] == "macro_f1"
     answers = pd.read_csv(finished.blend / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
     assert g.oof()["class"].tolist() == [g.classes[label] for label in answers["label"]]
-
-
-def test_nothing_of_this_imports_tensorflow(finished: Workspace) -> None:
-    loaded = in_a_process(
-        finished,
-        """
-        g.folds, g.test, g.scores(), g.oof("slim"), g.oof(), repr(g)
-        result = sorted({"tensorflow", "keras", "jax"} & sys.modules.keys())
-        """,
-        is_new=True,
-    )
-    assert loaded == []
 
 
 STRONG = "policy.method=mean blend.methods=[equal] decision.rules=[prior]"
@@ -187,12 +166,9 @@ def test_the_estimator_gives_the_predictions_of_the_blend_to_tools_of_scikit_lea
     assert estimated["is_classifier"] and estimated["is_itself"] and estimated["member"] == [True, True]
     score, share, from_matrix = estimated["score"]
     assert score == pytest.approx(share) == pytest.approx(from_matrix) and 0 < score < 1
+    assert "this estimator is trained" in estimated["refused"] and "scores()" in estimated["refused"]
     assert estimated["classes"] == sorted(estimated["classes"])
     assert estimated["scorer"] == pytest.approx(estimated["log"], rel=0.02)  # columns in the order of classes_
-
-
-def test_the_estimator_refuses_to_be_fitted_and_names_the_cross_validated_scores(estimated) -> None:
-    assert "this estimator is trained" in estimated["refused"] and "scores()" in estimated["refused"]
 
 
 def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(finished: Workspace, tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ RENAMED_KEYS = {
     "policy.by": "objective",
     "kaggle.tries": "max_attempts",
 }
+# Parameters of `train` that no longer exist, with the default that they had.
+REMOVED_FROM_TRAIN: dict[str, Any] = {"loop": "auto", "rand_augment": 0, "trivial_augment": False}
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]  # also the name of a folder
 
 
@@ -219,6 +221,11 @@ class Member(Block):
     head: Head | None = None  # the network is not trained, only this head on its features
 
     @property
+    def has_nested_teachers(self) -> bool:
+        """Whether its teachers are trained without two folds."""
+        return bool(self.teacher) and self.teacher_scheme == "nested"
+
+    @property
     def training_size(self) -> int:
         """Pixels of its training images."""
         return self.train_size or self.image_size
@@ -231,13 +238,21 @@ class Member(Block):
 
 def stated_keys(member: Member) -> dict[str, Any]:
     """A member as a mapping, without the optional keys at their default: a new optional key leaves earlier digests alone."""
-
-    def stated(block: Member | Train, values: dict[str, Any]) -> dict[str, Any]:
-        optional = {field.name: field.default for field in fields(block) if field.default is not MISSING}
-        return {key: value for key, value in values.items() if key not in optional or value != optional[key]}
-
     values = asdict(member)
-    return stated(member, {**values, "train": stated(member.train, values["train"])})
+    for block, stated in ((member.train, values["train"]), (member, values)):
+        for key in fields(block):
+            if key.default is not MISSING and stated[key.name] == key.default:
+                del stated[key.name]
+    return values
+
+
+def recorded_keys(member: Member) -> dict[str, Any]:
+    """The stated keys of a member as a fold model records them: with the defaults of the parameters that were removed.
+
+    So a fold model that was trained with such a default stays current.
+    """
+    stated = stated_keys(member)
+    return {**stated, "train": {**REMOVED_FROM_TRAIN, **stated["train"]}}
 
 
 @dataclass(frozen=True)

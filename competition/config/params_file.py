@@ -10,7 +10,7 @@ from pathlib import Path
 from competition.config.digests import to_plain
 from competition.config.errors import InvalidParameter, Key, UserError, did_you_mean
 from competition.config.params import Member, Params
-from competition.config.plugins import NO_PLUGINS, Plugins, activate, load_plugins
+from competition.config.plugins import NO_PLUGINS, activate, load_plugins
 from competition.config.secrets import is_secret
 from competition.config.validation import MISSING, validate
 from competition.config.yaml_text import Tree, line_of, parse_yaml, read_text, read_yaml
@@ -38,31 +38,35 @@ def load_params(path: Path, overrides: Sequence[Override] = ()) -> Params:
         _add_members(tree, overrides)
         for override in overrides:
             _apply(tree, override)
-        activate(_plugins_of(tree))
+        plugins = tree.get("plugins")
+        try:  # a value of a wrong type is left for `validate` to report
+            activate(load_plugins(Path(plugins)) if plugins and isinstance(plugins, str) else NO_PLUGINS)
+        except UserError as error:
+            raise InvalidParameter(("plugins",), str(error)) from error
         return validate(tree)
     except InvalidParameter as error:
         keys, problem, others = error.keys, error.problem, error.conflicts_with
         if keys[0] == "foreign" and len(keys) > 1:  # foreign.x.oof is members.x.predictions.oof in the file
             keys = ("members", keys[1], "predictions", *keys[2:])
         if problem == MISSING:
-            problem = _missing_key(keys, has_base=len(files) > 1)
+            is_of_member, has_base = keys[0] == "members" and len(keys) > 1, len(files) > 1
+            if is_of_member and has_base:
+                problem += (
+                    "; the members of a file replace those of the file it extends, so state every key of the member"
+                )
+            elif is_of_member or has_base:  # a recipe's members are never completed by its base
+                problem += "; params.yaml in the project shows every key"
+            else:
+                problem += (
+                    "; state it, or let the file begin with `extends: ../params.yaml` (the path of the project's "
+                    "params.yaml), which gives every key that the file does not state"
+                )
         place = locate(path, keys, overrides)
         if others[:1] == ("members",) and not any(states(tree, others) for tree in _read_with_bases(path).values()):
             others = others[2:]  # a value of `train` that all members have in common
         other = locate(path, others, overrides) if others else ""
         is_elsewhere = other and other.split()[0] != place.split()[0]  # in another file
         raise UserError(f"{place}: {problem}{f' ({other})' if is_elsewhere else ''}") from None
-
-
-def _plugins_of(tree: Tree) -> Plugins:
-    """Load the file that `plugins` names. A value of a wrong type is left for `validate` to report."""
-    path = tree.get("plugins")
-    if not path or not isinstance(path, str):
-        return NO_PLUGINS
-    try:
-        return load_plugins(Path(path))
-    except UserError as error:
-        raise InvalidParameter(("plugins",), str(error)) from error
 
 
 def file_tree(params: Params) -> Tree:
@@ -74,26 +78,24 @@ def file_tree(params: Params) -> Tree:
 
 def parse_overrides(text: str) -> list[Override]:
     """Parse SET, e.g. 'train.epochs=3 predict.views="[identity, flip_lr]"': shell words with YAML values."""
+    # A blank or an open quote may have cut a secret into parts, so no part of SET with a secret is shown.
+    keys = [word.strip("'\"").partition("=")[0].split(".") for word in text.split()]
+    has_secret = any(map(is_secret, keys))
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UserError(f"SET: {_shown(text, text)} cannot be read ({str(error).lower()}); close the quotes") from None
+        shown = "a text" if has_secret else repr(text)
+        raise UserError(f"SET: {shown} cannot be read ({str(error).lower()}); close the quotes") from None
     overrides = []
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not all(key.split(".")):
             raise UserError(
-                f'SET: {_shown(word, text)} was found where key.path=value was expected, e.g. SET="train.epochs=3"; '
+                f'SET: {"a text" if has_secret else repr(word)} was found where key.path=value was expected, e.g. SET="train.epochs=3"; '
                 "put a value that contains blanks in quotes"
             )
         overrides.append(Override(tuple(key.split(".")), parse_yaml(value, f"SET {key}") if value else ""))
     return overrides
-
-
-def _shown(part: str, sets: str) -> str:
-    """A part of SET for a message; not shown if SET has a secret, which a blank or an open quote may have cut into parts."""
-    keys = [word.strip("'\"").partition("=")[0].split(".") for word in sets.split()]
-    return "a text" if any(map(is_secret, keys)) else repr(part)
 
 
 def locate(path: Path, keys: Sequence[Key], overrides: Sequence[Override] = ()) -> str:
@@ -120,17 +122,6 @@ def states(tree: object, keys: Sequence[Key]) -> bool:
             return False
         tree = tree[key]
     return True
-
-
-def _missing_key(keys: tuple[Key, ...], has_base: bool) -> str:
-    if has_base and keys[0] == "members" and len(keys) > 1:
-        return "missing; the members of a file replace those of the file it extends, so state every key of the member"
-    if has_base or (keys[0] == "members" and len(keys) > 1):  # a recipe's members are never completed by its base
-        return "missing; params.yaml in the project shows every key"
-    return (
-        "missing; state it, or let the file begin with `extends: ../params.yaml` (the path of the project's params.yaml), "
-        "which gives every key that the file does not state"
-    )
 
 
 def _read_with_bases(path: Path) -> dict[Path, Tree]:

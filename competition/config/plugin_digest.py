@@ -13,8 +13,11 @@ def definition_digest(source: str, kind: str, name: str) -> str:
     Comments, docstrings and formatting do not count. Statements that define no name (a loop, an `if`) always count,
     because they may change anything. Equal on all supported versions of Python.
     """
-    tree = ast.parse(source)
-    statements = [node for node in tree.body if not is_docstring(node)]
+    statements = [node for node in ast.parse(source).body if not is_docstring(node)]
+
+    def used_names(node: ast.AST) -> set[str]:
+        return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+
     defined_by: dict[str, list[int]] = {}  # name -> numbers of the statements that define it
     anonymous = []
     for number, node in enumerate(statements):
@@ -23,7 +26,7 @@ def definition_digest(source: str, kind: str, name: str) -> str:
             defined_by.setdefault(each, []).append(number)
         anonymous += [number] if not defined else []
     entry = _entry(statements, kind, name)
-    names = _used_names(entry) if entry is not None else {kind}
+    names = used_names(entry) if entry is not None else {kind}
     pending = [*anonymous, *(number for each in names for number in defined_by.get(each, []))]
     used: set[int] = set()
     while pending:
@@ -31,7 +34,7 @@ def definition_digest(source: str, kind: str, name: str) -> str:
         if number in used:
             continue
         used.add(number)
-        pending += [other for each in _used_names(statements[number]) for other in defined_by.get(each, [])]
+        pending += [other for each in used_names(statements[number]) for other in defined_by.get(each, [])]
     reached = [_plain(statements[number]) for number in sorted(used)]
     return digest_of([name, _plain(entry) if entry is not None else "", reached])
 
@@ -62,10 +65,6 @@ def _defined_names(node: ast.stmt) -> list[str]:
                 element = element.value
             names += [element.id] if isinstance(element, ast.Name) else []
     return names
-
-
-def _used_names(node: ast.AST | None) -> set[str]:
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)} if node else set()
 
 
 def is_docstring(node: ast.AST) -> bool:

@@ -117,12 +117,6 @@ def printable(text: str, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(
-        character if character in keep or not _is_control(character) else " " if character.isspace() else "?"
-        for character in text
-    )
-
-
-def _is_control(character: str) -> bool:
-    """Control characters, line and paragraph separators, surrogates, and formats such as a change of direction."""
-    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    # Control characters, formats such as a change of direction, surrogates, line and paragraph separators.
+    replaced = {each for each in {*text} - {*keep} if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    return text.translate({ord(each): " " if each.isspace() else "?" for each in replaced})

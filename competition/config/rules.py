@@ -28,12 +28,13 @@ ADAPTERS = ("digits", "noisy_digits", "flowers", "plants", "folder")  # the name
 
 def check_rules(params: Params) -> None:
     """Raise InvalidParameter for the first rule that is broken."""
-    for rules in (_competition_problems, _tune_problems, _member_problems, _reference_problems):
+    for rules in (_tune_problems, _member_problems, _name_problems):
         for problem in rules(params):
             raise InvalidParameter(*problem)
 
 
-def _competition_problems(params: Params) -> Iterator[Problem]:
+def _name_problems(params: Params) -> Iterator[Problem]:
+    """The adapter, the column of groups, and the members that blend.members (or stored runs) and cluster.members name."""
     adapter, known = params.competition.adapter, [*ADAPTERS, *active().adapters]
     if adapter not in known:
         hint = did_you_mean(adapter, known)
@@ -45,6 +46,18 @@ def _competition_problems(params: Params) -> Iterator[Problem]:
             "the name of a column) or neither"
         )
         yield ("prepare", "group_by"), problem, ("prepare", "group_column")
+    member_names = [*params.members, *params.foreign]
+    for position, name in enumerate(params.blend.members):
+        keys = ("blend", "members", position)
+        if name in params.blend.members[:position]:
+            yield keys, f"{name!r} was found twice; each member is listed once"
+        elif "@" not in name and name not in member_names:
+            yield keys, f"no member {name!r}{did_you_mean(name, member_names)}"
+        elif "@" in name and not re.fullmatch(r"[^@]+@[0-9a-f]{4,64}", name):
+            yield keys, f"{name!r} was found; a run is named member@digits, as listed by `make runs`: cnn@1a2b3c4d"
+    for name in params.cluster.members:
+        if name not in params.members:
+            yield ("cluster", "members", name), f"no member {name!r}{did_you_mean(name, params.members)}"
 
 
 def _tune_problems(params: Params) -> Iterator[Problem]:
@@ -105,43 +118,20 @@ def _member_problems(params: Params) -> Iterator[Problem]:
             sizes = f"expected 0, or 8 to image_size, {member.image_size}, at which it predicts"
             yield ("members", name, "train_size"), f"{member.train_size} was found; {sizes}"
         yield from _network_problems(name, member)
-        yield from _head_problems(name, member, params)
+        if member.head is not None and member.teacher:
+            yield ("members", name, "teacher"), "a teacher was found; a member with a head is fitted to labels alone"
+        for position, other in enumerate(member.head.also if member.head else ()):
+            keys = ("members", name, "head", "also", position)
+            if other == name:
+                yield keys, f"{name!r} was found; its own features are always used, name another member"
+            elif other not in params.members:
+                yield keys, f"no member {other!r}{did_you_mean(other, params.members)}"
         for position, source in enumerate(member.external):
             if source not in params.prepare.external:
                 hint = did_you_mean(source, params.prepare.external)
                 yield ("members", name, "external", position), f"{source!r} is not under prepare.external{hint}"
     in_training_order(params)
     check_nested(params)
-
-
-def _head_problems(name: str, member: Member, params: Params) -> Iterator[Problem]:
-    """What a frozen-feature member names, and what only a trained network can have."""
-    if member.head is None:
-        return
-    if member.teacher:
-        yield ("members", name, "teacher"), "a teacher was found; a member with a head is fitted to labels alone"
-    for position, other in enumerate(member.head.also):
-        keys = ("members", name, "head", "also", position)
-        if other == name:
-            yield keys, f"{name!r} was found; its own features are always used, name another member"
-        elif other not in params.members:
-            yield keys, f"no member {other!r}{did_you_mean(other, params.members)}"
-
-
-def _reference_problems(params: Params) -> Iterator[Problem]:
-    """blend.members names members, or stored runs as member@digits, each once; cluster.members names trained members."""
-    known = [*params.members, *params.foreign]
-    for position, name in enumerate(params.blend.members):
-        keys = ("blend", "members", position)
-        if name in params.blend.members[:position]:
-            yield keys, f"{name!r} was found twice; each member is listed once"
-        elif "@" not in name and name not in known:
-            yield keys, f"no member {name!r}{did_you_mean(name, known)}"
-        elif "@" in name and not re.fullmatch(r"[^@]+@[0-9a-f]{4,64}", name):
-            yield keys, f"{name!r} was found; a run is named member@digits, as listed by `make runs`: cnn@1a2b3c4d"
-    for name in params.cluster.members:
-        if name not in params.members:
-            yield ("cluster", "members", name), f"no member {name!r}{did_you_mean(name, params.members)}"
 
 
 def _fold_problems(keys: Keys, folds: tuple[int, ...], params: Params) -> Iterator[Problem]:

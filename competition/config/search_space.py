@@ -18,11 +18,8 @@ Problem = tuple[tuple[str, ...], str]  # path below tune.search, what is wrong
 Values = dict[str, Any]  # searched parameter -> value
 
 MEMBER_KEYS = ("architecture", "image_size", "alpha", "weights")
-NOT_SEARCHED = (
-    "seed",
-    "augment",
-    "albumentations",
-)  # a lucky seed is no hyperparameter; the strengths in augment have keys of their own
+# A lucky seed is no hyperparameter; the strengths in augment have keys of their own.
+NOT_SEARCHED = ("seed", "augment", "albumentations")
 AUGMENT = "augment."
 # Key -> its type; head.strength replaces the tried strengths by one.
 HEAD_KEYS: dict[str, Any] = {
@@ -65,7 +62,16 @@ def search_problems(search: Mapping[str, Dimension], is_grid: bool) -> Iterator[
             return
         yield from _kind_problems(key, dimension)
         yield from _value_problems(key, dimension)
-        yield from _condition_problems(key, search)
+        for parent, allowed in dimension.when.items():
+            path = (key, "when", parent)
+            if parent not in search:
+                yield path, f"not a searched parameter{did_you_mean(parent, search)}"
+            elif not search[parent].choices:
+                yield path, f"{parent} is searched in an interval; a condition needs a parameter with choices"
+            elif unknown := [value for value in allowed if value not in search[parent].choices]:
+                yield path, f"{unknown[0]!r} is no choice of {parent}: {list(search[parent].choices)}"
+            elif key in _ancestors(parent, search):
+                yield path, f"{key} and {parent} depend on each other"
         is_endless = dimension.step is None and (dimension.log or number_type(key) is not int)
         if is_grid and not dimension.choices and is_endless:
             yield (key,), "an interval without step was found; tune.sampler: grid needs step or choices"
@@ -99,10 +105,10 @@ def _value_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
     adapter: TypeAdapter[Any] = TypeAdapter(_type_of(key))
     values = [(("low",), dimension.low), (("high",), dimension.high)]
     values += [(("choices", str(n)), value) for n, value in enumerate(dimension.choices)]  # type: ignore[misc]
+    number = number_type(key)
     for path, value in values:
         if value is None:
             continue
-        number = number_type(key)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if number and is_number and (number is float or value == int(value)):
             value = number(value)  # 3.0 is a whole number, and 3 a number
@@ -111,19 +117,6 @@ def _value_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
         except ValidationError as error:
             message = error.errors()[0]["msg"]
             yield (key, *path), f"{value!r} was found; {message[0].lower()}{message[1:]}"
-
-
-def _condition_problems(key: str, search: Mapping[str, Dimension]) -> Iterator[Problem]:
-    for parent, allowed in search[key].when.items():
-        path = (key, "when", parent)
-        if parent not in search:
-            yield path, f"not a searched parameter{did_you_mean(parent, search)}"
-        elif not search[parent].choices:
-            yield path, f"{parent} is searched in an interval; a condition needs a parameter with choices"
-        elif unknown := [value for value in allowed if value not in search[parent].choices]:
-            yield path, f"{unknown[0]!r} is no choice of {parent}: {list(search[parent].choices)}"
-        elif key in _ancestors(parent, search):
-            yield path, f"{key} and {parent} depend on each other"
 
 
 def _ancestors(key: str, search: Mapping[str, Dimension]) -> set[str]:
@@ -139,10 +132,9 @@ def _ancestors(key: str, search: Mapping[str, Dimension]) -> set[str]:
 
 def _type_of(key: str) -> Any:
     """The annotation of the parameter, with its limits."""
-    if key in HEAD_KEYS:
-        return HEAD_KEYS[key]
     owner = Member if key in MEMBER_KEYS else Train
-    return Finite if key.startswith(AUGMENT) else get_type_hints(owner, include_extras=True)[key]
+    types = {**get_type_hints(owner, include_extras=True), **HEAD_KEYS}
+    return Finite if key.startswith(AUGMENT) else types[key]
 
 
 def number_type(key: str) -> type | None:

@@ -6,12 +6,8 @@ from competition.config.params import Params
 
 def nested_teachers(params: Params) -> set[str]:
     """Names of the members that need models trained without two folds."""
-    return {teacher for name in params.members if is_nested(params, name) for teacher in ancestors(params, name)}
-
-
-def is_nested(params: Params, name: str) -> bool:
-    """Does a member learn from teachers trained without two folds?"""
-    return bool(params.members[name].teacher) and params.members[name].teacher_scheme == "nested"
+    nested = [name for name, member in params.members.items() if member.has_nested_teachers]
+    return {teacher for name in nested for teacher in ancestors(params, name)}
 
 
 def ancestors(params: Params, name: str) -> list[str]:
@@ -42,7 +38,7 @@ def in_training_order(params: Params) -> list[str]:
 def check_nested(params: Params) -> None:
     """Nested teachers are trained without two folds; a nested student among them would need models without three."""
     for name in params.members:
-        if not is_nested(params, name):
+        if not params.members[name].has_nested_teachers:
             continue
         keys = ("members", name, "teacher_scheme")
         if params.prepare.folds < 3:
@@ -50,7 +46,7 @@ def check_nested(params: Params) -> None:
                 keys, f"nested was found; it needs 3 folds or more, and prepare.folds is {params.prepare.folds}"
             )
         for teacher in ancestors(params, name):
-            if is_nested(params, teacher):
+            if params.members[teacher].has_nested_teachers:
                 raise InvalidParameter(
                     keys,
                     f"nested was found, and its teacher {teacher} is a nested student itself, which would need models without "

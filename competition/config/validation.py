@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import InvalidParameter, Key, did_you_mean
-from competition.config.params import RENAMED_KEYS, Member, Params
+from competition.config.params import REMOVED_FROM_TRAIN, RENAMED_KEYS, Member, Params
 from competition.config.rules import check_rules
 from competition.config.secrets import is_secret
 from competition.config.yaml_text import Tree, kind
@@ -23,25 +23,7 @@ MISSING = "missing"
 
 def validate(tree: Tree) -> Params:
     """Convert a merged parameter tree to `Params`. `tree` is modified. Raises InvalidParameter."""
-    _separate_external_members(tree)
-    _require_text_keys(tree, ())
-    _complete(tree)
-    try:
-        params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
-    except ValidationError as error:
-        errors = error.errors()
-        # The first unknown key, else the first error: a misspelt key also causes errors about the key it replaces.
-        raise _explained(next((e for e in errors if e["type"] == "unexpected_keyword_argument"), errors[0])) from None
-    if not params.tune.folds:
-        # With two folds none would remain, and () stays: `make tune` then says that it does nothing.
-        count = min(LARGEST_TUNED, params.prepare.folds - 1)
-        params = replace(params, tune=replace(params.tune, folds=tuple(range(count)) if count >= 2 else ()))
-    check_rules(params)
-    return params
-
-
-def _separate_external_members(tree: Tree) -> None:
-    """Move members with `predictions` from `members` to `foreign`, a key that parameter files must not contain."""
+    # Members with `predictions` go to `foreign`, a key that parameter files must not contain.
     if "foreign" in tree:
         raise InvalidParameter(
             ("foreign",), "unknown key; a member with external predictions belongs under members, with predictions"
@@ -57,6 +39,20 @@ def _separate_external_members(tree: Tree) -> None:
                 )
             foreign[name] = tree["members"].pop(name)["predictions"]
     tree["foreign"] = foreign
+    _require_text_keys(tree, ())
+    _complete(tree)
+    try:
+        params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
+    except ValidationError as error:
+        errors = error.errors()
+        # The first unknown key, else the first error: a misspelt key also causes errors about the key it replaces.
+        raise _explained(next((e for e in errors if e["type"] == "unexpected_keyword_argument"), errors[0])) from None
+    if not params.tune.folds:
+        # With two folds none would remain, and () stays: `make tune` then says that it does nothing.
+        count = min(LARGEST_TUNED, params.prepare.folds - 1)
+        params = replace(params, tune=replace(params.tune, folds=tuple(range(count)) if count >= 2 else ()))
+    check_rules(params)
+    return params
 
 
 def _require_text_keys(tree: object, keys: tuple[Key, ...]) -> None:
@@ -93,6 +89,8 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
         if new_key := RENAMED_KEYS.get(".".join(map(str, keys[-2:]))):
             return InvalidParameter(keys, f"renamed; write {new_key}")
         name = str(keys[-1])
+        if name in REMOVED_FROM_TRAIN and keys[-2:-1] == ["train"]:
+            return InvalidParameter(keys, "this parameter was removed; remove the line")
         blocks = {block: schema for block, schema in get_type_hints(Params).items() if is_dataclass(schema)}
         blocks["members.NAME"] = Member
         elsewhere = [f"{block}.{name}" for block, schema in blocks.items() if name in {f.name for f in fields(schema)}]

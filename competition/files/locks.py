@@ -12,6 +12,8 @@ from filelock import FileLock, Timeout
 
 from competition.files.manifest import read_record
 
+HOLDER = ".holder.lock"  # ends the name of the file that names the holder: as of a lock, it is part of no result
+
 
 @dataclass(frozen=True)
 class Holder:
@@ -41,7 +43,7 @@ def exclusive(path: Path, what: str, seconds: float = 0.0) -> Iterator[Holder | 
     The operating system releases the lock of a dead process. Who holds it is in a file beside it, which only a dead
     process leaves behind.
     """
-    beside = holder_path(path)
+    beside = path.with_name(f"{path.stem}{HOLDER}")
     try:
         lock = FileLock(path).acquire(timeout=seconds)
     except Timeout:
@@ -60,9 +62,4 @@ def exclusive(path: Path, what: str, seconds: float = 0.0) -> Iterator[Holder | 
 
 def last_holder(path: Path) -> Holder | None:
     """The process that holds the lock `path` or died while it held it; None if it was released, or if that is unknown."""
-    return read_record(holder_path(path), Holder)
-
-
-def holder_path(path: Path) -> Path:
-    """Of the file that names the holder of the lock `path`. It ends in .lock too: neither is part of a result."""
-    return path.with_name(f"{path.stem}.holder.lock")
+    return read_record(path.with_name(f"{path.stem}{HOLDER}"), Holder)

@@ -84,7 +84,11 @@ def atomic_write(path: Path) -> Iterator[Path]:
         fault_point("file.before_rename", path)
         temporary.replace(path)
         fault_point("file.after_rename", path)
-        _sync_folder(path.parent)
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -170,7 +174,10 @@ def changed_keys(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> lis
     """Return "key: old value -> new value" for each dotted key in which two `depends` differ: why a result is stale."""
     before, after = _flat(to_plain(recorded)), _flat(to_plain(current))
     keys = [key for key in {**before, **after} if before.get(key, "absent") != after.get(key, "absent")]
-    return [f"{key}: {_short(before.get(key, 'absent'))} -> {_short(after.get(key, 'absent'))}" for key in keys]
+    texts = [[str(tree.get(key, "absent")) for tree in (before, after)] for key in keys]
+    # A digest is shown by its first digits.
+    shown = [[text[:12] if len(text) == 64 else text[:60] for text in pair] for pair in texts]
+    return [f"{key}: {old} -> {new}" for key, (old, new) in zip(keys, shown, strict=True)]
 
 
 def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
@@ -179,16 +186,3 @@ def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
     return {
         key: value for name, item in tree.items() for key, value in _flat(item, f"{prefix}.{name}".strip(".")).items()
     }
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text[:12] if len(text) == 64 else text[:60]
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

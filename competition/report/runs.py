@@ -13,9 +13,8 @@ from competition.preflight.planning import duration
 from competition.report.page import Section, Table, Text
 from competition.report.terminal import with_error
 from competition.workspace.dependencies import fold_manifest_path
-from competition.workspace.earlier_version import with_names_of_today
 from competition.workspace.run_usage import honest_scores, runs_in_use, seconds_of_training, size_of, submissions_by_run
-from competition.workspace.runs import Run, blended_external, created, runs_of, stored_runs
+from competition.workspace.runs import Run, blended_external, runs_of, stored_runs
 from competition.workspace.scores import held_out_score, trivial_text
 from competition.workspace.workspace import Workspace
 
@@ -110,7 +109,7 @@ def difference(workspace: Workspace, run: Run) -> str:
 def changes(before: Run, after: Run) -> str:
     """The first differences between what two runs depend on: "epochs: 4 -> 8; other code"."""
     differences = []
-    for change in changed_keys(with_names_of_today(before.depends), with_names_of_today(after.depends)):
+    for change in changed_keys(before.depends, after.depends):
         stated = change.removeprefix("member.train.").removeprefix("member.")
         differences.append(NAMES.get(re.split("[.:]", change)[0], stated))
     differences = list(dict.fromkeys(differences))
@@ -143,7 +142,7 @@ def runs_section(workspace: Workspace, submissions: Path) -> Section | None:
     for run, row in zip(runs, rows, strict=True):
         before = previous.get(run.name)
         table.append(
-            [row[0], created(run)[:16].replace("T", " ") or "-", changes(before, run) if before else "first", *row[2:]]
+            [row[0], run.created[:16].replace("T", " ") or "-", changes(before, run) if before else "first", *row[2:]]
         )
         previous[run.name] = run
     columns = ["run", "begun (UTC)", "changed since the member's run before it", *COLUMNS[2:]]

@@ -14,7 +14,7 @@ from competition.config.params import ExcludedFolds, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import ancestors
 from competition.files.manifest import Manifest, atomic_write, is_current, read_manifest
-from competition.workspace.earlier_version import prediction_entry
+from competition.training.versions import PREDICTION
 from competition.workspace.runs import Run
 from competition.workspace.studies import DIGITS, plugins_entry
 
@@ -83,10 +83,6 @@ def is_trained(run: Run, fold: ExcludedFolds) -> bool:
     return is_current(model_manifest_path(run, fold), fold_model_dependencies(run, fold))
 
 
-def trained_folds(run: Run, folds: int) -> list[int]:
-    return [fold for fold in range(folds) if is_trained(run, fold)]
-
-
 def weights_digest(run: Run, fold: ExcludedFolds) -> str:
     """Digest of the weights of one model of a run; "" if it is not trained."""
     manifest = read_manifest(model_manifest_path(run, fold))
@@ -95,7 +91,7 @@ def weights_digest(run: Run, fold: ExcludedFolds) -> str:
 
 def is_nested(member: Member, fold: ExcludedFolds) -> bool:
     """Return True if the teachers of this model are trained without one more fold. Never for a nested teacher itself."""
-    return bool(member.teacher) and member.teacher_scheme == "nested" and isinstance(fold, int)
+    return member.has_nested_teachers and isinstance(fold, int)
 
 
 def teacher_models(member: Member, folds: int, fold: ExcludedFolds) -> list[ExcludedFolds]:
@@ -131,7 +127,7 @@ def views_dependencies(run: Run, params: Params, fold: int) -> dict[str, Any]:
         "views": params.predict.views,
         "model": weights_digest(run, fold) or "none",
         "tuned_folds": run.depends["tuned_folds"],
-        **prediction_entry(run.depends),
+        "prediction_version": PREDICTION,
         **plugins_entry(VIEWS=(part for view in params.predict.views for part in view.split("+"))),
     }
 
@@ -145,8 +141,8 @@ def views_manifest(run: Run, params: Params, fold: int) -> Manifest | None:
 def soft_labels_dependencies(run: Run, fold: ExcludedFolds) -> dict[str, Any]:
     """What the soft labels of one teacher model depend on."""
     model = weights_digest(run, fold) or "none"
-    entry = prediction_entry(run.depends)
-    return {"data": run.depends["data"], "fit": run.depends["fit"], "model": model, **entry}
+    data, fit = run.depends["data"], run.depends["fit"]
+    return {"data": data, "fit": fit, "model": model, "prediction_version": PREDICTION}
 
 
 def blend_blocks(params: Params) -> dict[str, Any]:
@@ -198,9 +194,3 @@ def budget_file_of(members: Iterable[str], work: Path, params: Params) -> Path |
     """The parameter file of the budget that made these members; None if `params` names them all, or no budget ran."""
     path = work / BUDGET_FILE
     return path if path.is_file() and not set(members) <= blended_names(params) else None
-
-
-def blend_path(work: Path, name: str, depends: Mapping[str, Any]) -> Path:
-    """Path of the manifest of a blend, beside its files. A name comes before the digest: no blend replaces another."""
-    digest = digest_of(depends)[:DIGITS]
-    return work / "blend" / (f"{name}-{digest}" if name else digest) / "manifest.json"

@@ -1,6 +1,6 @@
 """Load the stored predictions of every member, trained here or external, joined by id: the inputs of a blend."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -117,29 +117,30 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     train = train[train["fold"].isin(shared)]
     ids, labels = train["id"].to_numpy(str), prepared.targets(train["label"].to_numpy())
 
-    def load(run: Run, folds: Iterable[int], part: str) -> list[ViewPredictions]:
-        paths = [fold_views_path(run, params, fold).with_name(f"{part}.npz") for fold in folds]
-        return [ViewPredictions.load(path, mapped=True) for path in paths]
+    def load(run: Run) -> tuple[ViewPredictions, list[ViewPredictions]]:
+        """(out-of-fold predictions in the order of ids, test predictions of each fold model)"""
+        parts = {"oof": shared, "test": folds_by_run[run.digest]}
+        paths = {name: [fold_views_path(run, params, fold) for fold in folds] for name, folds in parts.items()}
+        fold_oof, fold_test = (
+            [ViewPredictions.load(path.with_name(f"{name}.npz"), mapped=True) for path in paths[name]] for name in parts
+        )
+        return concatenate_folds(fold_oof).at(ids), fold_test
 
-    def load_oof(run: Run) -> ViewPredictions:
-        return concatenate_folds(load(run, shared, "oof")).at(ids)
-
-    def load_test(run: Run) -> list[ViewPredictions]:
-        return load(run, folds_by_run[run.digest], "test")
-
-    # Each member is put in order at once, so that only one member is in memory twice.
-    oof = {name: mean_over_runs([load_oof(run) for run in runs]) for name, runs in runs_by_member.items()}
-    test = {
-        name: mean_over_runs([mean_over_folds(load_test(r)) for r in runs]) for name, runs in runs_by_member.items()
-    }
+    oof, test = Members(), Members()
+    for name, runs in runs_by_member.items():
+        # Each member is put in order at once, so that only one member is in memory twice.
+        loaded = [load(run) for run in runs]
+        of_runs = [each for each, _ in loaded], [mean_over_folds(each) for _, each in loaded]
+        # The predictions of a single run are used as they are.
+        oof[name], test[name] = (mean_over_folds(each) if len(each) > 1 else each[0] for each in of_runs)
     external_names = [name for name in blended_external(params) if name in sources]
     is_single = prepared.competition.targets.kind == "single"
     own: list[Confidence] = []
     # External predictions are compared with the confidence of our own fold models.
     if external_names and len(test_ids) and is_single:
         for runs in runs_by_member.values():
-            tests = load_test(runs[0])
-            own.append(confidence(load_oof(runs[0]), tests, mean_over_folds(tests)))
+            run_oof, run_tests = load(runs[0])
+            own.append(confidence(run_oof, run_tests, mean_over_folds(run_tests)))
     notes: list[str] = []
     competition, ours = prepared.competition, folds_digest(prepared) if external_names else ""
     for name in external_names:
@@ -148,33 +149,20 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
         external = load_external(Path(files.oof), [Path(file) for file in files.test], rows, files.folds, own)
         oof[name], test[name] = external.oof, external.test
         notes += [f"{name}: {note}" for note in external.notes]
-    _require_equal_views(oof, test)
-    for name in external_names if is_single else ():
-        notes += [f"{name}: {note}" for note in guessing_notes(oof[name], labels)]
-        notes += [f"{name}: {note}" for note in agreement_notes(name, oof, test)]
-    folds, tuned = train["fold"].to_numpy(), _tuned_folds(sources, runs_by_member)
-    aligned, aligned_test = align(oof, ids), align(test, test_ids)
-    return EnsembleInputs(ids, labels, folds, aligned, test_ids, aligned_test, tuple(shared), tuned, tuple(notes))
-
-
-def _require_equal_views(oof: Members, test: Members) -> None:
     for name in oof:
         if oof[name].views != test[name].views:
             raise UserError(
                 f"member {name} has views {list(oof[name].views)} out of fold and {list(test[name].views)} on test "
                 "rows; expected the same, `make predict FORCE=1` makes them"
             )
-
-
-def _tuned_folds(sources: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> tuple[int, ...]:
-    """Folds whose held-out rows chose hyperparameters of some fold model of these members, or of its teachers."""
-    models = [model for name in names for by_fold in sources[name].values() for model in by_fold.values()]
-    return tuple(sorted({int(fold) for model in models for fold in model["tuned_folds"]}))
-
-
-def mean_over_runs(runs: Sequence[ViewPredictions]) -> ViewPredictions:
-    """Average the predictions of a member's runs, joined by id; those of a single run are returned as they are."""
-    return mean_over_folds(runs) if len(runs) > 1 else runs[0]
+    for name in external_names if is_single else ():
+        notes += [f"{name}: {note}" for note in guessing_notes(oof[name], labels)]
+        notes += [f"{name}: {note}" for note in agreement_notes(name, oof, test)]
+    models = [model for name in runs_by_member for by_fold in sources[name].values() for model in by_fold.values()]
+    tuned = tuple(sorted({int(fold) for model in models for fold in model["tuned_folds"]}))
+    folds = train["fold"].to_numpy()
+    aligned, aligned_test = align(oof, ids), align(test, test_ids)
+    return EnsembleInputs(ids, labels, folds, aligned, test_ids, aligned_test, tuple(shared), tuned, tuple(notes))
 
 
 def view_seconds(workspace: Workspace) -> dict[str, dict[str, float]]:
@@ -195,16 +183,15 @@ def model_digests(workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]
     digests = {}
     for name, source in sources.items():
         if name in runs_by_member:
-            weights = [models_digest(run, source[run.digest]) for run in runs_by_member[name] if run.digest in source]
+            weights = [
+                digest_of({str(fold): weights_digest(run, int(fold)) for fold in source[run.digest]})
+                for run in runs_by_member[name]
+                if run.digest in source
+            ]
             digests[name] = weights[0] if len(weights) == 1 else digest_of(weights)
         else:
             digests[name] = digest_of(source)
     return digests
-
-
-def models_digest(run: Run, folds: Iterable[Any]) -> str:
-    """Digest of the weights of a run's fold models."""
-    return digest_of({str(fold): weights_digest(run, int(fold)) for fold in folds})
 
 
 def run_labels(sources: Mapping[str, Mapping[str, Any]], params: Params) -> tuple[str, ...]:

@@ -13,19 +13,19 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from competition.config.digests import digest_of, to_plain
+from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.params import Member, Params
+from competition.config.params import REMOVED_FROM_TRAIN, Member, Params, Train
 from competition.config.plugins import plugin_digest
 from competition.files.manifest import read_manifest, write_json
 from competition.training.versions import TRAINING
-from competition.workspace import earlier_version
 from competition.workspace.studies import DIGITS, study_subject, tuned_member
 from competition.workspace.workspace import Workspace
 
 RUN_FILE = "run.json"
 RUN_FOLDER = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 OF_A_FOLD = ("fold", "teacher_weights")  # keys of a fold model's dependencies that its run does not have
+KEYS_OF_TRAIN = Train.__dataclass_fields__.keys()
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Run:
     folder: Path  # work/<competition>/members/<member>/<first digits of the digest>
     teachers: Mapping[str, tuple["Run", ...]]  # teacher -> its runs
     title: str  # for messages: the member, with the seed if there are several
+    created: str = ""  # of a stored run: when it was begun, UTC, ISO 8601; "" if that is unknown
 
     @property
     def label(self) -> str:
@@ -71,11 +72,8 @@ def run_with(workspace: Workspace, name: str, member: Member, seed: int = 0) -> 
     if member.train.patience:  # the metric chooses the epoch
         depends["metric"] = workspace.prepared.competition.metric
         depends["metric_code"] = plugin_digest("METRICS", [workspace.prepared.competition.metric])
-    depends_then = earlier_version.recorded_then(depends)
-    if depends_then is not None and run_folder(workspace.folder, name, digest_of(depends_then)).is_dir():
-        depends = depends_then
     digest = digest_of(depends)
-    folder = run_folder(workspace.folder, name, digest)
+    folder = workspace.folder / "members" / name / digest[:DIGITS]
     title = f"{name} seed {train.seed}" if several else name
     return Run(name, member, workspace.params.prepare.folds, depends, digest, folder, teachers, title)
 
@@ -84,10 +82,6 @@ def runs_of(workspace: Workspace, name: str) -> list[Run]:
     """The runs of a member with the current parameters, one for each of its seeds."""
     member = tuned_member(workspace, name)
     return [run_with(workspace, name, member, seed) for seed in range(member.seeds)]
-
-
-def run_folder(work: Path, name: str, digest: str) -> Path:
-    return work / "members" / name / digest[:DIGITS]
 
 
 def blended_runs(workspace: Workspace) -> dict[str, list[Run]]:
@@ -113,19 +107,23 @@ def write_run_file(run: Run, difference: Sequence[str]) -> None:
     """Describe the run in its folder, once.  difference: from the parameter file, "key: value there -> value here"."""
     path = run.folder / RUN_FILE
     if not path.is_file():
-        write_json(path, run_content(run.name, run.digest, run.depends, run.folds, difference))
+        content = {
+            "member": run.name,
+            "digest": run.digest,
+            "parameters": run.depends["member"],
+            "folds": run.folds,
+            "difference": list(difference),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "depends": run.depends,
+        }
+        write_json(path, content)
 
 
 def stored_runs(work: Path, name: str = "") -> list[Run]:
-    """All runs on disk, or those of one member, the oldest first.
-
-    A run whose run.json is missing, because its fold models came from a bucket or a kernel, is described again.
-    """
-    contents = []
-    for folder in (work / "members").glob(f"{name or '*'}/*"):
-        if RUN_FOLDER.fullmatch(folder.name) and folder.is_dir() and (content := _read(folder)) is not None:
-            contents.append((content.get("created", ""), folder, content))
-    return [_stored(work, folder, content) for _, folder, content in sorted(contents, key=lambda one: one[:2])]
+    """All runs on disk, or those of one member, the oldest first. A run without a description is left out."""
+    folders = (work / "members").glob(f"{name or '*'}/*")
+    runs = [_stored(folder) for folder in folders if RUN_FOLDER.fullmatch(folder.name) and folder.is_dir()]
+    return sorted((run for run in runs if run is not None), key=lambda run: (run.created, run.folder))
 
 
 def find_run(work: Path, label: str) -> Run:
@@ -140,58 +138,42 @@ def find_run(work: Path, label: str) -> Run:
     return runs[0]
 
 
-def created(run: Run) -> str:
-    """When the run was begun: UTC, ISO 8601; "" if that is unknown."""
-    content = _read(run.folder)
-    return str(content.get("created", "")) if content else ""
-
-
-def run_content(
-    name: str, digest: str, depends: Mapping[str, Any], folds: int, difference: Sequence[str]
-) -> dict[str, Any]:
-    """Content of run.json.  folds: number of folds; 0 = unknown."""
-    return {
-        "member": name,
-        "digest": digest,
-        "parameters": depends["member"],
-        "folds": folds,
-        "difference": list(difference),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "depends": to_plain(depends),
-    }
-
-
-def _read(folder: Path) -> dict[str, Any] | None:
-    """Content of run.json; from the manifest of a fold model if the file is missing or damaged; None without either."""
+def _stored(folder: Path) -> Run | None:
+    """The run in a folder, by its run.json; by the manifest of a fold model if that file is missing, because the fold models
+    came from a bucket or a kernel, or damaged; None without either.
+    """
+    depends, folds, created = dict[str, Any](), 0, ""
     try:
-        content: dict[str, Any] = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        if digest_of(content["depends"]) == content["digest"] and content["digest"].startswith(folder.name):
-            return content
+        content = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        if digest_of(content["depends"]).startswith(folder.name):
+            depends, folds, created = content["depends"], int(content["folds"]), str(content.get("created", ""))
     except (OSError, ValueError, KeyError, TypeError):
         pass
     for path in sorted([*folder.glob("fold*/manifest.json"), *folder.glob("without/*/manifest.json")]):
-        if manifest := read_manifest(path):
-            depends = {key: value for key, value in manifest.depends.items() if key not in OF_A_FOLD}
-            if digest_of(depends).startswith(folder.name) and "member" in depends:
-                content = run_content(folder.parent.name, digest_of(depends), depends, 0, ())
-                return {**content, "created": ""}
-    return None
-
-
-def _stored(work: Path, folder: Path, content: Mapping[str, Any]) -> Run:
+        if not depends and (manifest := read_manifest(path)):
+            of_run = {key: value for key, value in manifest.depends.items() if key not in OF_A_FOLD}
+            depends = of_run if digest_of(of_run).startswith(folder.name) and "member" in of_run else {}
+    if not depends:
+        return None
+    stated, digest, name = depends["member"], digest_of(depends), folder.parent.name
+    # A removed parameter had its effect on the weights; they are used without it.
+    train = {
+        key: value for key, value in stated["train"].items() if key in KEYS_OF_TRAIN or key not in REMOVED_FROM_TRAIN
+    }
     try:
-        member = TypeAdapter(Member).validate_python(earlier_version.read_member(content["depends"]))
+        member = TypeAdapter(Member).validate_python({**stated, "train": train})
     except ValidationError as error:
         problem = error.errors()[0]
         raise UserError(
             f"{folder}: its parameters are of another version ({'.'.join(map(str, problem['loc']))}: {problem['msg']}); "
-            "`make prune` removes it"
+            "remove this folder"
         ) from None
-    depends, name = content["depends"], folder.parent.name
-    teachers: dict[str, tuple[Run, ...]] = {}
-    for teacher, digests in depends.get("teachers", {}).items():
-        folders = [run_folder(work, teacher, digest) for digest in digests]
-        contents = [(each, _read(each)) for each in folders]
-        teachers[teacher] = tuple(_stored(work, each, read) for each, read in contents if read is not None)
-    label = f"{name}@{content['digest'][:8]}"
-    return Run(name, member, int(content["folds"]), depends, content["digest"], folder, teachers, label)
+    folders = {
+        teacher: [folder.parents[1] / teacher / each[:DIGITS] for each in digests]
+        for teacher, digests in depends.get("teachers", {}).items()
+    }
+    teachers = {
+        teacher: tuple(run for each in of_teacher if (run := _stored(each)) is not None)
+        for teacher, of_teacher in folders.items()
+    }
+    return Run(name, member, folds, depends, digest, folder, teachers, f"{name}@{digest[:8]}", created)

@@ -11,16 +11,15 @@ from competition.workspace.studies import DIGITS, member_with_tuned_values, stud
 from competition.workspace.workspace import Workspace
 
 
-def seed_study_path(work: Path, name: str, digest: str) -> Path:
-    """Path of the result of `make noise` for a member.  digest: of seed_study_digest."""
-    return work / "noise" / name / f"{digest[:DIGITS]}.json"
+def seed_study_path(workspace: Workspace, name: str, member: Member) -> Path:
+    """Path of the result of `make noise` for a member.
 
-
-def seed_study_digest(workspace: Workspace, member: Member) -> str:
-    """Digest of what a seed study is valid for: the data, the metric, the version of training, and the member without its seed."""
+    It is valid for the data, the metric, the version of training, and the member without its seed.
+    """
     member = replace(member, train=replace(member.train, seed=0))
     subject = study_subject(workspace.prepared.digest, workspace.params, member)
-    return digest_of({**subject, "metric": workspace.prepared.competition.metric, "training_version": TRAINING})
+    depends = {**subject, "metric": workspace.prepared.competition.metric, "training_version": TRAINING}
+    return workspace.folder / "noise" / name / f"{digest_of(depends)[:DIGITS]}.json"
 
 
 def seed_spreads(workspace: Workspace) -> tuple[dict[str, float], list[str]]:
@@ -33,7 +32,7 @@ def seed_spreads(workspace: Workspace) -> tuple[dict[str, float], list[str]]:
         if not any((workspace.folder / "noise" / name).glob("*.json")):
             continue
         member, _ = member_with_tuned_values(workspace, name)
-        path = seed_study_path(workspace.folder, name, seed_study_digest(workspace, member))
+        path = seed_study_path(workspace, name, member)
         if path.is_file():
             spreads[name] = float(read_yaml(path)["spread"]) / member.seeds**0.5
         else:

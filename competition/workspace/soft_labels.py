@@ -57,16 +57,6 @@ def _teacher_predictions(prepared: Prepared, student: Run, teacher: Run, fold: E
     return concatenate_folds(parts)
 
 
-def predict_soft_labels(trainer: "FoldScorer", weights: dict[str, np.ndarray], fold: ExcludedFolds) -> ViewPredictions:
-    """Predictions of a teacher model for the rows it was trained on.
-
-    trainer: of the teacher.  weights: of its model without `fold`.
-    """
-    images = trainer.images
-    rows = np.flatnonzero((images.folds >= 0) & ~np.isin(images.folds, fold) & images.readable)
-    return trainer.predict(weights, images, rows, [VIEW])
-
-
 def missing_teacher(student: Run, teacher: Run, fold: ExcludedFolds) -> UserError:
     """The error for a teacher model that is not current."""
     return UserError(
@@ -76,13 +66,15 @@ def missing_teacher(student: Run, teacher: Run, fold: ExcludedFolds) -> UserErro
 
 
 def save_soft_labels(trainer: "FoldScorer", folder: Path, fold: ExcludedFolds) -> tuple[list[Path], dict[str, int]]:
-    """Predict the soft labels of a teacher model and write them to soft/soft.npz in its folder.
+    """Predict the rows that a teacher model was trained on and write them to soft/soft.npz in its folder.
 
-    Returns the file, and the number of rows for the manifest.
+    trainer: of the teacher.  Returns the file, and the number of rows for the manifest.
     """
     from competition.training.checkpoint import load_arrays
 
-    labels = predict_soft_labels(trainer, load_arrays(folder / "weights.npz"), fold)
+    images = trainer.images
+    rows = np.flatnonzero((images.folds >= 0) & ~np.isin(images.folds, fold) & images.readable)
+    labels = trainer.predict(load_arrays(folder / "weights.npz"), images, rows, [VIEW])
     path = folder / "soft" / "soft.npz"
     labels.save(path)
     return [path], {"rows": len(labels.ids)}

@@ -5,20 +5,19 @@ replace it. Its values are used as long as the data, the member and the member's
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from competition.config.digests import digest_of, to_plain
-from competition.config.params import Dimension, Member, Params
+from competition.config.params import Member, Params, recorded_keys
 from competition.config.plugins import plugin_digest, plugin_digests
 from competition.config.search_space import AUGMENT, own_values, with_values
-from competition.files.manifest import Manifest, changed_keys, files_intact, path_digest, read_manifest
+from competition.files.manifest import changed_keys, files_intact, path_digest, read_manifest
 from competition.training.versions import HEADS, PROBE, TRAINING
 from competition.tuning.choice import format_value
 from competition.tuning.settings import overridden_keys
-from competition.workspace.earlier_version import recorded_member, with_names_of_today
 from competition.workspace.workspace import Workspace
 
 STOPPING_RULES = ("trials", "hours", "patience", "confirm_seeds")  # a study continues when they change
@@ -31,7 +30,7 @@ def study_subject(data: str, params: Params, member: Member) -> dict[str, Any]:
     return {
         "data": data,
         "fit": params.prepare.fit,
-        "member": recorded_member(replace(member, seeds=1)),
+        "member": recorded_keys(replace(member, seeds=1)),
         "weights": path_digest(Path(member.weights)),  # "" if it is no file or folder on this machine
         **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
         **head_entry(params, member),
@@ -81,26 +80,23 @@ def plugins_entry(**names: Iterable[str]) -> dict[str, dict[str, str]]:
 def tuning_dependencies(workspace: Workspace, name: str) -> dict[str, Any]:
     """What the result of a member's study depends on."""
     params, prepared, tune = workspace.params, workspace.prepared, workspace.params.tune
+    weights, models = (
+        [str(choice) for choice in tune.search[key].choices] if key in tune.search else []
+        for key in ("weights", "architecture")
+    )
+    strengths = [key.removeprefix(AUGMENT) for key in tune.search if key.startswith(AUGMENT)]
+    code = plugin_digests(MODELS=models, AUGMENTATIONS=strengths)
     return {
         **study_subject(prepared.digest, params, params.members[name]),
         **{key: value for key, value in vars(tune).items() if key not in WITHOUT_INFLUENCE},
         "objectives": "score",  # a parameter of earlier versions: their studies stay current and can be continued
-        **_searched_files(tune.search),
+        **({"searched_weights": {choice: path_digest(Path(choice)) for choice in weights}} if weights else {}),
+        **({"searched_plugins": code} if code else {}),
         "warm_start": {entry: path_digest(Path(entry)) for entry in tune.warm_start},
         "metric": prepared.competition.metric,
         "metric_code": plugin_digest("METRICS", [prepared.competition.metric]),
         "training_version": TRAINING,
     }
-
-
-def _searched_files(search: Mapping[str, Dimension]) -> dict[str, Any]:
-    """Digests of the weights files and of the user's code that a trial may use; {} if none is searched."""
-    weights = [str(choice) for choice in search["weights"].choices] if "weights" in search else []
-    models = [str(choice) for choice in search["architecture"].choices] if "architecture" in search else []
-    strengths = [key.removeprefix(AUGMENT) for key in search if key.startswith(AUGMENT)]
-    code = plugins_entry(MODELS=models, AUGMENTATIONS=strengths)
-    files = {"searched_weights": {choice: path_digest(Path(choice)) for choice in weights}} if weights else {}
-    return {**files, **({"searched_plugins": code["plugins"]} if code else {})}
 
 
 def is_tuned(params: Params, name: str) -> bool:
@@ -225,7 +221,7 @@ def _differences(workspace: Workspace, result: Path, name: str) -> list[str]:
     Ignored are the code, the metric and the settings of the study. The member's own values of the searched keys must be
     those of the study's first trial, or a result of it that was adopted; overridden ones (SET) may differ.
     """
-    manifest: Manifest | None = read_manifest(result.with_name("manifest.json"))
+    manifest = read_manifest(result.with_name("manifest.json"))
     if manifest is None:
         return [f"{result}: missing"]
     best = read_result(result)
@@ -233,29 +229,25 @@ def _differences(workspace: Workspace, result: Path, name: str) -> list[str]:
     overridden = overridden_keys(name, own, workspace.overrides)
     member = workspace.params.members[name]
     stated = own_values(member, own)
-    tried = (best["values"], *best.get("tried", {}).values())
+    tried = (best["values"], *best["tried"].values())
     results = [own, *({**own, **values} for values in tried)]
     is_known = any(all(stated[key] == values[key] for key in own if key not in overridden) for values in results)
-    ignored = set(own) if is_known else overridden
-    after = with_names_of_today(study_subject(workspace.prepared.digest, workspace.params, member))
-    recorded = with_names_of_today(manifest.depends)
-    before = {key: recorded.get(key) for key in after}
-    return changed_keys(_without(before, ignored), _without(after, ignored))
+    after = study_subject(workspace.prepared.digest, workspace.params, member)
+    before = {key: manifest.depends.get(key) for key in after}
+    ignored = {*(set(own) if is_known else overridden), "tuned_folds"}
 
+    def compared(subject: dict[str, Any]) -> dict[str, Any]:
+        """The subject without the member's tuned folds and its values of the ignored searched keys."""
+        member = {key: value for key, value in to_plain(subject["member"]).items() if key not in ignored}
+        augment = {key: value for key, value in member["train"]["augment"].items() if f"{AUGMENT}{key}" not in ignored}
+        train = {key: value for key, value in member["train"].items() if key not in ignored}
+        weights = {"weights": ""} if "weights" in ignored else {}
+        return {**subject, **weights, "member": {**member, "train": {**train, "augment": augment}}}
 
-def _without(subject: dict[str, Any], ignored: Iterable[str]) -> dict[str, Any]:
-    """The subject without the member's tuned folds and its values of the ignored searched keys."""
-    keys = {*ignored, "tuned_folds"}
-    member = {key: value for key, value in to_plain(subject["member"] or {}).items() if key not in keys}
-    train = dict(member.get("train", {}))
-    strengths = {key: value for key, value in train.get("augment", {}).items() if f"augment.{key}" not in keys}
-    member["train"] = {key: value for key, value in {**train, "augment": strengths}.items() if key not in keys}
-    return {**subject, "member": member} if "weights" not in keys else {**subject, "member": member, "weights": ""}
+    return changed_keys(compared(before), compared(after))
 
 
 def read_result(result: Path) -> dict[str, Any]:
-    """Content of best.json. Earlier versions did not write own_values; the manifest has the member's values."""
+    """Content of best.json."""
     content: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    manifest = read_manifest(result.with_name("manifest.json"))
-    train = manifest.depends["member"]["train"] if manifest is not None else {}
-    return {"own_values": {key: train.get(key) for key in content["values"]}, **content}
+    return content

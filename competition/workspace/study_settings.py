@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from competition.config.errors import UserError
-from competition.config.params import Dimension, Params
 from competition.config.search_space import Values, grid, own_values
 from competition.config.yaml_text import read_yaml
 from competition.tuning.settings import StudySettings, folds_used_in_tuning
@@ -49,7 +48,8 @@ def study_settings(workspace: Workspace, name: str, workers: int = 1) -> StudySe
 def warm_starts(workspace: Workspace, name: str) -> list[tuple[Values, list[int]]]:
     """Values to try first, with the folds that chose them, from the sources in tune.warm_start.
 
-    Values outside the search space are left out; a parameter that a source does not state is drawn by the sampler.
+    Relatives have the same architecture up to its first digit: EfficientNetB6 and EfficientNetB4. Values outside the search
+    space are left out; a parameter that a source does not state is drawn by the sampler.
     """
     params = workspace.params
     values_with_folds: list[tuple[Values, list[int]]] = []
@@ -57,24 +57,25 @@ def warm_starts(workspace: Workspace, name: str) -> list[tuple[Values, list[int]
         if source == EARLIER:
             values_with_folds += _of_studies(workspace, [name], name)
         elif source == FAMILY:
-            values_with_folds += _of_studies(workspace, relatives(params, name), name)
+            family = re.split(r"\d", params.members[name].architecture)[0]
+            architectures = {other: member.architecture for other, member in params.members.items() if other != name}
+            relatives = [other for other, each in architectures.items() if re.split(r"\d", each)[0] == family]
+            values_with_folds += _of_studies(workspace, relatives, name)
         else:
             values_with_folds += read_warm_start(Path(source))
     search, starts = params.tune.search, list[tuple[Values, list[int]]]()
+
+    def is_inside(key: str, value: Any) -> bool:
+        if key not in search or search[key].choices:
+            return key in search and value in search[key].choices
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and (search[key].low or 0.0) <= value <= (search[key].high or 0.0)
+
     for values, folds in values_with_folds:
-        inside = {key: value for key, value in values.items() if key in search and _contains(search[key], value)}
+        inside = {key: value for key, value in values.items() if is_inside(key, value)}
         if inside and inside not in [start for start, _ in starts]:
             starts.append((inside, folds))
     return starts
-
-
-def relatives(params: Params, name: str) -> list[str]:
-    """Other members whose architecture has the same name up to its first digit: EfficientNetB6 and EfficientNetB4."""
-
-    def family(member: str) -> str:
-        return re.split(r"\d", params.members[member].architecture)[0]
-
-    return [other for other in params.members if other != name and family(other) == family(name)]
 
 
 def read_warm_start(path: Path) -> list[tuple[Values, list[int]]]:
@@ -105,10 +106,3 @@ def _of_studies(workspace: Workspace, names: list[str], name: str) -> list[tuple
         for best in contents
         if best.get("data") == workspace.prepared.digest and "values" in best
     ][:MOST_EARLIER]
-
-
-def _contains(dimension: Dimension, value: Any) -> bool:
-    if dimension.choices:
-        return value in dimension.choices
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and (dimension.low or 0.0) <= value <= (dimension.high or 0.0)

@@ -207,10 +207,10 @@ class Tracked:
         self._show, self._known = show, known_secrets(params)
         self._logged = float("-inf")  # when the last step was
         self._epochs: set[int] = set()  # that are logged
-        folder = work / "track"
+        folder, project = work / "track", params.competition.name
         for name in params.track:
             folder.mkdir(parents=True, exist_ok=True)
-            self._try(name, lambda: self._open(name, folder, params.competition.name, subject))  # noqa: B023
+            self._try(name, lambda: self._runs.update({name: TRACKERS[name](folder, project, subject)}))  # noqa: B023
 
     @property
     def is_active(self) -> bool:
@@ -242,9 +242,6 @@ class Tracked:
         for name, run in list(self._runs.items()):
             self._try(name, lambda: run.end(outcome))  # noqa: B023
         self._runs.clear()
-
-    def _open(self, name: str, folder: Path, project: str, subject: Subject) -> None:
-        self._runs[name] = TRACKERS[name](folder, project, subject)
 
     def _try(self, name: str, action: Callable[[], None]) -> None:
         try:

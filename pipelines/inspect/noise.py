@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from competition.config.digests import to_plain
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.ensemble.compare import seed_noise
@@ -14,9 +13,9 @@ from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
 from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_json
-from competition.workspace.dependencies import fold_manifest_path, trained_folds
+from competition.workspace.dependencies import fold_manifest_path, is_trained
 from competition.workspace.runs import run_with
-from competition.workspace.seed_studies import seed_study_digest, seed_study_path
+from competition.workspace.seed_studies import seed_study_path
 from competition.workspace.studies import tuned_member
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -43,9 +42,8 @@ def run(job: Job) -> None:
     probs = [predictions.at(ids).view("identity") for predictions in runs]
     outputs = [metric.output_of(p) for p in probs]
     noise = seed_noise(labels, outputs, metric, len(prepared.competition.classes))
-    digest = seed_study_digest(job.workspace, member)
-    path = seed_study_path(job.work, name, digest)
-    write_json(path, {"of": digest, **to_plain(noise)})
+    path = seed_study_path(job.workspace, name, member)
+    write_json(path, noise)
     scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
     answer, trivial = trivial_score(labels, metric, len(prepared.competition.classes), seed=0)
     beaten = "" if float(np.mean(noise.scores)) > metric.sign * trivial else ", NOT BEATEN"
@@ -63,7 +61,7 @@ def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewP
     member = replace(member, train=replace(member.train, seed=seed), seeds=1)
     run = run_with(job.workspace, name, member)
     folds = range(job.params.prepare.folds)
-    if len(trained_folds(run, len(folds))) == len(folds) and not job.options.force:
+    if all(is_trained(run, fold) for fold in folds) and not job.options.force:
         job.echo(f"noise {name} seed {seed}: current, run {run.label}")
         paths = [fold_manifest_path(run, fold).with_name("oof.npz") for fold in folds]
         return concatenate_folds([ViewPredictions.load(path) for path in paths])

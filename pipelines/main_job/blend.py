@@ -42,7 +42,7 @@ from competition.report.terminal import (
     with_error,
 )
 from competition.submission import format, ledger
-from competition.workspace.dependencies import blend_blocks, blend_path, set_newest_blend
+from competition.workspace.dependencies import blend_blocks, set_newest_blend
 from competition.workspace.ensemble_inputs import (
     EnsembleInputs,
     load_predictions,
@@ -52,7 +52,7 @@ from competition.workspace.ensemble_inputs import (
     view_seconds,
 )
 from competition.workspace.seed_studies import seed_spreads
-from competition.workspace.studies import plugins_entry, tuning_trials
+from competition.workspace.studies import DIGITS, plugins_entry, tuning_trials
 from competition.workspace.tracking import Outcome, Subject, file_digests, flat
 from pipelines.terminal.output import Bold, display_path, table_lines
 from pipelines.terminal.progress import Bar
@@ -100,7 +100,9 @@ def run(job: Job) -> None:
         depends["seconds"] = view_seconds(job.workspace)
         for name in sorted(sources.keys() - depends["seconds"].keys()):
             job.echo(f"blend: the cost of {name}'s views is unknown: each counts as one second of policy.seconds_limit")
-    path = blend_path(job.work, params.blend.name, depends)
+    # A name comes before the digest: no blend replaces another.
+    folder = "-".join(filter(None, [params.blend.name, digest_of(depends)[:DIGITS]]))
+    path = job.path("blend", folder, "manifest.json")
     make = partial(create_blend, job, path.parent, sources, spreads, depends.get("seconds"))
     manifest = job.cached("blend", path, depends, make)
     set_newest_blend(path.parent)

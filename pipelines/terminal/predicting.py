@@ -19,7 +19,6 @@ from competition.workspace.dependencies import (
     is_trained,
     views_dependencies,
 )
-from competition.workspace.earlier_version import training_of
 from competition.workspace.features import feature_table, networks_of
 from competition.workspace.runs import Run, stored_runs
 from competition.workspace.studies import head_entry
@@ -45,7 +44,7 @@ def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, dict[str, Any]]
     stale = {fold: depends[fold] for fold in hosts.decided(missing)}
     if len(folds) > len(stale):
         job.echo(f"predict {run.title}: {len(folds) - len(stale)} of {len(folds)} fold models current")
-    if stale and (run.depends["data"] != job.prepared.digest or training_of(run.depends) != TRAINING):
+    if stale and (run.depends["data"] != job.prepared.digest or run.depends["training_version"] != TRAINING):
         other = "data" if run.depends["data"] != job.prepared.digest else "version of training"
         raise UserError(
             f"run {run.label} was trained with other {other} and its fold models have no predictions under these views; "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from competition.config.errors import UserError
 from competition.config.faults import fault_point
-from competition.config.params import Params
+from competition.config.params import Params, recorded_keys
 from competition.config.params_file import Override, load_params
 from competition.ensemble.settings import validate_params
 from competition.files.locks import Held, Holder, exclusive
@@ -97,13 +97,12 @@ class Job:
 
     def begin_run(self, run: "Run") -> None:
         """Describe a run in its folder, with its difference from the parameter file, before its first model is trained."""
-        from competition.workspace.earlier_version import recorded_member
         from competition.workspace.runs import write_run_file
 
         if not hosts.writes():
             return
         members = validate_params(load_params(self.options.params)).members
-        stated = recorded_member(members[run.name]) if run.name in members else {}
+        stated = recorded_keys(members[run.name]) if run.name in members else {}
         write_run_file(run, changed_keys(stated, run.depends["member"]))
 
     def cached(

@@ -34,7 +34,6 @@ from competition.workspace.dependencies import (
     soft_labels_path,
     teacher_models,
 )
-from competition.workspace.earlier_version import is_of_then
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import result_line
 from competition.workspace.soft_labels import load_soft_labels, missing_teacher, save_soft_labels
@@ -69,21 +68,10 @@ def train_run(job: Job, run: Run, at_step: Callable[[], None] = lambda: None) ->
     if current:
         again = "; FORCE=1 trains it again" if job.options.fold else ""
         job.echo(f"train {run.title}: {fold_names(current)} current{again}")
-        announce_earlier_version(job, run)
     for fold in current if hosts.writes() else ():
         remove_checkpoints(model_manifest_path(run, fold).parent)
     if stale:
         train_models(job, run, stale, at_step)
-
-
-def announce_earlier_version(job: Job, run: Run) -> None:
-    """Say once per work folder that fold models of an earlier commit are used."""
-    path = job.path("accepted_2739021.txt")
-    if is_of_then(run.depends) and not path.is_file():
-        line = "train: fold models of commit 2739021 are accepted, because today's training would give the same"
-        job.echo(line)
-        if hosts.writes():
-            path.write_text(f"{line}\n", encoding="utf-8")
 
 
 def interrupted_last(run: Run, folds: list[ExcludedFolds]) -> list[ExcludedFolds]:

@@ -57,10 +57,6 @@ def test_only_the_value_changes(keys: tuple[str, ...], value: object, old: str, 
     assert read == (list(value) if isinstance(value, tuple) else value)
 
 
-def test_a_file_without_a_last_line_break_gets_one() -> None:
-    assert set_value("a:\n  b: 1", ("a", "c"), 2) == "a:\n  b: 1\n  c: 2\n"
-
-
 def test_a_value_of_several_lines_is_not_edited() -> None:
     with pytest.raises(UserError, match=r"train: a value of several lines is not edited; write it as 3"):
         set_value(TEXT, ("train",), 3)

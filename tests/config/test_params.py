@@ -53,31 +53,21 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
     [
         ("  epochs: 12", "  epoch: 12", f"params.yaml line {EPOCHS}: train.epoch: unknown key; did you mean 'epochs'?"),
         ("train:  ", "trian:  ", "trian: unknown key; did you mean 'train'?"),
-        ("learning_rate: {low", "learning_rte: {low", "did you mean 'learning_rate'?"),
         (
             "epochs: 12",
             "epochs: many",
             f'line {EPOCHS}: train.epochs: "many" was found; input should be a valid integer',
         ),
-        ("epochs: 12", "epochs: 12.5", "train.epochs: 12.5 was found"),
         ("epochs: 12", "epochs: true", "train.epochs: true was found"),
-        ("epochs: 12", "epochs: [12]", "train.epochs: [12] was found"),
         ("epochs: 12", 'epochs: "12"', 'train.epochs: "12" was found'),
-        ("epochs: 12", "epochs:", "train.epochs: null was found"),
         ("epochs: 12", "epochs: 0", "train.epochs: 0 was found; input should be greater than or equal to 1"),
         ("epochs: 12", "epochs: 3000000000", "train.epochs: 3000000000 was found; input should be less than"),
-        ("probe: false", "probe: 1", "train.probe: 1 was found; input should be a valid boolean"),
         ("probe: false", "probe: yes", 'train.probe: "yes" was found'),
-        ("blocks: 10", "blocks: 1", "honest.blocks: 1 was found; input should be greater than or equal to 2"),
         ("  max_attempts:", "  tries:", "kaggle.tries: renamed; write max_attempts"),
-        ("  objective:", "  by:", "policy.by: renamed; write objective"),
-        ("  low_resolution_epochs:", "  small_epochs:", "train.small_epochs: renamed; write low_resolution_epochs"),
         ("learning_rate: {low", "small_size: {low", "tune.search.small_size: renamed; write low_resolution_size"),
         ("  ridge:", "  calibrations:", "blend.calibrations: unknown key"),
-        ("weight_decay: 0.05", "weight_decay: -0.05", "train.weight_decay: -0.05 was found; input should be greater"),
         ("dropout: 0.2", "dropout: 1.0", "train.dropout: 1.0 was found; input should be less than 1"),
         ("dropout: 0.2", "dropout: .nan", "train.dropout: NaN was found"),
-        ("learning_rate: 4.0e-3", "learning_rate: .inf", "train.learning_rate: Infinity was found"),
         ("learning_rate: 4.0e-3", "learning_rate: 1e999", "train.learning_rate: Infinity was found"),
         (
             "flip: none",
@@ -87,35 +77,16 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
         ("name: digits", "name: ../up", 'competition.name: "../up" was found; a name of letters'),
         ("  small:", "  a/b:", 'members.a/b: "a/b" was found; a name of letters'),
         ("  small:", "  7:", "members.7: the name 7 is not text; write it in quotes"),
-        ("  epochs: 12", "", "train.epochs: missing"),
         ("    weights: none", "", "members.cnn.weights: missing"),
-        (
-            "    weights: none",
-            "    weights: none\n    train: {epoch: 3}",
-            "members.cnn.train.epoch: unknown key; did you",
-        ),
         ("    weights: none", "    weights: none\n    train: {epochs: 3.5}", "members.cnn.train.epochs: 3.5 was found"),
         (
             "    weights: none",
             "    weights: none\n    train_size: 40",
             "members.cnn.train_size: 40 was found; expected 0, or 8 to image_size, 32",
         ),
-        ("    weights: none", "    weights: none\n    train: 5", "members.cnn.train: 5 was found; a block of keys"),
-        ("views: [identity", "views: [7, identity", "predict.views.0: 7 was found; input should be a valid string"),
         ("views: [identity", "views: identity #", 'predict.views: "identity" was found; input should be a valid array'),
         ("members: [small]", "members: [smal]", "tune.members.0: no member 'smal'; did you mean 'small'?"),
         ("low: 5.0e-4", "low: 5.0e-1", "tune.search.learning_rate: low 0.5 and high 0.008 are not an interval"),
-        (
-            "learning_rate: {low: 5.0e-4",
-            "shift: {low: -0.5",
-            "tune.search.shift: low -0.5 and high 0.008 are not an interval",
-        ),
-        ("learning_rate: {low", "seed: {low", "tune.search.seed: no parameter that a trial can change"),
-        (
-            "learning_rate: {low",
-            "epochs: {low",
-            "tune.search.epochs: low 0.0005, high 0.008, step None: epochs is a whole",
-        ),
         ("{low: 5.0e-4, high: 8.0e-3, log: true}", "5", "tune.search.learning_rate: 5 was found; a block of keys"),
     ],
 )
@@ -135,7 +106,6 @@ DEEP_ALIASES = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in r
     ("content", "message"),
     [
         (b"", "a mapping of blocks (competition:, train:, ...) was expected, nothing was found"),
-        (b"# only a comment\n", "nothing was found"),
         (b"- a\n- b\n", "a list was found"),
         (b"name: \xe9", "byte 6 is not UTF-8"),
         (TEXT.encode("utf-16"), "is not UTF-8"),
@@ -148,12 +118,10 @@ DEEP_ALIASES = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in r
             params_with('slug: ""', "slug: !!python/object/apply:os.system [ls]"),
             "the YAML tag tag:yaml.org,2002:python",
         ),
-        (params_with('slug: ""', "slug: !!binary aGk="), "the YAML tag tag:yaml.org,2002:binary is not supported"),
         (b"a: *b\n", "line 1: found undefined alias"),
         (b"a: &a [x, *a]\n", "line 1: the alias *a stands for a block that contains it"),
         (ALIAS_BOMB.encode(), "line 5: more than 100,000 values with aliases written out"),
         (DEEP_ALIASES.encode(), "line 20: more than 20 nested blocks"),
-        (b"a: " + b"[" * 30_000, "more than 20 nested blocks"),
         (b"#" * 1_000_001, "1,000,001 bytes were found, at most 1,000,000 are read"),
         (params_with("epochs: 12", "epochs: 1" + "0" * 5_000), "Exceeds the limit"),
     ],
@@ -182,19 +150,9 @@ def test_strings_are_read_as_in_yaml_1_2(tmp_path: Path, text: str, value: str) 
     assert load(tmp_path, params_with('slug: ""', f"slug: {text}")).competition.slug == value
 
 
-@pytest.mark.parametrize(("text", "value"), [("1e-3", 1e-3), ("1E+1", 10.0), ("3", 3.0), (".5", 0.5), ("010", 10.0)])
-def test_numbers_are_read_as_in_yaml_1_2(tmp_path: Path, text: str, value: float) -> None:
-    assert load(tmp_path, params_with("learning_rate: 4.0e-3", f"learning_rate: {text}")).train.learning_rate == value
-
-
 @pytest.mark.parametrize("change", [lambda t: "\ufeff" + t, lambda t: t.replace("\n", "\r\n"), lambda t: t + "# end"])
 def test_byte_order_marks_line_ends_and_comments_do_not_change_the_parameters(tmp_path: Path, change) -> None:
     assert load(tmp_path, change(TEXT)) == load_params(PROJECT)
-
-
-def test_line_numbers_are_correct_with_windows_line_ends(tmp_path: Path) -> None:
-    message = user_error(tmp_path, "\ufeff" + params_with("epochs: 12", "epochs: 0").replace("\n", "\r\n"))
-    assert message.startswith(f"params.yaml line {EPOCHS}: ")
 
 
 @pytest.mark.parametrize(
@@ -202,15 +160,11 @@ def test_line_numbers_are_correct_with_windows_line_ends(tmp_path: Path) -> None
     [
         ("train.epochs=3", "train.epochs", 3),
         ("train.learning_rate=1e-3", "train.learning_rate", 1e-3),
-        ("predict.views=[identity,flip_lr]", "predict.views", ["identity", "flip_lr"]),
-        ("'predict.views=[identity, flip_lr]'", "predict.views", ["identity", "flip_lr"]),
         ('predict.views="[identity, flip_lr]"', "predict.views", ["identity", "flip_lr"]),
         ('competition.slug="a b"', "competition.slug", "a b"),
         ("competition.slug=a=b", "competition.slug", "a=b"),
         ("competition.slug=", "competition.slug", ""),
-        ("competition.slug=''", "competition.slug", ""),
         ("competition.slug='\"7\"'", "competition.slug", "7"),
-        ("competition.slug=no", "competition.slug", "no"),
         ("tune.search='{shift: {low: 0}}'", "tune.search", {"shift": {"low": 0}}),
     ],
 )  # fmt: skip
@@ -219,46 +173,30 @@ def test_set_takes_a_key_path_and_a_yaml_value(text: str, path: str, value: obje
     assert (".".join(override.path), override.value) == (path, value)
 
 
-def test_several_overrides_are_applied_in_order(tmp_path: Path) -> None:
-    params = load(tmp_path, TEXT, "  train.epochs=3   members.cnn.image_size=16\n train.epochs=4 ")
-    assert (params.train.epochs, params.members["cnn"].image_size) == (4, 16)
-    assert load(tmp_path, TEXT, "   ") == load_params(PROJECT)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("train.epochs", "SET: 'train.epochs' was found where key.path=value was expected"),
-        ("=3", "key.path=value was expected"),
         ("train.=3", "key.path=value was expected"),
-        ("train.epochs = 3", "key.path=value was expected"),
         ('train.epochs="3', "SET: 'train.epochs=\"3' cannot be read (no closing quotation)"),
         ("predict.views=[identity, flip_lr]", "put a text that contains blanks or special characters in quotes"),
         ("trian.epochs=3", "SET trian.epochs: unknown key 'trian'; did you mean 'train'?"),
-        ("train.small_epochs=0.5", "SET train.small_epochs: renamed; write low_resolution_epochs"),
         ("members.cnn.train.small_size=0.5", "SET members.cnn.train.small_size: renamed; write low_resolution_size"),
         ("train.epoch=3", "SET train.epoch: unknown key; did you mean 'epochs'?"),
         ("train.epochs=", 'SET train.epochs: "" was found'),
-        ("train.epochs=0", "SET train.epochs: 0 was found"),
         ("train.epochs.x=3", "SET train.epochs.x: train.epochs is a value, not a block"),
-        ("train=5", "SET train: 5 was found; a block of keys was expected"),
-        ("members=5", "SET members: 5 was found; a block of keys was expected"),
         ("members=5 train.epochs=3", "SET members: 5 was found"),
         (
             "tune.trials=0 members.cnn.teacher=[small] members.cnn.teacher_scheme=nested prepare.folds=2",
             "SET members.cnn.teacher_scheme: nested was found; it needs 3 folds or more, and prepare.folds is 2",
         ),
-        ("members.cnn.teacher_scheme=other", 'SET members.cnn.teacher_scheme: "other" was found'),
         ("members.cnn.tuned_folds=[5]", "SET members.cnn.tuned_folds.0: fold 5 was found, folds are 0 to 4"),
         ("tune.trials=2 tune.folds=[0,5]", "SET tune.folds.1: fold 5 was found, folds are 0 to 4"),
         (
             "tune.trials=2 tune.folds=[1]",
             "SET tune.folds: [1] was found; tune.trained_on: tune_folds needs at least two",
         ),
-        ("train.patience_share=0", "SET train.patience_share: 0 was found"),
         ("members.cnm.alpha=1", "SET members.cnm.alpha: unknown key 'cnm'; did you mean 'cnn'?"),
-        ("members.cnn.train.epoch=1", "SET members.cnn.train.epoch: unknown key; did you mean 'epochs'?"),
-        ("prepare.folds=1", "SET prepare.folds: 1 was found; input should be greater than or equal to 2"),
         ("competition.source=*.jpg", "SET competition.source line 1: found undefined alias"),
     ],
 )
@@ -296,19 +234,6 @@ def test_a_recipe_states_only_the_differences_from_its_base(tmp_path: Path) -> N
     (tmp_path / "base.yaml").unlink()
     assert "base.yaml: no such file" in user_error(tmp_path, recipe)
     assert "7 was found where a file's path was expected" in user_error(tmp_path, "extends: 7")
-
-
-def test_a_recipe_may_extend_a_recipe_in_another_folder(tmp_path: Path) -> None:
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "base.yaml").write_text(TEXT)
-    (tmp_path / "shared" / "photos.yaml").write_text("extends: ../base.yaml\ntrain: {epochs: 3, batch: 8}\n")
-    params = load(tmp_path, "extends: shared/photos.yaml\ntrain: {epochs: 4}\n")
-    assert (params.train.epochs, params.train.batch, params.train.seed) == (4, 8, 7)
-    message = user_error(tmp_path, "extends: shared/photos.yaml\ntrain: {batch: 2}\n", "train.seed=-1")
-    assert message.startswith("SET train.seed: -1 was found")
-    (tmp_path / "shared" / "photos.yaml").write_text("extends: ../base.yaml\ntrain:\n  epoch: 3\n")
-    message = user_error(tmp_path, "extends: shared/photos.yaml\ntrain: {batch: 2}\n")
-    assert message.startswith("photos.yaml line 3: train.epoch: unknown key; did you mean 'epochs'?")
 
 
 def test_recipes_that_extend_one_another_are_an_error(tmp_path: Path) -> None:
@@ -362,12 +287,6 @@ def test_set_changes_one_alias_only(tmp_path: Path) -> None:
     assert [(m.train.epochs, m.alpha) for m in params.members.values()] == [(3, 0.5), (5, 1.0), (3, 0.5)]
 
 
-def test_an_error_in_a_merged_block_has_a_line(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text(TEXT)
-    message = user_error(tmp_path, ANCHORS.replace("alpha: 0.5", "alpha: 0.0"))
-    assert message.startswith("params.yaml line 3: members.a.alpha: 0.0 was found")
-
-
 BIG = "members.big.architecture=cnn members.big.image_size=64 members.big.alpha=1.0 members.big.weights=none"
 
 
@@ -375,7 +294,6 @@ BIG = "members.big.architecture=cnn members.big.image_size=64 members.big.alpha=
     "overrides",
     [
         BIG,
-        'members.big="{architecture: cnn, image_size: 64, alpha: 1.0, weights: none}"',
         f"{BIG} members.big.train.epochs=3",
     ],
 )
@@ -383,11 +301,6 @@ def test_set_may_add_a_member(tmp_path: Path, overrides: str) -> None:
     params = load(tmp_path, TEXT, overrides)
     assert list(params.members) == ["cnn", "small", "big"] and params.members["big"].image_size == 64
     assert params.members["big"].train.epochs == (3 if "epochs" in overrides else 12)
-
-
-def test_set_may_add_a_member_with_external_predictions(tmp_path: Path) -> None:
-    params = load(tmp_path, TEXT, "members.torch.predictions.oof=a.csv members.torch.predictions.test=b.csv")
-    assert params.foreign == {"torch": ExternalFiles("a.csv", ("b.csv",), "")}
 
 
 def test_a_new_member_with_missing_keys_is_an_error(tmp_path: Path) -> None:
@@ -398,11 +311,6 @@ def test_a_new_member_with_missing_keys_is_an_error(tmp_path: Path) -> None:
     assert "SET members.big.weights: missing" in message
 
 
-def test_params_are_immutable(tmp_path: Path) -> None:
-    with pytest.raises(AttributeError):
-        load(tmp_path, TEXT).train.epochs = 3  # type: ignore[misc]
-
-
 YAML_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -411,7 +319,7 @@ YAML_VALUES = st.recursive(
 KEY_PATHS = ["train", "train.epochs", "members", "members.cnn", "tune.search", "predict.views", "blend.methods"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(key_path=st.sampled_from(KEY_PATHS), value=YAML_VALUES)
 def test_any_value_at_any_key_gives_params_or_a_user_error(tmp_path_factory, key_path, value) -> None:
     from ruamel.yaml import YAML
@@ -431,17 +339,6 @@ def test_any_value_at_any_key_gives_params_or_a_user_error(tmp_path_factory, key
         assert "params.yaml" in str(user_error)
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    st.text(max_size=30) | st.from_regex(r"(train|members)\.[a-z]{1,6}=[\[\]{}'\"a-z0-9,: &*!]{0,12}", fullmatch=True)
-)
-def test_any_text_of_set_gives_overrides_or_a_user_error(text: str) -> None:
-    try:
-        assert all(override.path for override in parse_overrides(text))
-    except UserError as user_error:
-        assert str(user_error).startswith("SET")
-
-
 WITH_EXTERNAL_MEMBER = "extends: base.yaml\nmembers:\n  torch:\n    predictions: {oof: a.csv, test: b.csv}\n"
 TRAINED_MEMBER = "  own: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none}\n"
 
@@ -459,15 +356,6 @@ def test_a_member_with_predictions_is_an_external_member(tmp_path: Path) -> None
     assert list(params.members) == ["own"] and params.foreign == {"torch": ExternalFiles("c.csv", ("b.csv",), "")}
     params_without_trained_member = load_params(recipe(tmp_path, WITH_EXTERNAL_MEMBER))
     assert not params_without_trained_member.members and list(params_without_trained_member.foreign) == ["torch"]
-
-
-def test_test_predictions_may_be_one_file_per_fold_model(tmp_path: Path) -> None:
-    params = load_params(recipe(tmp_path, WITH_EXTERNAL_MEMBER.replace("b.csv", "[b.csv, c.csv]")))
-    assert params.foreign["torch"].test == ("b.csv", "c.csv")
-    none = load_params(
-        recipe(tmp_path, WITH_EXTERNAL_MEMBER.replace(", test: b.csv", ""))
-    )  # a competition without test images
-    assert none.foreign["torch"].test == ()
 
 
 TEACHERS = WITH_EXTERNAL_MEMBER + TRAINED_MEMBER.replace("weights: none}", "weights: none, teacher: [own]}")
@@ -492,15 +380,12 @@ def test_no_suggestion_repeats_the_rejected_word(tmp_path: Path, teacher: str, p
     [
         ("oof: a.csv, test", "test", "recipe.yaml line 4: members.torch.predictions.oof: missing"),
         ("oof: a.csv", "off: a.csv", "members.torch.predictions.off: unknown key; did you mean 'oof'?"),
-        ("oof: a.csv", "oof: 5", "members.torch.predictions.oof: 5 was found"),
-        ("{oof: a.csv, test: b.csv}", "a.csv", "members.torch.predictions: a text was found; a block of keys"),
         (
             "b.csv}",
             "b.csv}\n    image_size: 32",
             "recipe.yaml line 5: members.torch.image_size: not allowed together with predictions; a member is either",
         ),
         ("test: b.csv", "test: []", "members.torch.predictions.test: [] was found; value should have at least 1 item"),
-        ("test: b.csv", "test: [b.csv, 5]", "members.torch.predictions.test.1: 5 was found"),
         ("members:", "foreign: {}\nmembers:", "foreign: unknown key; a member with external predictions belongs under"),
         (
             "  torch:\n    predictions: {oof: a.csv, test: b.csv}\n",
@@ -528,12 +413,6 @@ members:
   b: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none, teacher: [a], teacher_scheme: B}
   c: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none, teacher: [b], teacher_scheme: C}
 """
-
-
-@pytest.mark.parametrize(("b", "c"), [("same_fold", "same_fold"), ("same_fold", "nested"), ("nested", "same_fold")])
-def test_chains_of_teachers_are_accepted_if_their_scores_stay_honest(tmp_path: Path, b: str, c: str) -> None:
-    params = load_params(recipe(tmp_path, THREE.replace("B}", f"{b}}}").replace("C}", f"{c}}}")))
-    assert params.members["c"].teacher_scheme == c
 
 
 def test_a_nested_student_of_a_nested_student_is_an_error(tmp_path: Path) -> None:

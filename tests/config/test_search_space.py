@@ -7,7 +7,7 @@ from builders import member, params
 
 from competition.config.errors import UserError
 from competition.config.params import Dimension
-from competition.config.search_space import compiled_key, grid, own_values, with_values
+from competition.config.search_space import compiled_key, grid, with_values
 
 
 @pytest.mark.parametrize(
@@ -49,19 +49,6 @@ def test_a_search_that_could_fail_in_a_trial_is_an_error_at_once(search: str, me
     assert "SET tune.search" in str(error.value) and message in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "search",
-    [
-        "{low_resolution_epochs: {low: 0.0, high: 0.5}, ema: {low: 0.0, high: 0.999}}",
-        "{image_size: {choices: [24, 32]}, batch: {low: 16, high: 64, step: 16}, accumulate: {choices: [1, 2]}}",
-        "{architecture: {choices: [cnn, Xception]}, weights: {choices: [none, imagenet], when: {architecture: Xception}}}",
-        "{augment.noise: {low: 0, high: 1}, freeze_norm: {choices: [true, false]}}",
-    ],
-)
-def test_parameters_that_are_compiled_in_may_be_searched(search: str) -> None:
-    assert params(f"'tune.search={search}'").tune.search
-
-
 def test_a_grid_needs_steps_or_choices_and_wilcoxon_five_folds() -> None:
     with pytest.raises(UserError, match="grid needs step or choices"):
         params("tune.sampler=grid")
@@ -73,15 +60,6 @@ def test_a_grid_needs_steps_or_choices_and_wilcoxon_five_folds() -> None:
 @pytest.mark.parametrize(("folds", "tuned"), [(2, ()), (3, (0, 1)), (4, (0, 1)), (9, (0, 1))])
 def test_the_default_folds_leave_rows_for_the_honest_score(folds: int, tuned: tuple[int, ...]) -> None:
     assert params(f"prepare.folds={folds}").tune.folds == tuned
-
-
-def test_values_reach_the_member_and_come_back() -> None:
-    values = {"learning_rate": 0.5, "image_size": 24, "augment.noise": 0.3, "flip": "both"}
-    search = {key: Dimension() for key in values}
-    changed = with_values(member(), values)
-    assert own_values(changed, search) == values
-    assert (changed.train.learning_rate, changed.image_size, changed.train.augment) == (0.5, 24, {"noise": 0.3})
-    assert own_values(member(), search)["augment.noise"] == 0.0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ROOT, pixels_of
-from light import running_kaggle
 from make_calls import calls_of_make
 from preloaded import run_preloaded
 from stages import Workspace
@@ -21,7 +20,6 @@ from stages import Workspace
 from competition.config.params_file import load_params
 from competition.prepare.adapters import ADAPTERS
 from competition.prepare.decoding import encode_png
-from competition.workspace.runs import stored_runs
 
 # Page of "How to" in docs/index.md, and the tutorial -> the tests that run it, or the reason why none does.
 GUIDES = {
@@ -30,32 +28,25 @@ GUIDES = {
     "budget.md": "tests/pipelines/test_budget.py",
     "frozen_features.md": "tests/pipelines/test_frozen_members.py; tests/training/test_frozen_features.py",
     "external_predictions.md": "tests/docs/test_guides.py; tests/pipelines/test_own_images_stages.py: the examples",
-    "report.md": "tests/docs/test_guides.py",
-    "single_fold.md": "tests/docs/test_guides.py",
+    "report.md": "tests/pipelines/test_report.py",
+    "single_fold.md": "tests/pipelines/test_main_job.py",
     "tuning.md": "tests/pipelines/test_tune.py, tests/pipelines/test_tune_long.py, tests/tuning/test_study.py",
-    "kaggle_and_tpu.md": "tests/docs/test_guides.py; kernels on a simulated Kaggle: tests/pipelines/test_remote_main_job.py",
+    "kaggle_and_tpu.md": "a simulated Kaggle: tests/pipelines/test_kaggle_verbs.py, tests/pipelines/test_remote_main_job.py",
     "older_tpu_code.md": "tests/docs/test_guides.py",
     "preflight.md": "tests/preflight/test_preflight_stages.py",
     "cluster.md": "real Ray nodes on one machine: tests/cluster/test_cluster.py",
     "convert.md": "tests/docs/test_guides.py; tests/convert/test_beam.py",
     "new_photos.md": "tests/pipelines/test_predict_folder.py",
     "serving.md": "tests/pipelines/test_export.py, tests/serving/test_server.py",
-    "runs.md": "tests/docs/test_guides.py",
+    "runs.md": "tests/pipelines/test_competitors_day.py",
     "tracking.md": "tests/pipelines/test_trackers.py",
     "plugins.md": "tests/pipelines/test_plugins_stages.py",
     "adding_a_competition.md": "tests/docs/test_guides.py",
     "python_api.md": "tests/test_python_api.py",
     "installation.md": "none: it needs a package index and some minutes",
 }
-MEMBERS = {"cnn": "slim", "b6": "wide"}  # in the guides -> in the small competition
-SLOW = {  # not run here
-    "make download train predict": "the small competition is made so",
-    'make train predict SET="train.epochs=20"': "trains again: tests/pipelines/test_competitors_day.py",
-    'make train predict SET="train.learning_rate=0.01"': "trains again: tests/pipelines/test_competitors_day.py",
-    'make train predict SET="train.epochs=3 members.cnn.image_size=48"': "trains again: tests/pipelines/test_main_job.py",
-    "make train MEMBER=cnn DEBUG=1 DEBUG_ROWS=64": "tests/pipelines/test_debug.py",
-    "make label-issues report": "needs cleanlab: tests/pipelines/test_choices.py",
-}
+# Commands of the tutorial that train, which other tests do.
+TRAINING = ("make download train predict", 'make train predict SET="train.epochs=20"')
 
 
 def code_of(page: str) -> str:
@@ -75,23 +66,12 @@ def commands(page: str) -> list[str]:
     return list(dict.fromkeys(" ".join(re.split(r"#|(?<=\S) {2,}", line)[0].split()) for line in lines))
 
 
-def words_for(workspace: Workspace, line: str) -> list[str]:
-    """The words of a command with the names of the small competition."""
-    for name, small in MEMBERS.items():
-        line = re.sub(rf"\b{name}\b", small, line)
-    runs = {run.name: run.label for run in stored_runs(workspace.work)}
-    line = re.sub(r"(\w+)@1a2b3c4d", lambda run: runs[run[1]], line)
-    return [word for word in shlex.split(line)[1:] if not word.startswith("PARAMS=")]
-
-
-def run_as_written(
-    workspace: Workspace, line: str, sets: str = "", params: Path | None = None, **variables: str
-) -> str:
+def run_as_written(workspace: Workspace, line: str, sets: str = "", params: Path | None = None) -> str:
     """Run the stages that make starts for a command of a guide; return what they print.
 
-    sets: SET of a command that has none.  params: instead of those of the workspace.  variables: of the environment.
+    sets: SET of a command that has none.  params: instead of those of the workspace.
     """
-    words = words_for(workspace, line)
+    words = [re.sub(r"\bcnn\b", "slim", word) for word in shlex.split(line)[1:] if not word.startswith("PARAMS=")]
     folder = workspace.folder / "bin"
     folder.mkdir(exist_ok=True)
     process, calls = calls_of_make(folder, *words, *([f"SET={sets}"] if sets else []))
@@ -102,7 +82,7 @@ def run_as_written(
         options = {name: value for name, value in given.items() if name.startswith("GOLDFOLD_")}
         paths = {f"GOLDFOLD_{name.upper()}": str(path) for name, path in folders.items()}
         paths["GOLDFOLD_PARAMS"] = str(params or workspace.params)
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), **options, **paths, **variables}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **options, **paths}
         _, module, *verbs = arguments  # python -m module verbs
         code, out, err = run_preloaded(module, verbs, workspace.folder, environment)
         assert code == 0, f"{line}: {arguments}: {out}\n{err}"
@@ -114,12 +94,12 @@ def test_every_guide_names_the_tests_that_run_it() -> None:
     contents = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     how_to = contents[: contents.index(":caption: Explanation")]
     assert {f"{page}.md" for page in re.findall(r"<(\w+)>$", how_to, re.MULTILINE)} == GUIDES.keys()
-    for reason in (*GUIDES.values(), *SLOW.values()):
+    for reason in GUIDES.values():
         for file in re.findall(r"tests/[\w/]+\.py", reason):
             assert (ROOT / file).is_file(), file
     for page, tests in GUIDES.items():
         if tests.startswith("tests/docs"):
-            assert page in Path(__file__).read_text(encoding="utf-8").partition("MEMBERS = ")[2], page
+            assert page in Path(__file__).read_text(encoding="utf-8").partition("TRAINING = ")[2], page
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +107,8 @@ def workspace(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> 
     return finished.copy_to(tmp_path_factory.mktemp("guides"))
 
 
-@pytest.mark.parametrize("page", ["tutorial.md", "report.md", "single_fold.md", "runs.md"])
-def test_the_commands_of_a_guide_run_as_they_are_written(workspace: Workspace, page: str) -> None:
-    lines = [line for line in commands(page) if line not in SLOW]
+def test_the_commands_of_the_tutorial_run_as_they_are_written(workspace: Workspace) -> None:
+    lines = [line for line in commands("tutorial.md") if line not in TRAINING]
     assert lines
     for line in lines:
         run_as_written(workspace, line)
@@ -230,17 +209,6 @@ def test_the_example_of_older_tpu_code_is_a_valid_member_with_its_own_network(tm
     assert exit_code == 0, err
 
 
-def test_a_submission_is_sent_and_listed_as_written(tmp_path: Path) -> None:
-    with running_kaggle(tmp_path) as prepared:
-        kaggle = prepared.kaggle
-        submit, submissions = commands("kaggle_and_tpu.md")[1:3]
-        assert submit.startswith("make submit ") and submissions.startswith("make submissions ")
-        variables = kaggle.environment(prepared.home)
-        assert "next: make submissions" in run_as_written(prepared.workspace, submit, **variables)
-        assert len(kaggle.submissions) == 1
-        assert "submissions: 4 left today, 1 made" in run_as_written(prepared.workspace, submissions, **variables)
-
-
 def test_the_five_functions_of_an_adapter_are_those_of_adding_a_competition_md() -> None:
     text = (ROOT / "docs" / "adding_a_competition.md").read_text(encoding="utf-8")
     documented = re.findall(r"^def (\w+)\((.*?)\) -> .*?: \.\.\.$", text, re.MULTILINE)
@@ -249,31 +217,3 @@ def test_the_five_functions_of_an_adapter_are_those_of_adding_a_competition_md()
         names = re.findall(r"(\w+): ", parameters)
         for adapter in ADAPTERS.values():
             assert list(inspect.signature(getattr(adapter, name)).parameters) == names, (adapter.__name__, name)
-
-
-def test_what_the_network_looks_at_is_computed_once_and_shown_in_the_report(workspace: Workspace) -> None:
-    workspace.do("grad_cam")
-    assert "grad-cam: current" in workspace.do("grad_cam")
-    with np.load(workspace.work / "grad_cam.npz") as file:
-        ids, classes, maps = file["ids"], file["classes"], file["maps"]
-    assert maps.ndim == 3 and len(ids) == len(classes) == len(maps) > 0
-    assert (
-        np.isfinite(maps).all()
-        and maps.min() >= 0
-        and np.allclose(maps.max((1, 2))[maps.max((1, 2)) > 0], 1, atol=1e-3)
-    )
-    workspace.do("report")
-    page = (workspace.work / "report.html").read_text(encoding="utf-8")
-    (section,) = re.findall(r'<section id="gradcam">.*?</section>', page, re.DOTALL)
-    assert section.count("<img ") == len(maps)
-    assert "held-out loss" in page and "an earlier blend" not in page
-    workspace.do("blend", sets="blend.methods=[best] decision.rules=[prior]")
-    workspace.do("report", sets="blend.methods=[best] decision.rules=[prior]")
-    assert "make grad-cam</code> was run for an earlier blend" in (workspace.work / "report.html").read_text(
-        encoding="utf-8"
-    )
-
-
-def test_a_member_and_its_augmented_batch_are_in_the_folder_of_its_run(finished: Workspace) -> None:
-    sheets = list(finished.work.glob("members/*/*/augmented.png"))
-    assert len(sheets) == 2 and all(sheet.stat().st_size > 1000 for sheet in sheets)

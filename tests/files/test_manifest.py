@@ -1,9 +1,6 @@
 """A result is current only if it is complete, undamaged and was made from exactly the current inputs."""
 
 import json
-import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,55 +48,16 @@ def test_a_damaged_file_is_not_current(tmp_path: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "{",
-        "[]",
-        "null",
-        "7",
-        "{}",
-        '{"digest": "x"}',
-        "\x00" * 40,
-        '{"digest":"","depends":{},"files":{},"more":1}',
-    ],
+    "content", [b"", b"{", b"[]", b'{"digest": "x"}', b"\xff\xfe{}", b"digest", b"depends", b"files"]
 )
-def test_an_invalid_manifest_counts_as_missing(tmp_path: Path, content: str) -> None:
+def test_an_invalid_manifest_counts_as_missing(tmp_path: Path, content: bytes) -> None:
+    """A key alone stands for a manifest with a value of a wrong type there."""
     path = write_result(tmp_path, {})
-    path.write_text(content)
-    assert m.read_manifest(path) is None
-    assert not m.is_current(path, {})
-
-
-@pytest.mark.parametrize("key", ["digest", "depends", "files", "result", "made_with"])
-@pytest.mark.parametrize("value", [None, 7, ["a"]])
-def test_a_manifest_with_a_value_of_a_wrong_type_counts_as_missing(tmp_path: Path, key: str, value: object) -> None:
-    path = write_result(tmp_path, {})
-    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
-    assert m.read_manifest(path) is None
-
-
-def test_a_manifest_that_is_not_utf8_counts_as_missing(tmp_path: Path) -> None:
-    path = write_result(tmp_path, {})
-    path.write_bytes(b"\xff\xfe{}")
-    assert m.read_manifest(path) is None
-
-
-KILLED_WHILE_WRITING = """
-import os, signal, sys
-from pathlib import Path
-from competition.files.manifest import atomic_write
-with atomic_write(Path(sys.argv[1])) as temporary:
-    temporary.write_bytes(b"new" * 1000)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_writer_that_is_killed_leaves_the_old_file(tmp_path: Path) -> None:
-    path = write_result(tmp_path, {"n": 1})
-    killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path / "a.bin")])
-    assert killed.returncode == -signal.SIGKILL
-    assert m.is_current(path, {"n": 1})
+    changed = (
+        json.dumps({**json.loads(path.read_text()), content.decode(): 7}).encode() if content.isalpha() else content
+    )
+    path.write_bytes(changed)
+    assert m.read_manifest(path) is None and not m.is_current(path, {})
 
 
 def test_a_writer_that_fails_leaves_the_old_file_and_no_temporary_file(tmp_path: Path) -> None:
@@ -108,6 +66,8 @@ def test_a_writer_that_fails_leaves_the_old_file_and_no_temporary_file(tmp_path:
     with pytest.raises(ZeroDivisionError), m.atomic_write(tmp_path / "a.bin") as temporary:
         temporary.write_bytes(b"half")
         raise ZeroDivisionError
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        m.write_json(tmp_path / "a.bin", float("nan"))
     assert sorted(tmp_path.rglob("*")) == before
     assert m.is_current(path, {"n": 1})
 
@@ -139,13 +99,6 @@ def test_digests_are_of_values_not_of_python_types() -> None:
         m.digest_of({"rate": float("nan")})
 
 
-def test_a_number_that_json_does_not_have_is_an_error_and_leaves_the_earlier_file(tmp_path: Path) -> None:
-    m.write_json(tmp_path / "a.json", 1.0)
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        m.write_json(tmp_path / "a.json", float("nan"))
-    assert (tmp_path / "a.json").read_text() == "1.0\n" and len(list(tmp_path.iterdir())) == 1
-
-
 def test_differences_name_the_keys_with_both_values() -> None:
     before = {"member": {"train": {"epochs": 2, "batch": 8}}, "data": "a" * 64, "gone": 1}
     after = {"member": {"train": {"epochs": 3, "batch": 8}}, "data": "b" * 64, "new": [1]}
@@ -156,9 +109,3 @@ def test_differences_name_the_keys_with_both_values() -> None:
         "new: absent -> [1]",
     ]
     assert m.changed_keys(after, after) == []
-
-
-def test_a_file_outside_the_folder_of_the_manifest_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").write_text("x")
-    with pytest.raises(ValueError):
-        m.write_manifest(tmp_path / "here" / "manifest.json", {}, [tmp_path / "elsewhere"], {}, VERSIONS)

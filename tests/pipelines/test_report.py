@@ -27,7 +27,7 @@ from competition.workspace.dependencies import (
     views_dependencies,
 )
 from competition.workspace.runs import Run, run_content
-from competition.workspace.seed_studies import seed_study_digest, seed_study_path
+from competition.workspace.seed_studies import seed_study_path
 from competition.workspace.studies import tuning_dependencies, tuning_result_path
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 
@@ -348,10 +348,10 @@ def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspac
     (workspace.work / "preflight" / "v5e-8.json").write_text(json.dumps(preflight_results))
     params, prepared = load_params(workspace.params), load_prepared(workspace.work / "data")
     for name, trained_as in (("wide", "wide"), ("slim", "wide")):
-        study_digest = seed_study_digest(LibraryWorkspace(Path(), params, loaded=prepared), params.members[trained_as])
-        study = seed_study_path(workspace.work, name, study_digest)
+        library = LibraryWorkspace(workspace.work, params, loaded=prepared)
+        study = seed_study_path(library, name, params.members[trained_as])
         study.parent.mkdir(parents=True, exist_ok=True)
-        study.write_text(json.dumps({"of": study_digest, "spread": 0.0123, "scores": [0.8, 0.82, 0.81]}))
+        study.write_text(json.dumps({"spread": 0.0123, "scores": [0.8, 0.82, 0.81]}))
     workspace.do("list_blends")
     depends = tuning_dependencies(LibraryWorkspace(Path(), params, loaded=prepared), "slim")
     best = tuning_result_path(workspace.work, "slim", depends)

@@ -5,18 +5,13 @@ from pathlib import Path
 import pandas as pd
 from builders import params
 
-from competition.config.digests import digest_of
 from competition.files.manifest import write_manifest
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_manifest_path
-from competition.workspace.earlier_version import recorded_then
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import summary_lines
 from competition.workspace.workspace import Workspace
-from pipelines.terminal.options import Options
-from pipelines.terminal.runner import Job
-from pipelines.terminal.training import train_run
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
 INDEX = pd.DataFrame({"part": "train", "label": [0, 1] * 5, "fold": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]})
@@ -57,21 +52,3 @@ def test_the_mean_of_a_tuned_member_is_called_optimistic_and_no_mean_an_honest_s
 def test_if_every_fold_was_tuned_no_honest_score_is_promised(tmp_path: Path) -> None:
     *_, note = summary(tmp_path, "members.small.tuned_folds=[0,1,2,3,4]")
     assert note.endswith("so these means are not honest scores, and no rows are left for one")
-
-
-def test_fold_models_of_an_earlier_commit_are_announced_once_per_work_folder(tmp_path: Path) -> None:
-    """cnn has a fold model as commit 2739021 recorded it."""
-    workspace = Workspace(tmp_path, params("tune.trials=0"), loaded=PREPARED)
-    then = recorded_then(runs_of(workspace, "cnn")[0].depends)
-    assert then is not None
-    folder = tmp_path / "members" / "cnn" / digest_of(then)[:12] / "fold0"
-    folder.mkdir(parents=True)
-    write_manifest(folder / "manifest.json", {**then, "fold": 0, "teacher_weights": {}}, [], {}, {})
-    lines = []
-    for _ in range(2):
-        job = Job(workspace, Options(fold="0"), tmp_path)
-        train_run(job, runs_of(workspace, "cnn")[0])
-        lines.append(job.echoed)
-    current = "train cnn: fold 0 current; FORCE=1 trains it again"
-    accepted = "train: fold models of commit 2739021 are accepted, because today's training would give the same"
-    assert lines == [[current, accepted], [current]]

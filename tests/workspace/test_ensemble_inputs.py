@@ -79,15 +79,6 @@ def load(work: Path, settings: Params) -> EnsembleInputs:
     )
 
 
-def test_tuned_folds_are_those_of_the_models_not_of_the_current_study_settings(work: Path) -> None:
-    assert load(work, SETTINGS).tuned_folds == ()
-    tuned = settings_with("members.cnn.tuned_folds=[2] members.small.tuned_folds=[0]")
-    for name in tuned.members:
-        write_member(work, tuned, name)
-    assert load(work, tuned).tuned_folds == (0, 2) and load(work, SETTINGS).tuned_folds == ()
-    assert load(work, settings_with("tune.trials=9 tune.folds=[0,1]")).tuned_folds == ()
-
-
 def test_the_same_predictions_with_other_tuned_folds_change_the_blend_digest(work: Path) -> None:
     before = digest_of(prediction_sources(Workspace(work, SETTINGS, loaded=PREPARED), False))
     write_model(work, SETTINGS, "cnn", 1)
@@ -106,12 +97,6 @@ def test_fold_models_of_other_parameters_are_missing_and_never_mixed_in(work: Pa
         Workspace(work, SETTINGS, loaded=PREPARED), prediction_sources(Workspace(work, SETTINGS, loaded=PREPARED), True)
     )
     assert np.all(partial.oof["cnn"].probs == 0.5) and partial.predicted_folds == (0, 1, 2)
-
-
-def test_views_that_were_not_predicted_are_missing(work: Path) -> None:
-    with pytest.raises(UserError, match=r"predictions of cnn fold 0, .* are missing"):
-        prediction_sources(Workspace(work, settings_with("predict.views=[identity,flip_lr]"), loaded=PREPARED), False)
-    assert load(work, SETTINGS).oof["cnn"].views == ("identity",)
 
 
 def test_the_seeds_of_a_member_are_averaged_and_count_as_one_member(work: Path) -> None:

@@ -10,16 +10,15 @@ from builders import params, run_of
 
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
-from competition.config.params import Member, stated_keys
+from competition.config.params import REMOVED_FROM_TRAIN, Member, stated_keys
 from competition.files.manifest import write_manifest
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared, load_prepared
-from competition.workspace import earlier_version, runs
+from competition.workspace import runs
 from competition.workspace.dependencies import (
     fold_manifest_path,
     fold_model_dependencies,
     is_trained,
-    views_dependencies,
 )
 from competition.workspace.runs import find_run, runs_of, stored_runs, write_run_file
 from competition.workspace.workspace import Workspace
@@ -32,34 +31,21 @@ def digest(work: Path, overrides: str = "", prepared: Prepared = PREPARED) -> st
     return run_of(work, prepared, params(overrides), "cnn").digest
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "train.epochs=3", "train.seed=8", "members.cnn.alpha=0.75", "prepare.fit=crop", "members.cnn.external=[x] "
-        "prepare.external.x=folder", "members.cnn.teacher=[small]", "members.cnn.tuned_folds=[1]",
-    ],
-)  # fmt: skip
-def test_what_a_fold_model_depends_on_starts_another_run(tmp_path: Path, change: str) -> None:
-    assert digest(tmp_path, change) != digest(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "competition.metric=accuracy", "predict.views=[identity]", "policy.rounds=3", "blend.rounds=3", "honest.seed=3",
-        "decision.rules=[argmax]", "members.small.alpha=1.0", "members.cnn.seeds=3", "device.retries=1",
-        "train.epochs=12",
-    ],
-)  # fmt: skip
-def test_nothing_else_does(tmp_path: Path, change: str) -> None:
-    prepared = replace(PREPARED, competition=replace(DIGITS, metric=params(change).competition.metric or "macro_f1"))
-    assert digest(tmp_path, change, prepared) == digest(tmp_path)
-
-
-def test_the_metric_counts_where_it_chooses_the_epoch(tmp_path: Path) -> None:
-    other = replace(PREPARED, competition=replace(DIGITS, metric="accuracy"))
-    patient = "train.patience=3"
-    assert digest(tmp_path, patient, other) != digest(tmp_path, patient)
+def test_a_fold_model_trained_with_the_default_of_a_removed_parameter_stays_current(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path, PREPARED, params(), "cnn")
+    depends = to_plain(run.depends)
+    depends["member"]["train"]["removed"] = 3
+    manifest = tmp_path / "members" / "cnn" / digest_of(depends)[:12] / "fold0" / "manifest.json"
+    write_manifest(manifest, {**depends, "fold": 0, "teacher_weights": {}}, [], {}, {})
+    assert not is_trained(run, 0)
+    monkeypatch.setitem(REMOVED_FROM_TRAIN, "removed", 3)
+    assert is_trained(run_of(tmp_path, PREPARED, params(), "cnn"), 0)
+    (stored,) = stored_runs(tmp_path)
+    assert (stored.member, stored.digest) == (run.member, digest_of(depends))
+    with pytest.raises(UserError, match=r"SET train.removed: this parameter was removed; remove the line"):
+        params("train.removed=3")
 
 
 def test_a_raised_version_of_training_starts_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,67 +54,15 @@ def test_a_raised_version_of_training_starts_another_run(tmp_path: Path, monkeyp
     assert digest(tmp_path) != before
 
 
-def run_of_2739021(work: Path) -> Path:
-    """A fold model of member cnn, recorded as 2739021 did. Returns the folder of its run."""
-    train = {**vars_of_train(), "small_epochs": 0.0, "small_size": 0.5}
-    for name in ("low_resolution_epochs", "low_resolution_size"):
-        del train[name]
-    member = {**stated_keys(params().members["cnn"]), "train": train}
-    depends = {
-        "data": PREPARED.digest, "fit": "squash", "member": member, "weights": "", "teachers": {}, "tuned_folds": [],
-        "code": "c5a07fdb0f1f15611c332b218c95472253b324b3366452ce7aad257624c004cb",
-    }  # fmt: skip
-    folder = work / "members" / "cnn" / digest_of(depends)[:12]
-    write_manifest(folder / "fold0" / "manifest.json", {**depends, "fold": 0, "teacher_weights": {}}, [], {}, {})
-    return folder
-
-
-def vars_of_train() -> dict[str, object]:
-    return to_plain(earlier_version.recorded_member(params().members["cnn"])["train"])
-
-
-def test_a_run_that_recorded_a_parameter_that_is_gone_stays_current_and_is_read(tmp_path: Path) -> None:
-    member = {**stated_keys(params().members["cnn"]), "train": {**vars_of_train(), "loop": "auto"}}
-    depends = {
-        "data": PREPARED.digest, "fit": "squash", "member": member, "weights": "", "teachers": {}, "tuned_folds": [],
-        "training_version": runs.TRAINING,
-    }  # fmt: skip
-    run = run_of(tmp_path, PREPARED, params(), "cnn")
-    assert run.digest == digest_of(depends)
-    write_run_file(run, [])
-    (stored,) = stored_runs(tmp_path)
-    assert stored.digest == run.digest and stored.member == run.member
-
-
-def test_fold_models_of_2739021_are_accepted_under_their_own_digest(tmp_path: Path) -> None:
-    folder = run_of_2739021(tmp_path)
-    run = run_of(tmp_path, PREPARED, params(), "cnn")
-    assert run.folder == folder and is_trained(run, 0) and not is_trained(run, 1)
-    assert earlier_version.is_of_then(run.depends) and "prediction_version" not in views_dependencies(run, params(), 0)
-    (stored,) = stored_runs(tmp_path)  # its parameters have the names of then
-    assert stored.member == run.member and stored.digest == run.digest
-    assert run_of(tmp_path, PREPARED, params("train.epochs=3"), "cnn").folder != folder
-
-
-def test_fold_models_of_2739021_are_not_accepted_by_a_later_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = run_of_2739021(tmp_path)
-    for module in (runs, earlier_version):
-        monkeypatch.setattr(module, "TRAINING", 2)
-    assert run_of(tmp_path, PREPARED, params(), "cnn").folder != folder
+def test_each_seed_is_the_run_that_the_member_with_this_seed_would_be(tmp_path: Path) -> None:
+    runs = runs_of(Workspace(tmp_path, params("members.cnn.seeds=3"), loaded=PREPARED), "cnn")
+    assert [run.digest for run in runs] == [digest(tmp_path, f"members.cnn.train.seed={seed}") for seed in (7, 8, 9)]
+    assert [run.title for run in runs] == ["cnn seed 7", "cnn seed 8", "cnn seed 9"]
 
 
 def test_a_student_of_another_run_of_its_teacher_is_another_run(tmp_path: Path) -> None:
     student = "members.cnn.teacher=[small]"
     assert digest(tmp_path, f"{student} members.small.alpha=1.0") != digest(tmp_path, student)
-    assert digest(tmp_path, f"{student} members.small.seeds=2") != digest(tmp_path, student)
-
-
-def test_each_seed_is_the_run_that_the_member_with_this_seed_would_be(tmp_path: Path) -> None:
-    runs = runs_of(Workspace(tmp_path, params("members.cnn.seeds=3"), loaded=PREPARED), "cnn")
-    assert [run.digest for run in runs] == [digest(tmp_path, f"members.cnn.train.seed={seed}") for seed in (7, 8, 9)]
-    assert [run.title for run in runs] == ["cnn seed 7", "cnn seed 8", "cnn seed 9"]
 
 
 def test_an_optional_key_at_its_default_is_not_part_of_the_digest() -> None:

@@ -11,7 +11,6 @@ import pytest
 from builders import params
 
 from competition.config.params import ExcludedFolds, Params
-from competition.config.teachers import ancestors
 from competition.ensemble.predictions import ViewPredictions
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
@@ -115,9 +114,3 @@ def test_several_teachers_are_averaged_by_id(work: Path) -> None:
 def test_a_kernel_gets_the_nested_teachers_of_the_folds_it_trains(work: Path) -> None:
     assert nested_teachers(student_of("nested"), {"small": [0]}) == [("cnn", (0, 1)), ("cnn", (0, 2))]
     assert nested_teachers(student_of("same_fold"), {"small": [0]}) == []
-
-
-def test_teachers_of_teachers_are_ancestors_in_training_order() -> None:
-    student = "{architecture: cnn, image_size: 32, alpha: 1.0, weights: none, teacher: [small]}"
-    settings = params(f"members.small.teacher=[cnn] members.third='{student}'")
-    assert ancestors(settings, "third") == ["cnn", "small"] and ancestors(settings, "cnn") == []

@@ -11,9 +11,8 @@ from competition.config.params import Params
 from competition.files.manifest import write_json, write_manifest
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
-from competition.tuning.settings import confirmed_folds, scored_folds
 from competition.workspace.studies import tuning_dependencies, tuning_result_path
-from competition.workspace.study_settings import relatives, study_settings
+from competition.workspace.study_settings import study_settings
 from competition.workspace.workspace import Workspace
 
 COMPETITION = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
@@ -26,11 +25,6 @@ def finish(work: Path, settings: Params, name: str, values: dict, folds: list[in
     best = tuning_result_path(work, name, depends)
     write_json(best, {"values": values, "own_values": OWN, "folds": folds, "data": PREPARED.digest})
     write_manifest(best.with_name("manifest.json"), depends, [best], {"finished": str(len(values))}, {})
-
-
-def test_the_best_trial_is_confirmed_on_a_fold_that_ranked_no_trial() -> None:
-    settings = params("tune.folds=[3,1,4]")
-    assert (scored_folds(settings), confirmed_folds(settings)) == ([3, 1], [4])
 
 
 @pytest.mark.parametrize(
@@ -54,16 +48,6 @@ def test_more_time_continues_a_study_and_anything_that_changes_a_score_starts_an
     assert before.own_values == OWN
 
 
-def test_weights_that_may_be_drawn_are_part_of_the_study_by_content(tmp_path: Path) -> None:
-    file = tmp_path / "w.weights.h5"
-    names = set()
-    for content in (b"one", b"two"):
-        file.write_bytes(content)
-        settings = params(f"'tune.search={{weights: {{choices: [none, {file}]}}}}'")
-        names.add(study_settings(Workspace(tmp_path, settings, loaded=PREPARED), "cnn").name)
-    assert len(names) == 2
-
-
 def test_warm_starts_bring_the_folds_that_chose_them(tmp_path: Path) -> None:
     finish(tmp_path, params("tune.seed=7"), "cnn", {"learning_rate": 0.002}, [0, 4])
     finish(tmp_path, params("tune.seed=8"), "cnn", {"learning_rate": 9.0}, [3])  # outside the search space
@@ -83,12 +67,3 @@ def test_a_warm_start_without_its_folds_is_an_error(tmp_path: Path) -> None:
         study_settings(Workspace(tmp_path, params(f"tune.warm_start=[{file}]"), loaded=PREPARED), "cnn")
     with pytest.raises(UserError, match="earlier, family or a YAML or JSON file"):
         study_settings(Workspace(tmp_path, params("tune.warm_start=[erlier]"), loaded=PREPARED), "cnn")
-
-
-def test_members_of_one_family_differ_in_the_digits_of_their_architecture_only() -> None:
-    members = " ".join(
-        f"members.{name}.architecture={architecture}"
-        for name, architecture in (("cnn", "EfficientNetB0"), ("small", "EfficientNetB3"))
-    )
-    assert relatives(params(members), "cnn") == ["small"]
-    assert relatives(params("members.small.architecture=MobileNetV2"), "cnn") == []
