@@ -12,8 +12,7 @@ from competition.ensemble.predictions import load_scores, positions
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import reliability_chart
-from competition.report.class_sizes import class_size_blocks
-from competition.report.confusion_chart import ORDERED, confusion_chart
+from competition.report.class_charts import ORDERED, class_size_chart, confusion_chart
 from competition.report.mistakes import (
     ClassScore,
     are_probabilities,
@@ -24,14 +23,17 @@ from competition.report.mistakes import (
     reliability,
     worst_pairs,
 )
-from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text, Tile
-from competition.report.pictures import SMALL_SIZE, data_uri, no_pictures, row_pictures
+from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text
+from competition.report.pictures import MAX_SIZE, no_pictures, row_tiles
 from competition.report.stored_blends import read_table, stored_decisions
 
 WORST, PAIRS, TILES = 15, 12, 32
 PICTURED_PAIRS = 6
 PICTURES_WRONG, PICTURES_RIGHT = 3, 2  # of a pair, in each direction and of each class
 MAX_CHART_CLASSES = 130  # a matrix of more classes is too large for the page; the tables hold the same numbers
+FEWEST_CLASSES = 10  # for the chart of F1 and number of rows
+EVEN = 1.5  # the largest class has at most this many times the rows of the smallest: size explains nothing
+SIZE_TITLE = "F1 and number of rows"
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 
 
@@ -103,6 +105,40 @@ def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
     return blocks
 
 
+def class_size_blocks(scores: Sequence[ClassScore], train_rows: np.ndarray, names: Sequence[str]) -> list[Block]:
+    """The chart with one sentence; the sentence alone if the classes have about equally many rows; [] for few classes.
+
+    scores: of `class_scores`, the worst first.  train_rows: (C,) int, training rows of each class.
+    """
+    if len(names) < FEWEST_CLASSES:
+        return []
+    fewest, most = int(train_rows.min()), int(train_rows.max())
+    if most <= EVEN * fewest:
+        text = f"The classes have about equally many training rows ({fewest:,} to {most:,}), so none is worse because it is rare."
+        return [Text([text], name=SIZE_TITLE)]
+    f1 = np.empty(len(names))
+    f1[[score.number for score in scores]] = [score.f1 for score in scores]
+    return [Charts([class_size_chart(scores, train_rows, names)], rare_note(f1, train_rows), SIZE_TITLE)]
+
+
+def rare_note(f1: np.ndarray, train_rows: np.ndarray) -> str:
+    """One sentence: the rank correlation of rows and F1, and whether rare classes are worse.  f1, train_rows: (C,)."""
+    f1_ranks, row_ranks = (pd.Series(values).rank().to_numpy() for values in (f1, train_rows))
+    correlation = float(np.corrcoef(f1_ranks, row_ranks)[0, 1]) if np.ptp(f1) > 0 else 0.0
+    by_rows = np.array_split(np.argsort(train_rows, kind="stable"), 3)
+    rare, frequent = f1[by_rows[0]], f1[by_rows[2]]
+    errors = [float(part.std(ddof=1) / np.sqrt(len(part))) for part in (rare, frequent)]
+    difference = float(frequent.mean() - rare.mean())
+    verdict = "rare classes are worse" if difference > 0 else "rare classes are better"
+    if abs(difference) <= 2 * sum(error**2 for error in errors) ** 0.5:
+        verdict = "rare classes are not worse beyond noise"
+    means = [f"{part.mean():.3f} ± {error:.3f}" for part, error in zip((rare, frequent), errors, strict=True)]
+    return (
+        f"Rank correlation of rows and F1 {correlation:+.2f}; {verdict}: mean F1 {means[0]} in the third of the classes with the fewest "
+        f"rows, {means[1]} in the third with the most."
+    )
+
+
 def pair_blocks(table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels: Pixels) -> list[Block]:
     """The classes that are confused most: rows of both that are right, and those taken for the other, as pictures.
 
@@ -110,7 +146,6 @@ def pair_blocks(table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels:
     """
     ids, labels, predicted, scores = rows
     names, blocks = prepared.competition.classes, list[Block]()
-    train_rows = positions(prepared.part("train")["id"].to_numpy(str), ids)
     for a, b in worst_pairs(table, PICTURED_PAIRS):
         groups = []
         for actual, decided in ((a, a), (a, b), (b, a), (b, b)):
@@ -120,12 +155,9 @@ def pair_blocks(table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels:
             title = f"{names[actual]}, right"
             if actual != decided:
                 title = f"{names[actual]} ✕ taken for {names[decided]}: {len(chosen):,} of {table[actual].sum():,}"
-            tiles = [
-                Tile(*data_uri(image, SMALL_SIZE), [f"{scores[n, decided]:.2f}", names[actual], str(ids[n])])
-                for n, image in zip(shown, pixels[train_rows[shown]], strict=True)
-            ]
-            if tiles:
-                groups.append((title, tiles))
+            lines = [[f"{scores[n, decided]:.2f}", names[actual], str(ids[n])] for n in shown]
+            if lines:
+                groups.append((title, row_tiles(prepared, ids[shown], lines, pixels)))
         blocks.append(SideBySide(f"{names[a]} and {names[b]}", groups))
     return blocks
 
@@ -166,11 +198,12 @@ def errors_section(
     confident = most_confident_errors(labels, predicted, scores, TILES)
     if not len(confident):
         return None
-    names, tiles = prepared.competition.classes, []
-    for n, image in zip(confident, row_pictures(prepared, ids[confident], pixels), strict=True):
+    names, lines = prepared.competition.classes, []
+    for n in confident:
         wrong, right = predicted[n], labels[n]
-        lines = [f"✕ {names[wrong]} {scores[n, wrong]:.2f}", f"is {names[right]} {scores[n, right]:.2f}", str(ids[n])]
-        tiles.append(Tile(*image, lines))
+        said, true = f"✕ {names[wrong]} {scores[n, wrong]:.2f}", f"is {names[right]} {scores[n, right]:.2f}"
+        lines.append([said, true, str(ids[n])])
+    tiles = row_tiles(prepared, ids[confident], lines, pixels, MAX_SIZE)
     note = (
         f"The {len(tiles)} errors with the highest score: the predicted class and its score, the label and its score, the id. "
         "Some may be wrong labels (`make label-issues` looks for them)."

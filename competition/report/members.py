@@ -4,11 +4,12 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
 from competition.config.digests import digest_of
 from competition.config.params import Params
@@ -18,9 +19,8 @@ from competition.prepare.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.runs import TUNED, mark, without_folder
-from competition.report.svg import shortened
+from competition.report.svg import PLACEHOLDERS, axis_ends, chart, shortened
 from competition.report.terminal import folds_text, number
-from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
 from competition.workspace.dependencies import fold_manifest_path, fold_model_dependencies, views_manifest
 from competition.workspace.runs import Run
 from competition.workspace.scores import held_out_score, trivial_score_of_fold
@@ -41,6 +41,30 @@ class FoldModel:
     held_out: float  # score on its held-out rows
     history: pd.DataFrame  # epoch, loss, learning_rate, held_out, inner, held_out_loss
     megabytes: float  # of the weights
+
+
+@dataclass(frozen=True)
+class Line:
+    """One quantity over the epochs, of every fold.  values: (E, K), NaN where unknown."""
+
+    name: str
+    values: np.ndarray
+    colour: int  # --c0 to --c7
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Overfitting:
+    """best: epoch from 1 with the lowest mean held-out loss.  rise: of the last epoch over it, mean and error over folds."""
+
+    best: int
+    rise: float
+    error: float
+    last: int
+
+    @property
+    def is_clear(self) -> bool:
+        return self.rise > 2 * self.error and self.best < self.last
 
 
 def trained(run: Run, prepared: Prepared, folds: int) -> list[FoldModel]:
@@ -271,3 +295,70 @@ def curves_text(scores: np.ndarray, held_out: np.ndarray, start: Overfitting | N
     if start.best == start.last:
         return "No overfitting: the held-out loss is lowest after the last epoch."
     return f"No clear overfitting: the held-out loss is lowest after epoch {start.best}, and {rise} (over folds) at the end."
+
+
+def by_epoch(histories: Sequence[pd.DataFrame], column: str) -> np.ndarray:
+    """(E, K) values of a column of history.csv; NaN where a fold has fewer epochs or no value."""
+    epochs = max(int(history["epoch"].max()) for history in histories)
+    values = np.full((epochs, len(histories)), np.nan)
+    for fold, history in enumerate(histories):
+        if column in history:
+            values[history["epoch"].to_numpy(int) - 1, fold] = pd.to_numeric(history[column], errors="coerce")
+    return values
+
+
+def overfitting(held_out_loss: np.ndarray) -> Overfitting | None:
+    """Where the held-out loss starts to rise; None with fewer than 2 folds or 3 epochs.  held_out_loss: (E, K)."""
+    complete = held_out_loss[np.isfinite(held_out_loss).all(1)]
+    if complete.shape[0] < 3 or complete.shape[1] < 2 or len(complete) < len(held_out_loss):
+        return None
+    best = int(complete.mean(1).argmin())
+    rises = complete[-1] - complete[best]
+    return Overfitting(best + 1, float(rises.mean()), float(rises.std(ddof=1) / np.sqrt(len(rises))), len(complete))
+
+
+def epoch_chart(
+    lines: Sequence[Line],
+    title: str,
+    lower_limit: float | None = None,
+    mark: int | None = None,
+    name: str = "",
+    limits: tuple[float, float] = (-inf, inf),
+) -> Markup:
+    """The mean over folds of each line, thick, and every fold, thin; a cross for a single epoch.
+
+    lower_limit: values below it are outside the axes.  mark: epoch with a vertical line.  name: of the member, for screen
+    readers.  limits: of the quantity; the axis stays inside.  Empty without finite values.
+    """
+    lines = [line for line in lines if np.isfinite(line.values).any()]
+    if not lines:
+        return Markup("")
+    values = np.concatenate([line.values[np.isfinite(line.values)] for line in lines])
+    low, high = max(values.min(), -np.inf if lower_limit is None else lower_limit), values.max()
+    with chart(320, 220, (50, 14, 22, 34)) as drawing:
+        axes = drawing.axes
+        axes.set_title(title)
+        axes.set_xlabel("epoch" if lower_limit is None else "epoch (the lowest fifth is below)")
+        axes.set_xlim(1, max(*(len(line.values) for line in lines), 2))
+        axes.set_ylim(axis_ends([low, high], limits))
+        drawing.ticks(y=4)
+        axes.locator_params(axis="x", nbins=6, integer=True)
+        if mark is not None:
+            axes.axvline(mark, color=PLACEHOLDERS["wrong"], linewidth=1.5, linestyle=(0, (2, 2)))
+        ends = []
+        for line in lines:
+            known, epochs = np.isfinite(line.values), np.arange(1, len(line.values) + 1)
+            colour, style = f"c{line.colour}", (0, (4, 2.5)) if line.dashed else "solid"
+            for fold in np.flatnonzero(known.sum(0) > 1):
+                x, y = epochs[known[:, fold]], line.values[known[:, fold], fold]
+                drawing.line(x, y, colour, linewidth=0.9, alpha=0.4, linestyle=style)
+            at, means = epochs[known.any(1)], np.nanmean(line.values[known.any(1)], axis=1)
+            if len(at) > 1:
+                drawing.line(at, means, colour, "curve", line.name, linewidth=2.2, linestyle=style)
+            tooltip = f"{line.name}: {means[-1]:.4g} after epoch {at[-1]}, mean over folds"
+            square = {"marker": "s" if line.dashed else "o", "markersize": 6, "markeredgewidth": 1, "zorder": 2}
+            drawing.dots(at[-1], means[-1], colour, "end", tooltip, **square)
+            ends.append(f"{line.name} {means[-1]:.4g}")
+        folds = lines[0].values.shape[1]
+        what = f"{name}: {title}" if name else title
+        return drawing.markup(f"{what} by epoch; at the end, mean of {folds} folds: {', '.join(ends)}")

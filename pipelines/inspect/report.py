@@ -27,18 +27,16 @@ from competition.report import (
     members,
     next_steps,
     overview,
+    pictures,
     row_map,
-    samples,
-    scores,
     submissions,
     targets,
-    tpu,
     tuning,
 )
 from competition.report import runs as runs_report
 from competition.report.page import Figure, Head, Section, Table, render
-from competition.report.pictures import cached_pixels
 from competition.report.repeated_choices import choices_lines
+from competition.report.terminal import no_better_than_trivial
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
 from competition.workspace.dependencies import blend_blocks, blended_names, budget_file_of, newest_blend
@@ -66,7 +64,7 @@ class Results:
     spreads: Mapping[str, float]
     notes: Sequence[str]
     submitted: Sequence[ledger.Row]
-    test_scores: Sequence[scores.ScoreOnTest]  # of the blend's submission
+    test_scores: Sequence[overview.ScoreOnTest]  # of the blend's submission
     pixels: Pixels | None
 
 
@@ -115,8 +113,8 @@ def load_results(job: Job) -> Results:
         spreads,
         notes,
         submitted,
-        scores.scores_on_test(next(of_blend, None), job.path("grades.json")),
-        cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder),
+        overview.scores_on_test(next(of_blend, None), job.path("grades.json")),
+        pictures.cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder),
     )
 
 
@@ -137,7 +135,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         tuning.tuning_section(job.workspace),
         *error_sections(job, results),
         *optional_sections(job, results),
-        samples.samples_section(prepared, pixels, runs),
+        pictures.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
         caveats.caveats_section(prepared.folder, load_caveats(prepared.folder), prepared.part("train"), current),
         runs_report.runs_section(job.workspace, job.submissions),
@@ -173,7 +171,7 @@ def optional_sections(job: Job, results: Results) -> list[Section | None]:
         grad_cam.grad_cam_section(job.work, job.prepared, results.blend, results.pixels, bool(job.params.members)),
         blend_tables.ways_section(job.path("list_blends.json"), metric_named(job.prepared.competition.metric)),
         classes.label_issues_section(job.path("label_issues.csv")),
-        tpu.tpu_section(job.work),
+        costs.tpu_section(job.work),
     ]
 
 
@@ -199,12 +197,12 @@ def head_of(job: Job, results: Results) -> Head:
     parts.append(f"{job.params.prepare.folds} folds")
     figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
     if blend is not None:
-        figures = caveats.without_interval(scores.figures(blend.result, results.test_scores), blend.result)
+        figures = caveats.without_interval(overview.figures(blend.result, results.test_scores), blend.result)
         if results.rows is not None and competition.targets.kind == "single":
             figures.insert(1, overview.wrong_rows(results.rows))
         has_test = len(prepared.part("test")) > 0
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
-    useless = scores.no_better_than_trivial(blend.result) if blend is not None else []
+    useless = no_better_than_trivial(blend.result) if blend is not None else []
     warnings = [*stale_warnings(job, blend), *results.notes, *(f"The blend is {words}." for words in useless)]
     warnings = [with_params(warning, display_path(job.options.params)) for warning in warnings]
     if blend is not None:
@@ -220,7 +218,7 @@ def score_sections(prepared: Prepared, results: Results) -> list[Section | None]
         return []
     chain, result = Chain.load(results.folder / "chain.json"), results.blend.result
     diversity = blend_tables.worth_section(result["diversity"]) if "diversity" in result else None
-    charts = scores.score_charts(result, chain, results.test_scores)
+    charts = overview.score_charts(result, chain, results.test_scores)
     return [
         overview.overview_section(charts, results.rows, prepared, results.pixels),
         blend_tables.blend_section(result, chain),

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from competition.report.class_sizes import class_size_blocks, rare_note
+from competition.report.classes import class_size_blocks, rare_note
 from competition.report.mistakes import ClassScore, class_scores
 from competition.report.page import Charts, Text
 

@@ -11,9 +11,8 @@ from sklearn.metrics import f1_score, precision_recall_curve
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
-from competition.report.label_charts import label_charts, label_curve
 from competition.report.page import Charts, SideBySide
-from competition.report.targets import glance_blocks, value_text
+from competition.report.targets import glance_blocks, label_charts, label_curve, value_text
 from competition.report.terminal import number, with_error
 
 NAMES = ("cat", "dog", "<b>owl", "nowhere")

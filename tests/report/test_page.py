@@ -8,8 +8,8 @@ import pytest
 from markupsafe import Markup
 
 from competition.report.charts import Point, bar_chart, legend, public_score_chart, reliability_chart, score_chart
-from competition.report.confusion_chart import clustered_order, confusion_chart
-from competition.report.map_chart import MapPoints, map_chart, map_legend
+from competition.report.class_charts import clustered_order, confusion_chart
+from competition.report.members import Line, epoch_chart, overfitting
 from competition.report.mistakes import reliability
 from competition.report.page import (
     Charts,
@@ -26,7 +26,7 @@ from competition.report.page import (
     content_security_policy,
     render,
 )
-from competition.report.training_charts import Line, epoch_chart, overfitting
+from competition.report.row_map import MapPoints, map_chart, map_legend
 
 EVIL = "<b>rose</b> & \"co\" 'x' {{ 99 * 991 }}"
 VOID = {"meta", "img", "br", "link", "input"}

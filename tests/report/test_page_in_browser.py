@@ -14,11 +14,11 @@ from markupsafe import Markup
 from PIL import Image as Pillow
 
 from competition.report.charts import Point, public_score_chart, score_chart
-from competition.report.confusion_chart import confusion_chart
-from competition.report.map_chart import MapPoints, map_chart, map_legend
+from competition.report.class_charts import confusion_chart
+from competition.report.members import Line, epoch_chart
 from competition.report.page import Charts, Figure, Head, PointMap, Section, Sheet, Table, Tile, render
-from competition.report.training_charts import Line, epoch_chart
-from competition.report.tuning_charts import (
+from competition.report.row_map import MapPoints, map_chart, map_legend
+from competition.report.tuning import (
     ScoredTrial,
     front_chart,
     history_chart,

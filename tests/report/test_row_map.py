@@ -15,12 +15,12 @@ from threadpoolctl import threadpool_limits
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
-from competition.report.map_chart import coloured_classes
 from competition.report.page import PointMap
 from competition.report.row_map import (
     MOST_PICTURES,
     MOST_POINTS,
     StoredFeatures,
+    coloured_classes,
     drawn_rows,
     log_probabilities,
     map_places,

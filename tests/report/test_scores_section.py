@@ -13,7 +13,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
 from competition.ensemble.metrics import METRICS
 from competition.report.blend_tables import baselines_of
-from competition.report.scores import score_charts, scores_on_test
+from competition.report.overview import score_charts, scores_on_test
 from competition.report.submissions import honest_rows_text
 from competition.report.svg import axis_ends
 from competition.submission.ledger import Entry, Row

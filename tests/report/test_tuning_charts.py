@@ -6,8 +6,7 @@ from typing import Any
 import optuna
 import pytest
 
-from competition.report.tuning import importance_line, study_charts
-from competition.report.tuning_charts import ScoreAxis, log_ticks, score_axis, scored_trials
+from competition.report.tuning import ScoreAxis, importance_line, log_ticks, score_axis, scored_trials, study_charts
 
 
 @pytest.fixture(autouse=True)
