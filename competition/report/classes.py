@@ -8,17 +8,16 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, counted
-from competition.ensemble.predictions import load_scores, positions
+from competition.ensemble.predictions import SUM_TOLERANCE, load_scores, positions
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import reliability_chart
 from competition.report.class_charts import ORDERED, class_size_chart, confusion_chart
 from competition.report.mistakes import (
     ClassScore,
-    are_probabilities,
     class_scores,
-    confused_pairs,
     confusion,
+    largest_cells,
     most_confident_errors,
     reliability,
     worst_pairs,
@@ -68,40 +67,42 @@ def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None)
     blocks: list[Block] = [
         Text([f"Misclassified rows: {wrong:,} of {len(labels):,}, by chains fitted without their fold."]),
         *class_tables(table, names),
-        *class_size_blocks(class_scores(table), class_rows(prepared), names),
+        *class_size_blocks(
+            class_scores(table), np.bincount(prepared.part("train")["label"], minlength=len(names)), names
+        ),
         *(pair_blocks(table, rows, prepared, pixels) if pixels is not None else []),
     ]
     return Section("classes", "Classes", f"{SOURCE}; cache", blocks)
 
 
-def class_rows(prepared: Prepared) -> np.ndarray:
-    """(C,) int: training rows of each class."""
-    return np.bincount(prepared.part("train")["label"], minlength=len(prepared.competition.classes))
-
-
 def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
     """The worst classes, the most frequent confusions, the matrix, all classes.  table: (C, C), of mistakes.confusion."""
     scores, blocks = class_scores(table), list[Block]()
+    rows = []
+    for s in scores:
+        confused_with = f"{names[s.confused_with]} ({s.confused_rows:,})" if s.confused_with >= 0 else "–"
+        figures = [f"{value:.4f}" for value in (s.f1, s.precision, s.recall)]
+        rows.append([names[s.number], confused_with, *figures, f"{s.rows:,}"])
     columns = ["class", "most often confused with", "F1", "precision", "recall", "rows"]
-    worst = [score for score in scores if score.f1 < 1][:WORST]
+    worst = rows[: min(WORST, sum(score.f1 < 1 for score in scores))]  # the worst come first
     if worst:
         title = "The classes with the lowest F1 (rows: of the class)"
-        blocks.append(Table(columns, [class_cells(score, names) for score in worst], 2, title=title))
-    if pairs := confused_pairs(table, PAIRS):
-        cells = [[names[p.actual], names[p.predicted], f"{p.rows:,}", f"{p.share:.1%}"] for p in pairs]
+        blocks.append(Table(columns, worst, 2, title=title))
+    wrong = table - np.diag(table.diagonal())
+    if pairs := largest_cells(wrong, PAIRS):
+        cells = [[names[a], names[b], f"{wrong[a, b]:,}", f"{wrong[a, b] / table[a].sum():.1%}"] for a, b in pairs]
         pair_columns = ["class", "predicted as", "rows", "share of the class"]
         blocks.append(Table(pair_columns, cells, 2, title="The most frequent confusions"))
     if len(names) <= MAX_CHART_CLASSES:
         ordered = " Classes that are confused stand together." if len(names) > ORDERED else ""
-        wrong = "; orange with a number: wrong rows" if (table.sum() > np.trace(table)) else ""
+        orange = "; orange with a number: wrong rows" if wrong.any() else ""
         note = (
-            f"Down: the class; across: what it is taken for. Blue on the diagonal: right{wrong}; the darker, the larger the share of "
+            f"Down: the class; across: what it is taken for. Blue on the diagonal: right{orange}; the darker, the larger the share of "
             f"the class.{ordered} The tables hold the same numbers."
         )
         blocks.append(Charts([confusion_chart(table, names)], note, "Confusion matrix", zoom=True))
     if len(scores) > len(worst):
-        cells, folded = [class_cells(score, names) for score in scores], f"all {len(scores)} classes"
-        blocks.append(Table(columns, cells, 2, folded=folded))
+        blocks.append(Table(columns, rows, 2, folded=f"all {len(scores)} classes"))
     return blocks
 
 
@@ -162,16 +163,9 @@ def pair_blocks(table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels:
     return blocks
 
 
-def class_cells(score: ClassScore, names: Sequence[str]) -> list[str]:
-    """One row of the table of classes."""
-    confused_with = f"{names[score.confused_with]} ({score.confused_rows:,})" if score.confused_with >= 0 else "–"
-    figures = [f"{value:.4f}" for value in (score.f1, score.precision, score.recall)]
-    return [names[score.number], confused_with, *figures, f"{score.rows:,}"]
-
-
 def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
     """Reliability diagram and calibration error.  labels: (N,) int.  scores: (N, C)."""
-    if not are_probabilities(scores):
+    if (scores < 0).any() or (np.abs(scores.sum(1) - 1) > SUM_TOLERANCE).any():
         lines = [
             "The blend averages ranks. Its scores order the rows but are not probabilities, so calibration is not defined."
         ]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from competition.config.errors import counted
 from competition.files.manifest import Manifest, read_manifest
 from competition.preflight.planning import duration
 from competition.preflight.request import result_from_json
@@ -11,7 +12,6 @@ from competition.preflight.results import COLUMNS, cells
 from competition.preflight.results import NOTE as PREFLIGHT_NOTE
 from competition.preflight.topology import GIB, TOPOLOGIES
 from competition.report.page import Block, Figure, Section, Table, Text
-from competition.report.terminal import Scores
 from competition.workspace.dependencies import fold_manifest_path, views_manifest
 from competition.workspace.runs import Run
 from competition.workspace.studies import used_study
@@ -103,27 +103,21 @@ def tpu_section(work: Path) -> Section | None:
             blocks += [Text([f"Preflight for {head}"]), table]
             blocks += [Text(result["changes"], True)] if result["changes"] else []
     if (work / "plan.json").is_file():
-        blocks += plan_blocks(json.loads((work / "plan.json").read_text(encoding="utf-8")))
+        plan = json.loads((work / "plan.json").read_text(encoding="utf-8"))
+        rows = [
+            [name, *(duration(cost[key]) for key in ("train", "predict", "saved"))]
+            for name, cost in plan["members"].items()
+        ]
+        total = f"Plan for {plan.get('topology') or plan.get('machine', 'this machine')}: {duration(plan['seconds'])}"
+        if span := plan.get("between"):
+            total += f", an estimate between {duration(span['high'])} and {duration(span['low'])}"
+        lines = [f"{total}."]
+        if kaggle := plan.get("kaggle"):
+            sessions, share = counted(kaggle["sessions"], "session"), f"{kaggle['share_of_week']:.0%} of a week's quota"
+            lines.append(f"On Kaggle {sessions}, {kaggle['hours']:.1f} h in all, {share}.")
+        for bill in plan.get("cloud", ()):
+            price = f"{bill['kind']}, price of {bill['as_of']}, accelerator only"
+            lines.append(f"{bill['dollars']:,.2f} dollars in {bill['region']} ({price}).")
+        blocks += [Text(lines), Table(["member", "training", "predicting", "saved by one compilation"], rows)]
     sources = "preflight/<topology>.json, plan.json · make preflight, make plan"
     return Section("tpu", "Preflight and plan", sources, blocks) if blocks else None
-
-
-def plan_blocks(plan: Scores) -> list[Block]:
-    machine = plan.get("topology") or plan.get("machine", "this machine")
-    rows = [
-        [name, *(duration(cost[key]) for key in ("train", "predict", "saved"))]
-        for name, cost in plan["members"].items()
-    ]
-    total = f"Plan for {machine}: {duration(plan['seconds'])}"
-    if span := plan.get("between"):
-        total += f", an estimate between {duration(span['high'])} and {duration(span['low'])}"
-    lines = [f"{total}."]
-    if kaggle := plan.get("kaggle"):
-        sessions = "1 session" if kaggle["sessions"] == 1 else f"{kaggle['sessions']} sessions"
-        share = f"{kaggle['share_of_week']:.0%} of a week's quota"
-        lines.append(f"On Kaggle {sessions}, {kaggle['hours']:.1f} h in all, {share}.")
-    lines += [
-        f"{bill['dollars']:,.2f} dollars in {bill['region']} ({bill['kind']}, price of {bill['as_of']}, accelerator only)."
-        for bill in plan.get("cloud", ())
-    ]
-    return [Text(lines), Table(["member", "training", "predicting", "saved by one compilation"], rows)]

@@ -1,6 +1,6 @@
 """The report's section on the data: folds, duplicates, conflicts, leaks, unreadable images."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,38 +91,59 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     names |= {"test images among the labelled ones": leaks, "unreadable images": unreadable}
     absent = [name for name, table in names.items() if not len(table)]
     blocks: list[Block] = [Text([f"Not found: {', '.join(absent)}."])] if absent else []
+
+    def listed(table: pd.DataFrame, cells: Callable[[dict[Hashable, Any]], dict[str, str]], title: str) -> None:
+        """Add a table of the first findings.  cells: a finding -> column -> cell, texts except distances."""
+        rows = [cells(finding) for finding in table.head(MAX_ROWS).to_dict("records")]
+        words, cut = sum("distance" not in column for column in rows[0]), len(table) > MAX_ROWS
+        note = f"The first {MAX_ROWS} of {len(table):,}." if cut else ""
+        blocks.append(Table(list(rows[0]), [list(row.values()) for row in rows], words, note, title=title))
+
     if len(leaks):
         bound = inflation(prepared.index, leaks, competition.label_count)
         blocks += [Text([f"LEAK: {bound.sentence(competition.targets.kind)}."], True)] if bound.touched else []
-        columns = ["leak", "id", "same photo as", "its label", "match"]
-        cells = [[r["kind"], r["id"], r["match"], label_text(r["label"]), MATCH[r["exact"]]] for r in first_rows(leaks)]
-        blocks.append(Table(columns, cells, 5, truncation(leaks), title="Test images among the labelled ones"))
+        listed(
+            leaks,
+            lambda r: {
+                "leak": r["kind"],
+                "id": r["id"],
+                "same photo as": r["match"],
+                "its label": label_text(r["label"]),
+                "match": MATCH[r["exact"]],
+            },
+            "Test images among the labelled ones",
+        )
     if len(conflicts):
         photos = conflicts["group"].nunique()
         blocks.append(Text([f"{counted(photos, 'photo has', 'photos have')} two labels or more."]))
-        cells = [[f"{r['group']}", r["id"], label_text(r["label"])] for r in first_rows(conflicts)]
-        blocks.append(Table(["photo", "id", "label"], cells, 3, truncation(conflicts), title="Conflicting labels"))
+        listed(
+            conflicts,
+            lambda r: {"photo": f"{r['group']}", "id": r["id"], "label": label_text(r["label"])},
+            "Conflicting labels",
+        )
     if len(pairs):
         exact = int(pairs["exact"].sum())
         text = f"{len(pairs):,} pairs of the same photo, {exact:,} of them byte for byte; none crosses a fold."
-        columns = ["photo", "same as", "match", "hash distance, of 64 bits", "pixel distance, of 255"]
-        cells = [
-            [r["a"], r["b"], MATCH[r["exact"]], f"{r['bits']:.0f}", f"{r['pixels']:.2f}"] for r in first_rows(pairs)
-        ]
-        blocks += [Text([text]), Table(columns, cells, 3, truncation(pairs), title="Duplicate photos")]
+        blocks.append(Text([text]))
+        listed(
+            pairs,
+            lambda r: {
+                "photo": r["a"],
+                "same as": r["b"],
+                "match": MATCH[r["exact"]],
+                "hash distance, of 64 bits": f"{r['bits']:.0f}",
+                "pixel distance, of 255": f"{r['pixels']:.2f}",
+            },
+            "Duplicate photos",
+        )
     if len(unreadable):
         text = f"{counted(len(unreadable), 'image')} cannot be decoded; test images among them get the mean prediction."
-        cells = [[r["id"], r["part"], r["shard"], r["problem"]] for r in first_rows(unreadable)]
-        table = Table(["id", "part", "file", "problem"], cells, 4, truncation(unreadable), title="Unreadable images")
-        blocks += [Text([text], True), table]
+        blocks.append(Text([text], True))
+        listed(
+            unreadable,
+            lambda r: {"id": r["id"], "part": r["part"], "file": r["shard"], "problem": r["problem"]},
+            "Unreadable images",
+        )
     if len(removed):
         blocks.append(Text([f"{len(removed):,} external images are also in the competition and were removed."]))
     return blocks
-
-
-def first_rows(table: pd.DataFrame) -> list[dict[Hashable, Any]]:
-    return table.head(MAX_ROWS).to_dict("records")
-
-
-def truncation(table: pd.DataFrame) -> str:
-    return f"The first {MAX_ROWS} of {len(table):,}." if len(table) > MAX_ROWS else ""

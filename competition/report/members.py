@@ -1,7 +1,7 @@
 """The report's section on training: scores, learning curves and training times of the fold models."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, nan
@@ -18,7 +18,7 @@ from competition.files.manifest import Manifest, read_manifest
 from competition.prepare.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.runs import TUNED, mark, without_folder
+from competition.report.runs import TUNED, without_folder
 from competition.report.svg import PLACEHOLDERS, axis_ends, chart, shortened
 from competition.report.terminal import folds_text, number
 from competition.workspace.dependencies import fold_manifest_path, fold_model_dependencies, views_manifest
@@ -115,7 +115,12 @@ def members_section(
         block
         for title, models in unfinished.items()
         for model in models
-        for block in curve_charts(growing_title(title, model, runs[title]), [model], metric)
+        for block in curve_charts(
+            f"{title} fold {model.fold}, not finished: epoch {int(model.history['epoch'].max())} of "
+            f"{runs[title].member.train.epochs} at its newest checkpoint",
+            [model],
+            metric,
+        )
     ]
     if not models_of and not growing:
         return None
@@ -141,14 +146,6 @@ def members_section(
     )
 
 
-def growing_title(title: str, model: FoldModel, run: Run) -> str:
-    """The name of the curves of a fold model that is not finished."""
-    epoch = int(model.history["epoch"].max())
-    return (
-        f"{title} fold {model.fold}, not finished: epoch {epoch} of {run.member.train.epochs} at its newest checkpoint"
-    )
-
-
 def scores_table(
     models_of: Mapping[str, Sequence[FoldModel]],
     tuned_folds: Mapping[str, Sequence[int]],
@@ -163,17 +160,23 @@ def scores_table(
     tuned = {fold for chosen in tuned_folds.values() for fold in chosen}
     honest = [fold for fold in range(folds) if fold not in tuned]
     rows = []
-    for name, models in models_of.items():
-        scores, chosen = {model.fold: model.held_out for model in models}, set(tuned_folds[name])
-        each = [f"{number(scores[n])}{mark(n in chosen)}" if n in scores else "–" for n in range(folds)]
-        means = [mean_text(scores, range(folds), chosen)]
-        if tuned and honest:
-            means.append(mean_text(scores, honest, chosen))
-        rows.append([name, *means, range_text(scores), *each])
-    baseline = {fold: score for fold, (_, score) in enumerate(trivial)}
-    means = [mean_text(baseline, chosen, ()) for chosen in (range(folds), *([honest] if tuned and honest else []))]
-    each = [number(score) for score in baseline.values()]
-    rows.append(["trivial baseline", *means, range_text(baseline), *each])
+    held_out = [
+        (name, {model.fold: model.held_out for model in models}, set(tuned_folds[name]))
+        for name, models in models_of.items()
+    ]
+    baseline = ("trivial baseline", {fold: score for fold, (_, score) in enumerate(trivial)}, set[int]())
+    for name, scores, chosen in [*held_out, baseline]:
+        cells = [name]
+        for averaged in [list(range(folds)), honest] if tuned and honest else [list(range(folds))]:
+            if known := [fold for fold in averaged if fold in scores]:
+                mean = f"{number(float(np.mean([scores[fold] for fold in known])))}{TUNED * bool({*known} & chosen)}"
+                part = "" if len(known) == len(averaged) else f" ({len(known)} of {len(averaged)} folds)"
+                cells.append(f"{mean}{part}")
+            else:
+                cells.append("–")
+        cells.append(f"{number(min(scores.values()))} to {number(max(scores.values()))}")
+        each = (f"{number(scores[n])}{TUNED * (n in chosen)}" if n in scores else "–" for n in range(folds))
+        rows.append([*cells, *each])
     columns = ["member", f"mean of the folds' {metric}"]
     if tuned and honest:
         columns.append(f"mean of {folds_text(honest)}")
@@ -188,19 +191,6 @@ def scores_table(
         )
     columns += ["range", *(f"fold {n}" for n in range(folds))]
     return Table(columns, rows, note=note, title="Held-out scores of the fold models")
-
-
-def mean_text(scores: Mapping[int, float], folds: Sequence[int], tuned: Collection[int]) -> str:
-    """The mean over these folds, marked if some have no score or chose hyperparameters.  scores: fold -> score."""
-    known = [fold for fold in folds if fold in scores]
-    if not known:
-        return "–"
-    part = "" if len(known) == len(folds) else f" ({len(known)} of {len(folds)} folds)"
-    return f"{number(float(np.mean([scores[fold] for fold in known])))}{mark(bool(set(known) & set(tuned)))}{part}"
-
-
-def range_text(scores: Mapping[int, float]) -> str:
-    return f"{number(min(scores.values()))} to {number(max(scores.values()))}"
 
 
 def effort_table(
@@ -260,16 +250,13 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
     drawings.append(epoch_chart(rates, "learning rate at the epoch's end", name=name))
     key = [legend(["training", "held-out"])] if is_curve(held_out) or is_curve(scores) else []
     shown = [drawing for drawing in drawings if drawing]
-    note = f"{curves_text(scores, held_out, start)} {scoring_text([model.manifest for model in models])}".rstrip()
+    note, results = curves_text(scores, held_out, start), [model.manifest.result for model in models]
+    scoring, whole = (sum(float(one.get(cost, 0)) for one in results) for cost in ("scoring_seconds", "seconds"))
+    if scoring and whole:
+        note += (
+            f" Scoring every epoch took {scoring:,.1f} s, {scoring / whole:.1%} of the training (device.score_epochs)."
+        )
     return [Charts([*key, *shown], note, name)]
-
-
-def scoring_text(manifests: Sequence[Manifest]) -> str:
-    """What the held-out curves cost; "" if every fold model was scored once."""
-    scoring, whole = (sum(float(one.result.get(key, 0)) for one in manifests) for key in ("scoring_seconds", "seconds"))
-    if not scoring or not whole:
-        return ""
-    return f"Scoring every epoch took {scoring:,.1f} s, {scoring / whole:.1%} of the training (device.score_epochs)."
 
 
 def is_curve(values: np.ndarray) -> bool:

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.predictions import SUM_TOLERANCE
-
 
 @dataclass(frozen=True)
 class ClassScore:
@@ -16,14 +14,6 @@ class ClassScore:
     recall: float
     confused_with: int  # the wrong class predicted most often; -1 if there is none
     confused_rows: int
-
-
-@dataclass(frozen=True)
-class Pair:
-    actual: int
-    predicted: int
-    rows: int
-    share: float  # of the rows of `actual`
 
 
 @dataclass(frozen=True)
@@ -58,12 +48,6 @@ def class_scores(table: np.ndarray) -> list[ClassScore]:
     return sorted(scores, key=lambda score: (score.f1, -score.rows, score.number))
 
 
-def confused_pairs(table: np.ndarray, limit: int) -> list[Pair]:
-    """The most frequent errors.  table: (C, C) of `confusion`."""
-    wrong = table - np.diag(table.diagonal())
-    return [Pair(a, p, int(wrong[a, p]), wrong[a, p] / table[a].sum()) for a, p in largest_cells(wrong, limit)]
-
-
 def largest_cells(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
     """(row, column) of the largest cells above 0, the largest first."""
     order = np.argsort(-table, axis=None, kind="stable")[:limit]
@@ -74,11 +58,6 @@ def largest_cells(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
 def worst_pairs(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
     """Pairs of classes (a, b) with the most confusions in both directions, a before b.  table: (C, C) of `confusion`."""
     return largest_cells(np.triu(table + table.T, 1), limit)
-
-
-def are_probabilities(scores: np.ndarray) -> bool:
-    """Return False for the scores of a rank blend, whose rows do not sum to 1.  scores: (N, C)."""
-    return bool((scores >= 0).all() and (np.abs(scores.sum(1) - 1) <= SUM_TOLERANCE).all())
 
 
 def reliability(labels: np.ndarray, probs: np.ndarray, bins: int = 10) -> tuple[list[Bin], float]:

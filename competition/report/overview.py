@@ -117,17 +117,18 @@ def figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
         kind, rows = "optimistic", "also chose hyperparameters (there are no others)"
     elif scores.get("tuned_folds"):
         rows += f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
-    honest, note = (
-        with_error(scores["honest"], scores["standard_error"], scores["metric"]),
-        f"on {counted(scores['honest_rows'], 'row')} that {rows}",
-    )
+    honest = with_error(scores["honest"], scores["standard_error"], scores["metric"])
+    note = f"on {counted(scores['honest_rows'], 'row')} that {rows}"
     trivial = scores["trivial"]
     baseline = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     result = [
         Figure(f"{kind} {scores['metric']}", honest, "; ".join([note, *no_better_than_trivial(scores)]), main=True),
         Figure("trivial baseline", baseline, f"{trivial['name']}: looks at no image"),
     ]
-    if band:
+    if has_shift(scores):
+        note = "the test rows do not look like the training rows"
+        result.append(Figure("expected leaderboard", "unknown", note))
+    elif band:
         note = f"95 % interval, for {counted(scores['test_rows'], 'test row')} like the training rows"
         result.append(Figure("expected leaderboard", f"{number(band[0], band[1])} to {number(band[1])}", note))
     return [*result, *(Figure(one.name, f"{one.score:.5f}", one.source) for one in test_scores)]

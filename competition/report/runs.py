@@ -54,13 +54,17 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
         scores = [held_out_score(workspace.prepared, run, fold) for fold in complete]
         score = honest.get(run.digest)
         files = [f"{row.entry.file[:8]}{'' if row.state == 'made' else f' ({row.state})'}" for row in used[run.digest]]
+        difference = "its member is not in the parameters"
+        if run.name in workspace.params.members:
+            of_member = runs_of(workspace, run.name)
+            difference = "-" if run.digest in {one.digest for one in of_member} else changes(of_member[0], run)
         is_tuned = bool(set(complete) & set(run.depends["tuned_folds"]))
         rows.append(
             [
                 f"{run.label}{' *' if run.digest in current else ''}",
-                difference(workspace, run),
+                difference,
                 f"{len(complete)}/{folds}",
-                f"{np.mean(scores):.4f}{mark(is_tuned)}" if scores else "-",
+                f"{np.mean(scores):.4f}{TUNED * is_tuned}" if scores else "-",
                 with_error(score["score"], score["standard_error"], metric) if score else "-",
                 duration(seconds_of_training(run, folds)),
                 f"{size_of(run.folder) / 1e6:.1f}",
@@ -99,14 +103,6 @@ def predicted_rows(files: Sequence[Path], ids: np.ndarray, classes: Sequence[str
     return f"{in_all.sum():,} of {len(ids):,}"
 
 
-def difference(workspace: Workspace, run: Run) -> str:
-    """What a run's parameters, data and code differ in from the current ones of its member."""
-    if run.name not in workspace.params.members:
-        return "its member is not in the parameters"
-    runs = runs_of(workspace, run.name)
-    return "-" if run.digest in {each.digest for each in runs} else changes(runs[0], run)
-
-
 def changes(before: Run, after: Run) -> str:
     """The first differences between what two runs depend on: "epochs: 4 -> 8; other code"."""
     differences = []
@@ -121,11 +117,6 @@ def changes(before: Run, after: Run) -> str:
 def without_folder(text: str) -> str:
     """The text with every absolute path cut to its last part: the page may be shown to others."""
     return re.sub(r"(?<![\w.])(?:/|[A-Za-z]:[\\/])[^\s,;]*[\\/]([^\s,;/\\]+)", r"\1", text)
-
-
-def mark(is_tuned: bool) -> str:
-    """The sign behind a score with rows that chose hyperparameters."""
-    return TUNED if is_tuned else ""
 
 
 def runs_section(workspace: Workspace, submissions: Path) -> Section | None:

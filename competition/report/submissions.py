@@ -49,8 +49,9 @@ def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed
     for choice in choices:
         entry = choice.row.entry
         error = f" {plus_minus(entry.standard_error)}" if entry.standard_error is not None else ""
-        honest = f"{_score(entry.honest_score)}{error} on {counted(entry.oof_rows, 'row')}{' (optimistic)' if entry.optimistic else ''}"
-        cells.append([entry.file, choice.why, honest, _score(choice.row.public_score)])
+        honest = f"{entry.honest_score:.5f}{error} on {counted(entry.oof_rows, 'row')}{' (optimistic)' if entry.optimistic else ''}"
+        public = f"{choice.row.public_score:.5f}" if choice.row.public_score is not None else "–"
+        cells.append([entry.file, choice.why, honest, public])
     note = "Kaggle counts the better of two selected submissions. The private score is of rows that neither column has seen."
     if len(choices) < 2:
         note += " A second one needs another submission: other members, or another seed."
@@ -148,29 +149,18 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
         last = [Choice(row, "the newest that is scored on other rows: not comparable") for row in elsewhere[-1:]]
         return [Choice(first, "the only submission on these rows" if last else "the only submission"), *last]
     within = "none of the others is" if not near else "1 other is" if len(near) == 1 else f"{len(near)} others are"
-    second = second_choice(first, near, others, sign, changed)
-    return [Choice(first, f"the best honest score; {within} within its standard error"), second]
-
-
-def second_choice(
-    first: ledger.Row, near: Sequence[ledger.Row], others: Sequence[ledger.Row], sign: int, changed: Changed
-) -> Choice:
-    """near: submissions within one standard error of the first.  others: all that are comparable with it."""
+    chosen = Choice(first, f"the best honest score; {within} within its standard error")
     public = [(sign * row.public_score, row) for row in near if row.public_score is not None]
     if public:
         best = max(public, key=lambda pair: pair[0])[1]
-        return Choice(best, "the best public score among those within one standard error of the first")
+        return [chosen, Choice(best, "the best public score among those within one standard error of the first")]
     shares = [(share, row) for row in near if (share := changed(first.entry.file, row.entry.file)) is not None]
     if shares:
         share, row = max(shares, key=lambda pair: pair[0])
         why = f"as good within noise, and differs most from the first ({share:.1%} of the rows): a hedge"
-        return Choice(row, why)
+        return [chosen, Choice(row, why)]
     row = max(reversed(others), key=lambda row: sign * (row.entry.honest_score or 0.0))
-    return Choice(row, "the next best honest score" + ("" if near else ", worse by more than noise"))
-
-
-def _score(value: float | None) -> str:
-    return f"{value:.5f}" if value is not None else "–"
+    return [chosen, Choice(row, "the next best honest score" + ("" if near else ", worse by more than noise"))]
 
 
 def ledger_section(rows: Sequence[ledger.Row], public_share: float, looks: int) -> Section | None:

@@ -5,6 +5,7 @@ The charts show what optuna.visualization shows, in the colours of the page and 
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil, floor, isfinite, log10, nan
 from pathlib import Path
@@ -84,7 +85,12 @@ def tuning_section(workspace: Workspace) -> Section | None:
 
 
 def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric: str) -> list[Block]:
-    sign, study = metric_named(metric).sign, _load_study(best["study"], result, params)
+    import optuna
+
+    sign, study, journal = metric_named(metric).sign, None, result.with_name("study.log")
+    if params.tune.storage or journal.is_file():
+        with suppress(KeyError, UserError):  # no such study, or no such database
+            study = optuna.load_study(study_name=best["study"], storage=open_storage(params.tune.storage, journal))
     own = best["values"] == best["own_values"]
     line = f"{best['trials']} trials, {best['pruned']} pruned, a trial cost {best['mean_share']:.0%} of a full one. "
     line += f"Used: {format_values(best['values'])}{' (its own values)' if own else ''}."
@@ -114,18 +120,6 @@ def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric
         return [Text(lines, name=name), _trials_table(trials, sign)]
     axis = score_axis(scored, metric, sign)
     return [Text(lines, name=name), study_charts(trials, front, importances, axis), _trials_table(trials, sign)]
-
-
-def _load_study(name: str, result: Path, params: Params) -> "Study | None":
-    import optuna
-
-    journal = result.with_name("study.log")
-    if not params.tune.storage and not journal.is_file():
-        return None
-    try:
-        return optuna.load_study(study_name=name, storage=open_storage(params.tune.storage, journal))
-    except (KeyError, UserError):  # no such study, or no such database
-        return None
 
 
 def _importances(study: "Study") -> dict[str, float]:

@@ -27,9 +27,17 @@ def run(job: Job) -> None:
             "optuna-dashboard is not installed; `make dashboard` installs it, or .venv/bin/pip install optuna-dashboard"
         ) from None
     storage, source = storage_of(job)
-    host, port = address(job.options.address)
+    text = job.options.address
+    host, _, port = text.rpartition(":")
+    # Only this machine, because the dashboard asks for no password.
+    if host not in ("127.0.0.1", "localhost", "::1") or not port.isdecimal():
+        raise UserError(
+            f"ADDRESS={text}: the dashboard has no password and can delete studies, so it listens on 127.0.0.1 only; from another "
+            f"machine: ssh -L {PORT}:127.0.0.1:{PORT} MACHINE"
+        )
+    host = "127.0.0.1" if host == "localhost" else host
     try:
-        server = make_server(host, port, wsgi(storage))
+        server = make_server(host, int(port), wsgi(storage))
     except OSError as error:
         raise UserError(
             f"{host}:{port} cannot be used ({error.strerror}); name another port: ADDRESS=127.0.0.1:0"
@@ -58,14 +66,3 @@ def storage_of(job: Job) -> "tuple[BaseStorage, str]":
         raise UserError(f"no study is under {display_path(job.path('tune'))}; `make tune` makes one")
     newest = max(journals, key=lambda path: path.stat().st_mtime)
     return open_storage("", newest), display_path(newest)
-
-
-def address(text: str) -> tuple[str, int]:
-    """(host, port) of ADDRESS; only addresses of this machine, because the dashboard asks for no password."""
-    host, _, port = text.rpartition(":")
-    if host not in ("127.0.0.1", "localhost", "::1") or not port.isdecimal():
-        raise UserError(
-            f"ADDRESS={text}: the dashboard has no password and can delete studies, so it listens on 127.0.0.1 only; from another "
-            f"machine: ssh -L {PORT}:127.0.0.1:{PORT} MACHINE"
-        )
-    return ("127.0.0.1" if host == "localhost" else host), int(port)

@@ -16,7 +16,6 @@ from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, changed_keys, read_manifest, write_text
 from competition.images.cache import Pixels
 from competition.prepare.caveats import load_caveats
-from competition.prepare.prepared import Prepared
 from competition.report import (
     blend_tables,
     caveats,
@@ -126,15 +125,29 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     looks = ledger.count_solution_accesses(job.submissions / "ledger.jsonl", params.competition.name)
     # The effects of series and shift, if the blend is of the current data.
     current = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
-    overview_of_scores, *of_scores = score_sections(prepared, results) or [None]
+    first_screen, of_scores = None, list[Section]()
+    if blend is not None and results.folder is not None:
+        chain = Chain.load(results.folder / "chain.json")
+        charts = overview.score_charts(blend.result, chain, results.test_scores)
+        first_screen = overview.overview_section(charts, results.rows, prepared, pixels)
+        of_scores.append(blend_tables.blend_section(blend.result, chain))
+        views_table = blend_tables.views_table(blend.result, chain)
+        of_scores.append(Section("views", "Views", blend_tables.SOURCES, [views_table]))
+        if worth := blend_tables.worth_tables(blend.result["diversity"]):
+            title, sources = "What each member is worth", "blend/scores.json · make predict"
+            of_scores.append(Section("worth", title, sources, worth))
     sections = [
-        overview_of_scores,
+        first_screen,
         next_steps.next_steps_section(steps_of(job, results)),
         *of_scores,
         members.members_section(runs, results.models_of, results.in_training, params, prepared, results.spreads),
         tuning.tuning_section(job.workspace),
         *error_sections(job, results),
-        *optional_sections(job, results),
+        # Of stages that not everybody runs: each function reads files and returns None if they are missing.
+        grad_cam.grad_cam_section(job.work, prepared, blend, pixels, bool(params.members)),
+        blend_tables.ways_section(job.path("list_blends.json"), metric_named(prepared.competition.metric)),
+        classes.label_issues_section(job.path("label_issues.csv")),
+        costs.tpu_section(job.work),
         pictures.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
         caveats.caveats_section(prepared.folder, load_caveats(prepared.folder), prepared.part("train"), current),
@@ -162,19 +175,6 @@ def steps_of(job: Job, results: Results) -> list[next_steps.Step]:
     return [replace(step, command=with_params(step.command, params)) for step in steps]
 
 
-def optional_sections(job: Job, results: Results) -> list[Section | None]:
-    """Sections of stages that not everybody runs; each function returns None if its files are missing.
-
-    A new section is one line here: a function in competition/report/ that reads files and returns a Section or None.
-    """
-    return [
-        grad_cam.grad_cam_section(job.work, job.prepared, results.blend, results.pixels, bool(job.params.members)),
-        blend_tables.ways_section(job.path("list_blends.json"), metric_named(job.prepared.competition.metric)),
-        classes.label_issues_section(job.path("label_issues.csv")),
-        costs.tpu_section(job.work),
-    ]
-
-
 def changed_share(job: Job, a: str, b: str) -> float | None:
     """The share of rows in which two submission files differ; None if one is missing."""
     with contextlib.suppress(UserError, OSError):
@@ -197,7 +197,7 @@ def head_of(job: Job, results: Results) -> Head:
     parts.append(f"{job.params.prepare.folds} folds")
     figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
     if blend is not None:
-        figures = caveats.without_interval(overview.figures(blend.result, results.test_scores), blend.result)
+        figures = overview.figures(blend.result, results.test_scores)
         if results.rows is not None and competition.targets.kind == "single":
             figures.insert(1, overview.wrong_rows(results.rows))
         has_test = len(prepared.part("test")) > 0
@@ -210,21 +210,6 @@ def head_of(job: Job, results: Results) -> Head:
     verdict = overview.verdict(blend.result) if blend is not None else ""
     time_text = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     return Head(competition.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {time_text}.", verdict)
-
-
-def score_sections(prepared: Prepared, results: Results) -> list[Section | None]:
-    """The overview, and sections on gains, views and the contribution of each member; none without a blend."""
-    if results.blend is None or results.folder is None:
-        return []
-    chain, result = Chain.load(results.folder / "chain.json"), results.blend.result
-    diversity = blend_tables.worth_section(result["diversity"]) if "diversity" in result else None
-    charts = overview.score_charts(result, chain, results.test_scores)
-    return [
-        overview.overview_section(charts, results.rows, prepared, results.pixels),
-        blend_tables.blend_section(result, chain),
-        blend_tables.views_section(result, chain),
-        diversity,
-    ]
 
 
 def error_sections(job: Job, results: Results) -> list[Section | None]:

@@ -164,12 +164,6 @@ def test_the_page_opens_without_an_error_or_a_request_and_does_not_overflow(brow
     assert min(filter(None, page.evaluate(texts))) > 9  # pixels: readable without zooming
 
 
-def test_sentences_in_a_table_are_not_squeezed_into_one_word_per_line_on_a_phone(browser, file) -> None:
-    page = opened(browser, file, 420)
-    widths = page.evaluate("[...document.querySelectorAll('#blend td.long')].map(t => t.getBoundingClientRect().width)")
-    assert len(widths) == 3 and min(widths) > 140
-
-
 def test_what_is_cut_off_says_so_and_scrolls_by_keyboard(browser, file) -> None:
     page = opened(browser, file, 420)
     page.wait_for("[...document.querySelectorAll('#blend .cue')].some(c => !c.hidden)")

@@ -46,12 +46,6 @@ def test_every_chart_is_of_the_metric_and_no_text_is_optunas() -> None:
     assert note == "Gold: the best trial. ◆ the member's own values."
 
 
-def test_a_pruned_trial_ends_in_a_cross_and_has_no_score() -> None:
-    charts, note, _ = drawn(study(lambda n: 0.9 + n / 100, prune=3))
-    assert charts[-1].count('class="pruned"') == 1 and "trial 3 was pruned at 50 %" in charts[-1]
-    assert charts[0].count('class="dot"') == 5 and "✕ a pruned trial ends." in note
-
-
 def test_a_trial_that_learned_nothing_does_not_compress_the_others() -> None:
     _, note, axis = drawn(study(lambda n: 0.01 if n == 4 else 0.9 + n / 100, trials=9))
     assert axis.low > 0.85 and "▼ a score too far off" in note
