@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from competition.config.errors import counted
@@ -63,27 +64,18 @@ def costs_section(workspace: Workspace, stages: Mapping[str, tuple[Sequence[Mani
     if not rows:
         return None
     rows.append(["all", "", duration(total), ""])
-    table = Table(
-        ["stage", "results", "time", "peak memory"], rows, note=NOTE + " " + cost_text(workspace.folder, total)
-    )
-    return Section(
-        "costs", "Time, memory and cost", "manifests of the results · every stage; plan.json · make plan", [table]
-    )
-
-
-def cost_text(work: Path, total: float) -> str:
-    """What the plan expected, and what the accelerator would cost."""
-    try:
-        plan = json.loads((work / "plan.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return "Cost: `make plan TOPOLOGY=v5e-8` estimates sessions and dollars on a TPU."
-    machine = plan.get("topology") or plan.get("machine", "this machine")
-    text = f"Planned for {machine}: {duration(plan['seconds'])} of training and prediction (here {duration(total)} in all)."
-    bills = plan.get("cloud", ())
-    if bills:
-        cheapest = min(bills, key=lambda bill: float(bill["dollars"]))
-        text += f" Cost there: {cheapest['dollars']:,.2f} dollars in {cheapest['region']} ({cheapest['kind']}, {cheapest['as_of']})."
-    return text
+    text = "Cost: `make plan TOPOLOGY=v5e-8` estimates sessions and dollars on a TPU."
+    with suppress(OSError, ValueError):  # no plan was made
+        plan = json.loads((workspace.folder / "plan.json").read_text(encoding="utf-8"))
+        machine = plan.get("topology") or plan.get("machine", "this machine")
+        text = f"Planned for {machine}: {duration(plan['seconds'])} of training and prediction (here {duration(total)} in all)."
+        if bills := plan.get("cloud", ()):
+            cheapest = min(bills, key=lambda bill: float(bill["dollars"]))
+            source = f"{cheapest['kind']}, {cheapest['as_of']}"
+            text += f" Cost there: {cheapest['dollars']:,.2f} dollars in {cheapest['region']} ({source})."
+    table = Table(["stage", "results", "time", "peak memory"], rows, note=f"{NOTE} {text}")
+    sources = "manifests of the results · every stage; plan.json · make plan"
+    return Section("costs", "Time, memory and cost", sources, [table])
 
 
 def tpu_section(work: Path) -> Section | None:

@@ -1,6 +1,6 @@
 """The report's section on the data: folds, duplicates, conflicts, leaks, unreadable images."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,33 @@ def data_section(prepared: Prepared) -> Section:
     support = read(folder / "support.csv")
     if len(support) and not is_regression:
         table = support.set_index("class").rename_axis(columns="fold")
-        sizes = np.bincount(prepared.part("train")["fold"], minlength=table.shape[1]).tolist()
-        blocks += folds_blocks(table, names, sizes)
+        # Rows of several labels are in several classes: a fold has fewer rows than its column of the table adds up to.
+        fold_sizes = np.bincount(prepared.part("train")["fold"], minlength=table.shape[1]).tolist()
+        sizes, counts = table.sum(axis=1).to_numpy(), table.to_numpy()
+        order = np.argsort(-sizes, kind="stable")
+        folds = [f"fold {name}" for name in table.columns]
+        share = ["error of the class shares", *(f"{error:.3f}" for error in share_errors(table))]
+        note = "Error of the class shares: sum over classes of |share in the fold - share in all|; 0 is perfect, 2 is the worst."
+        blocks += [
+            Table(["of the fold", *folds], [["training rows", *(f"{rows:,}" for rows in fold_sizes)], share], note=note)
+        ]
+        is_long = len(names) > MAX_OPEN_CLASSES
+        if is_long:
+            titles = [f"{names[n]}: {sizes[n]:,}" for n in order]
+            blocks.append(Charts(bar_chart(sizes[order].tolist(), titles, "training rows of each class")))
+        if thin := thin_classes(table):
+            listed = ", ".join(names[n] for n in thin[:MAX_ROWS]) + (" ..." if len(thin) > MAX_ROWS else "")
+            blocks.append(
+                Text(
+                    [
+                        f"{counted(len(thin), 'class', 'classes')} without a row in some fold: {listed}. Such a score is unreliable."
+                    ],
+                    True,
+                )
+            )
+        rows = [[names[n], f"{sizes[n]:,}", *(f"{count:,}" for count in counts[n])] for n in order]
+        folded = f"all {len(names)} classes, fold by fold" if is_long else ""
+        blocks.append(Table(["class", "rows", *folds], rows, folded=folded))
     blocks += finding_blocks(folder, prepared)
     return Section(
         "data",
@@ -47,38 +72,6 @@ def read(file: Path) -> pd.DataFrame:
         return pd.DataFrame()
     texts = {"id": str, "match": str, "a": str, "b": str, "shard": str, "problem": str}
     return pd.read_csv(file, dtype=texts, keep_default_na=False)
-
-
-def folds_blocks(support: pd.DataFrame, names: Sequence[str], fold_sizes: Sequence[int]) -> list[Block]:
-    """Tables of classes by fold.  support: (C, K) training rows of every class in every fold.  fold_sizes: rows of each fold.
-
-    The rows of several labels are in several classes, so a fold has fewer rows than its column of `support` adds up to.
-    """
-    sizes, counts = support.sum(axis=1).to_numpy(), support.to_numpy()
-    order = np.argsort(-sizes, kind="stable")
-    folds = [f"fold {name}" for name in support.columns]
-    share = ["error of the class shares", *(f"{error:.3f}" for error in share_errors(support))]
-    note = "Error of the class shares: sum over classes of |share in the fold - share in all|; 0 is perfect, 2 is the worst."
-    blocks: list[Block] = [
-        Table(["of the fold", *folds], [["training rows", *(f"{rows:,}" for rows in fold_sizes)], share], note=note)
-    ]
-    is_long = len(names) > MAX_OPEN_CLASSES
-    if is_long:
-        titles = [f"{names[n]}: {sizes[n]:,}" for n in order]
-        blocks.append(Charts(bar_chart(sizes[order].tolist(), titles, "training rows of each class")))
-    if thin := thin_classes(support):
-        listed = ", ".join(names[n] for n in thin[:MAX_ROWS]) + (" ..." if len(thin) > MAX_ROWS else "")
-        blocks.append(
-            Text(
-                [
-                    f"{counted(len(thin), 'class', 'classes')} without a row in some fold: {listed}. Such a score is unreliable."
-                ],
-                True,
-            )
-        )
-    rows = [[names[n], f"{sizes[n]:,}", *(f"{count:,}" for count in counts[n])] for n in order]
-    folded = f"all {len(names)} classes, fold by fold" if is_long else ""
-    return [*blocks, Table(["class", "rows", *folds], rows, folded=folded)]
 
 
 def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:

@@ -17,7 +17,7 @@ from competition.report.charts import Point, score_chart
 from competition.report.class_charts import confusion_chart
 from competition.report.classes import HonestRows
 from competition.report.mistakes import class_scores, confusion
-from competition.report.page import Block, Charts, Figure, Section, SideBySide, Text, Tile
+from competition.report.page import Block, Charts, Figure, Section, SideBySide, Text
 from competition.report.pictures import row_tiles
 from competition.report.targets import glance_blocks
 from competition.report.terminal import Scores, folds_text, no_better_than_trivial, number, with_error
@@ -70,7 +70,17 @@ def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared
     if rows is not None and prepared.competition.targets.kind == "single":
         table = confusion(rows.labels, rows.predicted, len(names))
         blocks.append(small_matrix(table, names))
-        if pixels is not None and (groups := worst_classes(table, rows, prepared, pixels)):
+        (ids, labels, predicted, probs), groups = rows, []
+        worst = [one for one in class_scores(table) if one.f1 < 1][: WORST_CLASSES if pixels is not None else 0]
+        for score in worst:  # with wrong rows: of the class, or taken for it
+            wrong = np.flatnonzero(((labels == score.number) | (predicted == score.number)) & (labels != predicted))
+            shown = wrong[np.argsort(-probs[wrong, predicted[wrong]], kind="stable")][:PICTURES]
+            lines = [[f"{names[labels[n]]} taken for {names[predicted[n]]}", str(ids[n])] for n in shown]
+            missed = int((labels[wrong] == score.number).sum())
+            title = f"{names[score.number]}: F1 {score.f1:.2f}; {missed:,} of {score.rows:,} missed, "
+            title += f"{len(wrong) - missed:,} others taken for it"
+            groups.append((title, row_tiles(prepared, ids[shown], lines, pixels)))
+        if groups:
             blocks.append(SideBySide("Worst classes", groups))
     elif rows is not None:
         blocks += glance_blocks(rows, prepared, pixels)
@@ -87,26 +97,6 @@ def small_matrix(table: np.ndarray, names: Sequence[str]) -> Charts:
         note += f" Of {len(names)} classes the {len(chosen)} with the most confusions; all are in the section Classes."
     drawing = confusion_chart(table[np.ix_(chosen, chosen)], [names[int(n)] for n in chosen], MATRIX_WIDTH)
     return Charts([drawing], note)
-
-
-def worst_classes(
-    table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels: Pixels
-) -> list[tuple[str, list[Tile]]]:
-    """(title, pictures of wrong rows: of the class, or taken for it) of each of the worst classes.
-
-    table: (C, C), of mistakes.confusion.
-    """
-    ids, labels, predicted, probs = rows
-    names, groups = prepared.competition.classes, []
-    for score in [one for one in class_scores(table) if one.f1 < 1][:WORST_CLASSES]:
-        wrong = np.flatnonzero(((labels == score.number) | (predicted == score.number)) & (labels != predicted))
-        shown = wrong[np.argsort(-probs[wrong, predicted[wrong]], kind="stable")][:PICTURES]
-        lines = [[f"{names[labels[n]]} taken for {names[predicted[n]]}", str(ids[n])] for n in shown]
-        tiles = row_tiles(prepared, ids[shown], lines, pixels)
-        missed = int((labels[wrong] == score.number).sum())
-        title = f"{names[score.number]}: F1 {score.f1:.2f}; {missed:,} of {score.rows:,} missed, "
-        groups.append((f"{title}{len(wrong) - missed:,} others taken for it", tiles))
-    return groups
 
 
 def figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
@@ -155,22 +145,6 @@ def scores_on_test(row: ledger.Row | None, grades: Path) -> list[ScoreOnTest]:
 
 def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest]) -> Charts:
     """Scores of members, baselines and blend, all on the same rows; those on test rows are marked."""
-    points = score_points(scores, chain, test_scores)
-    band = None if has_shift(scores) else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
-    ends = [end for one in points for end in (one.value - (one.error or 0), one.value + (one.error or 0))]
-    ends += band or ()
-    note, trivial, width = score_note(scores, points), scores["trivial"], max(ends) - min(ends)
-    if min(ends) - width <= trivial["score"] <= max(ends) + width:
-        is_honest = not scores.get("optimistic")
-        points.insert(0, Point("trivial baseline", trivial["score"], trivial["standard_error"], is_honest))
-    else:
-        score = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
-        note += f" The trivial baseline ({trivial['name']}) scores {score}, far outside of this chart."
-    return Charts(score_chart(points, band, scores["metric"]), note)
-
-
-def score_points(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest]) -> list[Point]:
-    """The rows of the score chart: members, baselines, the blend, and scores of test rows if there are any."""
     is_honest, weights = not scores.get("optimistic"), chain.blend.shares
     is_single = len(scores["members"]) == 1  # the blend, and what it is compared with, is that member
     notes = {name: f"weight {weights.get(name, 0.0):.2f}" for name in scores["members"]}
@@ -190,7 +164,16 @@ def score_points(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
     for one in test_scores:
         title = f"{one.name} leaderboard" if one.source.startswith("Kaggle") else f"{one.name}, make grade"
         points.append(Point(title, one.score, None, True, "other rows: test", test=True))
-    return points
+    band = None if has_shift(scores) else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
+    ends = [end for one in points for end in (one.value - (one.error or 0), one.value + (one.error or 0))]
+    ends += band or ()
+    note, trivial, width = score_note(scores, points), scores["trivial"], max(ends) - min(ends)
+    if min(ends) - width <= trivial["score"] <= max(ends) + width:
+        points.insert(0, Point("trivial baseline", trivial["score"], trivial["standard_error"], is_honest))
+    else:
+        score = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
+        note += f" The trivial baseline ({trivial['name']}) scores {score}, far outside of this chart."
+    return Charts(score_chart(points, band, scores["metric"]), note)
 
 
 def score_note(scores: Scores, points: Sequence[Point]) -> str:

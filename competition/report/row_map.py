@@ -91,8 +91,22 @@ def map_section(
         label, predicted = names[points.labels[n]], names[points.predicted[n]]
         lines.append([label, *([] if label == predicted else [f"✕ predicted as {predicted}"]), str(points.ids[n])])
     tiles = row_tiles(prepared, points.ids[pictured], lines, pixels)
-    note = map_note(rows, points, features, len(colours) < len(names))
-    sources = "features/*/features.npy, " if features is not None else ""
+    if features is not None:
+        near, sources = (
+            f"images with similar features of the frozen network of {features.member}",
+            "features/*/features.npy, ",
+        )
+    else:
+        near, sources = "rows with similar probabilities of the blend, fitted without their fold", ""
+    wrong_drawn, wrong_rows = (int((one.labels != one.predicted).sum()) for one in (points, rows))
+    right = f"{len(drawn) - wrong_drawn:,} of {len(rows.ids) - wrong_rows:,} right rows, evenly over the classes"
+    some = f"; {wrong_drawn:,} of {wrong_rows:,} wrong and {right}" if len(drawn) < len(rows.ids) else ""
+    coloured = " The classes with the most wrong rows have a colour." if len(colours) < len(names) else ""
+    note = (
+        f"Near each other: {near}; t-SNE keeps neighbours, so neither the distance between groups nor their size or direction means "
+        f"anything. Dots: right; crosses: wrong{some}. A cross has the colour of its own class: among dots of another class it looks "
+        f"like that class, or its label is wrong.{coloured}"
+    )
     block = PointMap(drawing, map_legend(names, colours), tiles, note)
     return Section("map", "Map of the rows", f"{sources}blend/honest_oof.npz; cache · make predict", [block])
 
@@ -144,22 +158,6 @@ def map_places(vectors: np.ndarray) -> np.ndarray | None:
         tsne = TSNE(perplexity=perplexity, init=start, max_iter=STEPS, angle=0.7, n_jobs=1)
         places: np.ndarray = tsne.fit_transform(components)
     return places
-
-
-def map_note(rows: HonestRows, points: HonestRows, features: StoredFeatures | None, has_grey: bool) -> str:
-    """What nearness and the marks mean.  rows: all scored ones.  points: the drawn ones.  has_grey: some classes have no colour."""
-    if features is not None:
-        near = f"Near each other: images with similar features of the frozen network of {features.member}"
-    else:
-        near = "Near each other: rows with similar probabilities of the blend, fitted without their fold"
-    drawn, wrong, all_wrong = len(points.ids), *(int((one.labels != one.predicted).sum()) for one in (points, rows))
-    some = f"; {wrong:,} of {all_wrong:,} wrong and {drawn - wrong:,} of {len(rows.ids) - all_wrong:,} right rows, evenly over the classes"
-    coloured = " The classes with the most wrong rows have a colour." if has_grey else ""
-    return (
-        f"{near}; t-SNE keeps neighbours, so neither the distance between groups nor their size or direction means anything. "
-        f"Dots: right; crosses: wrong{some if drawn < len(rows.ids) else ''}. A cross has the colour of its own class: among dots of "
-        f"another class it looks like that class, or its label is wrong.{coloured}"
-    )
 
 
 def coloured_classes(labels: np.ndarray, predicted: np.ndarray, classes: int) -> dict[int, int]:

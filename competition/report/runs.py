@@ -83,24 +83,20 @@ def external_rows(workspace: Workspace, names: Sequence[str]) -> list[list[str]]
     for name in names:
         external = workspace.params.foreign[name]
         files = {"train": [Path(external.oof)], "test": [Path(file) for file in external.test]}
-        ids = {part: prepared.part(part)["id"].to_numpy(str) for part in files}
-        cells = [predicted_rows(files[part], ids[part], prepared.competition.classes) for part in files]
+        cells = []
+        for part, of_part in files.items():  # how many ids of the part are in all its files, or why that is unknown
+            ids, missing = prepared.part(part)["id"].to_numpy(str), [file for file in of_part if not file.is_file()]
+            if not of_part or missing:
+                cells.append(f"{missing[0].name} was not found" if missing else "no file")
+                continue
+            try:
+                stored = [np.isin(ids, stored_ids(file, prepared.competition.classes)) for file in of_part]
+                cells.append(f"{np.logical_and.reduce(stored).sum():,} of {len(ids):,}")
+            except UserError:
+                cells.append("unreadable")
         paths = ", ".join(display_path(file) for part in files.values() for file in part)
         rows.append([f"{name}{' *' if name in blended_external(workspace.params) else ''}", *cells, paths])
     return rows
-
-
-def predicted_rows(files: Sequence[Path], ids: np.ndarray, classes: Sequence[str]) -> str:
-    """How many of these ids are in all files: "1,347 of 1,347", or why that is unknown."""
-    if not files:
-        return "no file"
-    if missing := [file for file in files if not file.is_file()]:
-        return f"{missing[0].name} was not found"
-    try:
-        in_all = np.logical_and.reduce([np.isin(ids, stored_ids(file, classes)) for file in files])
-    except UserError:
-        return "unreadable"
-    return f"{in_all.sum():,} of {len(ids):,}"
 
 
 def changes(before: Run, after: Run) -> str:

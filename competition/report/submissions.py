@@ -76,10 +76,22 @@ def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[
         points.append((row.entry.digest[:8], honest, row.entry.standard_error or 0.0, public, low, high))
     if not points:
         return []
+    honest_scores, public_scores = (np.array([point[n] for point in points]) for n in (1, 3))
+    rho = rank_correlation(honest_scores, public_scores)
+    if len(points) < ENOUGH:
+        correlation = f"A rank correlation needs {ENOUGH} of them."
+    elif not np.isfinite(rho):
+        correlation = "Their rank correlation is undefined: all scores of one kind are equal."
+    else:
+        draws = np.random.default_rng(0).integers(0, len(points), (RESAMPLES, len(points)))
+        values = np.array([rank_correlation(honest_scores[draw], public_scores[draw]) for draw in draws])
+        low, high = np.quantile(values[np.isfinite(values)], [0.025, 0.975])
+        interval = f"bootstrap 95 % interval {low:+.2f} to {high:+.2f}, n = {len(points)}"
+        correlation = f"Rank correlation {rho:+.2f} ({interval})."
     sizes = sorted({row.entry.oof_rows for row in rows})
     text = (
         f"{counted(len(points), 'submission')} with a public score; {outside} of them {'is' if outside == 1 else 'are'} "
-        f"outside the interval expected by chance (95 %, if {public_share:.0%} of the test rows count). {correlation_text(points)}"
+        f"outside the interval expected by chance (95 %, if {public_share:.0%} of the test rows count). {correlation}"
     )
     if len(sizes) > 1:
         text += f" Their honest scores are on {' or '.join(f'{size:,}' for size in sizes)} training rows, so not all compare."
@@ -89,20 +101,6 @@ def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[
         "where they do not fit."
     )
     return [Text([text]), Charts([public_score_chart(points, rows[-1].entry.metric)], note)]
-
-
-def correlation_text(points: Sequence[tuple[str, float, float, float, float, float]]) -> str:
-    """Spearman's rank correlation of honest and public scores with a bootstrap interval."""
-    if len(points) < ENOUGH:
-        return f"A rank correlation needs {ENOUGH} of them."
-    honest, public = (np.array([point[n] for point in points]) for n in (1, 3))
-    rho = rank_correlation(honest, public)
-    if not np.isfinite(rho):
-        return "Their rank correlation is undefined: all scores of one kind are equal."
-    draws = np.random.default_rng(0).integers(0, len(points), (RESAMPLES, len(points)))
-    values = np.array([rank_correlation(honest[draw], public[draw]) for draw in draws])
-    low, high = np.quantile(values[np.isfinite(values)], [0.025, 0.975])
-    return f"Rank correlation {rho:+.2f} (bootstrap 95 % interval {low:+.2f} to {high:+.2f}, n = {len(points)})."
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:

@@ -116,10 +116,20 @@ def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric
         lines.append(
             f"Points that none beats in both score and time: {', '.join(points)}; `make adopt TRIAL=...` takes one."
         )
+    rows = []
+    for trial in trials:
+        facts = trial.user_attrs
+        score = f"{sign * trial.values[0]:.4f}" if trial.state.name == "COMPLETE" else "–"
+        state = "diverged" if "diverged" in facts else trial.state.name.lower()
+        share = f"{facts['share']:.0%}" if "share" in facts else "–"
+        seconds = f"{facts['seconds']:,.0f} s" if "seconds" in facts else "–"
+        rows.append([str(trial.number), state, score, share, seconds, format_values(trial.params)])
+    columns = ["trial", "state", "score", "trained", "training", "values"]
+    table = Table(columns, rows, 2, folded=counted(len(rows), "trial"))
     if not scored:
-        return [Text(lines, name=name), _trials_table(trials, sign)]
+        return [Text(lines, name=name), table]
     axis = score_axis(scored, metric, sign)
-    return [Text(lines, name=name), study_charts(trials, front, importances, axis), _trials_table(trials, sign)]
+    return [Text(lines, name=name), study_charts(trials, front, importances, axis), table]
 
 
 def _importances(study: "Study") -> dict[str, float]:
@@ -184,19 +194,6 @@ def study_charts(
     if len(keys) > MOST_SLICES:
         marks.append(f"Charts of the {MOST_SLICES} most important of {len(keys)} parameters.")
     return Charts([drawing for drawing in charts if drawing], " ".join(marks))
-
-
-def _trials_table(trials: Sequence["FrozenTrial"], sign: int) -> Table:
-    rows = []
-    for trial in trials:
-        facts = trial.user_attrs
-        score = f"{sign * trial.values[0]:.4f}" if trial.state.name == "COMPLETE" else "–"
-        state = "diverged" if "diverged" in facts else trial.state.name.lower()
-        share = f"{facts['share']:.0%}" if "share" in facts else "–"
-        seconds = f"{facts['seconds']:,.0f} s" if "seconds" in facts else "–"
-        rows.append([str(trial.number), state, score, share, seconds, format_values(trial.params)])
-    columns = ["trial", "state", "score", "trained", "training", "values"]
-    return Table(columns, rows, 2, folded=f"{counted(len(rows), 'trial')}")
 
 
 def scored_trials(trials: Sequence["FrozenTrial"], sign: int) -> list[ScoredTrial]:

@@ -136,16 +136,29 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         if worth := blend_tables.worth_tables(blend.result["diversity"]):
             title, sources = "What each member is worth", "blend/scores.json · make predict"
             of_scores.append(Section("worth", title, sources, worth))
+    steps, metric, kind = (
+        list[next_steps.Step](),
+        metric_named(prepared.competition.metric),
+        prepared.competition.targets.kind,
+    )
+    if results.rows is not None and kind == "single":
+        larger, issues = next_steps.larger_images(params, prepared), job.path("label_issues.csv")
+        steps = next_steps.label_steps(results.rows, metric, prepared.competition.classes, issues, larger)
+    steps += next_steps.training_steps(results.models_of, metric)
+    has_study = any(used_study(job.workspace, name) for name in params.members)
+    steps += next_steps.open_steps(params, prepared, results.models_of, submitted, bool(results.spreads), has_study)
+    file = display_path(job.options.params)
+    steps = [replace(step, command=with_params(step.command, file)) for step in steps]
     sections = [
         first_screen,
-        next_steps.next_steps_section(steps_of(job, results)),
+        next_steps.next_steps_section(steps),
         *of_scores,
         members.members_section(runs, results.models_of, results.in_training, params, prepared, results.spreads),
         tuning.tuning_section(job.workspace),
         *error_sections(job, results),
         # Of stages that not everybody runs: each function reads files and returns None if they are missing.
         grad_cam.grad_cam_section(job.work, prepared, blend, pixels, bool(params.members)),
-        blend_tables.ways_section(job.path("list_blends.json"), metric_named(prepared.competition.metric)),
+        blend_tables.ways_section(job.path("list_blends.json"), metric),
         classes.label_issues_section(job.path("label_issues.csv")),
         costs.tpu_section(job.work),
         pictures.samples_section(prepared, pixels, runs),
@@ -158,21 +171,6 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         provenance_section(job, blend),
     ]
     return [section for section in sections if section is not None]
-
-
-def steps_of(job: Job, results: Results) -> list[next_steps.Step]:
-    prepared, models_of, competition = job.prepared, results.models_of, job.prepared.competition
-    studies, steps = [used_study(job.workspace, name) for name in job.params.members], list[next_steps.Step]()
-    metric = metric_named(competition.metric)
-    if results.rows is not None and competition.targets.kind == "single":
-        larger, issues = next_steps.larger_images(job.params, prepared), job.path("label_issues.csv")
-        steps = next_steps.label_steps(results.rows, metric, competition.classes, issues, larger)
-    steps += next_steps.training_steps(models_of, metric)
-    steps += next_steps.open_steps(
-        job.params, prepared, models_of, results.submitted, bool(results.spreads), any(studies)
-    )
-    params = display_path(job.options.params)
-    return [replace(step, command=with_params(step.command, params)) for step in steps]
 
 
 def changed_share(job: Job, a: str, b: str) -> float | None:
