@@ -9,7 +9,7 @@ from competition.ensemble.metrics import METRICS, Metric
 from competition.report.page import Section, Table, Text
 from competition.report.terminal import (
     Scores,
-    best_member_text,
+    folds_text,
     gain,
     how,
     views_by_reason,
@@ -44,10 +44,12 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
     """The honest gains of the blend, each with its baseline and the baseline's score."""
     metric = METRICS.get(scores["metric"])
     rule = {"single": ", argmax", "multi": ", labels of 0.5 or more"}.get(metric.target, "") if metric else ", argmax"
+    of_folds = scores["best_members"]  # member -> the folds in which it is the baseline
+    best = " and ".join(of_folds if len(of_folds) == 1 else (f"{m} in {folds_text(k)}" for m, k in of_folds.items()))
     names = {
         "trivial": f"trivial: {scores['trivial']['name']}",
         "equal": f"equal weights of all members{rule}",
-        "best": f"the best member: {best_member_text(scores)}",
+        "best": f"the best member: {best}",
     }
     count_names = ("changed", "corrected", "corrupted") if has_right_rows(scores) else ()
     honest, rows = with_error(scores["honest"], scores["standard_error"], scores["metric"]), []
@@ -73,11 +75,6 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
     return Table(columns, rows, note=" ".join(sentences), title=f"The blend ({how(chain)}) against its baselines")
 
 
-def views_section(scores: Scores, chain: Chain) -> Section:
-    """The TTA policy of each member, and its gain over the member's identity view."""
-    return Section("views", "Views", SOURCES, [views_table(scores, chain)])
-
-
 def views_table(scores: Scores, chain: Chain) -> Table:
     """The views of each member with their shares, what they gain, and the excluded views with reasons."""
     classified = has_right_rows(scores)
@@ -100,12 +97,6 @@ def views_table(scores: Scores, chain: Chain) -> Table:
         columns += ["corrected", "corrupted"]
         note += f" {CORRECTED}"
     return Table(columns, rows, 3, note)
-
-
-def worth_section(diversity: Scores) -> Section | None:
-    """What each member adds to the blend; None with a single one."""
-    tables = worth_tables(diversity)
-    return Section("worth", "What each member is worth", "blend/scores.json · make predict", tables) if tables else None
 
 
 def worth_tables(diversity: Scores) -> list[Table]:

@@ -14,7 +14,7 @@ from competition.ensemble.reliance import accuracy, weighted_score
 from competition.prepare.caveats import NOTED, Caveats
 from competition.prepare.series import crossing
 from competition.prepare.shift import Shift
-from competition.report.page import Block, Figure, Image, Section, Table, Text
+from competition.report.page import Block, Image, Section, Table, Text
 from competition.report.pictures import sheet_uri
 from competition.report.terminal import Scores, with_error
 from competition.workspace.ensemble_inputs import EnsembleInputs
@@ -90,14 +90,6 @@ def reliance(
     return effects
 
 
-def without_interval(figures: Sequence[Figure], scores: Scores) -> list[Figure]:
-    """The figures of the report; a shift replaces the expected interval by "unknown"."""
-    if not has_shift(scores):
-        return list(figures)
-    unknown = Figure("expected leaderboard", "unknown", "the test rows do not look like the training rows")
-    return [unknown if figure.name == unknown.name else figure for figure in figures]
-
-
 def has_shift(scores: Scores) -> bool:
     """Do the test rows differ from the training rows, so that no interval can be expected?"""
     return bool(scores.get("caveats", {}).get("shift", {}).get("differs"))
@@ -154,7 +146,23 @@ def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores:
         text = f"None of the {len(train):,} training photos looks like one of a series of the same object."
     is_noted = bool(has_mate.sum() >= NOTED * max(len(train), 1))
     blocks: list[Block] = [Text([text, *as_sentences(series_sentences(scores))], is_noted)]
-    blocks += shift_blocks(caveats.shift, scores)
+    if (shift := caveats.shift) is None:
+        text = "Adversarial validation: test rows were not compared with training rows, because there are too few."
+        blocks.append(Text([text]))
+    else:
+        alike = [f"test rows look like training rows: {_auc(asdict(shift))}"]
+        sentences = shift_sentences(scores) or shift_line(shift) or alike
+        row = {
+            "classifier of test against training rows": "logistic regression, cross-validated",
+            "AUC": f"{shift.auc:.3f}",
+            "95 % interval": f"{shift.low:.3f} to {shift.high:.3f}",
+            "training rows": f"{shift.train_rows:,}",
+            "test rows": f"{shift.test_rows:,}",
+            "unlike": f"{shift.unlike:,}",
+        }
+        note = "Unlike: test rows whose odds of being one are above those of 99 % of the training rows."
+        table = Table(list(row), [list(row.values())], note=note, title="Adversarial validation")
+        blocks += [Text(as_sentences(sentences), shift.differs), table]
     for name, caption in (
         ("shift.png", "The test rows least like training rows."),
         ("series.png", "What may be series, the largest first; those across folds before the others."),
@@ -162,30 +170,6 @@ def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores:
         if (folder / name).is_file():
             blocks.append(Image(sheet_uri(folder / name), caption))
     return Section("caveats", TITLE, SOURCES, blocks)
-
-
-def shift_blocks(shift: Shift | None, scores: Scores) -> list[Block]:
-    """Adversarial validation: what it says, and its figures."""
-    if shift is None:
-        return [
-            Text(["Adversarial validation: test rows were not compared with training rows, because there are too few."])
-        ]
-    sentences = (
-        shift_sentences(scores) or shift_line(shift) or [f"test rows look like training rows: {_auc(asdict(shift))}"]
-    )
-    row = [f"{shift.auc:.3f}", f"{shift.low:.3f} to {shift.high:.3f}", f"{shift.train_rows:,}", f"{shift.test_rows:,}"]
-    columns = [
-        "classifier of test against training rows",
-        "AUC",
-        "95 % interval",
-        "training rows",
-        "test rows",
-        "unlike",
-    ]
-    note = "Unlike: test rows whose odds of being one are above those of 99 % of the training rows."
-    cells = [["logistic regression, cross-validated", *row, f"{shift.unlike:,}"]]
-    table = Table(columns, cells, note=note, title="Adversarial validation")
-    return [Text(as_sentences(sentences), shift.differs), table]
 
 
 def as_sentences(lines: Sequence[str]) -> list[str]:

@@ -12,25 +12,27 @@ from competition.ensemble.predictions import load_scores, positions
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import reliability_chart
-from competition.report.class_sizes import class_size_blocks
-from competition.report.confusion_chart import ORDERED, confusion_chart
+from competition.report.class_charts import ORDERED, class_size_chart, confusion_chart
 from competition.report.mistakes import (
     ClassScore,
     class_scores,
-    confused_pairs,
     confusion,
+    largest_cells,
     most_confident_errors,
     reliability,
     worst_pairs,
 )
-from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text, Tile
-from competition.report.pictures import SMALL_SIZE, data_uri, no_pictures, row_pictures
+from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text
+from competition.report.pictures import MAX_SIZE, no_pictures, row_tiles
 from competition.report.stored_blends import read_table, stored_decisions
 
 WORST, PAIRS, TILES = 15, 12, 32
 PICTURED_PAIRS = 6
 PICTURES_WRONG, PICTURES_RIGHT = 3, 2  # of a pair, in each direction and of each class
 MAX_CHART_CLASSES = 130  # a matrix of more classes is too large for the page; the tables hold the same numbers
+FEWEST_CLASSES = 10  # for the chart of F1 and number of rows
+EVEN = 1.5  # the largest class has at most this many times the rows of the smallest: size explains nothing
+SIZE_TITLE = "F1 and number of rows"
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 
 
@@ -65,41 +67,77 @@ def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None)
     blocks: list[Block] = [
         Text([f"Misclassified rows: {wrong:,} of {len(labels):,}, by chains fitted without their fold."]),
         *class_tables(table, names),
-        *class_size_blocks(class_scores(table), class_rows(prepared), names),
+        *class_size_blocks(
+            class_scores(table), np.bincount(prepared.part("train")["label"], minlength=len(names)), names
+        ),
         *(pair_blocks(table, rows, prepared, pixels) if pixels is not None else []),
     ]
     return Section("classes", "Classes", f"{SOURCE}; cache", blocks)
 
 
-def class_rows(prepared: Prepared) -> np.ndarray:
-    """(C,) int: training rows of each class."""
-    return np.bincount(prepared.part("train")["label"], minlength=len(prepared.competition.classes))
-
-
 def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
     """The worst classes, the most frequent confusions, the matrix, all classes.  table: (C, C), of mistakes.confusion."""
     scores, blocks = class_scores(table), list[Block]()
+    rows = []
+    for s in scores:
+        confused_with = f"{names[s.confused_with]} ({s.confused_rows:,})" if s.confused_with >= 0 else "–"
+        figures = [f"{value:.4f}" for value in (s.f1, s.precision, s.recall)]
+        rows.append([names[s.number], confused_with, *figures, f"{s.rows:,}"])
     columns = ["class", "most often confused with", "F1", "precision", "recall", "rows"]
-    worst = [score for score in scores if score.f1 < 1][:WORST]
+    worst = rows[: min(WORST, sum(score.f1 < 1 for score in scores))]  # the worst come first
     if worst:
         title = "The classes with the lowest F1 (rows: of the class)"
-        blocks.append(Table(columns, [class_cells(score, names) for score in worst], 2, title=title))
-    if pairs := confused_pairs(table, PAIRS):
-        cells = [[names[p.actual], names[p.predicted], f"{p.rows:,}", f"{p.share:.1%}"] for p in pairs]
+        blocks.append(Table(columns, worst, 2, title=title))
+    wrong = table - np.diag(table.diagonal())
+    if pairs := largest_cells(wrong, PAIRS):
+        cells = [[names[a], names[b], f"{wrong[a, b]:,}", f"{wrong[a, b] / table[a].sum():.1%}"] for a, b in pairs]
         pair_columns = ["class", "predicted as", "rows", "share of the class"]
         blocks.append(Table(pair_columns, cells, 2, title="The most frequent confusions"))
     if len(names) <= MAX_CHART_CLASSES:
         ordered = " Classes that are confused stand together." if len(names) > ORDERED else ""
-        wrong = "; orange with a number: wrong rows" if (table.sum() > np.trace(table)) else ""
+        orange = "; orange with a number: wrong rows" if wrong.any() else ""
         note = (
-            f"Down: the class; across: what it is taken for. Blue on the diagonal: right{wrong}; the darker, the larger the share of "
+            f"Down: the class; across: what it is taken for. Blue on the diagonal: right{orange}; the darker, the larger the share of "
             f"the class.{ordered} The tables hold the same numbers."
         )
         blocks.append(Charts([confusion_chart(table, names)], note, "Confusion matrix", zoom=True))
     if len(scores) > len(worst):
-        cells, folded = [class_cells(score, names) for score in scores], f"all {len(scores)} classes"
-        blocks.append(Table(columns, cells, 2, folded=folded))
+        blocks.append(Table(columns, rows, 2, folded=f"all {len(scores)} classes"))
     return blocks
+
+
+def class_size_blocks(scores: Sequence[ClassScore], train_rows: np.ndarray, names: Sequence[str]) -> list[Block]:
+    """The chart with one sentence; the sentence alone if the classes have about equally many rows; [] for few classes.
+
+    scores: of `class_scores`, the worst first.  train_rows: (C,) int, training rows of each class.
+    """
+    if len(names) < FEWEST_CLASSES:
+        return []
+    fewest, most = int(train_rows.min()), int(train_rows.max())
+    if most <= EVEN * fewest:
+        text = f"The classes have about equally many training rows ({fewest:,} to {most:,}), so none is worse because it is rare."
+        return [Text([text], name=SIZE_TITLE)]
+    f1 = np.empty(len(names))
+    f1[[score.number for score in scores]] = [score.f1 for score in scores]
+    return [Charts([class_size_chart(scores, train_rows, names)], rare_note(f1, train_rows), SIZE_TITLE)]
+
+
+def rare_note(f1: np.ndarray, train_rows: np.ndarray) -> str:
+    """One sentence: the rank correlation of rows and F1, and whether rare classes are worse.  f1, train_rows: (C,)."""
+    f1_ranks, row_ranks = (pd.Series(values).rank().to_numpy() for values in (f1, train_rows))
+    correlation = float(np.corrcoef(f1_ranks, row_ranks)[0, 1]) if np.ptp(f1) > 0 else 0.0
+    by_rows = np.array_split(np.argsort(train_rows, kind="stable"), 3)
+    rare, frequent = f1[by_rows[0]], f1[by_rows[2]]
+    errors = [float(part.std(ddof=1) / np.sqrt(len(part))) for part in (rare, frequent)]
+    difference = float(frequent.mean() - rare.mean())
+    verdict = "rare classes are worse" if difference > 0 else "rare classes are better"
+    if abs(difference) <= 2 * sum(error**2 for error in errors) ** 0.5:
+        verdict = "rare classes are not worse beyond noise"
+    means = [f"{part.mean():.3f} ± {error:.3f}" for part, error in zip((rare, frequent), errors, strict=True)]
+    return (
+        f"Rank correlation of rows and F1 {correlation:+.2f}; {verdict}: mean F1 {means[0]} in the third of the classes with the fewest "
+        f"rows, {means[1]} in the third with the most."
+    )
 
 
 def pair_blocks(table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels: Pixels) -> list[Block]:
@@ -109,7 +147,6 @@ def pair_blocks(table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels:
     """
     ids, labels, predicted, scores = rows
     names, blocks = prepared.competition.classes, list[Block]()
-    train_rows = positions(prepared.part("train")["id"].to_numpy(str), ids)
     for a, b in worst_pairs(table, PICTURED_PAIRS):
         groups = []
         for actual, decided in ((a, a), (a, b), (b, a), (b, b)):
@@ -119,21 +156,11 @@ def pair_blocks(table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels:
             title = f"{names[actual]}, right"
             if actual != decided:
                 title = f"{names[actual]} ✕ taken for {names[decided]}: {len(chosen):,} of {table[actual].sum():,}"
-            tiles = [
-                Tile(*data_uri(image, SMALL_SIZE), [f"{scores[n, decided]:.2f}", names[actual], str(ids[n])])
-                for n, image in zip(shown, pixels[train_rows[shown]], strict=True)
-            ]
-            if tiles:
-                groups.append((title, tiles))
+            lines = [[f"{scores[n, decided]:.2f}", names[actual], str(ids[n])] for n in shown]
+            if lines:
+                groups.append((title, row_tiles(prepared, ids[shown], lines, pixels)))
         blocks.append(SideBySide(f"{names[a]} and {names[b]}", groups))
     return blocks
-
-
-def class_cells(score: ClassScore, names: Sequence[str]) -> list[str]:
-    """One row of the table of classes."""
-    confused_with = f"{names[score.confused_with]} ({score.confused_rows:,})" if score.confused_with >= 0 else "–"
-    figures = [f"{value:.4f}" for value in (score.f1, score.precision, score.recall)]
-    return [names[score.number], confused_with, *figures, f"{score.rows:,}"]
 
 
 def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
@@ -160,11 +187,12 @@ def errors_section(
     confident = most_confident_errors(labels, predicted, scores, TILES)
     if not len(confident):
         return None
-    names, tiles = prepared.competition.classes, []
-    for n, image in zip(confident, row_pictures(prepared, ids[confident], pixels), strict=True):
+    names, lines = prepared.competition.classes, []
+    for n in confident:
         wrong, right = predicted[n], labels[n]
-        lines = [f"✕ {names[wrong]} {scores[n, wrong]:.2f}", f"is {names[right]} {scores[n, right]:.2f}", str(ids[n])]
-        tiles.append(Tile(*image, lines))
+        said, true = f"✕ {names[wrong]} {scores[n, wrong]:.2f}", f"is {names[right]} {scores[n, right]:.2f}"
+        lines.append([said, true, str(ids[n])])
+    tiles = row_tiles(prepared, ids[confident], lines, pixels, MAX_SIZE)
     note = (
         f"The {len(tiles)} errors with the highest score: the predicted class and its score, the label and its score, the id. "
         "Some may be wrong labels (`make label-issues` looks for them)."

@@ -1,12 +1,18 @@
-"""The report's section on time, memory and cost of each stage."""
+"""The report's sections on time, memory and cost of each stage, and on the results of preflight and plan."""
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from competition.config.errors import counted
 from competition.files.manifest import Manifest, read_manifest
 from competition.preflight.planning import duration
-from competition.report.page import Figure, Section, Table
+from competition.preflight.request import result_from_json
+from competition.preflight.results import COLUMNS, cells
+from competition.preflight.results import NOTE as PREFLIGHT_NOTE
+from competition.preflight.topology import GIB, TOPOLOGIES
+from competition.report.page import Block, Figure, Section, Table, Text
 from competition.workspace.dependencies import fold_manifest_path, views_manifest
 from competition.workspace.runs import Run
 from competition.workspace.studies import used_study
@@ -58,24 +64,52 @@ def costs_section(workspace: Workspace, stages: Mapping[str, tuple[Sequence[Mani
     if not rows:
         return None
     rows.append(["all", "", duration(total), ""])
-    table = Table(
-        ["stage", "results", "time", "peak memory"], rows, note=NOTE + " " + cost_text(workspace.folder, total)
-    )
-    return Section(
-        "costs", "Time, memory and cost", "manifests of the results · every stage; plan.json · make plan", [table]
-    )
+    text = "Cost: `make plan TOPOLOGY=v5e-8` estimates sessions and dollars on a TPU."
+    with suppress(OSError, ValueError):  # no plan was made
+        plan = json.loads((workspace.folder / "plan.json").read_text(encoding="utf-8"))
+        machine = plan.get("topology") or plan.get("machine", "this machine")
+        text = f"Planned for {machine}: {duration(plan['seconds'])} of training and prediction (here {duration(total)} in all)."
+        if bills := plan.get("cloud", ()):
+            cheapest = min(bills, key=lambda bill: float(bill["dollars"]))
+            source = f"{cheapest['kind']}, {cheapest['as_of']}"
+            text += f" Cost there: {cheapest['dollars']:,.2f} dollars in {cheapest['region']} ({source})."
+    table = Table(["stage", "results", "time", "peak memory"], rows, note=f"{NOTE} {text}")
+    sources = "manifests of the results · every stage; plan.json · make plan"
+    return Section("costs", "Time, memory and cost", sources, [table])
 
 
-def cost_text(work: Path, total: float) -> str:
-    """What the plan expected, and what the accelerator would cost."""
-    try:
+def tpu_section(work: Path) -> Section | None:
+    """None if neither preflight nor plan was run."""
+    blocks: list[Block] = []
+    for file in sorted((work / "preflight").glob("*.json")):
+        if file.stem in TOPOLOGIES:
+            result = json.loads(file.read_text(encoding="utf-8"))
+            topology = TOPOLOGIES[result["topology"]]
+            rows = [
+                cells(member, step, result_from_json(raw))
+                for member, steps in result["members"].items()
+                for step, raw in steps.items()
+            ]
+            head = f"{topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {result['backend']}"
+            table = Table(list(COLUMNS), rows, 2, PREFLIGHT_NOTE[0].upper() + PREFLIGHT_NOTE[1:] + ".")
+            blocks += [Text([f"Preflight for {head}"]), table]
+            blocks += [Text(result["changes"], True)] if result["changes"] else []
+    if (work / "plan.json").is_file():
         plan = json.loads((work / "plan.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return "Cost: `make plan TOPOLOGY=v5e-8` estimates sessions and dollars on a TPU."
-    machine = plan.get("topology") or plan.get("machine", "this machine")
-    text = f"Planned for {machine}: {duration(plan['seconds'])} of training and prediction (here {duration(total)} in all)."
-    bills = plan.get("cloud", ())
-    if bills:
-        cheapest = min(bills, key=lambda bill: float(bill["dollars"]))
-        text += f" Cost there: {cheapest['dollars']:,.2f} dollars in {cheapest['region']} ({cheapest['kind']}, {cheapest['as_of']})."
-    return text
+        rows = [
+            [name, *(duration(cost[key]) for key in ("train", "predict", "saved"))]
+            for name, cost in plan["members"].items()
+        ]
+        total = f"Plan for {plan.get('topology') or plan.get('machine', 'this machine')}: {duration(plan['seconds'])}"
+        if span := plan.get("between"):
+            total += f", an estimate between {duration(span['high'])} and {duration(span['low'])}"
+        lines = [f"{total}."]
+        if kaggle := plan.get("kaggle"):
+            sessions, share = counted(kaggle["sessions"], "session"), f"{kaggle['share_of_week']:.0%} of a week's quota"
+            lines.append(f"On Kaggle {sessions}, {kaggle['hours']:.1f} h in all, {share}.")
+        for bill in plan.get("cloud", ()):
+            price = f"{bill['kind']}, price of {bill['as_of']}, accelerator only"
+            lines.append(f"{bill['dollars']:,.2f} dollars in {bill['region']} ({price}).")
+        blocks += [Text(lines), Table(["member", "training", "predicting", "saved by one compilation"], rows)]
+    sources = "preflight/<topology>.json, plan.json · make preflight, make plan"
+    return Section("tpu", "Preflight and plan", sources, blocks) if blocks else None

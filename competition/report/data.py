@@ -1,6 +1,6 @@
 """The report's section on the data: folds, duplicates, conflicts, leaks, unreadable images."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,33 @@ def data_section(prepared: Prepared) -> Section:
     support = read(folder / "support.csv")
     if len(support) and not is_regression:
         table = support.set_index("class").rename_axis(columns="fold")
-        sizes = np.bincount(prepared.part("train")["fold"], minlength=table.shape[1]).tolist()
-        blocks += folds_blocks(table, names, sizes)
+        # Rows of several labels are in several classes: a fold has fewer rows than its column of the table adds up to.
+        fold_sizes = np.bincount(prepared.part("train")["fold"], minlength=table.shape[1]).tolist()
+        sizes, counts = table.sum(axis=1).to_numpy(), table.to_numpy()
+        order = np.argsort(-sizes, kind="stable")
+        folds = [f"fold {name}" for name in table.columns]
+        share = ["error of the class shares", *(f"{error:.3f}" for error in share_errors(table))]
+        note = "Error of the class shares: sum over classes of |share in the fold - share in all|; 0 is perfect, 2 is the worst."
+        blocks += [
+            Table(["of the fold", *folds], [["training rows", *(f"{rows:,}" for rows in fold_sizes)], share], note=note)
+        ]
+        is_long = len(names) > MAX_OPEN_CLASSES
+        if is_long:
+            titles = [f"{names[n]}: {sizes[n]:,}" for n in order]
+            blocks.append(Charts(bar_chart(sizes[order].tolist(), titles, "training rows of each class")))
+        if thin := thin_classes(table):
+            listed = ", ".join(names[n] for n in thin[:MAX_ROWS]) + (" ..." if len(thin) > MAX_ROWS else "")
+            blocks.append(
+                Text(
+                    [
+                        f"{counted(len(thin), 'class', 'classes')} without a row in some fold: {listed}. Such a score is unreliable."
+                    ],
+                    True,
+                )
+            )
+        rows = [[names[n], f"{sizes[n]:,}", *(f"{count:,}" for count in counts[n])] for n in order]
+        folded = f"all {len(names)} classes, fold by fold" if is_long else ""
+        blocks.append(Table(["class", "rows", *folds], rows, folded=folded))
     blocks += finding_blocks(folder, prepared)
     return Section(
         "data",
@@ -49,38 +74,6 @@ def read(file: Path) -> pd.DataFrame:
     return pd.read_csv(file, dtype=texts, keep_default_na=False)
 
 
-def folds_blocks(support: pd.DataFrame, names: Sequence[str], fold_sizes: Sequence[int]) -> list[Block]:
-    """Tables of classes by fold.  support: (C, K) training rows of every class in every fold.  fold_sizes: rows of each fold.
-
-    The rows of several labels are in several classes, so a fold has fewer rows than its column of `support` adds up to.
-    """
-    sizes, counts = support.sum(axis=1).to_numpy(), support.to_numpy()
-    order = np.argsort(-sizes, kind="stable")
-    folds = [f"fold {name}" for name in support.columns]
-    share = ["error of the class shares", *(f"{error:.3f}" for error in share_errors(support))]
-    note = "Error of the class shares: sum over classes of |share in the fold - share in all|; 0 is perfect, 2 is the worst."
-    blocks: list[Block] = [
-        Table(["of the fold", *folds], [["training rows", *(f"{rows:,}" for rows in fold_sizes)], share], note=note)
-    ]
-    is_long = len(names) > MAX_OPEN_CLASSES
-    if is_long:
-        titles = [f"{names[n]}: {sizes[n]:,}" for n in order]
-        blocks.append(Charts(bar_chart(sizes[order].tolist(), titles, "training rows of each class")))
-    if thin := thin_classes(support):
-        listed = ", ".join(names[n] for n in thin[:MAX_ROWS]) + (" ..." if len(thin) > MAX_ROWS else "")
-        blocks.append(
-            Text(
-                [
-                    f"{counted(len(thin), 'class', 'classes')} without a row in some fold: {listed}. Such a score is unreliable."
-                ],
-                True,
-            )
-        )
-    rows = [[names[n], f"{sizes[n]:,}", *(f"{count:,}" for count in counts[n])] for n in order]
-    folded = f"all {len(names)} classes, fold by fold" if is_long else ""
-    return [*blocks, Table(["class", "rows", *folds], rows, folded=folded)]
-
-
 def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     """What was found in the data, and one sentence on what was not."""
     competition, label_text = prepared.competition, prepared.competition.label_text
@@ -91,38 +84,59 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     names |= {"test images among the labelled ones": leaks, "unreadable images": unreadable}
     absent = [name for name, table in names.items() if not len(table)]
     blocks: list[Block] = [Text([f"Not found: {', '.join(absent)}."])] if absent else []
+
+    def listed(table: pd.DataFrame, cells: Callable[[dict[Hashable, Any]], dict[str, str]], title: str) -> None:
+        """Add a table of the first findings.  cells: a finding -> column -> cell, texts except distances."""
+        rows = [cells(finding) for finding in table.head(MAX_ROWS).to_dict("records")]
+        words, cut = sum("distance" not in column for column in rows[0]), len(table) > MAX_ROWS
+        note = f"The first {MAX_ROWS} of {len(table):,}." if cut else ""
+        blocks.append(Table(list(rows[0]), [list(row.values()) for row in rows], words, note, title=title))
+
     if len(leaks):
         bound = inflation(prepared.index, leaks, competition.label_count)
         blocks += [Text([f"LEAK: {bound.sentence(competition.targets.kind)}."], True)] if bound.touched else []
-        columns = ["leak", "id", "same photo as", "its label", "match"]
-        cells = [[r["kind"], r["id"], r["match"], label_text(r["label"]), MATCH[r["exact"]]] for r in first_rows(leaks)]
-        blocks.append(Table(columns, cells, 5, truncation(leaks), title="Test images among the labelled ones"))
+        listed(
+            leaks,
+            lambda r: {
+                "leak": r["kind"],
+                "id": r["id"],
+                "same photo as": r["match"],
+                "its label": label_text(r["label"]),
+                "match": MATCH[r["exact"]],
+            },
+            "Test images among the labelled ones",
+        )
     if len(conflicts):
         photos = conflicts["group"].nunique()
         blocks.append(Text([f"{counted(photos, 'photo has', 'photos have')} two labels or more."]))
-        cells = [[f"{r['group']}", r["id"], label_text(r["label"])] for r in first_rows(conflicts)]
-        blocks.append(Table(["photo", "id", "label"], cells, 3, truncation(conflicts), title="Conflicting labels"))
+        listed(
+            conflicts,
+            lambda r: {"photo": f"{r['group']}", "id": r["id"], "label": label_text(r["label"])},
+            "Conflicting labels",
+        )
     if len(pairs):
         exact = int(pairs["exact"].sum())
         text = f"{len(pairs):,} pairs of the same photo, {exact:,} of them byte for byte; none crosses a fold."
-        columns = ["photo", "same as", "match", "hash distance, of 64 bits", "pixel distance, of 255"]
-        cells = [
-            [r["a"], r["b"], MATCH[r["exact"]], f"{r['bits']:.0f}", f"{r['pixels']:.2f}"] for r in first_rows(pairs)
-        ]
-        blocks += [Text([text]), Table(columns, cells, 3, truncation(pairs), title="Duplicate photos")]
+        blocks.append(Text([text]))
+        listed(
+            pairs,
+            lambda r: {
+                "photo": r["a"],
+                "same as": r["b"],
+                "match": MATCH[r["exact"]],
+                "hash distance, of 64 bits": f"{r['bits']:.0f}",
+                "pixel distance, of 255": f"{r['pixels']:.2f}",
+            },
+            "Duplicate photos",
+        )
     if len(unreadable):
         text = f"{counted(len(unreadable), 'image')} cannot be decoded; test images among them get the mean prediction."
-        cells = [[r["id"], r["part"], r["shard"], r["problem"]] for r in first_rows(unreadable)]
-        table = Table(["id", "part", "file", "problem"], cells, 4, truncation(unreadable), title="Unreadable images")
-        blocks += [Text([text], True), table]
+        blocks.append(Text([text], True))
+        listed(
+            unreadable,
+            lambda r: {"id": r["id"], "part": r["part"], "file": r["shard"], "problem": r["problem"]},
+            "Unreadable images",
+        )
     if len(removed):
         blocks.append(Text([f"{len(removed):,} external images are also in the competition and were removed."]))
     return blocks
-
-
-def first_rows(table: pd.DataFrame) -> list[dict[Hashable, Any]]:
-    return table.head(MAX_ROWS).to_dict("records")
-
-
-def truncation(table: pd.DataFrame) -> str:
-    return f"The first {MAX_ROWS} of {len(table):,}." if len(table) > MAX_ROWS else ""

@@ -1,6 +1,5 @@
 """The report's section with Grad-CAM maps of wrong and right rows, from the files of `make grad-cam`."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -54,32 +53,30 @@ def grad_cam_section(
     elif pixels is None:
         blocks = [Text([no_pictures(has_networks)])]
     else:
-        blocks = map_blocks(work / FILE, manifest.result, prepared, pixels)
+        with np.load(work / FILE) as arrays:
+            ids, classes, maps = arrays["ids"], arrays["classes"], arrays["maps"].astype(np.float32)
+        train, names = prepared.part("train"), prepared.competition.classes
+        rows = positions(train["id"].to_numpy(str), ids)
+        labels = train["label"].to_numpy(int)[rows]
+        first_place = {name: n for n, name in reversed(list(enumerate(ids)))}
+        tiles: dict[bool, list[Tile]] = {True: [], False: []}
+        for n in sorted(range(len(ids)), key=lambda n: (first_place[ids[n]], n)):
+            is_label, is_wrong_row = classes[n] == labels[n], (ids == ids[n]).sum() > 1
+            picture = overlay(pixels[rows[n : n + 1]][0], maps[n])
+            lines = [f"for {names[classes[n]]}{'' if is_label else ' ✕'}", f"is {names[labels[n]]}", str(ids[n])]
+            tiles[is_wrong_row].append(Tile(data_uri(picture, SIZE)[0], False, lines))
+        method, bright = manifest.result.get("method", "Grad-CAM"), "speaks for the class"
+        if method == "Occlusion":
+            bright = "the logit of the class falls when this part is covered"
+        note = (
+            f"{method} by the fold models of {manifest.result['run']} that did not train on the row. Bright: {bright}."
+        )
+        if tiles[True]:
+            note += " A wrong row is shown twice: what speaks for the predicted class (✕), and what speaks for its own."
+        titles = ((True, "The most confident errors"), (False, "Right rows, those of the same classes first"))
+        blocks = [Text([note])]
+        blocks += [Sheet(tiles[is_wrong], name=title) for is_wrong, title in titles if tiles[is_wrong]]
     return Section("gradcam", "What the network looks at", f"{FILE} · make grad-cam", blocks)
-
-
-def map_blocks(file: Path, result: Mapping[str, object], prepared: Prepared, pixels: Pixels) -> list[Block]:
-    """Pictures with their maps: wrong rows, each for two classes, and right rows.  result: of the manifest, with run and method."""
-    with np.load(file) as arrays:
-        ids, classes, maps = arrays["ids"], arrays["classes"], arrays["maps"].astype(np.float32)
-    train, names = prepared.part("train"), prepared.competition.classes
-    rows = positions(train["id"].to_numpy(str), ids)
-    labels = train["label"].to_numpy(int)[rows]
-    first_place = {name: n for n, name in reversed(list(enumerate(ids)))}
-    tiles: dict[bool, list[Tile]] = {True: [], False: []}
-    for n in sorted(range(len(ids)), key=lambda n: (first_place[ids[n]], n)):
-        is_label, is_wrong_row = classes[n] == labels[n], (ids == ids[n]).sum() > 1
-        picture = overlay(pixels[rows[n : n + 1]][0], maps[n])
-        lines = [f"for {names[classes[n]]}{'' if is_label else ' ✕'}", f"is {names[labels[n]]}", str(ids[n])]
-        tiles[is_wrong_row].append(Tile(data_uri(picture, SIZE)[0], False, lines))
-    method, bright = result.get("method", "Grad-CAM"), "speaks for the class"
-    if method == "Occlusion":
-        bright = "the logit of the class falls when this part is covered"
-    note = f"{method} by the fold models of {result['run']} that did not train on the row. Bright: {bright}."
-    if tiles[True]:
-        note += " A wrong row is shown twice: what speaks for the predicted class (✕), and what speaks for its own."
-    titles = ((True, "The most confident errors"), (False, "Right rows, those of the same classes first"))
-    return [Text([note]), *(Sheet(tiles[is_wrong], name=title) for is_wrong, title in titles if tiles[is_wrong])]
 
 
 def overlay(pixels: np.ndarray, one_map: np.ndarray) -> np.ndarray:

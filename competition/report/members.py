@@ -1,14 +1,15 @@
 """The report's section on training: scores, learning curves and training times of the fold models."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
 from competition.config.digests import digest_of
 from competition.config.params import Params
@@ -17,10 +18,9 @@ from competition.files.manifest import Manifest, read_manifest
 from competition.prepare.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.runs import TUNED, mark, without_folder
-from competition.report.svg import shortened
+from competition.report.runs import TUNED, without_folder
+from competition.report.svg import PLACEHOLDERS, axis_ends, chart, shortened
 from competition.report.terminal import folds_text, number
-from competition.report.training_charts import Line, Overfitting, by_epoch, epoch_chart, overfitting
 from competition.workspace.dependencies import fold_manifest_path, fold_model_dependencies, views_manifest
 from competition.workspace.runs import Run
 from competition.workspace.scores import held_out_score, trivial_score_of_fold
@@ -41,6 +41,30 @@ class FoldModel:
     held_out: float  # score on its held-out rows
     history: pd.DataFrame  # epoch, loss, learning_rate, held_out, inner, held_out_loss
     megabytes: float  # of the weights
+
+
+@dataclass(frozen=True)
+class Line:
+    """One quantity over the epochs, of every fold.  values: (E, K), NaN where unknown."""
+
+    name: str
+    values: np.ndarray
+    colour: int  # --c0 to --c7
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Overfitting:
+    """best: epoch from 1 with the lowest mean held-out loss.  rise: of the last epoch over it, mean and error over folds."""
+
+    best: int
+    rise: float
+    error: float
+    last: int
+
+    @property
+    def is_clear(self) -> bool:
+        return self.rise > 2 * self.error and self.best < self.last
 
 
 def trained(run: Run, prepared: Prepared, folds: int) -> list[FoldModel]:
@@ -91,7 +115,12 @@ def members_section(
         block
         for title, models in unfinished.items()
         for model in models
-        for block in curve_charts(growing_title(title, model, runs[title]), [model], metric)
+        for block in curve_charts(
+            f"{title} fold {model.fold}, not finished: epoch {int(model.history['epoch'].max())} of "
+            f"{runs[title].member.train.epochs} at its newest checkpoint",
+            [model],
+            metric,
+        )
     ]
     if not models_of and not growing:
         return None
@@ -117,14 +146,6 @@ def members_section(
     )
 
 
-def growing_title(title: str, model: FoldModel, run: Run) -> str:
-    """The name of the curves of a fold model that is not finished."""
-    epoch = int(model.history["epoch"].max())
-    return (
-        f"{title} fold {model.fold}, not finished: epoch {epoch} of {run.member.train.epochs} at its newest checkpoint"
-    )
-
-
 def scores_table(
     models_of: Mapping[str, Sequence[FoldModel]],
     tuned_folds: Mapping[str, Sequence[int]],
@@ -139,17 +160,23 @@ def scores_table(
     tuned = {fold for chosen in tuned_folds.values() for fold in chosen}
     honest = [fold for fold in range(folds) if fold not in tuned]
     rows = []
-    for name, models in models_of.items():
-        scores, chosen = {model.fold: model.held_out for model in models}, set(tuned_folds[name])
-        each = [f"{number(scores[n])}{mark(n in chosen)}" if n in scores else "–" for n in range(folds)]
-        means = [mean_text(scores, range(folds), chosen)]
-        if tuned and honest:
-            means.append(mean_text(scores, honest, chosen))
-        rows.append([name, *means, range_text(scores), *each])
-    baseline = {fold: score for fold, (_, score) in enumerate(trivial)}
-    means = [mean_text(baseline, chosen, ()) for chosen in (range(folds), *([honest] if tuned and honest else []))]
-    each = [number(score) for score in baseline.values()]
-    rows.append(["trivial baseline", *means, range_text(baseline), *each])
+    held_out = [
+        (name, {model.fold: model.held_out for model in models}, set(tuned_folds[name]))
+        for name, models in models_of.items()
+    ]
+    baseline = ("trivial baseline", {fold: score for fold, (_, score) in enumerate(trivial)}, set[int]())
+    for name, scores, chosen in [*held_out, baseline]:
+        cells = [name]
+        for averaged in [list(range(folds)), honest] if tuned and honest else [list(range(folds))]:
+            if known := [fold for fold in averaged if fold in scores]:
+                mean = f"{number(float(np.mean([scores[fold] for fold in known])))}{TUNED * bool({*known} & chosen)}"
+                part = "" if len(known) == len(averaged) else f" ({len(known)} of {len(averaged)} folds)"
+                cells.append(f"{mean}{part}")
+            else:
+                cells.append("–")
+        cells.append(f"{number(min(scores.values()))} to {number(max(scores.values()))}")
+        each = (f"{number(scores[n])}{TUNED * (n in chosen)}" if n in scores else "–" for n in range(folds))
+        rows.append([*cells, *each])
     columns = ["member", f"mean of the folds' {metric}"]
     if tuned and honest:
         columns.append(f"mean of {folds_text(honest)}")
@@ -164,19 +191,6 @@ def scores_table(
         )
     columns += ["range", *(f"fold {n}" for n in range(folds))]
     return Table(columns, rows, note=note, title="Held-out scores of the fold models")
-
-
-def mean_text(scores: Mapping[int, float], folds: Sequence[int], tuned: Collection[int]) -> str:
-    """The mean over these folds, marked if some have no score or chose hyperparameters.  scores: fold -> score."""
-    known = [fold for fold in folds if fold in scores]
-    if not known:
-        return "–"
-    part = "" if len(known) == len(folds) else f" ({len(known)} of {len(folds)} folds)"
-    return f"{number(float(np.mean([scores[fold] for fold in known])))}{mark(bool(set(known) & set(tuned)))}{part}"
-
-
-def range_text(scores: Mapping[int, float]) -> str:
-    return f"{number(min(scores.values()))} to {number(max(scores.values()))}"
 
 
 def effort_table(
@@ -236,16 +250,13 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
     drawings.append(epoch_chart(rates, "learning rate at the epoch's end", name=name))
     key = [legend(["training", "held-out"])] if is_curve(held_out) or is_curve(scores) else []
     shown = [drawing for drawing in drawings if drawing]
-    note = f"{curves_text(scores, held_out, start)} {scoring_text([model.manifest for model in models])}".rstrip()
+    note, results = curves_text(scores, held_out, start), [model.manifest.result for model in models]
+    scoring, whole = (sum(float(one.get(cost, 0)) for one in results) for cost in ("scoring_seconds", "seconds"))
+    if scoring and whole:
+        note += (
+            f" Scoring every epoch took {scoring:,.1f} s, {scoring / whole:.1%} of the training (device.score_epochs)."
+        )
     return [Charts([*key, *shown], note, name)]
-
-
-def scoring_text(manifests: Sequence[Manifest]) -> str:
-    """What the held-out curves cost; "" if every fold model was scored once."""
-    scoring, whole = (sum(float(one.result.get(key, 0)) for one in manifests) for key in ("scoring_seconds", "seconds"))
-    if not scoring or not whole:
-        return ""
-    return f"Scoring every epoch took {scoring:,.1f} s, {scoring / whole:.1%} of the training (device.score_epochs)."
 
 
 def is_curve(values: np.ndarray) -> bool:
@@ -271,3 +282,70 @@ def curves_text(scores: np.ndarray, held_out: np.ndarray, start: Overfitting | N
     if start.best == start.last:
         return "No overfitting: the held-out loss is lowest after the last epoch."
     return f"No clear overfitting: the held-out loss is lowest after epoch {start.best}, and {rise} (over folds) at the end."
+
+
+def by_epoch(histories: Sequence[pd.DataFrame], column: str) -> np.ndarray:
+    """(E, K) values of a column of history.csv; NaN where a fold has fewer epochs or no value."""
+    epochs = max(int(history["epoch"].max()) for history in histories)
+    values = np.full((epochs, len(histories)), np.nan)
+    for fold, history in enumerate(histories):
+        if column in history:
+            values[history["epoch"].to_numpy(int) - 1, fold] = pd.to_numeric(history[column], errors="coerce")
+    return values
+
+
+def overfitting(held_out_loss: np.ndarray) -> Overfitting | None:
+    """Where the held-out loss starts to rise; None with fewer than 2 folds or 3 epochs.  held_out_loss: (E, K)."""
+    complete = held_out_loss[np.isfinite(held_out_loss).all(1)]
+    if complete.shape[0] < 3 or complete.shape[1] < 2 or len(complete) < len(held_out_loss):
+        return None
+    best = int(complete.mean(1).argmin())
+    rises = complete[-1] - complete[best]
+    return Overfitting(best + 1, float(rises.mean()), float(rises.std(ddof=1) / np.sqrt(len(rises))), len(complete))
+
+
+def epoch_chart(
+    lines: Sequence[Line],
+    title: str,
+    lower_limit: float | None = None,
+    mark: int | None = None,
+    name: str = "",
+    limits: tuple[float, float] = (-inf, inf),
+) -> Markup:
+    """The mean over folds of each line, thick, and every fold, thin; a cross for a single epoch.
+
+    lower_limit: values below it are outside the axes.  mark: epoch with a vertical line.  name: of the member, for screen
+    readers.  limits: of the quantity; the axis stays inside.  Empty without finite values.
+    """
+    lines = [line for line in lines if np.isfinite(line.values).any()]
+    if not lines:
+        return Markup("")
+    values = np.concatenate([line.values[np.isfinite(line.values)] for line in lines])
+    low, high = max(values.min(), -np.inf if lower_limit is None else lower_limit), values.max()
+    with chart(320, 220, (50, 14, 22, 34)) as drawing:
+        axes = drawing.axes
+        axes.set_title(title)
+        axes.set_xlabel("epoch" if lower_limit is None else "epoch (the lowest fifth is below)")
+        axes.set_xlim(1, max(*(len(line.values) for line in lines), 2))
+        axes.set_ylim(axis_ends([low, high], limits))
+        drawing.ticks(y=4)
+        axes.locator_params(axis="x", nbins=6, integer=True)
+        if mark is not None:
+            axes.axvline(mark, color=PLACEHOLDERS["wrong"], linewidth=1.5, linestyle=(0, (2, 2)))
+        ends = []
+        for line in lines:
+            known, epochs = np.isfinite(line.values), np.arange(1, len(line.values) + 1)
+            colour, style = f"c{line.colour}", (0, (4, 2.5)) if line.dashed else "solid"
+            for fold in np.flatnonzero(known.sum(0) > 1):
+                x, y = epochs[known[:, fold]], line.values[known[:, fold], fold]
+                drawing.line(x, y, colour, linewidth=0.9, alpha=0.4, linestyle=style)
+            at, means = epochs[known.any(1)], np.nanmean(line.values[known.any(1)], axis=1)
+            if len(at) > 1:
+                drawing.line(at, means, colour, "curve", line.name, linewidth=2.2, linestyle=style)
+            tooltip = f"{line.name}: {means[-1]:.4g} after epoch {at[-1]}, mean over folds"
+            square = {"marker": "s" if line.dashed else "o", "markersize": 6, "markeredgewidth": 1, "zorder": 2}
+            drawing.dots(at[-1], means[-1], colour, "end", tooltip, **square)
+            ends.append(f"{line.name} {means[-1]:.4g}")
+        folds = lines[0].values.shape[1]
+        what = f"{name}: {title}" if name else title
+        return drawing.markup(f"{what} by epoch; at the end, mean of {folds} folds: {', '.join(ends)}")

@@ -17,14 +17,6 @@ class ClassScore:
 
 
 @dataclass(frozen=True)
-class Pair:
-    actual: int
-    predicted: int
-    rows: int
-    share: float  # of the rows of `actual`
-
-
-@dataclass(frozen=True)
 class Bin:
     """Rows of similar confidence."""
 
@@ -54,12 +46,6 @@ def class_scores(table: np.ndarray) -> list[ClassScore]:
         precision, recall = hits[n] / max(predicted[n], 1), hits[n] / max(actual[n], 1)
         scores.append(ClassScore(n, int(actual[n]), f1, precision, recall, confused_with if rows else -1, rows))
     return sorted(scores, key=lambda score: (score.f1, -score.rows, score.number))
-
-
-def confused_pairs(table: np.ndarray, limit: int) -> list[Pair]:
-    """The most frequent errors.  table: (C, C) of `confusion`."""
-    wrong = table - np.diag(table.diagonal())
-    return [Pair(a, p, int(wrong[a, p]), wrong[a, p] / table[a].sum()) for a, p in largest_cells(wrong, limit)]
 
 
 def largest_cells(table: np.ndarray, limit: int) -> list[tuple[int, int]]:

@@ -12,10 +12,9 @@ from competition.config.params import Params
 from competition.ensemble.metrics import Metric
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
-from competition.report.members import FoldModel
+from competition.report.members import FoldModel, by_epoch, overfitting
 from competition.report.mistakes import confusion, worst_pairs
 from competition.report.page import Section, Table
-from competition.report.training_charts import by_epoch, overfitting
 from competition.submission import ledger
 
 MOST = 8

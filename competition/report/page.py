@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # `blend` imports this module but must not need jinja2
     from markupsafe import Markup
@@ -26,7 +26,6 @@ OPEN_SECTIONS = 3  # the others are folded until they are asked for
 class Text:
     """Paragraphs.  warning: highlighted.  name: heading above them."""
 
-    kind: ClassVar = "text"
     lines: Sequence[str]
     warning: bool = False
     name: str = ""
@@ -40,7 +39,6 @@ class Table:
     one, a caption for screen readers is made from the section's title.
     """
 
-    kind: ClassVar = "table"
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: int = 1
@@ -53,7 +51,6 @@ class Table:
 class Charts:
     """Charts side by side, as escaped markup.  zoom: in their own size in a box that scrolls, with buttons to zoom."""
 
-    kind: ClassVar = "charts"
     drawings: "Sequence[Markup]"
     note: str = ""
     name: str = ""
@@ -73,7 +70,6 @@ class Tile:
 class Sheet:
     """A grid of pictures."""
 
-    kind: ClassVar = "sheet"
     tiles: Sequence[Tile]
     note: str = ""
     name: str = ""
@@ -83,7 +79,6 @@ class Sheet:
 class SideBySide:
     """Groups of pictures beside each other, each with its title."""
 
-    kind: ClassVar = "side"
     name: str
     groups: Sequence[tuple[str, Sequence[Tile]]]
 
@@ -95,7 +90,6 @@ class PointMap:
     drawing: of Chart.mark_points.  tiles: the pictures, by their number in svg.PointMark; also folded below the chart.
     """
 
-    kind: ClassVar = "map"
     drawing: "Markup"
     legend: "Markup"
     tiles: Sequence[Tile]
@@ -106,7 +100,6 @@ class PointMap:
 class Image:
     """One wide picture, such as a contact sheet."""
 
-    kind: ClassVar = "image"
     address: str  # data: URI
     caption: str
 
@@ -152,7 +145,7 @@ def render(head: Head, sections: Sequence[Section], reloads: bool = False) -> st
     from markupsafe import Markup
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["code"] = _code
+    environment.filters |= {"code": _code, "kind": lambda block: type(block).__name__}
     style, script, watch_script = (file.read_text(encoding="utf-8") for file in (STYLE, SCRIPT, WATCH_SCRIPT))
     script += watch_script if reloads else ""
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(

@@ -1,11 +1,11 @@
-"""Pictures: contact sheets of many small images as one PNG, and training images for the report.
+"""Pictures: contact sheets of many small images as one PNG, training images for the report, and its section of samples.
 
 The report takes them from the cache of decoded images: nothing is decoded for a few pictures on a page.
 """
 
 import base64
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +16,16 @@ from competition.files.manifest import atomic_write
 from competition.images.cache import Pixels, cached_images
 from competition.prepare.decoding import Fit
 from competition.prepare.prepared import Prepared
+from competition.report import page
+from competition.report.page import Block, Section, Sheet, Text, Tile
+from competition.workspace.runs import Run
 
 MAX_SIZE = 224  # pixels per side of a stored picture; shown at 112, and in full when it is opened
 SMALL_SIZE = 112  # of a picture among many
 TILE = 128  # pixels of one image on a contact sheet
 LINE = 14  # pixels of one line of text on it
+SAMPLES, PER_CLASS, MOST_CLASSES = 60, 6, 120
+AUGMENTED = "augmented.png"  # in the folder of a run, written by make train
 PIXEL_ART = 64  # smaller images are stored without loss and enlarged without smoothing
 
 
@@ -41,15 +46,19 @@ def no_pictures(has_networks: bool) -> str:
     return "No pictures: the decoded training images are not on disk; `make train` writes them (cache.disk_gigabytes)."
 
 
-def row_pictures(
-    prepared: Prepared, ids: np.ndarray, pixels: Pixels | None, longest_side: int = MAX_SIZE
-) -> list[tuple[str, bool]]:
-    """`data_uri` of the training rows of `ids`; ("", False) for each without pixels, which are in index order."""
-    if pixels is None:
-        return [("", False)] * len(ids)
-    return [
-        data_uri(image, longest_side) for image in pixels[positions(prepared.part("train")["id"].to_numpy(str), ids)]
-    ]
+def row_tiles(
+    prepared: Prepared,
+    ids: np.ndarray,
+    lines: Sequence[Sequence[str]],
+    pixels: Pixels | None,
+    longest_side: int = SMALL_SIZE,
+) -> list[Tile]:
+    """The training rows of `ids` with the lines below each; without pixels, which are in index order, the lines alone."""
+    pictures = [("", False)] * len(ids)
+    if pixels is not None:
+        rows = positions(prepared.part("train")["id"].to_numpy(str), ids)
+        pictures = [data_uri(image, longest_side) for image in pixels[rows]]
+    return [Tile(*picture, texts) for picture, texts in zip(pictures, lines, strict=True)]
 
 
 def data_uri(pixels: np.ndarray, longest_side: int = MAX_SIZE) -> tuple[str, bool]:
@@ -95,3 +104,45 @@ def contact_sheet(
             pen.text((x, y + TILE + 1 + LINE * line), text, fill="black", font=font)
     with atomic_write(path) as temporary:
         sheet.save(temporary, format="PNG", optimize=True)
+
+
+def samples_section(prepared: Prepared, pixels: Pixels | None, runs: Mapping[str, Run]) -> Section:
+    """Samples of each class and the start of a training batch, or why there are none.
+
+    pixels: (N, H, W, 3) uint8 of the training rows in index order.  runs: by title, those of the current parameters.
+    """
+    blocks: list[Block] = [Text([no_pictures(bool(runs))]) if pixels is None else class_samples(prepared, pixels)]
+    sheets = {title: run.folder / AUGMENTED for title, run in runs.items() if (run.folder / AUGMENTED).is_file()}
+    caption = "the start of its first training batch, augmented, with the largest target of each image"
+    blocks += [page.Image(sheet_uri(file), f"{title}: {caption}") for title, file in list(sheets.items())[:2]]
+    if not sheets:
+        blocks.append(Text(["No augmented batch: `make train` draws it for the members that it trains."]))
+    return Section("samples", "Images", "cache, members/<member>/<run>/augmented.png · make train", blocks)
+
+
+def class_samples(prepared: Prepared, pixels: Pixels) -> Sheet:
+    """Rows of each class, evenly spaced in the index; of a regression, rows evenly spaced by value.
+
+    pixels: (N, H, W, 3) uint8 of the training rows in index order.
+    """
+    train, competition = prepared.part("train"), prepared.competition
+    note = "As the network reads them, before augmentation."
+    ids, labels, names = train["id"].to_numpy(str), train["label"].to_numpy(int), competition.classes
+    targets = competition.targets.of(labels)
+    if competition.targets.kind == "regression":
+        by_value = np.argsort(targets, kind="stable")
+        chosen = by_value[np.linspace(0, len(ids) - 1, min(SAMPLES, len(ids))).astype(int)].tolist()
+        title, texts = "Samples from the smallest to the largest value", [f"{targets[row]:.5g}" for row in chosen]
+    else:
+        class_rows = competition.targets.class_rows(labels, len(names))
+        present = np.flatnonzero(class_rows.any(0))[:MOST_CLASSES]
+        each = int(np.clip(SAMPLES // max(len(present), 1), 1, PER_CLASS))
+        chosen = []
+        for n in present:
+            rows = np.flatnonzero(class_rows[:, n])
+            chosen += rows[np.linspace(0, len(rows) - 1, min(each, len(rows))).astype(int)].tolist()
+        chosen = list(dict.fromkeys(chosen))  # a row with several labels is shown once
+        title, texts = "Samples of each class", [competition.label_text(labels[row]) for row in chosen]
+        note += f" The first {MOST_CLASSES} of {len(names)} classes." if len(names) > MOST_CLASSES else ""
+    lines = [[text, ids[row]] for text, row in zip(texts, chosen, strict=True)]
+    return Sheet(row_tiles(prepared, ids[chosen], lines, pixels), note, title)

@@ -30,14 +30,6 @@ class Optimism:
     value: float
     is_bound: bool  # True: `value` is an upper bound, because too few outputs are stored to estimate their correlation
 
-    @property
-    def is_visible(self) -> bool:
-        """Whether it is more than 0 as it is printed."""
-        return self.value >= 0.00005
-
-    def __str__(self) -> str:
-        return f"{'at most ' if self.is_bound else ''}{self.value:.4f}"
-
 
 @dataclass(frozen=True)
 class RepeatedChoices:
@@ -51,12 +43,13 @@ class RepeatedChoices:
     def lines(self) -> list[str]:
         """Lines for the terminal; empty if nothing was chosen repeatedly, or makes nothing better."""
         lines = []
-        if self.blends > 1 and self.blend_optimism.is_visible:
-            best = f"the best of their honest scores is expected to be {self.blend_optimism} too good"
-            lines.append(f"repeated choices: {counted(self.blends, 'different blend')} on these rows; {best}")
-        if self.submissions > 1 and self.public_optimism.is_visible:
-            best = f"the best of them is expected to be {self.public_optimism} too good"
-            lines.append(f"repeated choices: {self.submissions} public scores; {best}")
+        blends = f"{counted(self.blends, 'different blend')} on these rows; the best of their honest scores"
+        public = f"{self.submissions} public scores; the best of them"
+        counts, optimisms = (self.blends, self.submissions), (self.blend_optimism, self.public_optimism)
+        for text, count, optimism in zip((blends, public), counts, optimisms):
+            if count > 1 and optimism.value >= 0.00005:  # more than 0 as it is printed
+                bound = "at most " if optimism.is_bound else ""
+                lines.append(f"repeated choices: {text} is expected to be {bound}{optimism.value:.4f} too good")
         return lines
 
 

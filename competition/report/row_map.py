@@ -1,18 +1,19 @@
 """The report's map of the scored rows in two dimensions: rows with similar features, or similar probabilities, are near."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 
 from competition.ensemble.predictions import positions
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
-from competition.report.map_chart import MapPoints, coloured_classes, map_chart, map_legend
-from competition.report.mistakes import most_confident_errors
-from competition.report.page import PointMap, Section, Tile
-from competition.report.pictures import SMALL_SIZE, data_uri
+from competition.report.mistakes import confusion, most_confident_errors
+from competition.report.page import PointMap, Section
+from competition.report.pictures import row_tiles
+from competition.report.svg import NORMAL, PLACEHOLDERS, PointMark, chart, shortened
 from competition.workspace.features import feature_table
 from competition.workspace.runs import blended_runs
 from competition.workspace.workspace import Workspace
@@ -23,6 +24,9 @@ MOST_PICTURES = 150
 COMPONENTS, PERPLEXITY, STEPS = 50, 20.0, 400
 LOWEST_PROBABILITY = 1e-4  # smaller ones differ by noise, which their logarithm would enlarge
 SEED = 0
+WIDTH, HEIGHT = 660.0, 540.0  # pixels
+ALL_COLOURED, COLOURED = 12, 8  # up to 12 classes have a colour each; of more, 8 have one
+COLOUR_ORDER = (0, 1, 2, 3, 4, 5, 8, 10, 9, 11, 6, 7)  # the first eight differ most
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,17 @@ class StoredFeatures:
 
     member: str  # with the frozen network that they are of
     table: np.ndarray  # (rows of the part train, F) float16 in index order
+
+
+@dataclass(frozen=True)
+class MapPoints:
+    """The drawn rows."""
+
+    places: np.ndarray  # (n, 2) float
+    ids: np.ndarray  # (n,) str
+    labels: np.ndarray  # (n,) int
+    predicted: np.ndarray  # (n,) int
+    pictures: np.ndarray  # (n,) int: number of the row's picture; -1 = none
 
 
 def stored_features(workspace: Workspace, weights: Mapping[str, float]) -> StoredFeatures | None:
@@ -63,19 +78,35 @@ def map_section(
         return None
     names = prepared.competition.classes
     points = HonestRows(*(column[drawn] for column in rows))
-    pictured = pictured_points(points) if pixels is not None else np.empty(0, int)
-    numbers = np.full(len(drawn), -1)
+    pictured, numbers = np.empty(0, int), np.full(len(drawn), -1)
+    if pixels is not None:  # of wrong rows, the most confident first, then of right rows of all classes
+        wrong = most_confident_errors(points.labels, points.predicted, points.scores, MOST_PICTURES)
+        right = np.flatnonzero(points.labels == points.predicted)
+        pictured = np.concatenate([wrong, _evenly(right, points.labels, MOST_PICTURES - len(wrong))])
     numbers[pictured] = np.arange(len(pictured))
     colours = coloured_classes(rows.labels, rows.predicted, len(names))
     drawing = map_chart(MapPoints(places, points.ids, points.labels, points.predicted, numbers), names, colours)
-    tiles = []
-    if pixels is not None:
-        for n, image in zip(pictured, pixels[train_rows[pictured]], strict=True):
-            label, predicted = names[points.labels[n]], names[points.predicted[n]]
-            taken_for = [] if label == predicted else [f"✕ predicted as {predicted}"]
-            tiles.append(Tile(*data_uri(image, SMALL_SIZE), [label, *taken_for, str(points.ids[n])]))
-    note = map_note(rows, points, features, len(colours) < len(names))
-    sources = "features/*/features.npy, " if features is not None else ""
+    lines = []
+    for n in pictured:
+        label, predicted = names[points.labels[n]], names[points.predicted[n]]
+        lines.append([label, *([] if label == predicted else [f"✕ predicted as {predicted}"]), str(points.ids[n])])
+    tiles = row_tiles(prepared, points.ids[pictured], lines, pixels)
+    if features is not None:
+        near, sources = (
+            f"images with similar features of the frozen network of {features.member}",
+            "features/*/features.npy, ",
+        )
+    else:
+        near, sources = "rows with similar probabilities of the blend, fitted without their fold", ""
+    wrong_drawn, wrong_rows = (int((one.labels != one.predicted).sum()) for one in (points, rows))
+    right = f"{len(drawn) - wrong_drawn:,} of {len(rows.ids) - wrong_rows:,} right rows, evenly over the classes"
+    some = f"; {wrong_drawn:,} of {wrong_rows:,} wrong and {right}" if len(drawn) < len(rows.ids) else ""
+    coloured = " The classes with the most wrong rows have a colour." if len(colours) < len(names) else ""
+    note = (
+        f"Near each other: {near}; t-SNE keeps neighbours, so neither the distance between groups nor their size or direction means "
+        f"anything. Dots: right; crosses: wrong{some}. A cross has the colour of its own class: among dots of another class it looks "
+        f"like that class, or its label is wrong.{coloured}"
+    )
     block = PointMap(drawing, map_legend(names, colours), tiles, note)
     return Section("map", "Map of the rows", f"{sources}blend/honest_oof.npz; cache · make predict", [block])
 
@@ -87,22 +118,15 @@ def drawn_rows(labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     """
     wrong, right = np.flatnonzero(labels != predicted), np.flatnonzero(labels == predicted)
     wrong_share = max(MOST_POINTS // 2, MOST_POINTS - len(right))
-    drawn_wrong = _evenly(wrong, labels, min(len(wrong), wrong_share))
-    drawn_right = _evenly(right, labels, min(len(right), MOST_POINTS - len(drawn_wrong)))
-    return np.sort(np.concatenate([drawn_wrong, drawn_right]))
+    drawn_wrong = _evenly(wrong, labels, wrong_share)
+    return np.sort(np.concatenate([drawn_wrong, _evenly(right, labels, MOST_POINTS - len(drawn_wrong))]))
 
 
 def _evenly(rows: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """`count` of the rows, at equal steps in the order of their labels."""
+    """At most `count` of the rows, at equal steps in the order of their labels."""
+    count = min(len(rows), count)
     by_class = rows[np.argsort(labels[rows], kind="stable")]
     return by_class[(np.arange(count) * len(rows) // max(count, 1)).astype(int)]
-
-
-def pictured_points(points: HonestRows) -> np.ndarray:
-    """Numbers of the points with a picture: wrong rows, the most confident first, then right rows of all classes."""
-    wrong = most_confident_errors(points.labels, points.predicted, points.scores, MOST_PICTURES)
-    right = np.flatnonzero(points.labels == points.predicted)
-    return np.concatenate([wrong, _evenly(right, points.labels, min(len(right), MOST_PICTURES - len(wrong)))])
 
 
 def log_probabilities(probs: np.ndarray) -> np.ndarray:
@@ -136,17 +160,69 @@ def map_places(vectors: np.ndarray) -> np.ndarray | None:
     return places
 
 
-def map_note(rows: HonestRows, points: HonestRows, features: StoredFeatures | None, has_grey: bool) -> str:
-    """What nearness and the marks mean.  rows: all scored ones.  points: the drawn ones.  has_grey: some classes have no colour."""
-    if features is not None:
-        near = f"Near each other: images with similar features of the frozen network of {features.member}"
-    else:
-        near = "Near each other: rows with similar probabilities of the blend, fitted without their fold"
-    drawn, wrong, all_wrong = len(points.ids), *(int((one.labels != one.predicted).sum()) for one in (points, rows))
-    some = f"; {wrong:,} of {all_wrong:,} wrong and {drawn - wrong:,} of {len(rows.ids) - all_wrong:,} right rows, evenly over the classes"
-    coloured = " The classes with the most wrong rows have a colour." if has_grey else ""
-    return (
-        f"{near}; t-SNE keeps neighbours, so neither the distance between groups nor their size or direction means anything. "
-        f"Dots: right; crosses: wrong{some if drawn < len(rows.ids) else ''}. A cross has the colour of its own class: among dots of "
-        f"another class it looks like that class, or its label is wrong.{coloured}"
-    )
+def coloured_classes(labels: np.ndarray, predicted: np.ndarray, classes: int) -> dict[int, int]:
+    """Class -> number of its colour; of more than ALL_COLOURED classes, those with the most wrong rows, of them or taken for them.
+
+    labels, predicted: (N,) int of all scored rows.
+    """
+    chosen = np.arange(classes)
+    if classes > ALL_COLOURED:
+        table = confusion(labels, predicted, classes)
+        wrong = table.sum(0) + table.sum(1) - 2 * np.diag(table)
+        most = np.argsort(-wrong, kind="stable")[:COLOURED]
+        chosen = most[wrong[most] > 0]
+    return {int(number): COLOUR_ORDER[n] for n, number in enumerate(chosen)}
+
+
+def map_chart(points: MapPoints, names: Sequence[str], colours: dict[int, int]) -> Markup:
+    """The points: right rows as dots, wrong ones as crosses above them; a class without a colour is grey.
+
+    colours: of `coloured_classes`.
+    """
+    with chart(WIDTH, HEIGHT, (6, 6, 6, 6)) as drawing:
+        axes = drawing.axes
+        low, high = points.places.min(0), points.places.max(0)
+        size = (
+            np.array([WIDTH, HEIGHT]) * float(((high - low) / (WIDTH, HEIGHT)).max()) * 1.07
+        )  # one scale for both axes
+        (left, bottom), (right, top) = (low + high - size) / 2, (low + high + size) / 2
+        axes.set(xlim=(left, right), ylim=(bottom, top), xticks=[], yticks=[])
+        axes.spines[:].set(visible=True, color=PLACEHOLDERS["rule"])
+        wrong = points.labels != points.predicted
+        for is_wrong in (False, True):
+            # A border in the colour of the page keeps crosses apart from the dots below them.
+            border = {"markeredgecolor": PLACEHOLDERS["card"], "markeredgewidth": 0.8 if is_wrong else 0.0, "zorder": 2}
+            shape = {"marker": "X", "markersize": 9.5} if is_wrong else {"marker": "o", "markersize": 5.5}
+            of_class = {f"c{colour}": points.labels == number for number, colour in colours.items()}
+            for colour, is_of_class in {"soft": ~np.isin(points.labels, list(colours)), **of_class}.items():
+                chosen = (wrong == is_wrong) & is_of_class
+                marks = []
+                for n in np.flatnonzero(chosen):
+                    taken_for = f" predicted as {names[points.predicted[n]]}" if is_wrong else ", predicted right"
+                    text = f"{names[points.labels[n]]}{taken_for} · {points.ids[n]}"
+                    marks.append(PointMark(text, int(points.pictures[n])))
+                alpha = 0.95 if is_wrong else 0.35 if colour == "soft" else 0.75
+                drawing.points(*points.places[chosen].T, marks, colour, alpha=alpha, **border, **shape)
+        taken: list[tuple[float, float]] = []
+        # Each class's name stands above its point in the middle, the largest class first; one that would cover another is left out.
+        for number in sorted(colours, key=lambda one: (-(points.labels == one).sum(), one)):
+            own = points.places[points.labels == number]
+            if not len(own):
+                continue
+            middle = own[((own - np.median(own, axis=0)) ** 2).sum(1).argmin()]
+            x, y = axes.transData.transform(middle) * 72 / drawing.figure.dpi
+            if not any(abs(x - a) < 110 and abs(y - b) < 22 for a, b in taken):
+                taken.append((x, y))
+                style = {"ha": "center", "size": NORMAL, "weight": "bold"}
+                name = axes.annotate(shortened(names[number], 16), middle, (0, 7), textcoords="offset points", **style)
+                drawing.mark(name, "name")
+        return drawing.markup(f"map of {len(points.ids):,} rows, {wrong.sum():,} of them wrong")
+
+
+def map_legend(names: Sequence[str], colours: dict[int, int]) -> Markup:
+    """The coloured classes, and the grey ones if there are any."""
+    key = Markup('<span class="key dot"><i class="{}"></i>{}</span>')
+    keys = [key.format(f"k{colour}", names[number]) for number, colour in colours.items()]
+    if len(colours) < len(names):
+        keys.append(key.format("grey", f"{'other' if colours else 'all'} classes"))
+    return Markup('<div class="legend">{}</div>').format(Markup("").join(keys))

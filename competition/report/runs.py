@@ -53,13 +53,17 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
         scores = [held_out_score(workspace.prepared, run, fold) for fold in complete]
         score = honest.get(run.digest)
         files = [f"{row.entry.file[:8]}{'' if row.state == 'made' else f' ({row.state})'}" for row in used[run.digest]]
+        difference = "its member is not in the parameters"
+        if run.name in workspace.params.members:
+            of_member = runs_of(workspace, run.name)
+            difference = "-" if run.digest in {one.digest for one in of_member} else changes(of_member[0], run)
         is_tuned = bool(set(complete) & set(run.depends["tuned_folds"]))
         rows.append(
             [
                 f"{run.label}{' *' if run.digest in current else ''}",
-                difference(workspace, run),
+                difference,
                 f"{len(complete)}/{folds}",
-                f"{np.mean(scores):.4f}{mark(is_tuned)}" if scores else "-",
+                f"{np.mean(scores):.4f}{TUNED * is_tuned}" if scores else "-",
                 with_error(score["score"], score["standard_error"], metric) if score else "-",
                 duration(seconds_of_training(run, folds)),
                 f"{size_of(run.folder) / 1e6:.1f}",
@@ -78,32 +82,20 @@ def external_rows(workspace: Workspace, names: Sequence[str]) -> list[list[str]]
     for name in names:
         external = workspace.params.foreign[name]
         files = {"train": [Path(external.oof)], "test": [Path(file) for file in external.test]}
-        ids = {part: prepared.part(part)["id"].to_numpy(str) for part in files}
-        cells = [predicted_rows(files[part], ids[part], prepared.competition.classes) for part in files]
+        cells = []
+        for part, of_part in files.items():  # how many ids of the part are in all its files, or why that is unknown
+            ids, missing = prepared.part(part)["id"].to_numpy(str), [file for file in of_part if not file.is_file()]
+            if not of_part or missing:
+                cells.append(f"{missing[0].name} was not found" if missing else "no file")
+                continue
+            try:
+                stored = [np.isin(ids, stored_ids(file, prepared.competition.classes)) for file in of_part]
+                cells.append(f"{np.logical_and.reduce(stored).sum():,} of {len(ids):,}")
+            except UserError:
+                cells.append("unreadable")
         paths = ", ".join(display_path(file) for part in files.values() for file in part)
         rows.append([f"{name}{' *' if name in blended_external(workspace.params) else ''}", *cells, paths])
     return rows
-
-
-def predicted_rows(files: Sequence[Path], ids: np.ndarray, classes: Sequence[str]) -> str:
-    """How many of these ids are in all files: "1,347 of 1,347", or why that is unknown."""
-    if not files:
-        return "no file"
-    if missing := [file for file in files if not file.is_file()]:
-        return f"{missing[0].name} was not found"
-    try:
-        in_all = np.logical_and.reduce([np.isin(ids, stored_ids(file, classes)) for file in files])
-    except UserError:
-        return "unreadable"
-    return f"{in_all.sum():,} of {len(ids):,}"
-
-
-def difference(workspace: Workspace, run: Run) -> str:
-    """What a run's parameters, data and code differ in from the current ones of its member."""
-    if run.name not in workspace.params.members:
-        return "its member is not in the parameters"
-    runs = runs_of(workspace, run.name)
-    return "-" if run.digest in {each.digest for each in runs} else changes(runs[0], run)
 
 
 def changes(before: Run, after: Run) -> str:
@@ -120,11 +112,6 @@ def changes(before: Run, after: Run) -> str:
 def without_folder(text: str) -> str:
     """The text with every absolute path cut to its last part: the page may be shown to others."""
     return re.sub(r"(?<![\w.])(?:/|[A-Za-z]:[\\/])[^\s,;]*[\\/]([^\s,;/\\]+)", r"\1", text)
-
-
-def mark(is_tuned: bool) -> str:
-    """The sign behind a score with rows that chose hyperparameters."""
-    return TUNED if is_tuned else ""
 
 
 def runs_section(workspace: Workspace, submissions: Path) -> Section | None:

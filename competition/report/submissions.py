@@ -49,8 +49,9 @@ def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed
     for choice in choices:
         entry = choice.row.entry
         error = f" {plus_minus(entry.standard_error)}" if entry.standard_error is not None else ""
-        honest = f"{_score(entry.honest_score)}{error} on {counted(entry.oof_rows, 'row')}{' (optimistic)' if entry.optimistic else ''}"
-        cells.append([entry.file, choice.why, honest, _score(choice.row.public_score)])
+        honest = f"{entry.honest_score:.5f}{error} on {counted(entry.oof_rows, 'row')}{' (optimistic)' if entry.optimistic else ''}"
+        public = f"{choice.row.public_score:.5f}" if choice.row.public_score is not None else "–"
+        cells.append([entry.file, choice.why, honest, public])
     note = "Kaggle counts the better of two selected submissions. The private score is of rows that neither column has seen."
     if len(choices) < 2:
         note += " A second one needs another submission: other members, or another seed."
@@ -75,10 +76,22 @@ def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[
         points.append((row.entry.digest[:8], honest, row.entry.standard_error or 0.0, public, low, high))
     if not points:
         return []
+    honest_scores, public_scores = (np.array([point[n] for point in points]) for n in (1, 3))
+    rho = rank_correlation(honest_scores, public_scores)
+    if len(points) < ENOUGH:
+        correlation = f"A rank correlation needs {ENOUGH} of them."
+    elif not np.isfinite(rho):
+        correlation = "Their rank correlation is undefined: all scores of one kind are equal."
+    else:
+        draws = np.random.default_rng(0).integers(0, len(points), (RESAMPLES, len(points)))
+        values = np.array([rank_correlation(honest_scores[draw], public_scores[draw]) for draw in draws])
+        low, high = np.quantile(values[np.isfinite(values)], [0.025, 0.975])
+        interval = f"bootstrap 95 % interval {low:+.2f} to {high:+.2f}, n = {len(points)}"
+        correlation = f"Rank correlation {rho:+.2f} ({interval})."
     sizes = sorted({row.entry.oof_rows for row in rows})
     text = (
         f"{counted(len(points), 'submission')} with a public score; {outside} of them {'is' if outside == 1 else 'are'} "
-        f"outside the interval expected by chance (95 %, if {public_share:.0%} of the test rows count). {correlation_text(points)}"
+        f"outside the interval expected by chance (95 %, if {public_share:.0%} of the test rows count). {correlation}"
     )
     if len(sizes) > 1:
         text += f" Their honest scores are on {' or '.join(f'{size:,}' for size in sizes)} training rows, so not all compare."
@@ -88,20 +101,6 @@ def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[
         "where they do not fit."
     )
     return [Text([text]), Charts([public_score_chart(points, rows[-1].entry.metric)], note)]
-
-
-def correlation_text(points: Sequence[tuple[str, float, float, float, float, float]]) -> str:
-    """Spearman's rank correlation of honest and public scores with a bootstrap interval."""
-    if len(points) < ENOUGH:
-        return f"A rank correlation needs {ENOUGH} of them."
-    honest, public = (np.array([point[n] for point in points]) for n in (1, 3))
-    rho = rank_correlation(honest, public)
-    if not np.isfinite(rho):
-        return "Their rank correlation is undefined: all scores of one kind are equal."
-    draws = np.random.default_rng(0).integers(0, len(points), (RESAMPLES, len(points)))
-    values = np.array([rank_correlation(honest[draw], public[draw]) for draw in draws])
-    low, high = np.quantile(values[np.isfinite(values)], [0.025, 0.975])
-    return f"Rank correlation {rho:+.2f} (bootstrap 95 % interval {low:+.2f} to {high:+.2f}, n = {len(points)})."
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
@@ -148,29 +147,18 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
         last = [Choice(row, "the newest that is scored on other rows: not comparable") for row in elsewhere[-1:]]
         return [Choice(first, "the only submission on these rows" if last else "the only submission"), *last]
     within = "none of the others is" if not near else "1 other is" if len(near) == 1 else f"{len(near)} others are"
-    second = second_choice(first, near, others, sign, changed)
-    return [Choice(first, f"the best honest score; {within} within its standard error"), second]
-
-
-def second_choice(
-    first: ledger.Row, near: Sequence[ledger.Row], others: Sequence[ledger.Row], sign: int, changed: Changed
-) -> Choice:
-    """near: submissions within one standard error of the first.  others: all that are comparable with it."""
+    chosen = Choice(first, f"the best honest score; {within} within its standard error")
     public = [(sign * row.public_score, row) for row in near if row.public_score is not None]
     if public:
         best = max(public, key=lambda pair: pair[0])[1]
-        return Choice(best, "the best public score among those within one standard error of the first")
+        return [chosen, Choice(best, "the best public score among those within one standard error of the first")]
     shares = [(share, row) for row in near if (share := changed(first.entry.file, row.entry.file)) is not None]
     if shares:
         share, row = max(shares, key=lambda pair: pair[0])
         why = f"as good within noise, and differs most from the first ({share:.1%} of the rows): a hedge"
-        return Choice(row, why)
+        return [chosen, Choice(row, why)]
     row = max(reversed(others), key=lambda row: sign * (row.entry.honest_score or 0.0))
-    return Choice(row, "the next best honest score" + ("" if near else ", worse by more than noise"))
-
-
-def _score(value: float | None) -> str:
-    return f"{value:.5f}" if value is not None else "–"
+    return [chosen, Choice(row, "the next best honest score" + ("" if near else ", worse by more than noise"))]
 
 
 def ledger_section(rows: Sequence[ledger.Row], public_share: float, looks: int) -> Section | None:

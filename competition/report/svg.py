@@ -3,7 +3,7 @@
 Why matplotlib and not plotly: plotly 7.1 inlines a script of 4.8 MB that calls `new Function`, so the page could not forbid
 scripts made from text; the charts below take less than 1 MB even with a full confusion matrix of 104 classes, and print
 well. Hence the figures of `optuna.visualization` do not fit into the page; those of `optuna.visualization.matplotlib` ignore
-its colours and print labels over each other, so `tuning_charts.py` draws what they show.
+its colours and print labels over each other, so `tuning.py` draws what they show.
 
 matplotlib writes fixed colours. The charts are drawn in placeholder colours which `Chart.markup` replaces by the
 variables of the style sheet, so they follow light and dark mode. Styles become attributes of the elements, because the
@@ -14,10 +14,10 @@ matplotlib is imported when the first chart is drawn.
 import io
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 COLOURS = 12  # --c0 to --c11 of the style sheet
 VARIABLES = ("ink", "soft", "rule", "card", "gold", "band", "wrong", "right", *(f"c{n}" for n in range(COLOURS)))
 PLACEHOLDERS = {name: f"#{n:06x}" for n, name in enumerate(VARIABLES)}  # ink is black, matplotlib's default
+IDS = {"id": "^", "href": "^#", "clip-path": r"url\(#"}  # attribute -> what stands before an id in it
 SMALL, NORMAL = 11.5, 13.0  # font sizes in pixels
 RC = {
     "svg.fonttype": "none",  # text, not paths
@@ -68,7 +69,7 @@ class Chart:
         from matplotlib.figure import Figure
 
         left, right, top, bottom = margins
-        self.width, self.height = width, height
+        self.width, self.height, self._left = width, height, left
         self.figure = Figure(figsize=(width / 72, height / 72))
         box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
         self.axes = self.figure.add_axes(box, facecolor="none")
@@ -81,21 +82,54 @@ class Chart:
         artist.set_gid(gid)
         self._marks[gid] = (css_class, tooltip)
 
-    def mark_points(
-        self, x: np.ndarray, y: np.ndarray, points: "Sequence[PointMark]", style: Mapping[str, Any]
-    ) -> None:
-        """Draw points of one style with a tooltip each.  x, y: (n,) data coordinates.  style: of matplotlib's Line2D."""
-        if len(points):
-            (line,) = self.axes.plot(x, y, linestyle="none", clip_on=False, **style)
-            self._points[f"mark{len(self._marks)}"] = points
-            self.mark(line, "points")
+    def line(self, x: Any, y: Any, colour: str, css_class: str = "", tooltip: str = "", **style: Any) -> None:
+        """Draw a line, with a class and a tooltip if there is one.  colour: of PLACEHOLDERS.  style: of matplotlib's Line2D."""
+        (artist,) = self.axes.plot(x, y, color=PLACEHOLDERS[colour], **style)
+        if css_class:
+            self.mark(artist, css_class, tooltip)
 
-    def ticks(self, axis: Literal["x", "y"], count: int) -> None:
-        """Grid lines and labels at about `count` round values of the "x" or "y" axis."""
+    def dots(self, x: Any, y: Any, colour: str, css_class: str, tooltip: str = "", **style: Any) -> None:
+        """Draw points without a border, also where the axes end, with one tooltip.  Arguments as of `line`."""
+        style = {"marker": "o", "markersize": 8, "markeredgewidth": 0, "clip_on": False, "zorder": 3} | style
+        self.line(x, y, colour, css_class, tooltip, linestyle="none", **style)
+
+    def points(self, x: np.ndarray, y: np.ndarray, points: Sequence[PointMark], colour: str, **style: Any) -> None:
+        """Draw points of one style with a tooltip each.  x, y: (n,) data coordinates.  The other arguments as of `line`."""
+        if len(points):
+            self._points[f"mark{len(self._marks)}"] = points
+            self.dots(x, y, colour, "points", **style)
+
+    def name_points(
+        self, places: np.ndarray, names: Sequence[str], widths: Sequence[float], size: float, named: int = 0
+    ) -> None:
+        """Write the names of the first points where they touch neither another name or point nor the ends of the chart.
+
+        places: (n, 2) data coordinates.  widths: of the names in pixels.  size: of the font.  named: so many of them are named
+        in any case.
+        """
+        pixels = self.axes.transData.transform(places) * 72 / self.figure.dpi
+        height, radius = 14.0, 5.0
+        taken = [(x - radius, y - radius, x + radius, y + radius) for x, y in pixels]
+        for n, ((x, y), name, width) in enumerate(zip(pixels, names, widths)):
+            free = []
+            for dx, dy in ((6.0, 5.0), (6.0, -16.0), (-6.0 - width, 5.0), (-6.0 - width, -16.0)):
+                box = (x + dx, y + dy, x + dx + width, y + dy + height)
+                touches = any(box[0] < o[2] and o[0] < box[2] and box[1] < o[3] and o[1] < box[3] for o in taken)
+                if not touches and self._left <= box[0] and box[2] <= self.width - 4:
+                    free.append(((dx, dy), box))
+            if free:
+                taken.append(free[0][1])
+            if free or n < named:
+                offset = free[0][0] if free else (6.0, 5.0)
+                self.axes.annotate(name, places[n], offset, textcoords="offset points", size=size)
+
+    def ticks(self, **counts: int) -> None:
+        """Grid lines and labels at about so many round values of the axes x and y."""
         from matplotlib.ticker import MaxNLocator
 
-        getattr(self.axes, f"{axis}axis").set_major_locator(MaxNLocator(count, steps=[1, 2, 5, 10]))
-        self.axes.grid(axis=axis)
+        for axis, count in counts.items():
+            getattr(self.axes, f"{axis}axis").set_major_locator(MaxNLocator(count, steps=[1, 2, 5, 10]))
+            self.axes.grid(axis=axis)
 
     def markup(self, label: str, css_class: str = "") -> Markup:
         """The SVG element, without XML namespaces (HTML needs none).  label: for screen readers."""
@@ -108,8 +142,14 @@ class Chart:
         # Ids must not refer to another chart, which may not be shown.
         prefix = f"c{zlib.crc32(f'{label} {css_class} {out.getvalue()}'.encode()):08x}-"
         for element in root.iter():
-            if element.get("id") in self._points:
-                _mark_each(element, self._points[element.attrib["id"]])
+            if points := self._points.get(element.get("id", "")):  # the group of a line
+                markers = [marker for marker in element.iter() if marker.tag.endswith("}use")]
+                for marker, point in zip(markers, points, strict=True):
+                    element.attrib["style"] = marker.attrib.pop("style")  # all markers repeat it
+                    marker.attrib |= {key: f"{float(marker.attrib[key]):.1f}" for key in ("x", "y")}
+                    if point.picture >= 0:
+                        marker.attrib["data-picture"] = str(point.picture)
+                    ElementTree.SubElement(marker, "title").text = point.tooltip
             element.tag = element.tag.rpartition("}")[2]
             attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
             if "style" in attributes:
@@ -122,32 +162,14 @@ class Chart:
                     title = ElementTree.Element("title")
                     title.text = tooltip
                     element.insert(0, title)
-            element.attrib = {key: _with_prefix(key, value, prefix) for key, value in attributes.items()}
+            for key in IDS.keys() & attributes.keys():
+                attributes[key] = re.sub(f"({IDS[key]})", rf"\g<1>{prefix}", attributes[key])
+            element.attrib = attributes
         size = f"0 0 {self.width:.0f} {self.height:.0f}"
         root.attrib = {"viewBox": size, "width": f"{self.width:.0f}", "role": "img", "aria-label": label}
         if css_class:
             root.attrib["class"] = css_class
         return Markup(ElementTree.tostring(root, encoding="unicode"))  # ElementTree has escaped every text
-
-
-def _mark_each(group: ElementTree.Element, points: Sequence[PointMark]) -> None:
-    """Give every marker in the group of a line its tooltip, and the group the style that all its markers repeat."""
-    markers = [element for element in group.iter() if element.tag.endswith("}use")]
-    for marker, point in zip(markers, points, strict=True):
-        group.attrib["style"] = marker.attrib.pop("style")
-        marker.attrib |= {key: f"{float(marker.attrib[key]):.1f}" for key in ("x", "y")}
-        if point.picture >= 0:
-            marker.attrib["data-picture"] = str(point.picture)
-        ElementTree.SubElement(marker, "title").text = point.tooltip
-
-
-def _with_prefix(key: str, value: str, prefix: str) -> str:
-    """An attribute with the chart's prefix before every id that it defines or refers to."""
-    if key == "id":
-        return prefix + value
-    if key == "href" and value.startswith("#"):
-        return f"#{prefix}{value[1:]}"
-    return value.replace("url(#", f"url(#{prefix}") if key == "clip-path" else value
 
 
 def _style_attributes(style: str) -> dict[str, str]:

@@ -1,24 +1,45 @@
-"""The report's section on errors of multi-label and regression competitions."""
+"""The report's first screen and sections on labels, values and errors of multi-label and regression competitions."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from competition.config.errors import counted
 from competition.ensemble.target_metrics import auc, average_precision
 from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
-from competition.report.charts import truth_chart
+from competition.report.charts import legend, truth_chart
 from competition.report.classes import HonestRows
-from competition.report.label_charts import label_bars, label_charts
-from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text, Tile
-from competition.report.pictures import SMALL_SIZE, no_pictures, row_pictures
+from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text
+from competition.report.pictures import MAX_SIZE, no_pictures, row_tiles
+from competition.report.svg import NORMAL, PLACEHOLDERS, chart, shortened
 
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 PARTS = 5  # of the rows of a regression, by value
 MOST_POINTS = 1000  # of the chart of truth and prediction
 TILES = 32  # pictures of the worst rows
 GROUPS, OF_GROUP, MOST_BARS = 3, 2, 12  # of the first screen: labels with pictures, pictures of each, labels with bars
+SHOWN = 6  # labels with curves
+POINTS = 150  # of a curve
+NOTE = (
+    "Precision: the share of the rows predicted to have the label that have it; recall: the share of the rows with the label that are "
+    "predicted to have it; F1: their harmonic mean. Each curve is of one label at every threshold; dots: the predictions of the blend, "
+    "whose thresholds were chosen without the row's fold. Diamonds: the highest F1 of these rows, which is optimistic."
+)
+
+
+class LabelCurve(NamedTuple):
+    """At each of S thresholds, the highest first: a row has the label if its score is not below."""
+
+    thresholds: np.ndarray  # (S,)
+    precision: np.ndarray
+    recall: np.ndarray
+
+    @property
+    def f1(self) -> np.ndarray:
+        return 2 * self.precision * self.recall / np.maximum(self.precision + self.recall, 1e-12)
 
 
 def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray, names: Sequence[str]) -> Section:
@@ -48,6 +69,74 @@ def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray,
     if charts := label_charts(targets, decided, scores, names, [c for _, c in sorted(worst)]):
         blocks.append(charts)
     return Section("classes", "Labels", SOURCE, blocks)
+
+
+def label_curve(positive: np.ndarray, scores: np.ndarray) -> LabelCurve:
+    """Precision and recall at every distinct score.  positive: (N,) bool, some True.  scores: (N,)."""
+    order = np.argsort(-scores, kind="stable")
+    scores, hits = scores[order], positive[order].cumsum()
+    last = np.flatnonzero(
+        np.r_[scores[1:] != scores[:-1], True]
+    )  # rows of equal scores are above the threshold together
+    return LabelCurve(scores[last], hits[last] / (last + 1), hits[last] / hits[-1])
+
+
+def label_charts(
+    targets: np.ndarray, decided: np.ndarray, scores: np.ndarray, names: Sequence[str], worst: Sequence[int]
+) -> Charts | None:
+    """Curves of the first of the labels that some row has, and some has not; None if there is none.
+
+    targets, decided: (N, C) bool.  scores: (N, C).  worst: numbers of all labels, the lowest F1 first.
+    """
+    shown = [c for c in worst if 0 < targets[:, c].sum() < len(targets)][:SHOWN]
+    if not shown:
+        return None
+    curves = [label_curve(targets[:, c], scores[:, c]) for c in shown]
+    titles = [shortened(names[c], 24) for c in shown]
+    drawings = [legend(titles)]
+    for title, across in (("precision", "recall"), ("F1", "threshold of the label's score")):
+        listed = []
+        with chart(372, 330, (46, 14, 22, 44)) as drawing:
+            drawing.axes.set(xlim=(0, 1), ylim=(0, 1.02), title=title, xlabel=across)
+            drawing.ticks(x=5, y=5)
+            for n, (c, curve, name) in enumerate(zip(shown, curves, titles, strict=True)):
+                positive, best = targets[:, c], int(curve.f1.argmax())
+                hits = float((positive & decided[:, c]).sum())
+                precision, recall = hits / max(int(decided[:, c].sum()), 1), hits / int(positive.sum())
+                if title == "F1":
+                    line, dot, marker = (curve.thresholds, curve.f1), (curve.thresholds[best], curve.f1[best]), "D"
+                    tooltip = f"{name}: highest F1 {curve.f1[best]:.3f} at threshold {curve.thresholds[best]:.3f}"
+                    listed.append(tooltip)
+                else:
+                    line, dot, marker = (curve.recall, curve.precision), (recall, precision), "o"
+                    tooltip = f"{name}: precision {precision:.3f}, recall {recall:.3f}"
+                    listed.append(f"{name} {precision:.3f}, {recall:.3f}")
+                kept = np.unique(np.linspace(0, len(line[0]) - 1, min(POINTS, len(line[0]))).astype(int))
+                dashes = {"linestyle": (0, (4, 2.5)) if n % 2 else "solid", "alpha": 0.85}  # as in `charts.legend`
+                drawing.line(line[0][kept], line[1][kept], f"c{n}", "curve", name, linewidth=1.8, **dashes)
+                edge = {"markeredgecolor": PLACEHOLDERS["card"], "markeredgewidth": 1.5}
+                drawing.dots(*dot, f"c{n}", "dot", tooltip, marker=marker, **edge)
+            label = "F1 against the threshold" if title == "F1" else "precision against recall; of the predictions"
+            drawings.append(drawing.markup(f"{label}{';' if title == 'F1' else ':'} {'; '.join(listed)}"))
+    many = f" Of {len(names)} labels the {len(shown)} with the lowest F1." if len(shown) < len(names) else ""
+    return Charts(drawings, NOTE + many, "Precision, recall and thresholds")
+
+
+def label_bars(names: Sequence[str], f1: np.ndarray) -> Markup:
+    """F1 of labels, one bar each, from the top."""
+    names = [shortened(name, 18) for name in names]
+    with chart(310, 46 + 24 * len(names), (130, 44, 22, 14)) as drawing:
+        axes = drawing.axes
+        axes.set(xlim=(0, 1), ylim=(len(names) - 0.5, -0.5), title="F1 of the labels", xticks=[])
+        axes.set_yticks(range(len(names)), names, size=NORMAL)
+        axes.tick_params(axis="y", pad=8, labelcolor=PLACEHOLDERS["ink"])
+        for row, (bar, name, value) in enumerate(zip(axes.barh(range(len(names)), f1, 0.6), names, f1, strict=True)):
+            bar.set_color(PLACEHOLDERS["c0"])
+            drawing.mark(bar, "bar", f"{name}: F1 {value:.4f}")
+            axes.text(value + 0.03, row, f"{value:.2f}", va="center", size=NORMAL)
+        return drawing.markup(
+            f"F1 of labels: {'; '.join(f'{name} {one:.4f}' for name, one in zip(names, f1, strict=True))}"
+        )
 
 
 def values_section(targets: np.ndarray, values: np.ndarray) -> Section:
@@ -121,24 +210,18 @@ def glance_blocks(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -
             missed, having = int(targets[wrong, c].sum()), int(targets[:, c].sum())
             title = f"{names[c]}: F1 {f1[c]:.2f}; {missed:,} of {having:,} missed, given to {len(wrong) - missed:,} without it"
             groups.append((title, surest))
-        chart, note = label_bars([names[c] for c in order[:MOST_BARS]], f1[order[:MOST_BARS]]), "The lowest first."
+        drawing, note = label_bars([names[c] for c in order[:MOST_BARS]], f1[order[:MOST_BARS]]), "The lowest first."
     else:
         groups.append(("the true value and the prediction", wrong_rows(rows, False, GROUPS * OF_GROUP)))
         chosen, note = evenly(targets), "Dashed: equality; dotted: the mean of all rows."
-        chart = truth_chart(targets[chosen], scores[chosen, 0].astype(np.float64), float(targets.mean()), 300)
-    blocks: list[Block] = [Charts([chart], note)]
-    shown = [(title, chosen) for title, chosen in groups if len(chosen)]
-    if pixels is not None and shown:
-        images = [row_pictures(prepared, rows.ids[chosen], pixels, SMALL_SIZE) for _, chosen in shown]
-        tiles = [
-            (
-                title,
-                [Tile(*image, row_lines(rows, n, names, is_multi)) for n, image in zip(chosen, of_group, strict=True)],
-            )
-            for (title, chosen), of_group in zip(shown, images, strict=True)
-        ]
-        blocks.append(SideBySide("Worst labels" if is_multi else "Largest errors", tiles))
-    return blocks
+        drawing = truth_chart(targets[chosen], scores[chosen, 0].astype(np.float64), float(targets.mean()), 300)
+    tiles = [
+        (title, row_tiles(prepared, rows.ids[chosen], [row_lines(rows, n, names, is_multi) for n in chosen], pixels))
+        for title, chosen in groups
+        if len(chosen) and pixels is not None
+    ]
+    pictures = [SideBySide("Worst labels" if is_multi else "Largest errors", tiles)] if tiles else []
+    return [Charts([drawing], note), *pictures]
 
 
 def evenly(targets: np.ndarray) -> np.ndarray:
@@ -158,10 +241,8 @@ def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None, h
     if not len(worst):
         return None
     names = prepared.competition.classes
-    tiles = [
-        Tile(*image, row_lines(rows, n, names, is_multi))
-        for n, image in zip(worst, row_pictures(prepared, rows.ids[worst], pixels), strict=True)
-    ]
+    lines = [row_lines(rows, n, names, is_multi) for n in worst]
+    tiles = row_tiles(prepared, rows.ids[worst], lines, pixels, MAX_SIZE)
     note = (
         f"{counted(len(tiles), 'row')} with the most wrong labels: labels that it does not have (✕) and that it lacks, each with its score."
         if is_multi

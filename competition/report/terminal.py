@@ -113,14 +113,6 @@ def no_better_than_trivial(scores: Scores) -> list[str]:
     return [f"not better than an answer that looks at no image: {trivial['name']} ({score})"]
 
 
-def best_member_text(scores: Scores) -> str:
-    """Which member is the baseline "best member", fold by fold."""
-    members: Mapping[str, Sequence[int]] = scores["best_members"]
-    if len(members) == 1:
-        return next(iter(members))
-    return " and ".join(f"{name} in {folds_text(folds)}" for name, folds in members.items())
-
-
 def folds_text(folds: Sequence[int]) -> str:
     """Return "fold 0" or "folds 0, 1"."""
     return f"{'fold' if len(folds) == 1 else 'folds'} {', '.join(map(str, folds))}"

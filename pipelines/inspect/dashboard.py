@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 from wsgiref.simple_server import make_server
 
 from competition.config.errors import UserError
@@ -11,9 +10,6 @@ from competition.workspace.studies import tuning_dependencies, tuning_result_pat
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import selected_members
-
-if TYPE_CHECKING:
-    from optuna.storages import BaseStorage
 
 PORT = 8080
 
@@ -26,10 +22,28 @@ def run(job: Job) -> None:
         raise UserError(
             "optuna-dashboard is not installed; `make dashboard` installs it, or .venv/bin/pip install optuna-dashboard"
         ) from None
-    storage, source = storage_of(job)
-    host, port = address(job.options.address)
+    storage, source = job.params.tune.storage, "tune.storage"
+    newest = Path()
+    if not storage:
+        names = selected_members(job)
+        results = {name: tuning_result_path(job.work, name, tuning_dependencies(job.workspace, name)) for name in names}
+        journals = [path for path in (file.with_name("study.log") for file in results.values()) if path.is_file()]
+        journals = journals or [path for name in names for path in job.path("tune", name).glob("*/study.log")]
+        if not journals:
+            raise UserError(f"no study is under {display_path(job.path('tune'))}; `make tune` makes one")
+        newest = max(journals, key=lambda path: path.stat().st_mtime)
+        source = display_path(newest)
+    text = job.options.address
+    host, _, port = text.rpartition(":")
+    # Only this machine, because the dashboard asks for no password.
+    if host not in ("127.0.0.1", "localhost", "::1") or not port.isdecimal():
+        raise UserError(
+            f"ADDRESS={text}: the dashboard has no password and can delete studies, so it listens on 127.0.0.1 only; from another "
+            f"machine: ssh -L {PORT}:127.0.0.1:{PORT} MACHINE"
+        )
+    host = "127.0.0.1" if host == "localhost" else host
     try:
-        server = make_server(host, port, wsgi(storage))
+        server = make_server(host, int(port), wsgi(open_storage(storage, newest)))
     except OSError as error:
         raise UserError(
             f"{host}:{port} cannot be used ({error.strerror}); name another port: ADDRESS=127.0.0.1:0"
@@ -41,31 +55,3 @@ def run(job: Job) -> None:
         serving.start()
         while serving.is_alive():
             serving.join(1.0)
-
-
-def storage_of(job: Job) -> "tuple[BaseStorage, str]":
-    """The storage of the studies, and its name for the terminal."""
-    if job.params.tune.storage:
-        return open_storage(job.params.tune.storage, Path()), "tune.storage"
-    names = selected_members(job)
-    current_journals = [
-        tuning_result_path(job.work, name, tuning_dependencies(job.workspace, name)).with_name("study.log")
-        for name in names
-    ]
-    journals = [path for path in current_journals if path.is_file()]
-    journals = journals or [path for name in names for path in job.path("tune", name).glob("*/study.log")]
-    if not journals:
-        raise UserError(f"no study is under {display_path(job.path('tune'))}; `make tune` makes one")
-    newest = max(journals, key=lambda path: path.stat().st_mtime)
-    return open_storage("", newest), display_path(newest)
-
-
-def address(text: str) -> tuple[str, int]:
-    """(host, port) of ADDRESS; only addresses of this machine, because the dashboard asks for no password."""
-    host, _, port = text.rpartition(":")
-    if host not in ("127.0.0.1", "localhost", "::1") or not port.isdecimal():
-        raise UserError(
-            f"ADDRESS={text}: the dashboard has no password and can delete studies, so it listens on 127.0.0.1 only; from another "
-            f"machine: ssh -L {PORT}:127.0.0.1:{PORT} MACHINE"
-        )
-    return ("127.0.0.1" if host == "localhost" else host), int(port)

@@ -25,15 +25,7 @@ def run(job: Job) -> None:
     """data/ -> debug/<member>-fold<k>-{batch,worst}.png; finished fold models are not touched"""
     job.workspace.require(job.path("data", "manifest.json"), "download")
     device = start_device(job)
-    run_eagerly()
-    folds = selected_folds(job) if job.options.fold else [0]
-    for name in networks_to_train(job, "debug"):
-        for fold in folds:
-            debug_fold(job, name, fold, device)
-
-
-def run_eagerly() -> None:
-    """Compile no step on either backend, so that a debugger can enter every line; raise an error at the first NaN."""
+    # No step is compiled on either backend, so that a debugger can enter every line; the first NaN is an error.
     import keras
     import tensorflow as tf
 
@@ -46,6 +38,10 @@ def run_eagerly() -> None:
     else:
         tf.config.run_functions_eagerly(True)
         tf.debugging.enable_check_numerics()
+    folds = selected_folds(job) if job.options.fold else [0]
+    for name in networks_to_train(job, "debug"):
+        for fold in folds:
+            debug_fold(job, name, fold, device)
 
 
 def closeness(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:

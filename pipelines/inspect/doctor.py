@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from competition.config.errors import UserError, counted
@@ -40,9 +40,6 @@ else:
 """
 
 
-DEVICE_PROCESSES: dict[str, "subprocess.Popen[str]"] = {}  # package -> the process that lists its devices
-
-
 @dataclass(frozen=True)
 class Finding:
     what: str
@@ -61,26 +58,16 @@ def run(job: Job) -> None:
             )
         job.echo(f"found: {redact(explanation.error)}", f"why:   {explanation.cause}", f"fix:   {explanation.fix}")
         return
-    start_devices()
     errors = 0
-    for check in CHECKS:
-        for finding in check(job):
+    for name, findings in {check.__name__: check(job) for check in CHECKS}.items():
+        for finding in findings:
             mark = "WRONG" if finding.fix else "note " if finding.unsure else "ok   "
-            job.echo(f"{mark} {check.__name__}: {finding.what}")
+            job.echo(f"{mark} {name}: {finding.what}")
             if finding.fix:
                 errors += 1
                 job.echo(f"      {finding.fix}")
     if errors:
         raise UserError(f"{errors} error{'s' if errors > 1 else ''}, each with its fix above")
-
-
-def start_devices() -> None:
-    """Start TensorFlow and JAX now, in processes of their own: they take seconds, in which the other checks run."""
-    for package in ("tensorflow", "jax"):
-        if importlib.util.find_spec(package) is not None:
-            DEVICE_PROCESSES[package] = subprocess.Popen(
-                [sys.executable, "-c", LIST_DEVICES, package], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            )
 
 
 def python(job: Job) -> Iterator[Finding]:
@@ -94,10 +81,23 @@ def python(job: Job) -> Iterator[Finding]:
 
 
 def devices(job: Job) -> Iterator[Finding]:
+    """What TensorFlow and JAX see. The call starts both, in processes of their own; they take seconds, for the other checks."""
+    processes = {
+        package: subprocess.Popen(
+            [sys.executable, "-c", LIST_DEVICES, package], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for package in ("tensorflow", "jax")
+        if importlib.util.find_spec(package) is not None
+    }
+    return device_findings(processes)
+
+
+def device_findings(processes: "Mapping[str, subprocess.Popen[str]]") -> Iterator[Finding]:
+    """What the processes say.  processes: package -> the process that lists its devices."""
     machine = locations.machine(os.environ, os.path.exists)
     yield Finding(f"kind of machine: {machine}")
     device_kinds = {}
-    for package, process in DEVICE_PROCESSES.items():
+    for package, process in processes.items():
         output, error_text = process.communicate()
         if process.returncode:
             text = " ".join(redact(error_text).split())
@@ -240,12 +240,4 @@ def storage(job: Job) -> Iterator[Finding]:
         yield Finding(bucket, str(user_error))
 
 
-CHECKS = (
-    python,
-    disk,
-    memory,
-    kaggle,
-    data,
-    storage,
-    devices,
-)  # devices last: they were started first and take seconds
+CHECKS = (python, disk, memory, kaggle, data, storage, devices)  # the devices start at once and are read last

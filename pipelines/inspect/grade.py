@@ -40,25 +40,21 @@ def run(job: Job) -> None:
         if n
     ]
     job.echo(f"grade: {entry.file}: {', '.join(scores) or 'no row of the solution counts'}")
-    job.echo(*(f"grade: {line}" for line in beside_trivial(grade, prepared.competition.metric)))
+    sign, beside = metric_named(prepared.competition.metric).sign, []  # the trivial baseline on the same rows
+    for part in ("public", "private"):
+        score, trivial = getattr(grade, part), getattr(grade, f"{part}_trivial")
+        if trivial is not None:
+            beaten = "" if score is not None and sign * score > sign * trivial else ", NOT BEATEN"
+            beside.append(f"{part} {trivial:.4f}{beaten}")
+    if beside:
+        job.echo(f"grade: the trivial baseline ({grade.trivial}) scores {', '.join(beside)}")
     if entry.honest_score is not None and entry.standard_error and entry.expected and grade.private is not None:
         kind = "optimistic" if entry.optimistic else "honest"
-        score = with_error(entry.honest_score, entry.standard_error, prepared.competition.metric)
-        job.echo(f"grade: the {kind} score was {score}; {comparison(entry, grade.private, grade.private_rows)}")
+        of_rows = with_error(entry.honest_score, entry.standard_error, prepared.competition.metric)
+        job.echo(f"grade: the {kind} score was {of_rows}; {comparison(entry, grade.private, grade.private_rows)}")
     job.echo(
         f"grade: the solution was opened {counted(grade.solution_accesses, 'time')}; choosing by it repeatedly makes it optimistic"
     )
-
-
-def beside_trivial(grade: grading.Grade, metric: str) -> list[str]:
-    """The scores of the trivial baseline on the same rows, and where the submission is not better; [] without a score."""
-    sign, parts = metric_named(metric).sign, []
-    for name in ("public", "private"):
-        score, trivial = getattr(grade, name), getattr(grade, f"{name}_trivial")
-        if trivial is not None:
-            beaten = "" if score is not None and sign * score > sign * trivial else ", NOT BEATEN"
-            parts.append(f"{name} {trivial:.4f}{beaten}")
-    return [f"the trivial baseline ({grade.trivial}) scores {', '.join(parts)}"] if parts else []
 
 
 def comparison(entry: ledger.Entry, private: float, rows: int) -> str:

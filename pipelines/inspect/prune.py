@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 from competition.config.errors import UserError, counted
-from competition.config.params import Params
 from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.settings import validate_params
 from competition.prepare.prepared import load_prepared
@@ -37,9 +36,16 @@ def run(job: Job) -> None:
 def unused_folders(job: Job) -> dict[Path, int]:
     """Folder -> bytes: runs that nothing uses, and fold models of an earlier layout that no run could be found for."""
     used = runs_in_use(job.workspace)
-    for params in parameter_files(job):
-        of_file = load_prepared(job.path("data"), params.competition.metric, params.competition.predicts)
-        used |= runs_in_use(Workspace(job.work, params, loaded=of_file))
+    recipes = [path for path in sorted((ROOT / "recipes").glob("*.yaml")) if path != PORTFOLIO]
+    of_budget = [path for path in [job.work / BUDGET_FILE] if path.is_file()]
+    for path in [job.options.params, ROOT / "params.yaml", *recipes, *of_budget]:  # the current one without SET
+        try:
+            params = validate_params(load_params(path))
+        except UserError as error:
+            raise UserError(f"{error}; nothing was removed, because a run that this file uses might be") from None
+        if params.competition.name == job.params.competition.name:
+            of_file = load_prepared(job.path("data"), params.competition.metric, params.competition.predicts)
+            used |= runs_in_use(Workspace(job.work, params, loaded=of_file))
     runs = stored_runs(job.work)
     submitted = submissions_by_run(job.workspace, job.submissions, runs)
     digests_in_use = {run.digest for run in with_teachers([run for run in runs if submitted[run.digest]])} | used.keys()
@@ -51,18 +57,3 @@ def unused_folders(job: Job) -> dict[Path, int]:
         for folder in folders
         if folder not in folders_in_use and (folder in run_folders or not RUN_FOLDER.fullmatch(folder.name))
     }
-
-
-def parameter_files(job: Job) -> list[Params]:
-    """Parameters of the project's files and of the current one without SET, as far as they are of this competition."""
-    named_params = []
-    recipes = [path for path in sorted((ROOT / "recipes").glob("*.yaml")) if path != PORTFOLIO]
-    of_budget = [path for path in [job.work / BUDGET_FILE] if path.is_file()]
-    for path in [job.options.params, ROOT / "params.yaml", *recipes, *of_budget]:
-        try:
-            params = validate_params(load_params(path))
-        except UserError as error:
-            raise UserError(f"{error}; nothing was removed, because a run that this file uses might be") from None
-        if params.competition.name == job.params.competition.name:
-            named_params.append(params)
-    return named_params

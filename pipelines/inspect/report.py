@@ -16,7 +16,6 @@ from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, changed_keys, read_manifest, write_text
 from competition.images.cache import Pixels
 from competition.prepare.caveats import load_caveats
-from competition.prepare.prepared import Prepared
 from competition.report import (
     blend_tables,
     caveats,
@@ -27,18 +26,16 @@ from competition.report import (
     members,
     next_steps,
     overview,
+    pictures,
     row_map,
-    samples,
-    scores,
     submissions,
     targets,
-    tpu,
     tuning,
 )
 from competition.report import runs as runs_report
 from competition.report.page import Figure, Head, Section, Table, render
-from competition.report.pictures import cached_pixels
 from competition.report.repeated_choices import choices_lines
+from competition.report.terminal import no_better_than_trivial
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
 from competition.workspace.dependencies import blend_blocks, blended_names, budget_file_of, newest_blend
@@ -66,7 +63,7 @@ class Results:
     spreads: Mapping[str, float]
     notes: Sequence[str]
     submitted: Sequence[ledger.Row]
-    test_scores: Sequence[scores.ScoreOnTest]  # of the blend's submission
+    test_scores: Sequence[overview.ScoreOnTest]  # of the blend's submission
     pixels: Pixels | None
 
 
@@ -115,8 +112,8 @@ def load_results(job: Job) -> Results:
         spreads,
         notes,
         submitted,
-        scores.scores_on_test(next(of_blend, None), job.path("grades.json")),
-        cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder),
+        overview.scores_on_test(next(of_blend, None), job.path("grades.json")),
+        pictures.cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder),
     )
 
 
@@ -128,16 +125,43 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     looks = ledger.count_solution_accesses(job.submissions / "ledger.jsonl", params.competition.name)
     # The effects of series and shift, if the blend is of the current data.
     current = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
-    overview_of_scores, *of_scores = score_sections(prepared, results) or [None]
+    first_screen, of_scores = None, list[Section]()
+    if blend is not None and results.folder is not None:
+        chain = Chain.load(results.folder / "chain.json")
+        charts = overview.score_charts(blend.result, chain, results.test_scores)
+        first_screen = overview.overview_section(charts, results.rows, prepared, pixels)
+        of_scores.append(blend_tables.blend_section(blend.result, chain))
+        views_table = blend_tables.views_table(blend.result, chain)
+        of_scores.append(Section("views", "Views", blend_tables.SOURCES, [views_table]))
+        if worth := blend_tables.worth_tables(blend.result["diversity"]):
+            title, sources = "What each member is worth", "blend/scores.json · make predict"
+            of_scores.append(Section("worth", title, sources, worth))
+    steps, metric, kind = (
+        list[next_steps.Step](),
+        metric_named(prepared.competition.metric),
+        prepared.competition.targets.kind,
+    )
+    if results.rows is not None and kind == "single":
+        larger, issues = next_steps.larger_images(params, prepared), job.path("label_issues.csv")
+        steps = next_steps.label_steps(results.rows, metric, prepared.competition.classes, issues, larger)
+    steps += next_steps.training_steps(results.models_of, metric)
+    has_study = any(used_study(job.workspace, name) for name in params.members)
+    steps += next_steps.open_steps(params, prepared, results.models_of, submitted, bool(results.spreads), has_study)
+    file = display_path(job.options.params)
+    steps = [replace(step, command=with_params(step.command, file)) for step in steps]
     sections = [
-        overview_of_scores,
-        next_steps.next_steps_section(steps_of(job, results)),
+        first_screen,
+        next_steps.next_steps_section(steps),
         *of_scores,
         members.members_section(runs, results.models_of, results.in_training, params, prepared, results.spreads),
         tuning.tuning_section(job.workspace),
         *error_sections(job, results),
-        *optional_sections(job, results),
-        samples.samples_section(prepared, pixels, runs),
+        # Of stages that not everybody runs: each function reads files and returns None if they are missing.
+        grad_cam.grad_cam_section(job.work, prepared, blend, pixels, bool(params.members)),
+        blend_tables.ways_section(job.path("list_blends.json"), metric),
+        classes.label_issues_section(job.path("label_issues.csv")),
+        costs.tpu_section(job.work),
+        pictures.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
         caveats.caveats_section(prepared.folder, load_caveats(prepared.folder), prepared.part("train"), current),
         runs_report.runs_section(job.workspace, job.submissions),
@@ -147,34 +171,6 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         provenance_section(job, blend),
     ]
     return [section for section in sections if section is not None]
-
-
-def steps_of(job: Job, results: Results) -> list[next_steps.Step]:
-    prepared, models_of, competition = job.prepared, results.models_of, job.prepared.competition
-    studies, steps = [used_study(job.workspace, name) for name in job.params.members], list[next_steps.Step]()
-    metric = metric_named(competition.metric)
-    if results.rows is not None and competition.targets.kind == "single":
-        larger, issues = next_steps.larger_images(job.params, prepared), job.path("label_issues.csv")
-        steps = next_steps.label_steps(results.rows, metric, competition.classes, issues, larger)
-    steps += next_steps.training_steps(models_of, metric)
-    steps += next_steps.open_steps(
-        job.params, prepared, models_of, results.submitted, bool(results.spreads), any(studies)
-    )
-    params = display_path(job.options.params)
-    return [replace(step, command=with_params(step.command, params)) for step in steps]
-
-
-def optional_sections(job: Job, results: Results) -> list[Section | None]:
-    """Sections of stages that not everybody runs; each function returns None if its files are missing.
-
-    A new section is one line here: a function in competition/report/ that reads files and returns a Section or None.
-    """
-    return [
-        grad_cam.grad_cam_section(job.work, job.prepared, results.blend, results.pixels, bool(job.params.members)),
-        blend_tables.ways_section(job.path("list_blends.json"), metric_named(job.prepared.competition.metric)),
-        classes.label_issues_section(job.path("label_issues.csv")),
-        tpu.tpu_section(job.work),
-    ]
 
 
 def changed_share(job: Job, a: str, b: str) -> float | None:
@@ -199,12 +195,12 @@ def head_of(job: Job, results: Results) -> Head:
     parts.append(f"{job.params.prepare.folds} folds")
     figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
     if blend is not None:
-        figures = caveats.without_interval(scores.figures(blend.result, results.test_scores), blend.result)
+        figures = overview.figures(blend.result, results.test_scores)
         if results.rows is not None and competition.targets.kind == "single":
             figures.insert(1, overview.wrong_rows(results.rows))
         has_test = len(prepared.part("test")) > 0
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
-    useless = scores.no_better_than_trivial(blend.result) if blend is not None else []
+    useless = no_better_than_trivial(blend.result) if blend is not None else []
     warnings = [*stale_warnings(job, blend), *results.notes, *(f"The blend is {words}." for words in useless)]
     warnings = [with_params(warning, display_path(job.options.params)) for warning in warnings]
     if blend is not None:
@@ -212,21 +208,6 @@ def head_of(job: Job, results: Results) -> Head:
     verdict = overview.verdict(blend.result) if blend is not None else ""
     time_text = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     return Head(competition.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {time_text}.", verdict)
-
-
-def score_sections(prepared: Prepared, results: Results) -> list[Section | None]:
-    """The overview, and sections on gains, views and the contribution of each member; none without a blend."""
-    if results.blend is None or results.folder is None:
-        return []
-    chain, result = Chain.load(results.folder / "chain.json"), results.blend.result
-    diversity = blend_tables.worth_section(result["diversity"]) if "diversity" in result else None
-    charts = scores.score_charts(result, chain, results.test_scores)
-    return [
-        overview.overview_section(charts, results.rows, prepared, results.pixels),
-        blend_tables.blend_section(result, chain),
-        blend_tables.views_section(result, chain),
-        diversity,
-    ]
 
 
 def error_sections(job: Job, results: Results) -> list[Section | None]:

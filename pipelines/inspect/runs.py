@@ -1,10 +1,8 @@
 """List the runs: trained versions of each member, with their difference from the parameters, scores, time and size; and the
 members that were trained elsewhere, with their files."""
 
-from collections.abc import Sequence
-
 from competition.report.runs import COLUMNS, EXTERNAL_COLUMNS, NOTE, external_rows, run_rows
-from competition.workspace.runs import Run, stored_runs
+from competition.workspace.runs import stored_runs
 from competition.workspace.scores import trivial_text
 from pipelines.terminal.output import table_lines
 from pipelines.terminal.runner import Job
@@ -18,30 +16,25 @@ def run(job: Job) -> None:
     runs = sorted(stored_runs(job.work, member), key=lambda one: one.name)
     external = [name for name in job.params.foreign if member in ("", name)]
     if runs:
-        list_runs(job, runs)
+        rows = [list(row) for row in run_rows(job.workspace, job.submissions, runs)]
+        for row in rows:  # a run without all its fold models, such as one whose training failed, is marked
+            done, _, folds = row[FOLDS].partition("/")
+            row[FOLDS] += "" if done == folds else f" {INCOMPLETE}"
+        job.echo(*table_lines(COLUMNS, rows, indent=0))
+        job.echo(
+            f"runs: * = used with the current parameters. held-out: mean {job.prepared.competition.metric} of the fold models; "
+            f"{trivial_text(job.prepared)}. {NOTE} "
+            "`make adopt RUN=...` writes a run's parameters into the file."
+        )
+        if any(INCOMPLETE in row[FOLDS] for row in rows):
+            job.echo(
+                "runs: incomplete = fold models are missing; `make train` trains those of the runs with *, `make prune FORCE=1` removes "
+                "the other runs that no submission uses"
+            )
     elif not external or any(member in ("", name) for name in job.params.members):
         job.echo("runs: none yet; `make train` makes one for each member")
     if external:
         job.echo("", *table_lines(EXTERNAL_COLUMNS, external_rows(job.workspace, external), indent=0))
         job.echo(
             "runs: external members were trained elsewhere; * = in the blend; rows: predicted ones of those in the index"
-        )
-
-
-def list_runs(job: Job, runs: Sequence[Run]) -> None:
-    prepared = job.prepared
-    rows = [list(row) for row in run_rows(job.workspace, job.submissions, runs)]
-    for row in rows:  # a run without all its fold models, such as one whose training failed, is marked
-        done, _, folds = row[FOLDS].partition("/")
-        row[FOLDS] += "" if done == folds else f" {INCOMPLETE}"
-    job.echo(*table_lines(COLUMNS, rows, indent=0))
-    job.echo(
-        f"runs: * = used with the current parameters. held-out: mean {prepared.competition.metric} of the fold models; "
-        f"{trivial_text(prepared)}. {NOTE} "
-        "`make adopt RUN=...` writes a run's parameters into the file."
-    )
-    if any(INCOMPLETE in row[FOLDS] for row in rows):
-        job.echo(
-            "runs: incomplete = fold models are missing; `make train` trains those of the runs with *, `make prune FORCE=1` removes "
-            "the other runs that no submission uses"
         )

@@ -372,8 +372,7 @@ def update_soft_labels(
 
 def draw_augmented_batch(prepared: Prepared, trainer: "Trainer", run: Run, pending: Sequence[ExcludedFolds]) -> None:
     """Draw the start of the first training batch, augmented, once per run: `make report` shows it."""
-    from competition.report.pictures import contact_sheet
-    from competition.report.samples import AUGMENTED
+    from competition.report.pictures import AUGMENTED, contact_sheet
 
     folds = [fold for fold in pending if isinstance(fold, int)]
     if not hosts.writes() or (run.folder / AUGMENTED).is_file() or not folds:

@@ -17,7 +17,7 @@ from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 from competition.report.blend_scores import member_score, scores_of
 from competition.report.blend_tables import blend_section
-from competition.report.scores import figures
+from competition.report.overview import figures
 from competition.report.terminal import summary_rows
 from competition.workspace.ensemble_inputs import EnsembleInputs
 from pipelines.main_job.blend import caution_lines, conclusion

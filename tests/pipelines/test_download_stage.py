@@ -100,7 +100,6 @@ def doctor_output(workspace, monkeypatch, environment):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(doctor, "CHECKS", (doctor.kaggle,))
-    monkeypatch.setattr(doctor, "start_devices", lambda: None)
     overrides = parse_overrides("")
     options = Options()
     job = Job(

@@ -110,17 +110,6 @@ def test_messages_name_the_commands_in_the_words_of_the_caller(monkeypatch) -> N
     )
 
 
-@pytest.mark.parametrize(("variables", "command"), [({}, "goldfold download"), ({GOALS: "prepare"}, "make download")])
-def test_an_error_names_the_command_that_mends_it_in_the_words_of_the_caller(
-    tmp_path: Path, variables, command
-) -> None:
-    stage = ["prepare", "--work", str(tmp_path), "--submissions", str(tmp_path)]
-    environment = {name: value for name, value in os.environ.items() if name != GOALS} | variables
-    process = [sys.executable, "-m", "pipelines", *stage]
-    result = subprocess.run(process, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert result.returncode == 1 and f"`{command}`" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("message", "shown"),
     [

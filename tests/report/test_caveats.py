@@ -7,8 +7,9 @@ import pytest
 from competition.ensemble.metrics import metric_named
 from competition.prepare.caveats import Caveats
 from competition.prepare.shift import Shift
-from competition.report.caveats import caveats_section, reliance, shift_sentences, without_interval
-from competition.report.page import Figure, Text
+from competition.report.caveats import caveats_section, reliance, shift_sentences
+from competition.report.overview import figures
+from competition.report.page import Text
 from competition.workspace.ensemble_inputs import EnsembleInputs
 from pipelines.main_job.blend import caution_lines, conclusion
 
@@ -87,19 +88,11 @@ def test_series_within_their_folds_and_rows_that_were_tuned_on_are_not_counted()
 def test_the_report_shows_a_warning_instead_of_the_interval(tmp_path):
     train = pd.DataFrame({"id": IDS, "fold": FOLDS})
     scores = scores_of(OTHER, odds=dict.fromkeys(IDS, 1.0))
-    figures = [Figure("honest macro_f1", "0.9"), Figure("expected leaderboard", "0.88 to 0.92")]
-    assert [figure.value for figure in without_interval(figures, scores)] == ["0.9", "unknown"]
-    assert without_interval(figures, scores_of(ALIKE)) == figures
+    for one, interval in ((scores, "unknown"), (scores_of(ALIKE), "0.8800 to 0.9200")):
+        assert {f.name: f.value for f in figures(one, [])}["expected leaderboard"] == interval
     for shift, warns in ((OTHER, True), (ALIKE, False)):
         section = caveats_section(tmp_path, Caveats(SERIES, {}, shift), train, scores if warns else scores_of(ALIKE))
         texts = [block for block in section.blocks if isinstance(block, Text)]
         assert "40 of 200 training photos may be series of 10 objects" in texts[0].lines[0] and texts[0].warning
         assert texts[1].warning == warns
         assert "1.6 % of the photos outside of the planted series were joined too" in texts[0].lines[0]
-
-
-def test_an_auc_clearly_below_one_half_is_not_called_alike_without_a_word():
-    below = replace(ALIKE, auc=0.42, low=0.38, high=0.46)
-    (line,) = shift_sentences(scores_of(below))
-    assert "below 0.5: the classifier is wrong more often than a coin" in line
-    assert "coin" not in shift_sentences(scores_of(ALIKE))[0]

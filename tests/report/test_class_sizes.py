@@ -4,8 +4,8 @@ import re
 
 import numpy as np
 
-from competition.report.class_sizes import class_size_blocks, rare_note
-from competition.report.mistakes import ClassScore, class_scores
+from competition.report.classes import class_size_blocks, rare_note
+from competition.report.mistakes import class_scores
 from competition.report.page import Charts, Text
 
 NAMES = [f"kind {n:02}" for n in range(12)]
@@ -30,21 +30,6 @@ def test_the_chart_names_the_worst_class_and_every_point_its_own() -> None:
     assert not re.search(r"<text[^>]*>kind 09</text>", drawing)  # has an F1 of 1
     titles = re.findall(r"<title>(kind \d\d): F1 [\d.]+, [\d,]+ training rows</title>", drawing)
     assert sorted(titles) == NAMES
-
-
-def test_the_worst_class_is_named_where_its_name_fits_nowhere() -> None:
-    rows = np.tile(np.geomspace(10, 100, 20).astype(int), 2)
-    names = [f"a long name of {n:02}" for n in range(40)]
-    scores = [ClassScore(n, int(rows[n]), 0.0 if n < 20 else 0.04, 0.0, 0.0, -1, 0) for n in range(40)]
-    (charts,) = class_size_blocks([scores[10], *scores[:10], *scores[11:]], rows, names)
-    assert isinstance(charts, Charts)
-    assert re.findall(r"<text[^>]*>(a long[^<]*)</text>", charts.drawings[0]) == [names[10]]
-
-
-def test_a_log_axis_has_a_place_for_a_class_without_rows() -> None:
-    rows = np.array([0, *range(10, 120, 10)])
-    (charts,) = class_size_blocks(class_scores(table_of(rows, {})), rows, NAMES)
-    assert "kind 00: F1 0.000, 0 training rows" in charts.drawings[0]
 
 
 def test_few_classes_have_no_chart_and_equally_large_ones_one_sentence() -> None:

@@ -11,10 +11,9 @@ from sklearn.metrics import f1_score, precision_recall_curve
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
-from competition.report.label_charts import label_charts, label_curve
 from competition.report.page import Charts, SideBySide
-from competition.report.targets import glance_blocks, value_text
-from competition.report.terminal import number, with_error
+from competition.report.targets import glance_blocks, label_charts, label_curve
+from competition.report.terminal import with_error
 
 NAMES = ("cat", "dog", "<b>owl", "nowhere")
 
@@ -81,14 +80,6 @@ def test_the_first_screen_of_a_regression_shows_the_truth_beside_the_prediction_
     chart, worst = glance_blocks(rows, prepared("regression", ("value",), ids), np.zeros((40, 8, 8, 3), np.uint8))
     assert "predictions against the truth of 40 rows" in chart.drawings[0]
     assert list(worst.groups[0][1][0].lines) == ["is 8", "predicted 33", "i07"]
-
-
-def test_large_scores_have_the_digits_that_can_be_read_and_small_ones_four_decimals() -> None:
-    assert [number(value) for value in (0.91234, 9.5, 12.34567, 3656.68, 14729.0449, -0.5)] == [
-        "0.9123", "9.5000", "12.346", "3,656.7", "14,729", "-0.5000"
-    ]  # fmt: skip
-    assert with_error(14729.0449, 895.56) == "14,729 ± 896" and with_error(0.91, 0.012) == "0.9100 ± 0.0120"
-    assert [value_text(value) for value in (0.001234, 132_198.4, 1052.25)] == ["0.001234", "132,198", "1052.2"]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from competition.files.manifest import Manifest
-from competition.report.members import FoldModel, curve_charts, mean_text, scores_table
-from competition.report.runs import without_folder
+from competition.report.members import FoldModel, curve_charts, scores_table
 
 MANIFEST = Manifest("", {}, {}, {}, {})
 TRIVIAL = [("the most frequent class for every row", score) for score in (0.2, 0.2, 0.3, 0.3)]
@@ -36,11 +35,6 @@ def test_a_mean_over_folds_that_took_part_in_tuning_is_marked_and_stands_beside_
     assert "†" not in plain.note and len(plain.columns) == 3 + 4
 
 
-def test_a_mean_over_some_of_the_folds_says_so() -> None:
-    assert mean_text({0: 0.5, 2: 0.7}, range(3), ()) == "0.6000 (2 of 3 folds)"
-    assert mean_text({0: 0.5}, [1, 2], ()) == "–"
-
-
 def test_rows_scored_once_have_no_curve_and_the_page_says_why() -> None:
     (once,) = curve_charts("cnn", models({0: 0.8, 1: 0.8}), "accuracy")
     assert len(once.drawings) == 2 and not any("held-out" in drawing for drawing in once.drawings)
@@ -62,11 +56,6 @@ def test_one_epoch_is_a_sentence_and_no_chart_with_a_single_point() -> None:
     assert block.lines == [
         "One epoch was trained, so there are no curves; mean of 1 fold: training loss 1, held-out loss 0.5, held-out accuracy 0.5."
     ]
-
-
-def test_the_folder_of_a_file_on_this_machine_is_not_shown() -> None:
-    shown = "weights: /home/someone/w.npz -> C:\\Users\\someone\\x.keras; epochs: 1 -> 3; fit: a/b"
-    assert without_folder(shown) == "weights: w.npz -> x.keras; epochs: 1 -> 3; fit: a/b"
 
 
 @pytest.mark.parametrize(("metric", "is_clipped"), [("accuracy", True), ("rmse", False), ("log_loss", False)])

@@ -15,10 +15,8 @@ from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.members import FoldModel
 from competition.report.next_steps import (
-    Step,
     label_steps,
     larger_images,
-    next_steps_section,
     open_steps,
     training_steps,
 )
@@ -73,14 +71,6 @@ def test_curves_that_still_rise_and_curves_that_overfit_are_told_apart() -> None
     assert training_steps({"cnn": flat}, METRICS["accuracy"]) == []
 
 
-def test_the_largest_gain_comes_first_and_unknown_ones_last() -> None:
-    steps = [Step("a", "", None, ""), Step("b", "", 0.01, ""), Step("c", "", 0.02, "", True)]
-    section = next_steps_section(steps)
-    assert section is not None and [r[0] for r in section.blocks[0].rows] == ["c", "b", "a"]
-    assert [r[-1] for r in section.blocks[0].rows] == ["at most +0.0200", "about +0.0100", "unknown"]
-    assert next_steps_section([]) is None
-
-
 def prepared(side: int) -> Prepared:
     index = pd.DataFrame(
         {"id": ["a", "b", "c"], "part": "train", "width": [side, side + 9, 0], "height": [side, side, 0]}
@@ -103,11 +93,3 @@ def test_members_that_are_trained_elsewhere_are_not_advised_to_train(tmp_path: P
     own = open_steps(params, prepared(32), {"cnn": []}, [], False, False)
     assert {step.command.split()[1] for step in own} == {"train", "tune", "noise"}
     assert open_steps(replace(params, members={}, foreign=external), prepared(32), {}, [], False, False) == []
-
-
-def test_every_gain_names_the_score_that_gains(tmp_path: Path) -> None:
-    gains = label_steps(rows(), METRICS["macro_f1"], NAMES, tmp_path / "none.csv", False)
-    for scores, losses in (([0.5, 0.6, 0.7], [1.0, 0.9, 0.8]), ([0.5, 0.7, 0.65], [1.0, 0.6, 0.8])):
-        gains += training_steps({"cnn": [model(scores, losses, n) for n in range(2)]}, METRICS["accuracy"])
-    scored = {step.score for step in gains if step.gain is not None}
-    assert scored == {"the blend's honest score, 30 rows", "cnn's held-out mean, all its rows"}

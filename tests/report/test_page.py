@@ -4,12 +4,10 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
-import pytest
-from markupsafe import Markup
 
 from competition.report.charts import Point, bar_chart, legend, public_score_chart, reliability_chart, score_chart
-from competition.report.confusion_chart import clustered_order, confusion_chart
-from competition.report.map_chart import MapPoints, map_chart, map_legend
+from competition.report.class_charts import clustered_order, confusion_chart
+from competition.report.members import Line, epoch_chart, overfitting
 from competition.report.mistakes import reliability
 from competition.report.page import (
     Charts,
@@ -26,7 +24,7 @@ from competition.report.page import (
     content_security_policy,
     render,
 )
-from competition.report.training_charts import Line, epoch_chart, overfitting
+from competition.report.row_map import MapPoints, map_chart, map_legend
 
 EVIL = "<b>rose</b> & \"co\" 'x' {{ 99 * 991 }}"
 VOID = {"meta", "img", "br", "link", "input"}
@@ -124,15 +122,6 @@ def test_a_command_in_a_sentence_is_set_as_code_and_nothing_in_it_is_markup() ->
     assert "<code>make train</code> and <code>&lt;i&gt;</code>" in page
 
 
-def test_tables_have_captions_and_scopes_and_only_words_are_left_aligned() -> None:
-    page = render(head(), [Section("key", "T", "f", [Table(["name", "score"], [["a", "0.5"]])])])
-    assert '<th scope="row" class="word">a</th><td>0.5</td>' in page
-    tables = [Table(["name"], [["a"]]), Table(["x"], [["b"]], title="Shown")]
-    page = render(head(), [Section("key", "Title", "f", tables)])
-    assert '<caption class="unseen">Title: name</caption>' in page and "<caption>Shown</caption>" in page
-    assert page.count('<th scope="col"') == 2 and page.count('<th scope="row"') == 2
-
-
 def test_texts_of_users_are_not_read_as_math_or_colours() -> None:
     name = r"$x^2$ \frac #000004"
     chart = score_chart([Point(name, 0.5, None, True)], None, name)[0]
@@ -146,13 +135,6 @@ def test_a_point_without_an_error_has_no_bar_and_an_optimistic_one_is_hollow() -
     assert chart.count('class="whisker"') == 1
     assert "0.8000 ± 0.0100" in chart
     read(score_chart([Point("a", 1.0, 0.0, True), Point("b", 1.0, None, True)], None, "accuracy")[0])  # equal scores
-
-
-def test_a_curve_leaves_out_values_that_are_not_finite() -> None:
-    chart = epoch_chart([Line("fold 0", np.array([[np.nan], [0.5], [0.7]]), 0)], "held-out")
-    (line,) = re.findall(r'<g class="curve">.*?<path d="([^"]+)"', chart, re.DOTALL)
-    assert re.findall("[ML]", line) == ["M", "L"]  # two points
-    assert epoch_chart([Line("fold 0", np.full((2, 1), np.nan), 0)], "held-out") == Markup("")
 
 
 def test_overfitting_starts_where_the_held_out_loss_rises_in_all_folds_and_noise_is_not_called_so() -> None:
@@ -174,20 +156,3 @@ def test_classes_that_are_confused_stand_together_in_a_large_matrix() -> None:
     order = clustered_order(confusion).tolist()
     assert sorted(order) == list(range(40))
     assert all(abs(order.index(a) - order.index(b)) == 1 for a, b in ((0, 39), (5, 20)))
-
-
-def test_an_empty_cell_of_the_confusions_is_not_drawn() -> None:
-    chart = confusion_chart(np.array([[5, 0], [2, 3]]), ["cat", "dog"])
-    assert chart.count('class="right"') == 2 and chart.count('class="wrong"') == 1
-    assert "dog predicted as cat: 2 of 5 wrong" in chart
-
-
-@pytest.mark.parametrize("classes", [3, 5, 12])
-def test_a_matrix_of_few_classes_is_large_enough_to_read(classes: int) -> None:
-    drawing = confusion_chart(np.eye(classes, dtype=int), [f"c{n}" for n in range(classes)])
-    assert int(re.findall('width="([0-9]+)"', drawing)[0]) > 280
-
-
-def test_an_id_below_a_picture_is_one_unbroken_line() -> None:
-    page = render(head(), [Section("s", "S", "f", [Sheet([Tile("", False, ["a class", "an_id"])])])])
-    assert '<div class="other id">an_id</div>' in page and re.search(r"figure \.id \{ white-space: nowrap;", page)

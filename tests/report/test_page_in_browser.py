@@ -14,11 +14,11 @@ from markupsafe import Markup
 from PIL import Image as Pillow
 
 from competition.report.charts import Point, public_score_chart, score_chart
-from competition.report.confusion_chart import confusion_chart
-from competition.report.map_chart import MapPoints, map_chart, map_legend
+from competition.report.class_charts import confusion_chart
+from competition.report.members import Line, epoch_chart
 from competition.report.page import Charts, Figure, Head, PointMap, Section, Sheet, Table, Tile, render
-from competition.report.training_charts import Line, epoch_chart
-from competition.report.tuning_charts import (
+from competition.report.row_map import MapPoints, map_chart, map_legend
+from competition.report.tuning import (
     ScoredTrial,
     history_chart,
     importance_chart,
@@ -159,12 +159,6 @@ def test_the_page_opens_without_an_error_or_a_request_and_does_not_overflow(brow
     assert page.evaluate(shown) == 1  # the chart of this width
     texts = "[...document.querySelectorAll('#blend svg text')].map(t => t.getBoundingClientRect().height)"
     assert min(filter(None, page.evaluate(texts))) > 9  # pixels: readable without zooming
-
-
-def test_sentences_in_a_table_are_not_squeezed_into_one_word_per_line_on_a_phone(browser, file) -> None:
-    page = opened(browser, file, 420)
-    widths = page.evaluate("[...document.querySelectorAll('#blend td.long')].map(t => t.getBoundingClientRect().width)")
-    assert len(widths) == 3 and min(widths) > 140
 
 
 def test_what_is_cut_off_says_so_and_scrolls_by_keyboard(browser, file) -> None:

@@ -12,8 +12,7 @@ from PIL import Image
 from competition.images.cache import cache_file
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
-from competition.report.pictures import cached_pixels, data_uri
-from competition.report.samples import samples_section
+from competition.report.pictures import cached_pixels, data_uri, samples_section
 
 IDS = np.array([f"id ü {n:02}" for n in range(12)])
 

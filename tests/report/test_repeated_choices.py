@@ -85,12 +85,6 @@ def test_a_blend_of_other_data_is_an_error(tmp_path: Path) -> None:
         stored_output(a, IDS, METRICS["accuracy"], 2)
 
 
-def test_the_first_blend_has_nothing_to_report(tmp_path: Path) -> None:
-    store_blend(tmp_path / "b0", 0)
-    choices = repeated_choices(ledger_rows(1), ENTRY, tmp_path, prepared(), 0.5, seed=0)
-    assert choices.lines() == [] and choices.blend_optimism.value == 0.0
-
-
 def test_equal_blends_are_counted_and_the_best_has_the_optimism_of_independent_scores(tmp_path: Path) -> None:
     for n in range(8):
         store_blend(tmp_path / f"b{n}", n)
@@ -116,12 +110,6 @@ def test_without_stored_outputs_the_optimism_is_a_bound(tmp_path: Path) -> None:
         assert choices.blend_optimism.is_bound
         assert choices.blend_optimism.value == pytest.approx(normal_optimism(3, 0.02))
         assert "expected to be at most 0.0169 too good" in choices.lines()[0]
-
-
-def test_public_scores_without_stored_outputs_are_bounded_by_the_error_of_their_own_rows(tmp_path: Path) -> None:
-    choices = repeated_choices(ledger_rows(3, (0.80, 0.81, 0.79)), ENTRY, tmp_path, prepared(), 0.5, seed=0)
-    assert choices.public_optimism.is_bound  # 100 public rows, 400 rows behind the standard error of 0.02
-    assert choices.public_optimism.value == pytest.approx(normal_optimism(3, 0.02 * 2))
 
 
 def test_public_scores_of_fewer_rows_have_larger_errors(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from threadpoolctl import threadpool_limits
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
-from competition.report.map_chart import coloured_classes
 from competition.report.page import PointMap
 from competition.report.row_map import (
     MOST_PICTURES,
     MOST_POINTS,
     StoredFeatures,
+    coloured_classes,
     drawn_rows,
     log_probabilities,
     map_places,
@@ -76,12 +76,6 @@ def is_apart(places: np.ndarray, clusters: np.ndarray) -> bool:
     return bool((nearest_centre == clusters).all() and (clusters[distances.argmin(1)] == clusters).all())
 
 
-def test_two_clusters_of_features_stay_apart() -> None:
-    vectors, clusters = two_clusters()
-    places = map_places(vectors)
-    assert places is not None and places.shape == (60, 2) and is_apart(places, clusters)
-
-
 def test_features_are_joined_by_id_whatever_the_order_of_the_scored_rows(prepared: Prepared) -> None:
     vectors, clusters = two_clusters()
     table = np.zeros((len(IDS), 8), np.float16)
@@ -106,13 +100,6 @@ def test_every_wrong_row_is_drawn_up_to_half_and_every_class(prepared: Prepared)
     assert few.tolist() == list(range(20))
     block = point_map(map_section(scored_rows(np.arange(90), wrong=7), prepared, None, None))
     assert sum("predicted as" in text for text, *_ in drawn_points(block)) == 7
-
-
-def test_the_same_rows_give_the_same_bytes(prepared: Prepared) -> None:
-    table = np.random.default_rng(0).normal(size=(len(IDS), 300)).astype(np.float16)
-    for features in (None, StoredFeatures("vit", table)):
-        first, second = (map_section(scored_rows(np.arange(90)), prepared, numbered(90), features) for _ in range(2))
-        assert first is not None and first == second
 
 
 def test_the_places_do_not_depend_on_the_number_of_processors() -> None:
@@ -146,13 +133,6 @@ def test_there_is_no_map_of_no_rows_or_of_rows_that_differ_in_fewer_than_two_dim
     confidence = np.linspace(0.01, 0.99, 50)[:, None]
     assert map_places(log_probabilities(np.hstack([confidence, 1 - confidence]))) is None
     assert map_places(np.ones((50, 8), np.float32)) is None
-
-
-def test_features_that_overflowed_do_not_stop_the_map() -> None:
-    vectors, _ = two_clusters()
-    vectors[3, 2], vectors[4, 1] = np.inf, np.nan
-    places = map_places(vectors)
-    assert places is not None and np.isfinite(places).all()
 
 
 def test_of_many_classes_those_with_the_most_wrong_rows_are_coloured() -> None:

@@ -13,7 +13,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
 from competition.ensemble.metrics import METRICS
 from competition.report.blend_tables import baselines_of
-from competition.report.scores import score_charts, scores_on_test
+from competition.report.overview import score_charts, scores_on_test
 from competition.report.submissions import honest_rows_text
 from competition.report.svg import axis_ends
 from competition.submission.ledger import Entry, Row
@@ -58,12 +58,6 @@ def test_scores_on_rows_that_chose_hyperparameters_are_hollow_and_left_out_folds
     assert "the same 539 out-of-fold rows; those of folds 0, 1 chose hyperparameters and are left out" in caption
 
 
-def test_the_text_of_the_chart_for_screen_readers_has_every_score() -> None:
-    (label,) = re.findall('aria-label="([^"]+)"', chart_and_caption({})[0])
-    assert "cnn 0.9000 ± 0.0100 (weight 1.00); small 0.9000" in label
-    assert "equal weights 0.9000" in label and "blend, honest 0.9100" in label
-
-
 def test_submissions_scored_on_different_rows_are_named_with_their_rows() -> None:
     entries = [replace(ENTRY, digest=digest, oof_rows=size) for digest, size in (("aaaa", 539), ("bbbb", 1347))]
     rows = [Row(entry, "made", "", None, None, "") for entry in entries]
@@ -78,11 +72,6 @@ def test_one_member_has_no_rows_of_baselines_that_are_the_member_itself() -> Non
     assert "trivial baseline 0.9000" in label and "blend, honest 0.9100 ± 0.0100 (cnn alone)" in label
     assert label.count("0.9100") == 1 and "equal weights" not in label and "hollow" not in charts.note
     assert [name for _, name in baselines_of(SCORES | alone)] == ["trivial baseline"]
-
-
-def test_a_trivial_baseline_far_below_is_named_and_does_not_squeeze_the_other_scores() -> None:
-    chart, caption = chart_and_caption({"trivial": SINGLE | {"score": 0.1}})
-    assert "trivial" not in chart and "(a class) scores 0.1000 ± 0.0100, far outside of this chart" in caption
 
 
 def test_the_axes_of_useless_scores_stay_within_the_range_of_the_metric() -> None:

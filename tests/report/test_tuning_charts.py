@@ -6,8 +6,7 @@ from typing import Any
 import optuna
 import pytest
 
-from competition.report.tuning import importance_line, study_charts
-from competition.report.tuning_charts import ScoreAxis, log_ticks, score_axis, scored_trials
+from competition.report.tuning import ScoreAxis, importance_line, log_ticks, score_axis, scored_trials, study_charts
 
 
 @pytest.fixture(autouse=True)
@@ -45,12 +44,6 @@ def test_every_chart_is_of_the_metric_and_no_text_is_optunas() -> None:
     assert all("macro_f1" in chart and "Objective" not in chart for chart in charts) and len(charts) == 4
     assert "the best is 0.9500 in trial 5" in charts[0]
     assert note == "Gold: the best trial. ◆ the member's own values."
-
-
-def test_a_pruned_trial_ends_in_a_cross_and_has_no_score() -> None:
-    charts, note, _ = drawn(study(lambda n: 0.9 + n / 100, prune=3))
-    assert charts[-1].count('class="pruned"') == 1 and "trial 3 was pruned at 50 %" in charts[-1]
-    assert charts[0].count('class="dot"') == 5 and "✕ a pruned trial ends." in note
 
 
 def test_a_trial_that_learned_nothing_does_not_compress_the_others() -> None:

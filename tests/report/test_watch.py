@@ -17,8 +17,14 @@ from builders import ROOT
 from PIL import Image as Pillow
 from stages import Workspace, new_workspace
 
+from competition.config.params_file import load_params
+from competition.report.members import in_training
 from competition.report.page import Head, Image, Section, Table, Text, render
-from pipelines.terminal.watching import PAUSE, POLL_SECONDS
+from competition.workspace.runs import runs_of
+from competition.workspace.workspace import Workspace as Library
+from pipelines.terminal import watching
+from pipelines.terminal.options import Options
+from pipelines.terminal.runner import Job
 
 LIVE = "location.reload"
 
@@ -84,44 +90,41 @@ def test_the_page_follows_a_competition_from_before_its_download_to_the_curves_o
     assert LIVE not in page and "Live:" not in page and "slim fold 0, not finished" in page
 
 
-def test_a_page_is_written_again_only_when_results_changed(workspace: Workspace, started: list[Watched]) -> None:
-    begun = time.monotonic()
-    started.append(watched := Watched(workspace))
-    watched.wait_for(LIVE)
-    before = watched.page.stat().st_mtime_ns
-    time.sleep(PAUSE * (time.monotonic() - begun) + POLL_SECONDS + 2)  # longer than the pause after a page
-    assert watched.page.stat().st_mtime_ns == before
-    history = workspace.fold("slim", 1) / "history.csv"
-    history.write_text(history.read_text())
-    end = time.monotonic() + 60
-    while watched.page.stat().st_mtime_ns == before and time.monotonic() < end:
-        time.sleep(0.2)
-    assert watched.page.stat().st_mtime_ns > before
-    described = workspace.work / "data" / "competition.json"  # as if they were downloaded and prepared again
-    content = json.loads(described.read_text())
-    described.write_text(json.dumps(content | {"classes": [f"other {name}" for name in content["classes"]]}))
-    watched.wait_for("The blend is of other data")
-    assert watched.end()[0] == 130
+def test_a_page_is_written_again_only_when_results_changed(workspace: Workspace, monkeypatch) -> None:
+    job = Job(Library(workspace.work, load_params(workspace.params)), Options(), workspace.submissions)
+    history, written, changes = workspace.fold("slim", 1) / "history.csv", list[bool](), iter((False, True, False))
+
+    def pause(seconds: float) -> None:
+        """Between two looks at the results: change none, then one, then none; then press Ctrl-C."""
+        match next(changes, None):
+            case True:
+                history.write_text(history.read_text())
+            case None:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(watching.time, "sleep", pause)
+    with pytest.raises(KeyboardInterrupt):
+        watching.watch(job, workspace.params, lambda _, reloads: written.append(reloads))
+    assert written == [True, True, False]  # the last one, after Ctrl-C, does not reload itself
 
 
 def test_only_curves_of_a_model_that_would_be_continued_are_shown(workspace: Workspace) -> None:
+    library = Library(workspace.work, load_params(workspace.params))
+    (run,) = runs_of(library, "slim")
     fold = workspace.fold("slim", 2)
-    (fold / "manifest.json").rename(fold / "kept.json")
-    run = json.loads((fold / "kept.json").read_text())
-    epochs = [{"epoch": n, "loss": 1 / n, "learning_rate": 0.1, "held_out": None} for n in (1, 2, 3)]
     (fold / "checkpoints").mkdir()
-    for made_from, is_shown in ((run["digest"], True), ("another teacher's", False)):
-        facts = {"made_from": made_from, "history": epochs}
+    (fold / "manifest.json").rename(fold / "kept.json")
+    digest = json.loads((fold / "kept.json").read_text())["digest"]
+    for made_from, epochs in ((digest, [3]), ("another teacher's", [])):
+        facts = {
+            "made_from": made_from,
+            "history": [{"epoch": n, "loss": 1 / n, "learning_rate": 0.1} for n in (1, 2, 3)],
+        }
         (fold / "checkpoints" / "step-00000009.json").write_text(json.dumps(facts))
-        workspace.do("report")
-        page = (workspace.work / "report.html").read_text("utf-8")
-        assert ("slim fold 2, not finished: epoch 3 of 4" in page) is is_shown
+        assert [model.history["epoch"].max() for model in in_training(run, 3)] == epochs
     (fold / "kept.json").rename(fold / "manifest.json")  # a kill after the manifest leaves checkpoints
-    (fold / "checkpoints" / "step-00000009.json").write_text(
-        json.dumps({"made_from": run["digest"], "history": epochs})
-    )
-    workspace.do("report")
-    assert "not finished" not in (workspace.work / "report.html").read_text("utf-8")
+    (fold / "checkpoints" / "step-00000009.json").write_text(json.dumps({**facts, "made_from": digest}))
+    assert in_training(run, 3) == []
 
 
 def write_page(file: Path, rows: int, reloads: bool = True) -> None:
