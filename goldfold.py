@@ -34,7 +34,8 @@ from competition.ensemble.settings import validate_params
 from competition.files.manifest import Manifest, read_manifest
 from competition.prepare.fold_table import fold_table
 from competition.report.stored_blends import stored_decisions
-from competition.serving.new_images import NewImage, NewImagePredictor, read_new_images, without_download
+from competition.serving.new_images import NewImage, NewImagePredictor, read_new_images
+from competition.serving.selection import select
 from competition.training.backend import start_backend
 from competition.workspace.dependencies import fold_manifest_path, newest_blend
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
@@ -202,7 +203,7 @@ class Project:
 
         if run.member.head is not None:
             return network_with_head(run.member, arrays, self._prepared.competition.targets.kind)
-        model = build(without_download(run.member), len(self.classes), self._prepared.competition.targets.kind)
+        model = build(run.member.without_pretrained_weights, len(self.classes), self._prepared.competition.targets.kind)
         for name, variable in saved_variables(model):
             variable.assign(arrays[name])
         return model
@@ -228,10 +229,12 @@ class Project:
         if member != BLEND:
             self._only(member)
         name = "" if member == BLEND else member
-        self._predictor.check(name)
-        from competition.serving.estimator import estimator_of
+        select(self._predictor.workspace, name, ())  # raises UserError
+        from competition.serving.estimator import ImageClassifier, ImageRegressor
 
-        return estimator_of(self._prepared.competition, self._predictor, name)
+        competition = self._prepared.competition
+        kind = ImageRegressor if competition.target == "regression" else ImageClassifier
+        return kind(competition=competition, predictor=self._predictor, member=name)
 
     def _decisions(self, decided: Any) -> dict[str, Any]:
         """The column `class` of decided labels; none of a regression."""

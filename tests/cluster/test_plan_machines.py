@@ -6,7 +6,7 @@ from pathlib import Path
 from builders import params
 
 from competition.cluster.estimate import Failures, estimate_training, lower_bound
-from competition.preflight.planning import Load, Speed, cost_of
+from competition.preflight.planning import Load, Speed
 from competition.workspace.workspace import Workspace
 from pipelines.machines.plan import plan_machines
 from pipelines.terminal.options import Options
@@ -42,13 +42,6 @@ def test_machines_with_a_price_cost_the_hours_that_they_are_up() -> None:
     assert math.isclose(spot.dollars, 2.0 * plan["hours"]["preemptible"])
     assert plan["hours"]["on demand"] >= 10 * 360 / 3600
     assert any("dollars preemptible in here, price of 2026" in line for line in planning.echoed)
-
-
-def test_one_machine_takes_what_the_plan_says_and_nothing_is_printed_unasked() -> None:
-    plan = plan_machines(job(1), {"a": (LOAD, SPEED)}, starting=0.0)["machines"]
-    assert math.isclose(plan["alone"], cost_of(LOAD, SPEED).train) and plan["seconds"] > plan["alone"]
-    silent = job(0)
-    assert plan_machines(silent, {"a": (LOAD, SPEED)}, starting=0.0) == {} and silent.echoed == []
 
 
 def test_the_longest_fold_models_come_first_and_failures_cost_what_is_lost_with_them() -> None:

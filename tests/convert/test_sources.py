@@ -51,17 +51,6 @@ def test_tables_with_images(tmp_path, options):
     assert read_source(str(tmp_path), options).rows["train"][0].stamp != before
 
 
-def test_class_folders_get_a_sample_submission(tmp_path, options):
-    for number, path in enumerate(("train/rose/1.jpg", "train/tulip/1.jpg", "test/a.jpg", "test/b.jpg")):
-        write_photo(tmp_path / path, number)
-    source = read_source(str(tmp_path), options)
-    assert listed(source, "train") == [
-        ("train/rose/1.jpg", 0, "train/rose/1.jpg"),
-        ("train/tulip/1.jpg", 1, "train/tulip/1.jpg"),
-    ]
-    assert source.tables["sample_submission.csv"] == b"id,label\ntest/a.jpg,rose\ntest/b.jpg,rose\n"
-
-
 def test_the_rows_are_those_of_the_folder_adapter(tmp_path, options):
     for number, path in enumerate(("images/a.jpg", "images/b.jpg", "images/c.jpg")):
         write_photo(tmp_path / path, number)
@@ -139,14 +128,6 @@ def test_kaggles_tfrecords_of_the_largest_size_are_read_and_truncated_ones_are_r
     assert {row.path.split("/")[0] for row in smaller.rows["train"]} == {"tfrecords-jpeg-16x16"}
     path.rename(path.with_name("00-24x24-3.tfrec"))
     with pytest.raises(UserError, match="2 records were read where the name says 3; the file was truncated"):
-        read_source(str(tmp_path), options)
-
-
-def test_what_is_no_source_is_refused(tmp_path, options):
-    with pytest.raises(UserError, match="holds no file"):
-        read_source(str(tmp_path), options)
-    write_records(tmp_path / "some.tfrecord", [{"id": b"a", "image": b"x"}])
-    with pytest.raises(UserError, match=r"some.tfrecord: it belongs to no part; put TFRecords into folders train/"):
         read_source(str(tmp_path), options)
 
 

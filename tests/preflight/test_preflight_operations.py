@@ -10,12 +10,10 @@ import pytest
 if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
     pytest.skip("about TensorFlow's programs", allow_module_level=True)
 
-import keras
 import tensorflow as tf
 
 from competition.ensemble.views import VIEWS
 from competition.images.mixing import COUNT
-from competition.preflight.answers import REMEDIES
 from competition.preflight.lowering import Unsupported, lowered
 from competition.training.batch_augmentation import augmented
 
@@ -55,10 +53,6 @@ UNSUPPORTED: dict[str, tuple[Callable[..., Any], Any, str]] = {
 }
 
 # Functions, because layers create variables, which must not happen before the devices are configured.
-UNSUPPORTED_LAYERS: dict[str, tuple[Callable[[], Any], str]] = {
-    "rotation": (lambda: keras.layers.RandomRotation(0.1, seed=1), "ImageProjectiveTransformV3"),
-    "zoom": (lambda: keras.layers.RandomZoom(0.1, seed=1), "ImageProjectiveTransformV3"),
-}
 
 SUPPORTED: dict[str, Callable[..., Any]] = {
     "resize bilinear": lambda x: tf.image.resize(x, (8, 8)),
@@ -85,20 +79,6 @@ def test_an_unsupported_operation_is_an_error_with_its_name(name: str) -> None:
     assert operation in unsupported.value.operations
 
 
-@pytest.mark.parametrize("name", UNSUPPORTED_LAYERS)
-def test_a_warping_layer_is_an_error_with_its_operation(name: str) -> None:
-    make_layer, operation = UNSUPPORTED_LAYERS[name]
-    layer = make_layer()
-    with pytest.raises(Unsupported) as unsupported:
-        lowered(lambda x: layer(x, training=True), IMAGES)
-    assert operation in unsupported.value.operations
-
-
-def test_dropout_is_lowered() -> None:
-    layer = keras.layers.Dropout(0.5, seed=1)
-    assert len(lowered(lambda x: layer(x, training=True), IMAGES)) > 100
-
-
 def test_the_augmentation_inside_the_step_is_lowered() -> None:
     specs = [((4, 16, 16, 3), "uint8"), ((4, COUNT), "float32"), ((4, 3), "float32")]
     assert len(lowered(lambda pixels, numbers, targets: augmented((pixels, numbers), targets), specs)) > 100
@@ -107,15 +87,3 @@ def test_the_augmentation_inside_the_step_is_lowered() -> None:
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_a_supported_operation_is_lowered(name: str) -> None:
     assert len(lowered(SUPPORTED[name], IMAGES)) > 100
-
-
-def test_frequent_unsupported_operations_have_a_specific_remedy() -> None:
-    operations = {operation for _, _, operation in UNSUPPORTED.values()} | {
-        operation for _, operation in UNSUPPORTED_LAYERS.values()
-    }
-    assert operations & REMEDIES.keys() >= {
-        "DecodeJpeg",
-        "ImageProjectiveTransformV3",
-        "ScaleAndTranslate",
-        "StatelessRandomGammaV3",
-    }

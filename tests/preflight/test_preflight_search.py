@@ -12,7 +12,7 @@ from competition.preflight.batch_search import GRAIN, largest_batch
 from competition.preflight.compiling import TooBig, compile_error
 from competition.preflight.lowering import Unsupported
 from competition.preflight.request import PreflightResult
-from competition.preflight.topology import GIB, TOPOLOGIES, roofline_seconds, topology_named
+from competition.preflight.topology import GIB, topology_named
 
 LIMIT = 16 * GIB
 
@@ -53,29 +53,6 @@ def test_few_compilations_suffice_if_memory_is_linear_in_the_batch() -> None:
     largest = largest_batch(fake_compiler(GIB, 30 * 2**20, compiled), 8, 128, 4096)
     assert largest is not None and largest.batch == 512
     assert len(compiled) == len(set(compiled)) <= 5
-
-
-def test_the_search_is_short_although_the_reported_memory_is_wrong() -> None:
-    compiled: list[int] = []
-
-    def compile_batch(batch: int) -> PreflightResult:  # fits although the reported memory is above the limit
-        compiled.append(batch)
-        return PreflightResult("train", batch, "fits" if batch <= 2048 else "too_big", LIMIT + batch, LIMIT)
-
-    largest = largest_batch(compile_batch, 8, 128, 4096)
-    assert largest is not None and largest.batch == 2048
-    assert len(compiled) <= 16
-
-
-def test_a_step_that_cannot_be_compiled_ends_the_search() -> None:
-    compiled: list[int] = []
-
-    def compile_batch(batch: int) -> PreflightResult:
-        compiled.append(batch)
-        return PreflightResult("train", batch, "unsupported")
-
-    largest = largest_batch(compile_batch, 8, 128, 4096)
-    assert largest is not None and largest.verdict == "unsupported" and len(compiled) == 1
 
 
 @pytest.mark.parametrize(
@@ -128,9 +105,3 @@ def test_a_topology_is_found_by_its_name(name: str, libtpu: str, devices: int) -
 def test_an_unknown_topology_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(UserError, match=r"TOPOLOGY=v5e8: unknown; did you mean 'v5e-8'\?"):
         topology_named("v5e8")
-
-
-def test_the_roofline_is_the_maximum_of_compute_and_memory_time() -> None:
-    tpu = TOPOLOGIES["v5e-1"]
-    assert roofline_seconds(tpu, 197e12, 0) == pytest.approx(1)
-    assert roofline_seconds(tpu, 197e12, 2 * 819e9) == pytest.approx(2)

@@ -30,14 +30,6 @@ def test_grey_and_transparent_arrays_become_colour_images_and_an_array_of_images
     assert len(read_new_images(np.stack([PIXELS, PIXELS])).data) == 2
 
 
-def test_a_folder_is_all_its_images_in_the_order_of_their_names(tmp_path) -> None:
-    for name in ("b.png", "sub/a.png", "a.png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(encode_png(PIXELS))
-    (tmp_path / "notes.txt").write_text("x")
-    assert read_new_images(tmp_path).names == tuple(str(tmp_path / name) for name in ("a.png", "b.png", "sub/a.png"))
-
-
 def test_every_image_that_cannot_be_read_is_counted_and_named(tmp_path) -> None:
     (tmp_path / "text.jpg").write_text("<html>")
     (tmp_path / "cut.png").write_bytes(encode_png(PIXELS)[:-30])

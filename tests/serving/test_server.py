@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import re
-import signal
 import socket
 import struct
 import subprocess
@@ -65,17 +64,6 @@ def test_every_test_row_gets_its_submitted_label_from_many_clients_at_once(
     assert called < 450  # images were predicted together
 
 
-def test_status_metadata_and_errors_have_the_shape_of_tensorflow_serving(small_server: Server) -> None:
-    status, body, _ = small_server.request("GET", "/v1/models/goldfold")
-    assert status == 200 and json.loads(body)["model_version_status"][0]["state"] == "AVAILABLE"
-    metadata = json.loads(small_server.request("GET", "/v1/models/goldfold/metadata")[1])
-    signature = metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]
-    assert signature["inputs"]["image_bytes"]["dtype"] == "DT_STRING"
-    assert signature["outputs"]["probabilities"]["tensor_shape"]["dim"][1]["size"] == "10"
-    status, body, _ = small_server.request("GET", "/v1/models/other")
-    assert status == 404 and list(json.loads(body)) == ["error"]
-
-
 def test_the_request_of_the_guide_is_answered(small_server: Server, tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_bytes(encoded("JPEG"))
     text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
@@ -107,42 +95,6 @@ def test_curl_sends_image_files_as_they_are(small_server: Server, tmp_path: Path
     assert [each["class_id"] for each in answer] == [each["class_id"] for each in expected] and len(answer) == count
     probabilities = ([each["probabilities"] for each in predictions] for predictions in (answer, expected))
     np.testing.assert_allclose(*probabilities, atol=1e-5)
-
-
-FORM = {"Content-Type": "multipart/form-data; boundary=b"}
-PART = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n%s\r\n'
-
-
-@pytest.mark.parametrize(
-    ("headers", "body", "message"),
-    [
-        (FORM, b'--b\r\nContent-Disposition: form-data; name="n"\r\n\r\n1\r\n--b--\r\n', "the form holds no file"),
-        (FORM, b"junk", "the form cannot be read"),
-        ({"Content-Type": "multipart/form-data"}, PART % b"x" + b"--b--\r\n", "the form cannot be read"),
-        (FORM, PART % b"\xff\xd8 no" + PART % b"" + b"--b--\r\n", "instance 0: "),
-        (FORM, PART % b"x" * 65 + b"--b--\r\n", "the form cannot be read: Too many files"),
-    ],
-    ids=["no file", "junk", "no boundary", "no image", "too many"],
-)
-def test_a_form_that_cannot_be_read_is_an_error_and_the_server_goes_on(small_server, headers, body, message) -> None:
-    status, answer, _ = small_server.request("POST", PREDICT, body, headers)
-    assert status == 400 and message in json.loads(answer)["error"]
-    assert_serves(small_server)
-
-
-def test_the_input_may_be_named(small_server: Server) -> None:
-    (instance,) = instances([encoded("JPEG")])["instances"]
-    plain = small_server.post(PREDICT, {"instances": [instance]})
-    named = small_server.post(PREDICT, {"signature_name": "serving_default", "instances": [{"image_bytes": instance}]})
-    assert plain == named and plain[0] == 200
-
-
-def test_formats_that_tensorflow_cannot_read_are_served(small_server: Server) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    images = [encoded("WEBP"), encoded("GIF"), encoded("BMP"), encoded("JPEG", exif=exif)]
-    status, answer = small_server.post(PREDICT, instances(images))
-    assert status == 200 and len(answer["predictions"]) == 4
 
 
 def bomb(side: int) -> bytes:
@@ -255,16 +207,6 @@ def test_a_client_that_stops_sending_is_cut_off_after_the_time_limit(small_serve
     assert 0.5 < time.monotonic() - started < 15
 
 
-def test_a_header_that_trickles_in_does_not_hold_a_connection(small_server: Server) -> None:
-    with small_server.connect() as connection:
-        started = time.monotonic()
-        with pytest.raises((ConnectionResetError, BrokenPipeError)):
-            while time.monotonic() - started < 15:
-                connection.sendall(b"G")
-                time.sleep(0.1)
-    assert time.monotonic() - started < 10
-
-
 def test_a_thousand_open_connections_do_not_stop_the_server(small_server: Server) -> None:
     import resource
 
@@ -365,19 +307,6 @@ def test_the_command_serves_each_engine_and_sigterm_ends_it_after_the_running_re
             np.testing.assert_allclose(probs, [p["probabilities"] for p in expected], atol=1e-5)
     finally:
         server.process.kill()
-
-
-def test_ctrl_c_on_the_command_says_that_the_server_was_stopped(exported: Workspace) -> None:
-    command = exported.command("serve", "--address", "127.0.0.1:0")
-    process = subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True)
-    assert process.stdout is not None
-    try:
-        assert any("http://127.0.0.1:" in line for line in process.stdout)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-        assert (process.returncode, out, err) == (130, "", "goldfold: the server was stopped\n")
-    finally:
-        process.kill()
 
 
 def test_what_cannot_be_served_is_one_sentence(exported: Workspace, finished: Workspace) -> None:
