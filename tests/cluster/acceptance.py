@@ -58,6 +58,31 @@ def test_teachers_students_and_seeds_are_those_of_one_machine(prepared: Workspac
     assert "current" in prepared.do("train", sets=SETS)
 
 
+def test_a_killed_driver_starts_again_where_it_was(
+    finished: Workspace, untrained: Workspace, ray_cluster: RayCluster
+) -> None:
+    ray_cluster.start(HEAD)
+    shared = untrained.folder / "shared"
+    tasks, sets = shared / "tasks", f"cluster.shared={shared}"
+    process = started(untrained, "train", ray_cluster, sets=sets)
+    wait_for(lambda: list(untrained.work.glob("members/*/*/fold0/manifest.json")) and checkpoints_in(tasks), process)
+    process.kill()
+    process.communicate()
+    home = ray_cluster.folder / f"home-{HEAD}"
+    wait_for_end(str(home))
+    delivered = {path: state for path, state in untrained.files().items() if path.endswith("fold0/manifest.json")}
+    for path in delivered:  # the driver may die before the folder of a finished task is removed
+        run = Path(path).parent.as_posix().partition("/members/")[2].replace("/", "-")
+        (tasks / f"small-members-{run}").mkdir(exist_ok=True)
+    shutil.rmtree(home / ".cache")  # as if the machine was another one
+    output = untrained.do("train", "--cluster", ray_cluster.address, sets=sets)
+    assert output.count("held-out rows") < 6
+    assert delivered and delivered.items() <= untrained.files().items()
+    for name in ("weights.npz", "oof.npz", "history.csv"):
+        assert files_of(untrained, name) == files_of(finished, name)
+    assert not list(tasks.iterdir())
+
+
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
 def test_four_hosts_stopped_one_by_one_end_with_the_bits_of_undisturbed_ones(
     finished: Workspace, tmp_path: Path, signal_number: int
@@ -82,5 +107,3 @@ def test_four_hosts_stopped_one_by_one_end_with_the_bits_of_undisturbed_ones(
     assert ["held-out rows" in out for _, out, _ in outputs] == [True, False, False, False]
     undisturbed = [results_of(workspace) for workspace in apart]
     assert len(results_of(common)) == 3 and undisturbed == [results_of(common)] * number
-    if signal_number == signal.SIGTERM:
-        predict_and_tune_in_one_folder(common, apart, sets)

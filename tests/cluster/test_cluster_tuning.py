@@ -62,7 +62,7 @@ def assert_every_trial_counts_once(workspace: Workspace, url: str, trials: int) 
 def test_every_trial_of_a_study_counts_once_although_a_machine_is_killed(
     finished: Workspace, ray_cluster: RayCluster, postgres: str, tmp_path: Path
 ) -> None:
-    workspace, url, trials = finished.copy_to(tmp_path / "workspace"), with_password(postgres), 6
+    workspace, url, trials = finished.copy_to(tmp_path / "workspace"), with_password(postgres), 4
     ray_cluster.start(HEAD)
     other = ray_cluster.start(OTHER)
     process = started(workspace, "tune", ray_cluster, "--workers", "2", sets=settings(url, trials))

@@ -75,24 +75,20 @@ def test_the_request_of_the_guide_is_answered(small_server: Server, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "count"),
-    [
-        (["-F", "file=@a.jpg"], 1),
-        (["-F", "file=@a.jpg", "-F", "note=hello", "-F", "more=@b.png"], 2),
-        (["--data-binary", "@a.jpg"], 1),
-        (["--data-binary", "@b.png", "-H", "Content-Type: application/octet-stream"], 1),
-    ],
+    ("arguments", "sent"),
+    [(["-F", "file=@a.jpg", "-F", "note=hello", "-F", "more=@b.png"], "ab"), (["--data-binary", "@b.png"], "b")],
 )
-def test_curl_sends_image_files_as_they_are(small_server: Server, tmp_path: Path, arguments, count) -> None:
-    images = [encoded("JPEG"), encoded("PNG", (50, 20))]
-    for name, image in zip(("a.jpg", "b.png"), images):
-        (tmp_path / name).write_bytes(image)
-    sent = [images[0], images[1]][:count] if "@b.png" not in arguments else [images[1]]
-    expected = small_server.post(PREDICT, instances(sent))[1]["predictions"]
+def test_curl_sends_image_files_as_they_are(small_server: Server, tmp_path: Path, arguments, sent) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotated, which TensorFlow does not read
+    images = {"a": encoded("JPEG", exif=exif), "b": encoded("PNG", (50, 20))}
+    for name, path in {"a": "a.jpg", "b": "b.png"}.items():
+        (tmp_path / path).write_bytes(images[name])
+    expected = small_server.post(PREDICT, instances([images[name] for name in sent]))[1]["predictions"]
     url = f"http://127.0.0.1:{small_server.port}{PREDICT}"
     printed = subprocess.check_output(["curl", "--silent", *arguments, url], cwd=tmp_path, text=True)
     answer = json.loads(printed)["predictions"]
-    assert [each["class_id"] for each in answer] == [each["class_id"] for each in expected] and len(answer) == count
+    assert len(answer) == len(sent) and [each["class_id"] for each in answer] == [e["class_id"] for e in expected]
     probabilities = ([each["probabilities"] for each in predictions] for predictions in (answer, expected))
     np.testing.assert_allclose(*probabilities, atol=1e-5)
 
@@ -113,24 +109,22 @@ def as_json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
+FORM = b'--b\r\nContent-Disposition: form-data; name="n"%s\r\n\r\n1\r\n'
 HOSTILE = {
+    "form without a file": (FORM % b"" + b"--b--\r\n", 400, "the form holds no file"),
+    "no form": (b"junk", 400, "the form cannot be read"),
+    "form with too many files": (FORM % b'; filename="a"' * 65 + b"--b--\r\n", 400, "form cannot be read: Too many files"),
     "truncated": (as_json(instances([encoded("JPEG", (300, 300))[:2_000]])), 400, "cannot be decoded"),
     "one bad image of three": (
         as_json(instances([encoded("PNG"), b"\x89PNG\r\n\x1a\n junk", encoded("PNG")])), 400, "instance 1: "
     ),
     "decompression bomb": (as_json(instances([bomb(8_000)])), 400, "8000 x 8000 pixels are more than the 50,000,000"),
     "web page": (as_json(instances([b"<html></html>"])), 400, "a web page or XML, not an image"),
-    "empty image": (as_json(instances([b""])), 400, "the file is empty"),
     "not base64": (b'{"instances": [{"b64": "%%%"}]}', 400, "instance 0: b64 is not base64"),
-    "number for an image": (b'{"instances": [7]}', 400, 'expected {"b64": "..."}'),
-    "no instances": (b'{"instances": []}', 400, "0 instances were sent; expected 1 to 64"),
     "too many instances": (b'{"instances": [' + b"1," * 64 + b"1]}", 400, "65 instances were sent"),
     "another signature": (b'{"signature_name": "images", "instances": [1]}', 400, "expected serving_default"),
     "wrong JSON": (b'{"instances": [', 400, "the body is not JSON; expected"),
-    "nothing": (b"", 400, "the body is not JSON; expected"),
     "not text": (b"\xff\xfe\x00", 400, "a form with image files, or one image as the body"),
-    "deep JSON": (b"[" * 100_000, 400, "the body is not JSON"),
-    "a list": (b"[1, 2]", 400, 'expected {"instances"'),
     "huge": (b"x" * 4_000_001, 413, "more than 4,000,000 bytes"),
 }  # fmt: skip
 
@@ -138,7 +132,8 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_body_is_answered_with_what_was_expected_and_the_server_goes_on(small_server: Server, name) -> None:
     body, expected, message = HOSTILE[name]
-    status, answer, _ = small_server.request("POST", PREDICT, body)
+    headers = {"Content-Type": "multipart/form-data; boundary=b"} if "form" in name else {}
+    status, answer, _ = small_server.request("POST", PREDICT, body, headers)
     assert status == expected and message in json.loads(answer)["error"]
     assert_serves(small_server)
 
@@ -282,18 +277,13 @@ def test_a_photo_gets_classes_and_similar_training_images(small_server: Server, 
     assert small_server.request("GET", "/training/99999999999.png")[0] == 404
 
 
-@pytest.mark.parametrize("engine", ["onnx", "saved_model", "litert"])
-def test_the_command_serves_each_engine_and_sigterm_ends_it_after_the_running_requests(
-    small_server: Server, exported: Workspace, rows, engine
+def test_sigterm_ends_the_command_after_the_running_requests_and_ctrl_c_says_that_it_was_stopped(
+    small_server: Server, exported: Workspace, rows
 ) -> None:
-    if engine == "litert":
-        pytest.importorskip("ai_edge_litert", reason="goldfold[litert] is not installed")
     images = [data for _, data in rows[:20]] + [encoded("WEBP")]
     expected = small_server.post(PREDICT, instances(images))[1]["predictions"]
-    server = start(exported.command("serve", "--engine", engine, "--address", "127.0.0.1:0"), "http://127.0.0.1:")
+    server = start(exported.command("serve", "--address", "127.0.0.1:0"), "http://127.0.0.1:")
     try:
-        status, answer = server.post(PREDICT, instances([encoded("JPEG", (300, 300))[:2_000]]))
-        assert status == 400 and "cannot be decoded" in answer["error"]
         with ThreadPoolExecutor(4) as pool:
             answers = [pool.submit(server.post, PREDICT, instances(images)) for _ in range(4)]
             while "goldfold_waiting_images 0.0" in server.request("GET", "/metrics")[1].decode():
@@ -307,6 +297,10 @@ def test_the_command_serves_each_engine_and_sigterm_ends_it_after_the_running_re
             np.testing.assert_allclose(probs, [p["probabilities"] for p in expected], atol=1e-5)
     finally:
         server.process.kill()
+    server = start(exported.command("serve", "--address", "127.0.0.1:0"), "http://127.0.0.1:", stderr=-1)
+    server.process.send_signal(signal.SIGINT)
+    out, err = server.process.communicate(timeout=60)
+    assert (server.process.returncode, out, err) == (130, "", "goldfold: the server was stopped\n")
 
 
 def test_what_cannot_be_served_is_one_sentence(exported: Workspace, finished: Workspace) -> None:
