@@ -5,6 +5,7 @@ teachers to the tasks of their students.
 """
 
 import contextlib
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,6 @@ from competition.cluster.node import (
     TaskError,
     TaskRequest,
     compute,
-    remove_task,
 )
 from competition.config.errors import UserError, counted
 from competition.config.params import ClusterParams, Needs
@@ -79,10 +79,21 @@ def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterPar
     events = Queue(
         actor_options={"num_cpus": 0, "scheduling_strategy": _only_on(ray.get_runtime_context().get_node_id())}
     )
+    options: dict[str, dict[str, Any]] = {}  # Ray's, by member
+    for name, needed in needs.items():
+        taken = demand(needed, machines)
+        assert taken is not None  # check_needs
+        options[name] = {
+            "num_cpus": taken["CPU"],
+            "num_gpus": taken["GPU"],
+            "resources": {"TPU": taken["TPU"]} if taken["TPU"] else {},
+            "memory": taken["memory"] or None,
+            "max_retries": cluster.retries,
+            "retry_exceptions": [MachineError],
+            "scheduling_strategy": "SPREAD",
+        }
     try:
-        submit(
-            requests, setup, events, {name: _options(need, machines, cluster) for name, need in needs.items()}, tasks
-        )
+        submit(requests, setup, events, options, tasks)
         looked = usable = time.monotonic()
         while tasks.waiting:
             ready, _ = ray.wait([*tasks.waiting], num_returns=1, timeout=1.0)
@@ -163,21 +174,6 @@ def submit(
         tasks.undelivered[request.result_folder] = request.name
 
 
-def _options(needs: Needs, machines: Sequence[Machine], cluster: ClusterParams) -> dict[str, Any]:
-    """Ray's options of a member's tasks."""
-    taken = demand(needs, machines)
-    assert taken is not None  # check_needs
-    return {
-        "num_cpus": taken["CPU"],
-        "num_gpus": taken["GPU"],
-        "resources": {"TPU": taken["TPU"]} if taken["TPU"] else {},
-        "memory": taken["memory"] or None,
-        "max_retries": cluster.retries,
-        "retry_exceptions": [MachineError],
-        "scheduling_strategy": "SPREAD",
-    }
-
-
 @dataclass
 class _Tasks:
     """What is done, waiting or failed."""
@@ -240,7 +236,7 @@ class _Tasks:
             del self.undelivered[request.result_folder]
             self.done += 1
             options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _only_on(result.node)}
-            self.removals.append(ray.remote(remove_task).options(**options).remote(result.folder))
+            self.removals.append(ray.remote(shutil.rmtree).options(**options).remote(result.folder, True))
 
     def stop(self) -> None:
         """End all tasks; the processes write their checkpoints first."""

@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 from competition.preflight.planning import duration
-from competition.preflight.request import result_from_json
-from competition.preflight.results import COLUMNS, NOTE, cells
+from competition.preflight.results import COLUMNS, NOTE, cells, result_from_json
 from competition.preflight.topology import GIB, TOPOLOGIES
 from competition.report.page import Block, Section, Table, Text
 from competition.report.terminal import Scores

@@ -12,7 +12,7 @@ from competition.config.plugins import NO_PLUGINS, activate, load_plugins
 from competition.preflight import answers as preflight
 from competition.preflight.answers import run_preflight
 from competition.preflight.lowering import Shapes
-from competition.preflight.request import PreflightRequest, compiled_in
+from competition.preflight.results import PreflightRequest, compiled_in
 from competition.preflight.topology import topology_named
 
 ROOT = Path(__file__).parents[2]
@@ -92,29 +92,6 @@ def test_a_quick_result_is_similar_and_counts_the_same_operations(backend: str, 
     )
     assert (full.verdict, quick.verdict, full.mode, quick.mode) == ("fits", "fits", "compile", "quick")
     assert 0.5 < quick.memory / full.memory < 3 and quick.flops == pytest.approx(full.flops, rel=0.02)
-
-
-@pytest.mark.parametrize(("verdict", "share"), [("too_big", 1.2), ("fits", 0.9)])
-def test_a_quick_result_near_the_limit_is_replaced_by_a_full_compilation(
-    monkeypatch, tmp_path: Path, verdict: str, share: float
-) -> None:
-    calls = []
-
-    def child(question: PreflightRequest, steps: list[str], *_) -> dict[str, dict[str, object]]:
-        calls.append((question.mode, list(steps)))
-        results = {"train": (verdict, share) if question.mode == "quick" else ("fits", 0.7), "predict": ("fits", 0.3)}
-        return {s: {"verdict": results[s][0], "memory": results[s][1] * question.topology.memory} for s in steps}
-
-    monkeypatch.setattr(preflight, "results_of_child", child)
-    monkeypatch.setattr(preflight, "require_compiler", lambda *_: None)
-    quick = preflight_request("v5e-8", "jax", 64, "quick")
-    for _ in range(2):  # the second time from stored results
-        results = run_preflight(quick, ["train", "predict"], tmp_path, silent, LIMIT)
-        assert {step: (result.verdict, result.mode) for step, result in results.items()} == {
-            "train": ("fits", "compile"),
-            "predict": ("fits", "quick"),
-        }
-    assert calls == [("quick", ["train", "predict"]), ("compile", ["train"])]
 
 
 @pytest.mark.timeout(600)

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from competition.config.errors import UserError
 from competition.preflight.answers import remedy_for
 from competition.preflight.batch_search import GRAIN, largest_batch
-from competition.preflight.compiling import TooBig, compile_error
-from competition.preflight.lowering import Unsupported
-from competition.preflight.request import PreflightResult
+from competition.preflight.lowering import CannotCompile
+from competition.preflight.results import PreflightResult
 from competition.preflight.topology import GIB, topology_named
 
 LIMIT = 16 * GIB
@@ -71,14 +70,15 @@ def test_few_compilations_suffice_if_memory_is_linear_in_the_batch() -> None:
     ],
 )
 def test_the_sizes_in_an_out_of_memory_message_are_read(message: str, needed: float) -> None:
-    error = compile_error(message)
-    assert isinstance(error, TooBig)
-    assert error.needed == int(needed * GIB)
+    result = CannotCompile(message).result
+    assert (result["verdict"], result["memory"]) == ("too_big", int(needed * GIB))
 
 
 def test_any_other_message_means_an_unsupported_operation() -> None:
-    error = compile_error("INTERNAL: failed to legalize operation 'mhlo.topk_thing' that was explicitly marked illegal")
-    assert isinstance(error, Unsupported) and error.operations == ("mhlo.topk_thing",)
+    result = CannotCompile(
+        "INTERNAL: failed to legalize operation 'mhlo.topk_thing' that was explicitly marked illegal"
+    ).result
+    assert (result["verdict"], result["operations"]) == ("unsupported", ["mhlo.topk_thing"])
 
 
 def test_a_remedy_belongs_to_its_operation() -> None:

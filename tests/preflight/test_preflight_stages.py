@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from competition.config.params_file import locate
-from competition.preflight.request import PreflightResult
+from competition.preflight.results import PreflightResult
 from competition.preflight.topology import GIB, topology_named
 from pipelines.machines.preflight import advice, batch_key
 

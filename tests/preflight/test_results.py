@@ -5,9 +5,7 @@ from pathlib import Path
 
 from builders import member, params
 
-from competition.preflight.answers import store_result
-from competition.preflight.request import PreflightResult
-from competition.preflight.results import cells, objections, request_of
+from competition.preflight.results import PreflightResult, cells, objections, request_of, store_result
 from competition.preflight.topology import GIB, topology_named
 
 BIG = PreflightResult("train", 64, "too_big", 32 * GIB, 16 * GIB, remedy="lower train.batch")

@@ -14,14 +14,6 @@ def pixels_of(images) -> list[np.ndarray]:
     return [decode(data, 9, "squash") for data in images.data]
 
 
-def test_a_path_its_bytes_and_its_pixels_are_the_same_image(tmp_path) -> None:
-    path = tmp_path / "a.png"
-    path.write_bytes(encode_png(PIXELS))
-    read = read_new_images([str(path), path, path.read_bytes(), PIXELS])
-    assert read.names == (str(path), str(path), "image 2", "image 3")
-    assert all(np.array_equal(pixels_of(read)[0], other) for other in pixels_of(read))
-
-
 def test_grey_and_transparent_arrays_become_colour_images_and_an_array_of_images_is_a_list() -> None:
     grey = PIXELS[:, :, 0]
     clear = np.dstack([PIXELS, np.zeros((9, 7), np.uint8)])  # wholly transparent: white

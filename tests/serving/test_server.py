@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import signal
 import socket
 import struct
 import subprocess
