@@ -4,6 +4,7 @@ The compiler runs in a child process. Results are cached by the digest of everyt
 """
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -51,7 +52,7 @@ SAFE_SHARE = 0.8  # of the memory; a quick result above it is compiled again at 
 def require_compiler(mode: str, backend: str, pair: JaxPair) -> None:
     """Raise UserError, with the install command, if a package needed for this mode and backend is missing."""
     if pair.environment:
-        if not Path(pair.interpreter).exists():
+        if not (ROOT / pair.environment / "bin" / "python").exists():
             raise UserError(
                 f"{pair.environment} not found, which compiles with {pair.title}; `make preflight PAIR={pair.name}` makes it"
             )
@@ -115,7 +116,9 @@ def results_of_child(
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     results: dict[str, dict[str, object]] = {}
     message = ""
-    child = run_child("competition.preflight.child", content, environment, limit_seconds, request.pair.interpreter)
+    own = request.pair.environment
+    python = str(ROOT / own / "bin" / "python") if own else sys.executable
+    child = run_child("competition.preflight.child", content, environment, limit_seconds, python)
     try:
         with closing(child):
             for event in child:

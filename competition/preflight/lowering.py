@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from competition.config.params import Member
-from competition.ensemble.views import View, get_views
+from competition.ensemble.views import get_views
 from competition.preflight.topology import GIB, Topology, devices_of
 
 if TYPE_CHECKING:
-    from jax.stages import Lowered, Traced
+    from jax.stages import Lowered
 
 Spec = tuple[tuple[int, ...], str]  # shape, dtype
 
@@ -123,32 +123,33 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     # Global shapes: the JAX program is that of all devices.
     specs = {step: [spec(*s) for s in some] for step, some in _specs(member, shapes, 1, engine._depths).items()}
 
-    def train() -> "Lowered":
-        *batch, row = specs["train"]
-        # A TPU augments in the step; see batch_augmentation.is_on_device.
-        if has_device_part(augmentation_of(member.train)):
-            batch[0] = (batch[0], spec((shapes.batch, COUNT), "float32"))
-        step = jax.jit(engine._step, donate_argnums=0, out_shardings=(replicated, replicated))
-        return _traced(lambda: step.trace(on_devices(engine._state), tuple(batch), row), topology)
+    def part(
+        function: Callable[..., Any], arguments: Sequence[Any], times: int = 1, view: str = "", **jit: Any
+    ) -> Part:
+        step = jax.jit(function, **jit)
 
-    def predict() -> "Lowered":
-        step = jax.jit(engine._probabilities, out_shardings=replicated)
-        return _traced(lambda: step.trace(on_devices(engine.prediction_state()), *specs["predict"]), topology)
+        def lower() -> "Lowered":
+            try:
+                traced = step.trace(*arguments)
+                return traced.lower(lowering_platforms=("tpu",)) if topology is None else traced.lower()
+            except (NotImplementedError, ValueError, TypeError) as error:
+                raise CannotCompile(str(error)) from None
 
-    def view_part(name: str, view: View) -> Part:
-        transform = jax.jit(apply_view(view), out_shardings=by_batch)
-        return Part(lambda: _traced(lambda: transform.trace(*specs["view"]), topology), 1, name)
+        return Part(lower, times, view)
 
-    network = Part(predict, len(shapes.views))
-    views = zip(shapes.views, get_views(shapes.views), strict=True)
-    return {"train": [Part(train)], "predict": [network, *(view_part(name, view) for name, view in views)]}
-
-
-def _traced(trace: "Callable[[], Traced]", topology: Topology | None) -> "Lowered":
-    try:
-        return trace().lower(lowering_platforms=("tpu",)) if topology is None else trace().lower()
-    except (NotImplementedError, ValueError, TypeError) as error:
-        raise CannotCompile(str(error)) from None
+    *batch, row = specs["train"]
+    # A TPU augments in the step; see batch_augmentation.is_on_device.
+    if has_device_part(augmentation_of(member.train)):
+        batch[0] = (batch[0], spec((shapes.batch, COUNT), "float32"))
+    state = on_devices(engine._state)
+    train = part(engine._step, [state, tuple(batch), row], donate_argnums=0, out_shardings=(replicated, replicated))
+    prediction = [on_devices(engine.prediction_state()), *specs["predict"]]
+    network = part(engine._probabilities, prediction, len(shapes.views), out_shardings=replicated)
+    views = [
+        part(apply_view(view), specs["view"], 1, name, out_shardings=by_batch)
+        for name, view in zip(shapes.views, get_views(shapes.views), strict=True)
+    ]
+    return {"train": [train], "predict": [network, *views]}
 
 
 def _engine_arguments(member: Member, shapes: Shapes, strategy: Any, backend: str) -> tuple[Any, ...]:

@@ -1,9 +1,5 @@
 import io
 import json
-import multiprocessing
-import os
-import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +12,6 @@ from competition.config.errors import UserError
 from competition.convert.shard import Shard, convert_shard, finished_shard, verify_file
 from competition.prepare import decoding as images
 from competition.prepare import records, tfrecord
-from competition.storage import files
 
 
 def test_each_size_gets_one_file_with_kaggles_name_and_the_rows_in_order(shards, recipe):
@@ -121,25 +116,3 @@ def test_unreadable_images(shards, recipe, photos):
     assert all(name.endswith("-3.tfrec") for name in outcome.files)
     outcome = convert_shard(shards[2], dropping)
     assert (outcome.written, outcome.replaced) == (4, ("r08",))  # a test row is never lost
-
-
-def _convert_slowly(shard, recipe):
-    convert_shard(shard, recipe, lambda: time.sleep(0.2))
-
-
-def test_a_killed_process_leaves_nothing_that_counts(shards, recipe):
-    expected = replace(recipe, target=f"{recipe.target}-whole")
-    convert_shard(shards[0], expected)
-    process = multiprocessing.get_context("spawn").Process(target=_convert_slowly, args=(shards[0], recipe))
-    process.start()
-    end = time.monotonic() + 60
-    while not list(Path(recipe.target).glob(f"{files.PARTIAL}*")) and time.monotonic() < end:
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    assert list(Path(recipe.target).glob(f"{files.PARTIAL}*"))
-    assert digests(recipe.target) == {} and finished_shard(shards[0], recipe) is None
-    convert_shard(shards[0], recipe)
-    assert digests(recipe.target) == digests(expected.target)
-    files.clear_partial(recipe.target)
-    assert not list(Path(recipe.target).glob(f"{files.PARTIAL}*"))

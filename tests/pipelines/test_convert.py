@@ -38,7 +38,6 @@ SETTINGS = Settings(
     metric="", predicts="", miniature=0, seed=0,
 )  # fmt: skip
 NAMES = ("oak", "pine", "yew")
-BEAM = ROOT / ".venv" / "beam" / "bin" / "python"
 
 
 @pytest.fixture
@@ -140,19 +139,6 @@ def test_wrong_folders_are_refused_and_nothing_is_written(workspace, arguments, 
     arguments = [argument.format(folder=workspace.folder) for argument in arguments]
     assert message in workspace.refused("convert", *arguments, sets=sets)
     assert (workspace.folder / "full" / "mine.txt").read_text() == "precious" and not shards(workspace.folder / "full")
-
-
-def test_apache_beam_writes_the_same_records_as_the_local_engine(workspace):
-    if not BEAM.exists():
-        pytest.skip("no .venv/beam: make beam installs Apache Beam there")
-    local, beam = workspace.folder / "local", workspace.folder / "beam"
-    converted(workspace, "--target", str(local))
-    output = converted(workspace, "--target", str(beam), sets="convert.engine=beam")
-    assert "6 shards written and read back" in output or "current, 6 shards" in output
-    # The environments may have different versions of Pillow, so ids and labels are compared, not bytes.
-    assert list(shards(beam)) == list(shards(local)) and len(shards(beam)) == 12
-    assert not (beam / "work_list").exists() or not any((beam / "work_list").iterdir())
-    assert "current, 6 shards" in converted(workspace, "--target", str(beam), sets="convert.engine=beam")
 
 
 def test_the_options_of_beam_are_in_no_command_line(workspace, tmp_path):

@@ -219,22 +219,6 @@ def test_a_thousand_open_connections_do_not_stop_the_server(small_server: Server
     assert_serves(small_server)
 
 
-def test_a_client_that_goes_away_and_one_that_resets_are_forgotten(small_server: Server) -> None:
-    body = as_json(instances([encoded("PNG")] * 8))
-    head = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    for cut in (len(body), len(body) // 2):
-        connection = small_server.connect()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.sendall(head + body[:cut])
-        connection.close()
-    assert_serves(small_server)
-    # The model may still be busy with the images of the first client, which were complete.
-    deadline = time.monotonic() + 60
-    while "goldfold_waiting_images 0.0" not in small_server.request("GET", "/metrics")[1].decode():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_more_images_than_may_wait_get_503(small_server: Server) -> None:
     statuses = []
     body = instances([encoded("PNG", (100, 100))] * 40)  # two such requests are more than may wait
