@@ -5,7 +5,6 @@ teachers to the tasks of their students.
 """
 
 import contextlib
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from competition.cluster.node import (
     TaskError,
     TaskRequest,
     compute,
+    remove_task,
 )
 from competition.config.errors import UserError, counted
 from competition.config.params import ClusterParams, Needs
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 LOOK_SECONDS = 3.0  # between two looks at the list of machines
-REMOVAL_SECONDS = 10.0  # for the folders of finished tasks
+REMOVAL_SECONDS = 30.0  # for the folders of finished tasks
 LOST_SECONDS = 60.0  # that the command waits for a machine that can take what is left, at least
 
 
@@ -236,7 +236,7 @@ class _Tasks:
             del self.undelivered[request.result_folder]
             self.done += 1
             options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _only_on(result.node)}
-            self.removals.append(ray.remote(shutil.rmtree).options(**options).remote(result.folder, True))
+            self.removals.append(ray.remote(remove_task).options(**options).remote(result.folder))
 
     def stop(self) -> None:
         """End all tasks; the processes write their checkpoints first."""

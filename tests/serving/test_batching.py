@@ -43,16 +43,17 @@ class Brightness:
         return np.stack([1 - bright, bright], 1), (bright > 0.5).astype(np.int64)
 
 
+def image(value: int) -> bytes:
+    return encode_png(np.full((2, 2), value, np.uint8))
+
+
 def run(limits: Limits, requests: Sequence[Sequence[int]]) -> tuple[Brightness, list]:
     """Send requests of images of these brightnesses at once; the model answers when all wait. Exceptions are results."""
     engine = Brightness()
 
     async def all_requests() -> list:
         batcher = Batcher(engine, limits, Metrics())
-        tasks = [
-            asyncio.create_task(batcher.predict([encode_png(np.full((2, 2), value, np.uint8)) for value in values]))
-            for values in requests
-        ]
+        tasks = [asyncio.create_task(batcher.predict([image(value) for value in values])) for values in requests]
         await asyncio.sleep(0.3)
         engine.released.set()
         results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -76,15 +77,13 @@ def test_images_of_a_client_that_goes_away_are_not_predicted_and_do_not_count_as
 
     async def one_goes_away() -> list:
         batcher = Batcher(engine, Limits(waiting=4), Metrics())
-        first = asyncio.create_task(batcher.predict([encode_png(np.full((2, 2), 10, np.uint8))]))
+        first = asyncio.create_task(batcher.predict([image(10)]))
         await asyncio.sleep(0.2)  # the model is busy with it
-        gone = asyncio.create_task(batcher.predict([encode_png(np.full((2, 2), 20, np.uint8))] * 3))
+        gone = asyncio.create_task(batcher.predict([image(20)] * 3))
         await asyncio.sleep(0.2)
         gone.cancel()
         await asyncio.sleep(0)
-        last = asyncio.create_task(
-            batcher.predict([encode_png(np.full((2, 2), 30, np.uint8))] * 3)
-        )  # together with `gone` more than may wait
+        last = asyncio.create_task(batcher.predict([image(30)] * 3))  # together with `gone` more than may wait
         await asyncio.sleep(0.2)
         engine.released.set()
         results = await asyncio.gather(first, last)
