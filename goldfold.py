@@ -33,7 +33,8 @@ from competition.ensemble.settings import validate_params
 from competition.files.manifest import read_manifest
 from competition.prepare.fold_table import fold_table
 from competition.report.stored_blends import stored_decisions
-from competition.serving.new_images import NewImage, NewImagePredictor, read_new_images, without_download
+from competition.serving.new_images import NewImage, NewImagePredictor, read_new_images
+from competition.serving.selection import select
 from competition.training.backend import start_backend
 from competition.workspace.dependencies import fold_manifest_path, newest_blend
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
@@ -211,7 +212,7 @@ class Project:
 
         if run.member.head is not None:
             return network_with_head(run.member, arrays, self._prepared.competition.targets.kind)
-        model = build(without_download(run.member), len(self.classes), self._prepared.competition.targets.kind)
+        model = build(run.member.without_pretrained_weights, len(self.classes), self._prepared.competition.targets.kind)
         for name, variable in saved_variables(model):
             variable.assign(arrays[name])
         return model
@@ -237,10 +238,12 @@ class Project:
         if member != BLEND:
             self._only(member)
         name = "" if member == BLEND else member
-        self._predictor.check(name)
-        from competition.serving.estimator import estimator_of
+        select(self._predictor.workspace, name, ())  # raises UserError
+        from competition.serving.estimator import ImageClassifier, ImageRegressor
 
-        return estimator_of(self._prepared.competition, self._predictor, name)
+        competition = self._prepared.competition
+        kind = ImageRegressor if competition.target == "regression" else ImageClassifier
+        return kind(competition=competition, predictor=self._predictor, member=name)
 
     def _table(self, index: pd.Index, facts: dict[str, Any], decided: Any, probs: Any) -> pd.DataFrame:
         """The facts, the column `class` of decided labels (none of a regression), then one column per class.

@@ -39,7 +39,12 @@ def connected(address: str, project: Path) -> Iterator[None]:
         raise UserError("CLUSTER= needs Ray, which is not installed; install goldfold[cluster]") from None
     # Of two nodes on one machine, Ray may choose either as the driver's own: with the other one the command would die.
     host = address.rpartition(":")[0]
-    own = {"_node_ip_address": host} if host and _is_own(host) else {}
+    own = {"_node_ip_address": host} if host else {}
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        own = {}
     try:
         ray.init(
             address,
@@ -143,13 +148,3 @@ def _described(resources: Resources) -> str:
     words = [f"{resources[name]:g} {name}" for name in ("CPU", "GPU", "TPU") if resources[name]]
     words += [f"{resources['memory'] / GIGABYTE:.1f} GB of memory"] if resources["memory"] else []
     return ", ".join(words) or "1 CPU or more"
-
-
-def _is_own(host: str) -> bool:
-    """Return True if the address belongs to this machine."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind((host, 0))
-    except OSError:
-        return False
-    return True

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 LOOK_SECONDS = 3.0  # between two looks at the list of machines
-REMOVAL_SECONDS = 10.0  # for the folders of finished tasks
+REMOVAL_SECONDS = 30.0  # for the folders of finished tasks
 LOST_SECONDS = 60.0  # that the command waits for a machine that can take what is left, at least
 
 
@@ -79,10 +79,21 @@ def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterPar
     events = Queue(
         actor_options={"num_cpus": 0, "scheduling_strategy": _only_on(ray.get_runtime_context().get_node_id())}
     )
+    options: dict[str, dict[str, Any]] = {}  # Ray's, by member
+    for name, needed in needs.items():
+        taken = demand(needed, machines)
+        assert taken is not None  # check_needs
+        options[name] = {
+            "num_cpus": taken["CPU"],
+            "num_gpus": taken["GPU"],
+            "resources": {"TPU": taken["TPU"]} if taken["TPU"] else {},
+            "memory": taken["memory"] or None,
+            "max_retries": cluster.retries,
+            "retry_exceptions": [MachineError],
+            "scheduling_strategy": "SPREAD",
+        }
     try:
-        submit(
-            requests, setup, events, {name: _options(need, machines, cluster) for name, need in needs.items()}, tasks
-        )
+        submit(requests, setup, events, options, tasks)
         looked = usable = time.monotonic()
         while tasks.waiting:
             ready, _ = ray.wait([*tasks.waiting], num_returns=1, timeout=1.0)
@@ -161,21 +172,6 @@ def submit(
         results[request.result_folder] = reference
         tasks.waiting[reference] = request
         tasks.undelivered[request.result_folder] = request.name
-
-
-def _options(needs: Needs, machines: Sequence[Machine], cluster: ClusterParams) -> dict[str, Any]:
-    """Ray's options of a member's tasks."""
-    taken = demand(needs, machines)
-    assert taken is not None  # check_needs
-    return {
-        "num_cpus": taken["CPU"],
-        "num_gpus": taken["GPU"],
-        "resources": {"TPU": taken["TPU"]} if taken["TPU"] else {},
-        "memory": taken["memory"] or None,
-        "max_retries": cluster.retries,
-        "retry_exceptions": [MachineError],
-        "scheduling_strategy": "SPREAD",
-    }
 
 
 @dataclass

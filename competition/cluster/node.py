@@ -1,6 +1,7 @@
 """What runs on a machine of the cluster, as a Ray task: a process of its own computes, the task returns its result folder."""
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import select
@@ -98,20 +99,17 @@ def compute(request: TaskRequest, setup: Setup, gpus: float, events: "Queue", *i
     from ray.util import get_node_ip_address
 
     address = get_node_ip_address()
-    import importlib.metadata
-
     versions = {"python": ".".join(map(str, sys.version_info[:3]))}
     for package in setup.packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-    installed = versions
-    events.put_nowait(Event(request.name, address, versions=installed))
+    events.put_nowait(Event(request.name, address, versions=versions))
     own = Path(os.path.expanduser(setup.folder)) / address.replace(":", "_")
     common = Path(setup.shared) if setup.shared else own
     receive_files(common, setup.files)
     for name in setup.finished:
-        remove_task(str(task_folder(common, name)))
-    folder = task_folder(common, request.result_folder)
+        shutil.rmtree(common / "tasks" / name.replace("/", "-"), ignore_errors=True)
+    folder = common / "tasks" / request.result_folder.replace("/", "-")
     work = folder / "work"
     of_competition = work / request.result_folder.partition("/")[0]
     of_competition.mkdir(parents=True, exist_ok=True)
@@ -215,10 +213,6 @@ def archive(folder: Path, temporary: Path) -> bytes:
     names = [*json.loads((folder / "manifest.json").read_text())["files"], "manifest.json"]
     packed = write_archive(folder.name, folder, [folder / name for name in names], temporary)
     return (temporary / packed["file"]).read_bytes()
-
-
-def task_folder(common: Path, result_folder: str) -> Path:
-    return common / "tasks" / result_folder.replace("/", "-")
 
 
 def remove_task(folder: str) -> None:

@@ -91,7 +91,14 @@ def _local_names(source: str, paths: Sequence[str]) -> Iterator[Path]:
 def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tuple[Competition, Rows]:
     rows: Rows = {"train": [], "val": [], "test": []}
     name_of: dict[int, str] = {}  # class number -> name stated in the records
-    for path in _one_size(paths, settings.image_size):
+    # Of the folders tfrecords-jpeg-HxW the one of the asked or the largest size; all files if there is no such folder.
+    size_of = {path: int(match[1]) for path in paths if (match := FOLDER.fullmatch(path.split("/")[0]))}
+    if size_of and settings.image_size and settings.image_size not in size_of.values():
+        raise UserError(
+            f"competition.image_size: {settings.image_size} was asked for, {sorted(set(size_of.values()))} were found"
+        )
+    size = settings.image_size or max(size_of.values(), default=0)
+    for path in (path for path in size_of or paths if size_of.get(path, size) == size):
         part, stamp = _part_of(path), _stamp(source, path)
         with files.opened(f"{source}/{path}") as file:
             for number, (offset, serialized) in enumerate(read_records(file, path)):
@@ -112,17 +119,13 @@ def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tupl
         raise UserError(
             f"convert.source: {len(paths)} TFRecord files were found in {source}, none belongs to part train"
         )
-    return _describe_records(source, settings, rows, name_of), rows
-
-
-def _one_size(paths: Sequence[str], size: int) -> list[str]:
-    """Of the folders tfrecords-jpeg-HxW, keep the one of `size` or the largest; keep all files if there is no such folder."""
-    size_of = {path: int(match[1]) for path in paths if (match := FOLDER.fullmatch(path.split("/")[0]))}
-    if not size_of:
-        return list(paths)
-    if size and size not in size_of.values():
-        raise UserError(f"competition.image_size: {size} was asked for, {sorted(set(size_of.values()))} were found")
-    return [path for path, pixels in size_of.items() if pixels == (size or max(size_of.values()))]
+    is_local = not files.is_remote(source)
+    if is_local and (Path(source) / DESCRIPTION).exists():  # of an earlier conversion
+        return of_converted(Competition.load(Path(source) / DESCRIPTION), settings), rows
+    if settings.adapter != "folder" and is_local:
+        return ADAPTERS[settings.adapter].describe(Path(source), settings), rows
+    count = 1 + max(row.label for part_rows in rows.values() for row in part_rows)
+    return label_competition(settings, [name_of.get(number, str(number)) for number in range(count)]), rows
 
 
 def _part_of(path: str) -> str:
@@ -131,16 +134,6 @@ def _part_of(path: str) -> str:
         if word in PARTS:
             return PARTS[word]
     raise UserError(f"{path}: it belongs to no part; put TFRecords into folders train/, val/ and test/")
-
-
-def _describe_records(source: str, settings: Settings, rows: Rows, name_of: Mapping[int, str]) -> Competition:
-    """From competition.json of an earlier conversion, from the competition's own adapter, or from the labels."""
-    if not files.is_remote(source) and (Path(source) / DESCRIPTION).exists():
-        return of_converted(Competition.load(Path(source) / DESCRIPTION), settings)
-    if settings.adapter != "folder" and not files.is_remote(source):
-        return ADAPTERS[settings.adapter].describe(Path(source), settings)
-    count = 1 + max(row.label for part_rows in rows.values() for row in part_rows)
-    return label_competition(settings, [name_of.get(number, str(number)) for number in range(count)])
 
 
 def _stamp(source: str, path: str) -> str:

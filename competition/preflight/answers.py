@@ -3,24 +3,29 @@
 The compiler runs in a child process. Results are cached by the digest of everything that is compiled in.
 """
 
-import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from competition.config.digests import digest_of, to_plain
+from competition.config.digests import to_plain
 from competition.config.errors import UserError
 from competition.config.plugins import active
 from competition.files.child_process import ChildEnded, ChildStalled, run_child
-from competition.files.manifest import write_json
 from competition.preflight.lowering import one_line
 from competition.preflight.pairs import ROOT, JaxPair
-from competition.preflight.request import PreflightRequest, PreflightResult, compiled_in, result_from_json
-from competition.preflight.topology import QUIET, roofline_seconds
+from competition.preflight.results import (
+    PreflightRequest,
+    PreflightResult,
+    cached_results,
+    result_from_json,
+    store_result,
+)
+from competition.preflight.topology import QUIET
 
 INSTALL = "python -m pip install -c constraints.txt -e '.[preflight]'"
 
@@ -47,7 +52,7 @@ SAFE_SHARE = 0.8  # of the memory; a quick result above it is compiled again at 
 def require_compiler(mode: str, backend: str, pair: JaxPair) -> None:
     """Raise UserError, with the install command, if a package needed for this mode and backend is missing."""
     if pair.environment:
-        if not Path(pair.interpreter).exists():
+        if not (ROOT / pair.environment / "bin" / "python").exists():
             raise UserError(
                 f"{pair.environment} not found, which compiles with {pair.title}; `make preflight PAIR={pair.name}` makes it"
             )
@@ -82,7 +87,8 @@ def run_preflight(
             batch = request.shapes.batch if step == "train" else request.shapes.predict_batch
             facts = {"step": step, "batch": batch, "limit": request.topology.memory, "mode": request.mode}
             result = result_from_json({**facts, "operations": (), **raw})
-            roofline = roofline_seconds(request.topology, result.flops, result.moved)
+            # A lower bound: the roofline model (Williams et al. 2009) with published peak rates, which are never reached.
+            roofline = max(result.flops / request.topology.flops, result.moved / request.topology.bandwidth)
             results[step] = result = replace(result, roofline=roofline, remedy=remedy_for(result))
             if result.verdict != "crashed":
                 store_result(request, result, cache)
@@ -94,26 +100,6 @@ def run_preflight(
     if request.mode == "quick" and uncertain:
         results |= run_preflight(replace(request, mode="compile"), uncertain, cache, report, limit_seconds, again)
     return {step: results[step] for step in steps}
-
-
-def cached_results(request: PreflightRequest, steps: Sequence[str], cache: Path) -> dict[str, PreflightResult]:
-    """Return the cached results of exactly this request, by step."""
-    depends, results = compiled_in(request), {}
-    for step in steps:
-        with suppress(FileNotFoundError, ValueError, TypeError, KeyError):  # missing, damaged or of an earlier version
-            cached = json.loads(_cache_file(depends, step, cache).read_text(encoding="utf-8"))
-            results[step] = result_from_json(cached["answer"])
-    return results
-
-
-def store_result(request: PreflightRequest, result: PreflightResult, cache: Path) -> None:
-    """Write the result to the cache."""
-    depends = compiled_in(request)
-    write_json(_cache_file(depends, result.step, cache), {"depends": depends, "answer": result})
-
-
-def _cache_file(depends: Mapping[str, object], step: str, cache: Path) -> Path:
-    return cache / f"{digest_of({**depends, 'step': step})[:32]}.json"
 
 
 def results_of_child(
@@ -130,7 +116,9 @@ def results_of_child(
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     results: dict[str, dict[str, object]] = {}
     message = ""
-    child = run_child("competition.preflight.child", content, environment, limit_seconds, request.pair.interpreter)
+    own = request.pair.environment
+    python = str(ROOT / own / "bin" / "python") if own else sys.executable
+    child = run_child("competition.preflight.child", content, environment, limit_seconds, python)
     try:
         with closing(child):
             for event in child:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from competition.preflight.request import PreflightResult
+from competition.preflight.results import PreflightResult
 
 GRAIN = 8  # images per device: a TPU pads the batch dimension to multiples of 8
 

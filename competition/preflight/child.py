@@ -1,18 +1,29 @@
-"""Child process of preflight, which libtpu may kill: sends each step's result to its parent when it has it."""
+"""Child process of preflight, which libtpu may kill: sends each step's result to its parent when it has it.
+
+libtpu compiles for any TPU on any x86 Linux machine, but incompatible versions of jax and libtpu kill the process. This
+uses private names of jax, so pyproject.toml pins both versions.
+"""
 
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
 from competition.config.params import Member
 from competition.config.plugins import activate, load_plugins
 from competition.files.child_process import Emit, Event, answer_parent
-from competition.preflight.lowering import Part, Shapes, Unsupported, programs
-from competition.preflight.topology import Topology, topology_named
+from competition.preflight.lowering import CannotCompile, Part, Shapes, programs
+from competition.preflight.topology import Topology, devices_of, topology_named
+
+if TYPE_CHECKING:
+    from jax import Device
+    from jax.stages import Lowered
+    from jaxlib._jax import LoadedExecutable
+    from jaxlib.mlir.ir import Operation, WalkResult
 
 
 def answer(request: Event, emit: Emit) -> None:
@@ -40,8 +51,6 @@ def step_result(
     Returns the verdict (lowers | fits | too_big | unsupported), the sums over the programs and their largest memory; on
     failure the message and the view whose transform failed.
     """
-    from competition.preflight.compiling import Compiled, TooBig, compile_program
-
     total, lowering = Compiled(0, 0.0, 0.0, 0.0), 0.0
     for part in parts:
         name = f"{step}, view {part.view}" if part.view else step
@@ -52,15 +61,88 @@ def step_result(
             lowering += time.monotonic() - started
             if topology is not None:
                 report(f"{name}: compiling")
-                total = total.and_then(compile_program(program, topology), part.times)
-        except (TooBig, Unsupported) as error:
-            failure = {"message": str(error), "view": part.view, "lower_seconds": round(lowering, 1)}
-            if isinstance(error, TooBig):
-                return {**failure, "verdict": "too_big", "memory": error.needed}
-            return {**failure, "verdict": "unsupported", "operations": list(error.operations)}
-    compiled = {**asdict(total), "compile_seconds": round(total.compile_seconds, 1)}
-    success = {"verdict": "lowers"} if topology is None else {"verdict": "fits", **compiled}
+                compiled = compile_program(program, topology)
+                total = Compiled(
+                    max(total.memory, compiled.memory),
+                    total.flops + part.times * compiled.flops,
+                    total.moved + part.times * compiled.moved,
+                    total.compile_seconds + compiled.compile_seconds,
+                )
+        except CannotCompile as error:
+            return {**error.result, "view": part.view, "lower_seconds": round(lowering, 1)}
+    costs = {**asdict(total), "compile_seconds": round(total.compile_seconds, 1)}
+    success = {"verdict": "lowers"} if topology is None else {"verdict": "fits", **costs}
     return {"lower_seconds": round(lowering, 1), **success}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Memory and cost of a compiled program."""
+
+    memory: int  # bytes of HBM per device: arguments, results that do not alias them, temporaries, program
+    flops: float  # operations per device and step
+    moved: float  # bytes between HBM and the device per step
+    compile_seconds: float
+
+
+def compile_program(program: "bytes | Lowered", topology: Topology) -> Compiled:
+    """Compile one program of `lowering.programs`.  program: bytes or jax.stages.Lowered.  Raises CannotCompile."""
+    started = time.monotonic()
+    try:
+        if isinstance(program, bytes):
+            executable = _compile_replica(program, devices_of(topology))
+            memory, cost = executable.get_compiled_memory_stats(), executable.cost_analysis()
+        else:
+            from jax._src.interpreters import pxla
+
+            # jax 0.7 compares the layouts of arguments with those of the device, which is absent: that ends the process.
+            if hasattr(pxla, "is_default_layout"):
+                pxla.is_default_layout = lambda *_: True
+            executable = program.compile()
+            memory, cost = executable.memory_analysis(), executable.cost_analysis()
+    except Exception as error:  # jaxlib raises several types of errors; only the message distinguishes them
+        raise CannotCompile(str(error)) from None
+    cost = cost[0] if isinstance(cost, list) else cost
+    parts = (
+        memory.argument_size_in_bytes,
+        memory.output_size_in_bytes,
+        -memory.alias_size_in_bytes,
+        memory.temp_size_in_bytes,
+        memory.generated_code_size_in_bytes,
+    )
+    return Compiled(
+        int(sum(parts)), float(cost.get("flops", 0)), float(cost.get("bytes accessed", 0)), time.monotonic() - started
+    )
+
+
+def _compile_replica(program: bytes, devices: "Sequence[Device]") -> "LoadedExecutable":
+    """Compile the program of one replica, equal on all devices."""
+    import jax
+    import numpy as np
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+    from jax._src.lib import _jax
+    from jaxlib.mlir import ir
+
+    assignment = np.arange(len(devices)).reshape(-1, 1)
+    options = compiler.get_compile_options(num_replicas=len(devices), num_partitions=1, device_assignment=assignment)
+    with mlir.make_ir_context() as context:
+        context.allow_unregistered_dialects = True
+        module = ir.Module.parse(program)
+        copies = []  # mhlo.copy is the only operation in TensorFlow's programs that is not StableHLO
+
+        def collect(operation: "Operation") -> "WalkResult":
+            if operation.operation.name == "mhlo.copy":
+                copies.append(operation.operation)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(collect)
+        for copy in copies:
+            copy.results[0].replace_all_uses_with(copy.operands[0])
+            copy.erase()
+        takes_bytes = jax.__version_info__ < (0, 8)
+        computation = mlir.module_to_bytecode(module) if takes_bytes else module
+        return devices[0].client.compile(computation, _jax.DeviceList(tuple(devices)), options)
 
 
 if __name__ == "__main__":

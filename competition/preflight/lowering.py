@@ -10,21 +10,38 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from competition.config.params import Member
-from competition.ensemble.views import View, get_views
-from competition.preflight.topology import Topology, devices_of
+from competition.ensemble.views import get_views
+from competition.preflight.topology import GIB, Topology, devices_of
 
 if TYPE_CHECKING:
-    from jax.stages import Lowered, Traced
+    from jax.stages import Lowered
 
 Spec = tuple[tuple[int, ...], str]  # shape, dtype
 
 
-class Unsupported(Exception):
-    """An operation is not supported on the accelerator."""
+class CannotCompile(Exception):
+    """A compiler's error, read from its message, because jaxlib and TensorFlow raise several types.
 
-    def __init__(self, operations: Sequence[str], message: str) -> None:
+    result: verdict (too_big | unsupported) and message, with the bytes that it needs (0 = unknown) or the operations.
+    """
+
+    def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.operations = tuple(operations)
+        self.result: dict[str, object] = {"message": one_line(message)}
+        needed = re.search(r"([\d.]+)([KMG])\)? exceeds available HBM \([\d.]+[KMG]\)", message) or re.search(
+            r"Used ([\d.]+)([KMG]) of [\d.]+[KMG] hbm", message
+        )
+        if needed or "RESOURCE_EXHAUSTED" in message or "CompileTimeHbmOom" in message:
+            memory = int(float(needed[1]) * {"K": 2**10, "M": 2**20, "G": GIB}[needed[2]]) if needed else 0
+            self.result |= {"verdict": "too_big", "memory": memory}
+            return
+        operations = re.findall(r"(\w+) \(No registered '\w+' OpKernel", message)
+        if not operations:
+            pairs = re.findall(r"failed to legalize operation '([\w.]+)'|unregistered operation '([\w.]+)'", message)
+            operations = [first or second for first, second in pairs]
+        if not operations:
+            operations = re.findall(r"\[\[\{\{node [^}]*?(\w+?)(?:_\d+)?\}\}", message)
+        self.result |= {"verdict": "unsupported", "operations": list(dict.fromkeys(operations))}
 
 
 @dataclass(frozen=True)
@@ -42,7 +59,7 @@ class Shapes:
 class Part:
     """One program of a step."""
 
-    lower: "Callable[[], bytes | Lowered]"  # raises Unsupported
+    lower: "Callable[[], bytes | Lowered]"  # raises CannotCompile
     times: int = 1  # runs per step
     view: str = ""  # the view it transforms images for; "" = the network
 
@@ -106,32 +123,33 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     # Global shapes: the JAX program is that of all devices.
     specs = {step: [spec(*s) for s in some] for step, some in _specs(member, shapes, 1, engine._depths).items()}
 
-    def train() -> "Lowered":
-        *batch, row = specs["train"]
-        # A TPU augments in the step; see device_augmentation.is_on_device.
-        if has_device_part(augmentation_of(member.train)):
-            batch[0] = (batch[0], spec((shapes.batch, COUNT), "float32"))
-        step = jax.jit(engine._step, donate_argnums=0, out_shardings=(replicated, replicated))
-        return _traced(lambda: step.trace(on_devices(engine._state), tuple(batch), row), topology)
+    def part(
+        function: Callable[..., Any], arguments: Sequence[Any], times: int = 1, view: str = "", **jit: Any
+    ) -> Part:
+        step = jax.jit(function, **jit)
 
-    def predict() -> "Lowered":
-        step = jax.jit(engine._probabilities, out_shardings=replicated)
-        return _traced(lambda: step.trace(on_devices(engine.prediction_state()), *specs["predict"]), topology)
+        def lower() -> "Lowered":
+            try:
+                traced = step.trace(*arguments)
+                return traced.lower(lowering_platforms=("tpu",)) if topology is None else traced.lower()
+            except (NotImplementedError, ValueError, TypeError) as error:
+                raise CannotCompile(str(error)) from None
 
-    def view_part(name: str, view: View) -> Part:
-        transform = jax.jit(apply_view(view), out_shardings=by_batch)
-        return Part(lambda: _traced(lambda: transform.trace(*specs["view"]), topology), 1, name)
+        return Part(lower, times, view)
 
-    network = Part(predict, len(shapes.views))
-    views = zip(shapes.views, get_views(shapes.views), strict=True)
-    return {"train": [Part(train)], "predict": [network, *(view_part(name, view) for name, view in views)]}
-
-
-def _traced(trace: "Callable[[], Traced]", topology: Topology | None) -> "Lowered":
-    try:
-        return trace().lower(lowering_platforms=("tpu",)) if topology is None else trace().lower()
-    except (NotImplementedError, ValueError, TypeError) as error:
-        raise Unsupported(operations_in(str(error)), one_line(str(error))) from None
+    *batch, row = specs["train"]
+    # A TPU augments in the step; see device_augmentation.is_on_device.
+    if has_device_part(augmentation_of(member.train)):
+        batch[0] = (batch[0], spec((shapes.batch, COUNT), "float32"))
+    state = on_devices(engine._state)
+    train = part(engine._step, [state, tuple(batch), row], donate_argnums=0, out_shardings=(replicated, replicated))
+    prediction = [on_devices(engine.prediction_state()), *specs["predict"]]
+    network = part(engine._probabilities, prediction, len(shapes.views), out_shardings=replicated)
+    views = [
+        part(apply_view(view), specs["view"], 1, name, out_shardings=by_batch)
+        for name, view in zip(shapes.views, get_views(shapes.views), strict=True)
+    ]
+    return {"train": [train], "predict": [network, *views]}
 
 
 def _engine_arguments(member: Member, shapes: Shapes, strategy: Any, backend: str) -> tuple[Any, ...]:
@@ -160,7 +178,7 @@ def _specs(member: Member, shapes: Shapes, parts: int, trainable: Sized) -> dict
 def lowered(function: Callable[..., object], specs: Sequence[Spec]) -> bytes:
     """Serialized StableHLO of a TensorFlow function at these shapes; its variables become arguments.
 
-    Raises Unsupported for an operation that XLA cannot express.
+    Raises CannotCompile for an operation that XLA cannot express.
     """
     import tensorflow as tf
 
@@ -169,19 +187,8 @@ def lowered(function: Callable[..., object], specs: Sequence[Spec]) -> bytes:
         get_ir = step.experimental_get_compiler_ir(*(tf.TensorSpec(shape, dtype) for shape, dtype in specs))
         program = get_ir(stage="stablehlo_serialized")
     except (tf.errors.OpError, ValueError, TypeError, NotImplementedError) as error:
-        raise Unsupported(operations_in(str(error)), one_line(str(error))) from None
+        raise CannotCompile(str(error)) from None
     return bytes(program)
-
-
-def operations_in(message: str) -> list[str]:
-    """Return the unsupported operations named in a compiler's message, without repetitions."""
-    listed = re.findall(r"(\w+) \(No registered '\w+' OpKernel", message)
-    if not listed:
-        listed = re.findall(r"failed to legalize operation '([\w.]+)'|unregistered operation '([\w.]+)'", message)
-        listed = [first or second for first, second in listed]
-    if not listed:
-        listed = re.findall(r"\[\[\{\{node [^}]*?(\w+?)(?:_\d+)?\}\}", message)
-    return list(dict.fromkeys(listed))
 
 
 def one_line(message: str, limit: int = 400) -> str:

@@ -1,6 +1,5 @@
 """Pairs of jax and libtpu for which preflight compiles. A wrong pair ends the process: libtpu 0.0.17 with jax 0.10.2 does."""
 
-import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -22,11 +21,6 @@ class JaxPair:
     @property
     def title(self) -> str:
         return f"jax {self.jax} with libtpu {self.libtpu}"
-
-    @property
-    def interpreter(self) -> str:
-        """Path of the Python that compiles."""
-        return str(ROOT / self.environment / "bin" / "python") if self.environment else sys.executable
 
     @property
     def versions(self) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""Estimate time and cost before training: counts of steps and images, speed, sessions and prices."""
+"""Estimate time and cost before training: counts of steps and images, speed, sessions, machines and prices."""
 
+import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,26 @@ def sessions_for(seconds: float, session_hours: float, weekly_hours: float, setu
     sessions = math.ceil(seconds / HOUR / (session_hours - setup_hours))
     hours = seconds / HOUR + sessions * setup_hours
     return Sessions(sessions, hours, hours / weekly_hours, math.ceil(hours / weekly_hours))
+
+
+@dataclass(frozen=True)
+class ClusterTime:
+    seconds: float  # until the last fold model is trained
+    machine_seconds: float  # of all machines until then
+
+
+def time_on_machines(
+    fold_models: Sequence[float], machines: int, start_seconds: float, slowdown: float = 1.0
+) -> ClusterTime:
+    """Give the longest fold models first, each to the machine that is free first.
+
+    fold_models: seconds of each.  start_seconds: of the process that each fold model gets.
+    slowdown: seconds with the failures of machines per second without any.
+    """
+    free = [0.0] * machines
+    for seconds in sorted(fold_models, reverse=True):
+        heapq.heapreplace(free, free[0] + (seconds + start_seconds) * slowdown)
+    return ClusterTime(max(free), max(free) * machines)
 
 
 @dataclass(frozen=True)

@@ -102,11 +102,3 @@ def devices_of(topology: Topology) -> "list[Device]":
     if topology.chip_config:
         options["chip_config_name"] = topology.chip_config
     return list(topologies.get_topology_desc(topology.libtpu, platform="tpu", **options).devices)
-
-
-def roofline_seconds(topology: Topology, flops: float, moved: float) -> float:
-    """Lower bound of the seconds one device needs for `flops` operations and `moved` bytes to and from HBM.
-
-    Roofline model (Williams et al. 2009) with published peak rates, which are never reached.
-    """
-    return max(flops / topology.flops, moved / topology.bandwidth)

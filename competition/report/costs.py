@@ -8,8 +8,7 @@ from pathlib import Path
 from competition.config.errors import counted
 from competition.files.manifest import Manifest, read_manifest
 from competition.preflight.planning import duration
-from competition.preflight.request import result_from_json
-from competition.preflight.results import COLUMNS, cells
+from competition.preflight.results import COLUMNS, cells, result_from_json
 from competition.preflight.results import NOTE as PREFLIGHT_NOTE
 from competition.preflight.topology import GIB, TOPOLOGIES
 from competition.report.page import Block, Figure, Section, Table, Text

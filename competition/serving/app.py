@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
@@ -21,9 +21,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from competition.prepare.decoding import BadImage
-from competition.serving.batching import Batcher, Metrics, Overloaded
+from competition.serving.batching import Batcher, Metrics
 from competition.serving.engines import Engine
-from competition.serving.requests import EXPECTED, MODEL, STATUS, BadRequest, Limits, images_of, metadata, prediction
+from competition.serving.requests import EXPECTED, MODEL, STATUS, Limits, images_of, metadata
 from competition.serving.similar import TrainingImages
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # of Prometheus
@@ -39,6 +39,7 @@ WRONG_ADDRESS = {
     404: "no such page; predictions are at /v1/models/goldfold:predict",
     405: "this address takes another method; predictions are POST requests",
 }
+DIGITS = 8  # decimals of a probability in an answer
 TOP, NEIGHBOURS = 5, 6  # classes and training images on the page
 # Times limits.body_bytes: so much is read of a body that is too large, because a reset would hide the answer.
 DISCARDED = 2
@@ -63,26 +64,22 @@ def create_app(
     """
     server = _Server(engine, limits, training_images)
     middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_NAMES))] if loopback_only else []
-    constant = {
-        f"/v1/models/{MODEL}": STATUS,
-        f"/v1/models/{MODEL}/metadata": metadata(engine.bundle, engine.name),
-        "/healthz": {"status": "ok", "engine": engine.name},
-    }
     here = Path(__file__).parent
+    constant = {
+        f"/v1/models/{MODEL}": JSONResponse(STATUS),
+        f"/v1/models/{MODEL}/metadata": JSONResponse(metadata(engine.bundle, engine.name)),
+        "/healthz": JSONResponse({"status": "ok", "engine": engine.name}),
+        "/card": Response(card, media_type="text/markdown"),
+        **{path: Response((here / file).read_bytes(), media_type=kind) for path, (file, kind) in PAGE.items()},
+    }
     routes = [
         Route(f"/v1/models/{MODEL}:predict", server.predict, methods=["POST"]),
         Route("/photo", server.photo, methods=["POST"]),
         Route("/training/{row:int}.png", server.picture),
         Route("/metrics", server.metrics_text),
-        Route("/card", _constant(Response(card, media_type="text/markdown"))),
-        *(Route(path, _constant(JSONResponse(answer))) for path, answer in constant.items()),
-        *(
-            Route(path, _constant(Response((here / file).read_bytes(), media_type=kind)))
-            for path, (file, kind) in PAGE.items()
-        ),
+        *(Route(path, answer, methods=["GET"]) for path, answer in constant.items()),  # a response is an application
     ]
-    errors = (HTTPException, BadRequest, BadImage, Overloaded)
-    handlers = dict.fromkeys(errors, server.answer_error)
+    handlers = dict.fromkeys((HTTPException, BadImage), server.answer_error)
     app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=server.lifespan)
     return _guarded(app, limits, server.metrics, {route.path for route in routes})
 
@@ -117,15 +114,22 @@ class _Server:
             answers = await self._batcher.predict(images)
         except BadImage as error:
             if images == [body]:
-                raise BadRequest(f"{error}; {EXPECTED}") from None
+                raise BadImage(f"{error}; {EXPECTED}") from None
             raise
-        bundle = self._engine.bundle
-        return JSONResponse({"predictions": [prediction(bundle, probs, number) for probs, number in answers]})
+        predictions = [
+            {
+                "class_id": number,
+                "class_name": self._engine.bundle.classes[number],
+                "probabilities": [round(value, DIGITS) for value in probs.tolist()],
+            }
+            for probs, number in answers
+        ]
+        return JSONResponse({"predictions": predictions})
 
     async def photo(self, request: Request) -> Response:
         """The page's request: one image as the body. The content type keeps forms of other sites from sending it."""
         if request.headers.get("content-type") != "application/octet-stream":
-            return _error(415, "expected one image as application/octet-stream")
+            raise HTTPException(415, "expected one image as application/octet-stream")
         data = await _body(request, self._limits)
         ((probs, number),) = await self._batcher.predict([data])
         similar, compared = [], 0
@@ -143,17 +147,18 @@ class _Server:
         data = None
         if self._training_images is not None:
             data = await asyncio.to_thread(self._training_images.picture, request.path_params["row"])
-        return _error(404, "no such training image") if data is None else Response(data, media_type="image/png")
+        if data is None:
+            return JSONResponse({"error": "no such training image"}, 404)
+        return Response(data, media_type="image/png")
 
     async def metrics_text(self, request: Request) -> Response:
         return Response(generate_latest(self.metrics.registry), headers={"content-type": CONTENT_TYPE})
 
     async def answer_error(self, request: Request, error: Exception) -> Response:
-        if isinstance(error, Overloaded):
-            return _error(503, f"{self._limits.waiting} images are waiting; try again", {"retry-after": "1"})
-        if isinstance(error, HTTPException):
-            return _error(error.status_code, WRONG_ADDRESS.get(error.status_code, error.detail), error.headers)
-        return _error(400, str(error))
+        if not isinstance(error, HTTPException):
+            return JSONResponse({"error": str(error)}, 400)
+        message = WRONG_ADDRESS.get(error.status_code, error.detail)
+        return JSONResponse({"error": message}, error.status_code, error.headers)
 
 
 async def _body(request: Request, limits: Limits) -> bytes:
@@ -182,17 +187,6 @@ async def _body(request: Request, limits: Limits) -> bytes:
     return b"".join(chunks)
 
 
-def _error(code: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    return JSONResponse({"error": message}, code, headers)
-
-
-def _constant(answer: Response) -> Callable[[Request], Awaitable[Response]]:
-    async def constant(request: Request) -> Response:
-        return answer
-
-    return constant
-
-
 def _guarded(app: ASGIApp, limits: Limits, metrics: Metrics, routes: set[str]) -> ASGIApp:
     """Add security headers, a limit on the time of a request, metrics, and an answer to unexpected errors."""
 
@@ -215,7 +209,8 @@ def _guarded(app: ASGIApp, limits: Limits, metrics: Metrics, routes: set[str]) -
                 await app(scope, receive, send_with_headers)
         except TimeoutError:
             if not code:
-                busy = _error(503, f"no answer after {limits.request_seconds:g} s", {"connection": "close"})
+                error = {"error": f"no answer after {limits.request_seconds:g} s"}
+                busy = JSONResponse(error, 503, {"connection": "close"})
                 await busy(scope, receive, send_with_headers)
         except Exception:  # Starlette has answered 500
             LOGGER.exception("unexpected error in %s", route)

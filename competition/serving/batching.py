@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.exceptions import HTTPException
 
 from competition.prepare.decoding import BadImage, size_of
 from competition.serving.engines import Engine
@@ -46,10 +47,6 @@ class Metrics:
         self.waiting = Gauge("goldfold_waiting_images", "Images that wait for the model", registry=self.registry)
 
 
-class Overloaded(Exception):
-    """Too many images wait for the model."""
-
-
 class Batcher:
     """Decodes images in several threads and predicts them in one. Created and used within one event loop."""
 
@@ -68,9 +65,10 @@ class Batcher:
         self._runner.shutdown(wait=True)
 
     async def predict(self, images: Sequence[bytes]) -> list[Answer]:
-        """Predict encoded images, one or more. Raises BadImage, with the image's number if there are several; Overloaded."""
+        """Predict encoded images, one or more. Raises BadImage, with the image's number if there are several; HTTPException."""
         if self._waiting + len(images) > self._limits.waiting:
-            raise Overloaded
+            message = f"{self._limits.waiting} images are waiting; try again"
+            raise HTTPException(503, message, {"retry-after": "1"})
         self._waiting += len(images)
         self._metrics.waiting.set(self._waiting)
         loop = asyncio.get_running_loop()

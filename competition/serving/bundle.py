@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from competition.config.errors import UserError
-from competition.files.manifest import files_intact, read_manifest, write_json
+from competition.files.manifest import files_intact, read_manifest
 from competition.prepare.decoding import Fit
 
 FORMATS = ("saved_model", "onnx", "litert")
@@ -33,12 +33,6 @@ class Bundle:
     fit: Fit
     formats: tuple[str, ...]
 
-    def save(self, folder: Path) -> list[Path]:
-        """Write serving.json and classes.txt (one class name per line, in class order). Returns their paths."""
-        write_json(folder / DESCRIPTION, self)
-        (folder / CLASSES).write_text("".join(f"{name}\n" for name in self.classes), encoding="utf-8")
-        return [folder / DESCRIPTION, folder / CLASSES]
-
 
 def load_bundle(folder: Path) -> Bundle:
     """Load serving.json of a complete export. Raises UserError if a file is missing or was changed."""
@@ -55,8 +49,3 @@ def load_bundle(folder: Path) -> Bundle:
     if values.keys() != {field.name for field in fields(Bundle)}:
         raise UserError(f"{folder} was written by another version of goldfold; `make export` makes it again")
     return Bundle(**values)
-
-
-def size_on_disk(path: Path) -> int:
-    """Bytes of a file, or of all files of a folder."""
-    return sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file())

@@ -29,7 +29,12 @@ def decode_batch(data: tf.Tensor, sizes: Sequence[int], fit: Fit) -> list[tf.Ten
         problem = image_problem(data)
         with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
             data = tf.identity(data)
-        return tuple(_sized(data, size, fit) for size in sizes)
+        is_jpeg = tf.equal(tf.strings.substr(data, 0, 2), b"\xff\xd8")
+        resized = []
+        for size in sizes:
+            pixels = tf.cond(is_jpeg, partial(_reduced_jpeg, data, size), lambda: tf.io.decode_png(data, channels=3))
+            resized.append(resize(tf.ensure_shape(pixels, (None, None, 3)), size, fit))
+        return tuple(resized)
 
     specs = tuple(tf.TensorSpec((size, size, 3), tf.uint8) for size in sizes)
     return list(tf.map_fn(decode_one, data, fn_output_signature=specs))
@@ -95,20 +100,12 @@ def _filter(length: tf.Tensor, start: tf.Tensor, extent: tf.Tensor, size: int) -
     return tf.floor(weights / tf.reduce_sum(weights, 1, keepdims=True) * FIXED_POINT + 0.5)
 
 
-def _sized(data: tf.Tensor, size: int, fit: Fit) -> tf.Tensor:
-    """(size, size, 3) uint8."""
-
-    def jpeg() -> tf.Tensor:
-        sides = tf.io.extract_jpeg_shape(data)[:2]
-        # Pillow's draft(): the largest reduction that leaves twice the size or more on both sides.
-        ratio = tf.reduce_min(sides) // (2 * size)
-        branch = tf.reduce_sum(tf.cast(ratio >= tf.constant(REDUCTIONS[1:]), tf.int32))
-        decode_jpeg = partial(tf.io.decode_jpeg, data, channels=3, dct_method="INTEGER_ACCURATE")
-        return tf.switch_case(branch, [partial(decode_jpeg, ratio=ratio) for ratio in REDUCTIONS])
-
-    is_jpeg = tf.equal(tf.strings.substr(data, 0, 2), b"\xff\xd8")
-    pixels = tf.cond(is_jpeg, jpeg, lambda: tf.io.decode_png(data, channels=3))
-    return resize(tf.ensure_shape(pixels, (None, None, 3)), size, fit)
+def _reduced_jpeg(data: tf.Tensor, size: int) -> tf.Tensor:
+    """(H, W, 3) uint8: a JPEG at the largest reduction that leaves twice the size or more on both sides, as Pillow's draft()."""
+    ratio = tf.reduce_min(tf.io.extract_jpeg_shape(data)[:2]) // (2 * size)
+    branch = tf.reduce_sum(tf.cast(ratio >= tf.constant(REDUCTIONS[1:]), tf.int32))
+    decode_jpeg = partial(tf.io.decode_jpeg, data, channels=3, dct_method="INTEGER_ACCURATE")
+    return tf.switch_case(branch, [partial(decode_jpeg, ratio=ratio) for ratio in REDUCTIONS])
 
 
 def image_problem(data: tf.Tensor) -> tf.Tensor:
@@ -119,16 +116,23 @@ def image_problem(data: tf.Tensor) -> tf.Tensor:
 
     def jpeg_problem() -> tf.Tensor:
         shape = tf.cast(tf.io.extract_jpeg_shape(data), tf.int64)
+        tiff = _find(head, b"Exif\0\0") + 6
+        big = _number(head, tiff, 1) == ord("M")
+        directory = tiff + _number(head, tiff + 4, 4, big)
+        entries = directory + 2 + 12 * tf.range(tf.minimum(_number(head, directory, 2, big), 256))
+        orientations = tf.boolean_mask(entries, _number(head, entries, 2, big) == ORIENTATION)
+        # With the orientation's default after them, the first value is the orientation of the first Exif block.
+        orientation = tf.concat([_number(head, orientations + 8, 2, big), [1]], 0)[0]
         problems = {
             f"more than {LARGEST:,} pixels": shape[0] * shape[1] > LARGEST,
             "a CMYK JPEG; convert it to RGB": shape[2] == 4,
-            "a JPEG rotated by its Exif orientation; save it upright": _orientation(head) > 1,
+            "a JPEG rotated by its Exif orientation; save it upright": (orientation > 1) & (orientation <= 8),
         }
         return _first_problem(problems)
 
     def png_problem() -> tf.Tensor:
-        width, height = (tf.cast(_number(head, place, 4, True), tf.int64) for place in (16, 20))
-        depth, kind = _byte(head, 24), _byte(head, 25)
+        width, height = (tf.cast(_number(head, place, 4), tf.int64) for place in (16, 20))
+        depth, kind = _number(head, 24, 1), _number(head, 25, 1)
         before_pixels = tf.minimum(_find(head, b"IDAT"), size)
         is_coloured = (kind != 0) & (kind != 2) | (_find(head, b"tRNS") < before_pixels)
         problems = {
@@ -154,18 +158,6 @@ def _first_problem(problems: Mapping[str, tf.Tensor]) -> tf.Tensor:
     return text
 
 
-def _orientation(head: tf.Tensor) -> tf.Tensor:
-    """() int32: the orientation of the first Exif block, 1 to 8; 1 if there is none."""
-    tiff = _find(head, b"Exif\0\0") + 6
-    big = _byte(head, tiff) == ord("M")
-    directory = tiff + _number(head, tiff + 4, 4, big)
-    entries = directory + 2 + 12 * tf.range(tf.minimum(_number(head, directory, 2, big), 256))
-    orientations = tf.boolean_mask(entries, _number(head, entries, 2, big) == ORIENTATION)
-    # With the orientation's default after them, the first value is the orientation.
-    value = tf.concat([_number(head, orientations + 8, 2, big), [1]], 0)[0]
-    return tf.where((value >= 1) & (value <= 8), value, 1)
-
-
 def _find(values: tf.Tensor, pattern: bytes) -> tf.Tensor:
     """() int32: position of the first `pattern`; 2 * HEAD if there is none."""
     count = tf.maximum(tf.shape(values)[0] - len(pattern) + 1, 0)
@@ -174,16 +166,12 @@ def _find(values: tf.Tensor, pattern: bytes) -> tf.Tensor:
     return tf.concat([positions, [2 * HEAD]], 0)[0]
 
 
-def _byte(head: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
-    """The byte at each position; 0 outside the head."""
-    size = tf.shape(head)[0]
-    inside = (position >= 0) & (position < size)
-    return tf.where(inside, tf.gather(head, tf.clip_by_value(position, 0, tf.maximum(size - 1, 0))), 0)
-
-
-def _number(head: tf.Tensor, position: tf.Tensor, length: int, big_endian: tf.Tensor) -> tf.Tensor:
-    """Unsigned integer of `length` bytes at each position, int32; values of 2^31 and more become 2^31 - 1."""
-    parts = [tf.cast(_byte(head, position + n), tf.int64) for n in range(length)]
-    big = tf.add_n([part * 256 ** (length - 1 - n) for n, part in enumerate(parts)])
-    little = tf.add_n([part * 256**n for n, part in enumerate(parts)])
-    return tf.cast(tf.minimum(tf.where(big_endian, big, little), 2**31 - 1), tf.int32)
+def _number(head: tf.Tensor, position: tf.Tensor, length: int, big_endian: tf.Tensor | bool = True) -> tf.Tensor:
+    """Unsigned integer of `length` bytes at each position, int32. A byte outside the head is 0; 2^31 and more is 2^31 - 1."""
+    size, total = tf.shape(head)[0], tf.zeros((), tf.int64)
+    for n in range(length):
+        place = position + n
+        byte = tf.gather(head, tf.clip_by_value(place, 0, tf.maximum(size - 1, 0)))
+        byte = tf.cast(tf.where((place >= 0) & (place < size), byte, 0), tf.int64)
+        total += byte * tf.where(big_endian, tf.constant(256 ** (length - 1 - n), tf.int64), 256**n)
+    return tf.cast(tf.minimum(total, 2**31 - 1), tf.int32)

@@ -3,8 +3,10 @@
 `prepare` decodes and checks one image with Pillow, in any thread; `run` predicts a batch of prepared images, in one thread.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+import time
+import timeit
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,136 +16,116 @@ from competition.config.errors import UserError
 from competition.prepare.decoding import decode, normalized
 from competition.serving.bundle import FILES, Bundle, load_bundle
 
+FORMAT_TOLERANCE = 1e-3  # largest difference of a probability between formats; 1e-5 is usual
+REPEATS = 20  # timed calls with one image
 Result = tuple[np.ndarray, np.ndarray]  # (B, C) float32 probabilities, (B,) int64 class numbers
-
-
-class Engine(ABC):
-    """A runtime that takes pixels: Pillow decodes exactly as for training, whatever the format of the image."""
-
-    name: str
-
-    def __init__(self, folder: Path, bundle: Bundle) -> None:
-        """Load the model in `folder`. Raises ImportError if the runtime is not installed."""
-        self.bundle = bundle
-
-    def prepare(self, data: bytes) -> Any:
-        """What `run` takes for one encoded image: one (S, S, 3) uint8 array per size of the model. Raises BadImage."""
-        return [decode(data, size, self.bundle.fit) for size in self.bundle.sizes]
-
-    def run(self, prepared: Sequence[Any]) -> Result:
-        """Predict a batch of one or more prepared images."""
-        return self.run_pixels([np.stack(images) for images in zip(*prepared, strict=True)])
-
-    @abstractmethod
-    def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
-        """Predict a batch of decoded images.  pixels: for each size of the model (B, S, S, 3) uint8."""
-
-    @abstractmethod
-    def features(self, pixels: np.ndarray) -> np.ndarray:
-        """(B, F) float32 of unit length.  pixels: (B, S, S, 3) uint8, S = bundle.features_size."""
-
-    def _all_inputs(self, pixels: np.ndarray) -> list[np.ndarray]:
-        """`pixels` at their size and black images at the others, which the features do not depend on."""
-        shapes = [(len(pixels), size, size, 3) for size in self.bundle.sizes]
-        return [pixels if shape == pixels.shape else np.zeros(shape, np.uint8) for shape in shapes]
-
-
-def by_input(pixels: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """Name of the model's input -> its images."""
-    return {f"images_{images.shape[1]}": images for images in pixels}
-
-
-class OnnxEngine(Engine):
-    """ONNX Runtime on the CPU."""
-
-    name = "onnx"
-
-    def __init__(self, folder: Path, bundle: Bundle) -> None:
-        super().__init__(folder, bundle)
-        import onnxruntime
-
-        path = str(folder / FILES["onnx"])
-        self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-
-    def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
-        probs, classes = self._session.run(["probabilities", "class_id"], by_input(pixels))
-        return np.asarray(probs), np.asarray(classes)
-
-    def features(self, pixels: np.ndarray) -> np.ndarray:
-        return np.asarray(self._session.run(["features"], by_input(self._all_inputs(pixels)))[0])
-
-
-class LiteRtEngine(Engine):
-    """LiteRT on the CPU (XNNPACK)."""
-
-    name = "litert"
-
-    def __init__(self, folder: Path, bundle: Bundle) -> None:
-        super().__init__(folder, bundle)
-        from ai_edge_litert.interpreter import Interpreter
-
-        self._interpreter = Interpreter(str(folder / FILES["litert"]))
-        self._batch = -1
-
-    def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
-        classes, probs, _ = self._run(pixels)
-        return probs, classes
-
-    def features(self, pixels: np.ndarray) -> np.ndarray:
-        return self._run(self._all_inputs(pixels))[2][:, 0]
-
-    def _run(self, pixels: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """(B,) class numbers, (B, C) probabilities, (B, 1, F) features: LiteRT does not keep their names."""
-        inputs = {tuple(each["shape"][1:3]): each["index"] for each in self._interpreter.get_input_details()}
-        if len(pixels[0]) != self._batch:
-            for images in pixels:
-                self._interpreter.resize_tensor_input(inputs[images.shape[1:3]], images.shape)
-            self._interpreter.allocate_tensors()
-            self._batch = len(pixels[0])
-        for images in pixels:
-            self._interpreter.set_tensor(inputs[images.shape[1:3]], images)
-        self._interpreter.invoke()
-        outputs = [self._interpreter.get_tensor(each["index"]) for each in self._interpreter.get_output_details()]
-        return sorted(outputs, key=lambda array: array.ndim)
-
-
-class SavedModelEngine(Engine):
-    """TensorFlow with the signature that takes encoded images."""
-
-    name = "saved_model"
-
-    def __init__(self, folder: Path, bundle: Bundle) -> None:
-        super().__init__(folder, bundle)
-        import tensorflow as tf
-
-        self._tf, self._model = tf, tf.saved_model.load(str(folder / FILES["saved_model"]))
-
-    def prepare(self, data: bytes) -> bytes:
-        """The image as the graph reads it: formats and orientations that it refuses are converted to PNG."""
-        decode(data, 32, "squash")  # one damaged image would fail the whole batch
-        return normalized(data)
-
-    def run(self, prepared: Sequence[bytes]) -> Result:
-        outputs = self._call("serving_default", {"image_bytes": list(prepared)})
-        return outputs["probabilities"], outputs["class_id"]
-
-    def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
-        outputs = self._call("pixels", by_input(pixels))
-        return outputs["probabilities"], outputs["class_id"]
-
-    def features(self, pixels: np.ndarray) -> np.ndarray:
-        return self._call("features", by_input([pixels]))["features"]
-
-    def _call(self, signature: str, inputs: Mapping[str, np.ndarray | list[bytes]]) -> dict[str, np.ndarray]:
-        tensors = {name: self._tf.constant(value) for name, value in inputs.items()}
-        return {name: output.numpy() for name, output in self._model.signatures[signature](**tensors).items()}
-
-
-ENGINES: dict[str, type[Engine]] = {"onnx": OnnxEngine, "saved_model": SavedModelEngine, "litert": LiteRtEngine}
+# (names of outputs, name of an input -> its batch) -> the outputs
+Session = Callable[[Sequence[str], Mapping[str, Any]], Sequence[np.ndarray]]
 INSTALL = {
     "onnx": "ONNX Runtime; install goldfold[serve]",
     "saved_model": "TensorFlow; install goldfold[cpu]",
     "litert": "LiteRT; install goldfold[litert]",
+}
+
+
+class Engine:
+    """An exported model in one runtime. Pillow decodes exactly as for training, whatever the format of the image.
+
+    A SavedModel decodes images itself: its engine gives it encoded images, and those that its graph refuses as PNG.
+    """
+
+    def __init__(self, name: str, folder: Path, bundle: Bundle) -> None:
+        """Load the model in `folder`. Raises UserError if the runtime is not installed."""
+        self.name, self.bundle = name, bundle
+        try:
+            self._session = SESSIONS[name](str(folder / FILES[name]))
+        except ImportError:
+            raise UserError(f"the {name} engine needs {INSTALL[name]}") from None
+
+    def prepare(self, data: bytes) -> Any:
+        """What `run` takes for one encoded image: it, or one (S, S, 3) uint8 array per size of the model. Raises BadImage."""
+        if self.name == "saved_model":
+            decode(data, 32, "squash")  # one damaged image would fail the whole batch
+            return normalized(data)
+        return [decode(data, size, self.bundle.fit) for size in self.bundle.sizes]
+
+    def run(self, prepared: Sequence[Any]) -> Result:
+        """Predict a batch of one or more prepared images."""
+        if self.name != "saved_model":
+            return self.run_pixels([np.stack(images) for images in zip(*prepared, strict=True)])
+        probs, classes = self._session(["probabilities", "class_id"], {"image_bytes": list(prepared)})
+        return probs, classes
+
+    def run_pixels(self, pixels: Sequence[np.ndarray]) -> Result:
+        """Predict a batch of decoded images.  pixels: for each size of the model (B, S, S, 3) uint8."""
+        inputs = {f"images_{images.shape[1]}": images for images in pixels}
+        probs, classes = self._session(["probabilities", "class_id"], inputs)
+        return probs, classes
+
+    def features(self, pixels: np.ndarray) -> np.ndarray:
+        """(B, F) float32 of unit length.  pixels: (B, S, S, 3) uint8, S = bundle.features_size."""
+        # Black images at the other sizes, which the features do not depend on.
+        shapes = {size: (len(pixels), size, size, 3) for size in self.bundle.sizes}
+        inputs = {f"images_{size}": np.zeros(shape, np.uint8) for size, shape in shapes.items()}
+        (features,) = self._session(["features"], {**inputs, f"images_{pixels.shape[1]}": pixels})
+        return features
+
+
+def _onnx_session(path: str) -> Session:
+    """ONNX Runtime on the CPU."""
+    import onnxruntime
+
+    session: Session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run
+    return session
+
+
+def _litert_session(path: str) -> Session:
+    """LiteRT on the CPU (XNNPACK)."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(path)
+    input_of_side = {int(each["shape"][1]): each["index"] for each in interpreter.get_input_details()}
+    # LiteRT keeps no names of outputs: (B,) class numbers, (B, C) probabilities, (B, 1, F) features.
+    outputs = sorted(interpreter.get_output_details(), key=lambda each: len(each["shape"]))
+    output_of = {name: each["index"] for name, each in zip(("class_id", "probabilities", "features"), outputs)}
+    batch = -1
+
+    def run(names: Sequence[str], inputs: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+        nonlocal batch
+        size = len(next(iter(inputs.values())))
+        if size != batch:
+            for images in inputs.values():
+                interpreter.resize_tensor_input(input_of_side[images.shape[1]], images.shape)
+            interpreter.allocate_tensors()
+            batch = size
+        for images in inputs.values():
+            interpreter.set_tensor(input_of_side[images.shape[1]], images)
+        interpreter.invoke()
+        results = [interpreter.get_tensor(output_of[name]) for name in names]
+        return [result[:, 0] if result.ndim == 3 else result for result in results]
+
+    return run
+
+
+def _saved_model_session(path: str) -> Session:
+    """TensorFlow. Encoded images are read by the signature that takes them."""
+    import tensorflow as tf
+
+    model = tf.saved_model.load(path)
+
+    def run(names: Sequence[str], inputs: Mapping[str, Any]) -> Sequence[np.ndarray]:
+        of_pixels = "features" if "features" in names else "pixels"
+        signature = model.signatures["serving_default" if "image_bytes" in inputs else of_pixels]
+        outputs = signature(**{name: tf.constant(inputs[name]) for name in signature.structured_input_signature[1]})
+        return [outputs[name].numpy() for name in names]
+
+    return run
+
+
+SESSIONS: dict[str, Callable[[str], Session]] = {
+    "onnx": _onnx_session,
+    "saved_model": _saved_model_session,
+    "litert": _litert_session,
 }
 
 
@@ -155,12 +137,47 @@ def open_engine(name: str, folder: Path) -> Engine:
             f"{folder} holds {', '.join(bundle.formats)}, not {name}; `make export FORMAT={name}` adds it, or choose ENGINE="
             f"{bundle.formats[0]}"
         )
-    return load_engine(name, folder, bundle)
+    return Engine(name, folder, bundle)
 
 
-def load_engine(name: str, folder: Path, bundle: Bundle) -> Engine:
-    """Load one format of an export. Raises UserError if its runtime is not installed."""
-    try:
-        return ENGINES[name](folder, bundle)
-    except ImportError:
-        raise UserError(f"the {name} engine needs {INSTALL[name]}") from None
+@dataclass(frozen=True)
+class Check:
+    """One format on a sample of images."""
+
+    format: str
+    megabytes: float
+    load_seconds: float
+    milliseconds: float  # median of one image, decoding included
+    difference: float  # largest absolute difference of a probability from the SavedModel's on the same pixels
+    changed: int  # labels that differ from it
+
+
+def check_formats(folder: Path, bundle: Bundle, images: Sequence[bytes]) -> tuple[list[Check], np.ndarray, np.ndarray]:
+    """Compare the formats of an export with each other and measure their speed.  images: encoded, at least one.
+
+    Returns the checks and the reference: (B, C) probabilities and (B,) class numbers, of the first format, from the
+    pixels that Pillow decodes.  Raises UserError if a format differs by more than FORMAT_TOLERANCE.
+    """
+    pixels = [np.stack([decode(data, size, bundle.fit) for data in images]) for size in bundle.sizes]
+    checks: list[Check] = []
+    reference: Result | None = None
+    for name in bundle.formats:
+        started = time.perf_counter()
+        engine = Engine(name, folder, bundle)
+        load_seconds = time.perf_counter() - started
+        reference = reference or engine.run_pixels(pixels)
+        probs, classes = engine.run([engine.prepare(data) for data in images])
+        difference = float(np.abs(probs - reference[0]).max())
+        if not difference <= FORMAT_TOLERANCE:  # also true for NaN
+            raise UserError(
+                f"{FILES[name]} differs from {FILES[bundle.formats[0]]} by {difference:.2g} in a probability, expected at most "
+                f"{FORMAT_TOLERANCE:g}; export without {name} (FORMAT=)"
+            )
+        seconds = timeit.repeat(lambda: engine.run([engine.prepare(images[0])]), repeat=REPEATS, number=1)  # noqa: B023
+        milliseconds = round(float(np.median(seconds)) * 1e3, 2)
+        path = folder / FILES[name]
+        megabytes = sum(file.stat().st_size for file in [path, *path.rglob("*")] if file.is_file()) / 1e6
+        changed = int((classes != reference[1]).sum())
+        checks.append(Check(name, round(megabytes, 2), round(load_seconds, 2), milliseconds, difference, changed))
+    assert reference is not None, "an export has at least one format"
+    return checks, *reference

@@ -40,9 +40,6 @@ class _TrainedOnFolds(BaseEstimator):
         tags.input_tags.two_d_array, tags.input_tags.one_d_array, tags.input_tags.string = False, True, True
         return tags
 
-    def _outputs(self, X: NewImage | Sequence[NewImage]) -> tuple[np.ndarray, np.ndarray]:
-        return self.predictor.predict(read_new_images(X), self.member)
-
 
 class ImageClassifier(ClassifierMixin, _TrainedOnFolds):
     """X: paths, encoded bytes or uint8 arrays of images, or one array (N, H, W, 3); see read_new_images."""
@@ -54,12 +51,12 @@ class ImageClassifier(ClassifierMixin, _TrainedOnFolds):
 
     def predict(self, X: NewImage | Sequence[NewImage]) -> np.ndarray:
         """(N,) class names by the blend's decision rule; several labels per image: (N, C) of 0 and 1."""
-        decided = self._outputs(X)[1]
+        decided = self.predictor.predict(read_new_images(X), self.member)[1]
         return decided.astype(int) if decided.ndim == 2 else np.array(self.competition.classes)[decided]
 
     def predict_proba(self, X: NewImage | Sequence[NewImage]) -> np.ndarray:
         """(N, C) float32 in the order of classes_."""
-        return self._outputs(X)[0][:, self._order]
+        return self.predictor.predict(read_new_images(X), self.member)[0][:, self._order]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -77,12 +74,4 @@ class ImageRegressor(RegressorMixin, _TrainedOnFolds):
 
     def predict(self, X: NewImage | Sequence[NewImage]) -> np.ndarray:
         """(N,) values."""
-        return self._outputs(X)[0][:, 0]
-
-
-def estimator_of(
-    competition: Competition, predictor: NewImagePredictor, member: str
-) -> ImageClassifier | ImageRegressor:
-    """The estimator for the target of the competition.  member: "" = the blend."""
-    kind = ImageRegressor if competition.target == "regression" else ImageClassifier
-    return kind(predictor, competition, member)
+        return self.predictor.predict(read_new_images(X), self.member)[0][:, 0]

@@ -46,11 +46,6 @@ def load_model(member: Member, classes: int, arrays: Mapping[str, np.ndarray]) -
     return model
 
 
-def pixels_spec(size: int) -> tf.TensorSpec:
-    """The input that takes images of this side: images_SIZE."""
-    return tf.TensorSpec((None, size, size, 3), tf.uint8, f"images_{size}")
-
-
 class ExportedChain(tf.Module):
     """The networks of a selection and the functions that become the signatures of a SavedModel."""
 
@@ -59,7 +54,7 @@ class ExportedChain(tf.Module):
         super().__init__()
         if keras.backend.backend() != "tensorflow":
             raise UserError(f"an export needs Keras on TensorFlow, found {keras.backend.backend()}; set KERAS_BACKEND")
-        self._chain, self._fit, self._sizes = selection.chain, fit, selection.sizes
+        self._chain, self._fit = selection.chain, fit
         self._member_sizes = {name: member.image_size for name, member in selection.members.items()}
         # Member -> its fold models. Those of a frozen-feature member are heads on a network that members may share.
         self.models: dict[str, list[keras.Model | HeadLayer]] = {}
@@ -85,31 +80,36 @@ class ExportedChain(tf.Module):
         else:
             model = self.models[name][0]
             self._feature_network = keras.Model(model.inputs, model.get_layer("logits").input)
-        self._features_size = selection.features_size
+        # Side of the images -> the input that takes them, and the one of which the features are computed.
+        self._inputs = {
+            size: tf.TensorSpec((None, size, size, 3), tf.uint8, f"images_{size}") for size in selection.sizes
+        }
+        self._features_size = selection.members[selection.features_of].image_size
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """Name -> concrete function: serving_default (encoded images), images (any size), pixels (exact sizes), features."""
-        sizes, fit = self._sizes, self._fit
-        pixels = {spec.name: spec for spec in map(pixels_spec, sizes)}
-        of_features = pixels_spec(self._features_size)
+        sizes, fit = [*self._inputs], self._fit
+        pixels = {spec.name: spec for spec in self._inputs.values()}
+        of_features = self._inputs[self._features_size]
 
-        def from_pixels(**images: tf.Tensor) -> Outputs:
-            return self._named([images[name] for name in pixels])
-
-        def features(**images: tf.Tensor) -> Outputs:
-            return {"features": self._features(images[of_features.name])}
+        def named(images: Sequence[tf.Tensor]) -> Outputs:
+            outputs = self._outputs(images)
+            return {**outputs, "class_name": tf.gather(self.class_names, outputs["class_id"])}
 
         functions = {
             "serving_default": (
-                lambda image_bytes: self._named(decode_batch(image_bytes, sizes, fit)),
+                lambda image_bytes: named(decode_batch(image_bytes, sizes, fit)),
                 {"image_bytes": tf.TensorSpec((None,), tf.string, "image_bytes")},
             ),
             "images": (
-                lambda images: self._named([resize(images, size, fit) for size in sizes]),
+                lambda images: named([resize(images, size, fit) for size in sizes]),
                 {"images": tf.TensorSpec((None, None, None, 3), tf.uint8, "images")},
             ),
-            "pixels": (from_pixels, pixels),
-            "features": (features, {of_features.name: of_features}),
+            "pixels": (lambda **images: named([images[name] for name in pixels]), pixels),
+            "features": (
+                lambda **images: {"features": self._features(images[of_features.name])},
+                {of_features.name: of_features},
+            ),
         }
         return {
             name: tf.function(function, autograph=False).get_concrete_function(**inputs)
@@ -125,22 +125,18 @@ class ExportedChain(tf.Module):
         """
 
         def numbers(*images: tf.Tensor) -> Outputs:
-            features = reshape(self._features(images[self._sizes.index(self._features_size)]))
+            features = reshape(self._features(dict(zip(self._inputs, images))[self._features_size]))
             return {**self._outputs(images), "features": tf.identity(features, "features")}
 
-        return tf.function(numbers, autograph=False), [pixels_spec(size) for size in self._sizes]
+        return tf.function(numbers, autograph=False), [*self._inputs.values()]
 
     def _features(self, images: tf.Tensor) -> tf.Tensor:
         """(B, F) float32 of unit length: what the last layer of one fold model reads."""
         return tf.math.l2_normalize(self._feature_network(tf.cast(images, tf.float32), training=False), 1)
 
-    def _named(self, images: Sequence[tf.Tensor]) -> Outputs:
-        outputs = self._outputs(images)
-        return {**outputs, "class_name": tf.gather(self.class_names, outputs["class_id"])}
-
     def _outputs(self, images: Sequence[tf.Tensor]) -> Outputs:
         """images: (B, S, S, 3) uint8 for each S of the selection's sizes."""
-        pixels = dict(zip(self._sizes, images, strict=True))
+        pixels = dict(zip(self._inputs, images, strict=True))
         features: dict[tuple[str, str], tf.Tensor] = {}
         members = {name: self._member_probs(name, pixels[size], features) for name, size in self._member_sizes.items()}
         used = [name for name, weight in self._chain.blend.weights.items() if weight]

@@ -8,7 +8,7 @@ from typing import Any
 from competition.config.errors import counted
 from competition.prepare.prepared import Prepared
 from competition.serving.bundle import FILES, Bundle
-from competition.serving.parity import Check
+from competition.serving.engines import Check
 from competition.serving.selection import Selection
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")

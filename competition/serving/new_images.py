@@ -1,8 +1,8 @@
 """New images on the way of the test images: read, decoded alike, predicted by the fold models of the blend or a member."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from competition.config.params import Member
 from competition.ensemble.chain import apply_chain
 from competition.ensemble.predictions import ViewPredictions, mean_over_folds
 from competition.prepare.adapters.files import image_paths
-from competition.prepare.decoding import BadImage, Fit, decode, encode_png, normalized
+from competition.prepare.decoding import BadImage, decode, encode_png, normalized
 from competition.serving.selection import select
 from competition.workspace.features import networks_of
 from competition.workspace.studies import network_digest
@@ -64,7 +64,20 @@ def read_readable_images(images: Sequence[NewImage]) -> tuple[EncodedImages, dic
     for number, image in enumerate(images):
         name = str(image) if isinstance(image, str | Path) else f"image {number}"
         try:
-            encoded = normalized(_encoded(image))
+            if isinstance(image, bytes):
+                encoded = image
+            elif isinstance(image, str | Path):
+                encoded = Path(os.path.expanduser(image)).read_bytes()
+            else:
+                pixels = np.asarray(image)
+                is_colour = pixels.ndim == 3 and pixels.shape[2] in (3, 4)
+                if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or is_colour):
+                    raise UserError(
+                        f"an array of shape {pixels.shape} and type {pixels.dtype} was found; expected uint8 pixels from 0 "
+                        "to 255 of shape (H, W), (H, W, 3) or (H, W, 4)"
+                    )
+                encoded = encode_png(pixels)
+            encoded = normalized(encoded)
             decode(encoded, 32, "squash")  # a truncated file may have a valid header
         except (BadImage, OSError) as error:
             problems[name] = str(error.strerror if isinstance(error, OSError) else error)
@@ -74,32 +87,14 @@ def read_readable_images(images: Sequence[NewImage]) -> tuple[EncodedImages, dic
     return EncodedImages(tuple(names), tuple(data)), problems
 
 
-def _encoded(image: NewImage) -> bytes:
-    if isinstance(image, bytes):
-        return image
-    if isinstance(image, str | Path):
-        return Path(os.path.expanduser(image)).read_bytes()
-    pixels = np.asarray(image)
-    if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))):
-        raise UserError(
-            f"an array of shape {pixels.shape} and type {pixels.dtype} was found; expected uint8 pixels from 0 to 255 of "
-            "shape (H, W), (H, W, 3) or (H, W, 4)"
-        )
-    return encode_png(pixels)
-
-
 class NewImagePredictor:
     """Predicts new images by the fold models of a workspace. Networks are compiled once and kept for the next call."""
 
     def __init__(self, workspace: Workspace, open_device: "Callable[[], Device]") -> None:
         """open_device: called before the first network is built."""
-        self._workspace, self._open_device = workspace, open_device
+        self.workspace, self._open_device = workspace, open_device
         self._scorers: dict[str, FoldScorer] = {}  # by the digest of the member
         self._features: dict[str, LiveFeatures] = {}  # of frozen-feature members, by the digest of the network
-
-    def check(self, member: str) -> None:
-        """Raise UserError if the blend (member "") or this member cannot predict new images."""
-        select(self._workspace, member, ())
 
     def predict(self, images: EncodedImages, member: str = "") -> tuple[np.ndarray, np.ndarray]:
         """(N, C) probabilities or (N, 1) values, and what the decision rule makes of them: see Chain.
@@ -108,16 +103,28 @@ class NewImagePredictor:
         member: "" = the blend; a member alone has its views of the blend, and no decision rule.
         Raises UserError as `select`.
         """
-        selection = select(self._workspace, member, ())
+        from competition.images.labelled_images import Images
+
+        selection = select(self.workspace, member, ())
         members: dict[str, ViewPredictions] = {}
         decoded_at: dict[int, Images] = {}
+        rows = np.arange(len(images.data))
         for name, views in selection.chain.used_views().items():
-            trained = selection.members[name]
-            size = trained.image_size
+            size = selection.members[name].image_size
             if size not in decoded_at:
-                decoded_at[size] = _decoded(images, size, self._workspace.params.prepare.fit)
-            scorer = self._scorer(trained, decoded_at[size])
-            members[name] = _mean_prediction(scorer, decoded_at[size], selection.weights[name], views)
+                pixels = np.zeros((len(rows), size, size, 3), np.uint8)
+                for number, data in enumerate(images.data):
+                    pixels[number] = decode(data, size, self.workspace.params.prepare.fit)
+                unknown = np.full(len(rows), -1)
+                # The ids are numbers, because a path may appear twice.
+                decoded_at[size] = Images(rows.astype(str), pixels, unknown, unknown, np.ones(len(rows), bool))
+            scorer = self._scorer(selection.members[name], decoded_at[size])
+            from competition.training.checkpoint import load_arrays  # after the scorer has started the device
+
+            weights = selection.weights[name].values()
+            members[name] = mean_over_folds(
+                [scorer.predict(load_arrays(path), decoded_at[size], rows, views) for path in weights]
+            )
         return apply_chain(selection.chain, members)
 
     def _scorer(self, member: Member, images: "Images") -> "FoldScorer":
@@ -130,13 +137,13 @@ class NewImagePredictor:
             from competition.training.head_trainer import HeadTrainer
             from competition.training.trainer import Trainer
 
-            competition, batch = self._workspace.prepared.competition, self._workspace.params.predict.batch
-            member = without_download(member) if member.head is None else member
+            competition, batch = self.workspace.prepared.competition, self.workspace.params.predict.batch
+            member = member.without_pretrained_weights if member.head is None else member
             rows = FoldRows(member, images, len(competition.classes), competition.targets)
             if member.head is None:
                 self._scorers[key] = Trainer(rows, competition.metric, device, batch)
             else:
-                networks = networks_of(self._workspace, member)
+                networks = networks_of(self.workspace, member)
                 if any(network.image_size != member.image_size for network in networks):
                     raise UserError(
                         "a member has features of networks of several image sizes, and new images are decoded at one; "
@@ -149,30 +156,3 @@ class NewImagePredictor:
                 features = concatenated([self._features[digest] for digest in digests])
                 self._scorers[key] = HeadTrainer(rows, competition.metric, features)
         return self._scorers[key]
-
-
-def without_download(member: Member) -> Member:
-    """The member without initial ImageNet weights, which the weights of its fold models replace."""
-    return replace(member, weights="none") if member.weights == "imagenet" else member
-
-
-def _decoded(images: EncodedImages, size: int, fit: Fit) -> "Images":
-    """The images at the size of a member; the ids are their numbers, because a path may appear twice."""
-    from competition.images.labelled_images import Images
-
-    count = len(images.data)
-    pixels = np.zeros((count, size, size, 3), np.uint8)
-    for number, data in enumerate(images.data):
-        pixels[number] = decode(data, size, fit)
-    unknown = np.full(count, -1)
-    return Images(np.arange(count).astype(str), pixels, unknown, unknown, np.ones(count, bool))
-
-
-def _mean_prediction(
-    scorer: "FoldScorer", images: "Images", weights: Mapping[str, Path], views: Sequence[str]
-) -> ViewPredictions:
-    """The mean over fold models of their predictions under these views, as for test rows.  weights: weights.npz files."""
-    from competition.training.checkpoint import load_arrays
-
-    rows = np.arange(len(images.ids))
-    return mean_over_folds([scorer.predict(load_arrays(path), images, rows, views) for path in weights.values()])

@@ -11,8 +11,8 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 from starlette.datastructures import Headers, UploadFile
+from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from competition.serving.bundle import Bundle
@@ -25,7 +25,6 @@ STATUS = {
     ]
 }
 EXPECTED = 'expected {"instances": [{"b64": "..."}]} as JSON, a form with image files, or one image as the body'
-DIGITS = 8  # decimals of a probability in an answer
 
 
 @dataclass(frozen=True)
@@ -45,12 +44,8 @@ class Limits:
     connections: int = 1_500  # open at once; later ones are closed at once
 
 
-class BadRequest(ValueError):
-    """The request cannot be answered. The message says what was found and what was expected."""
-
-
 async def images_of(headers: Headers, body: bytes, limits: Limits) -> list[bytes]:
-    """The encoded images of a predict request: JSON, a form with files, or one image as the body. Raises BadRequest."""
+    """The encoded images of a predict request: JSON, a form with files, or one image as the body. Raises HTTPException."""
     if headers.get("content-type", "").startswith("multipart/form-data"):
         return await _images_of_form(headers, body, limits)
     if body and body.lstrip()[:1] not in (b"{", b"["):
@@ -58,25 +53,25 @@ async def images_of(headers: Headers, body: bytes, limits: Limits) -> list[bytes
     try:
         request = json.loads(body)
     except (ValueError, RecursionError):
-        raise BadRequest(f"the body is not JSON; {EXPECTED}") from None
+        raise HTTPException(400, f"the body is not JSON; {EXPECTED}") from None
     if not isinstance(request, dict) or not isinstance(request.get("instances"), list):
-        raise BadRequest('expected {"instances": [{"b64": "..."}]}, a list of images in base64')
+        raise HTTPException(400, 'expected {"instances": [{"b64": "..."}]}, a list of images in base64')
     if request.get("signature_name") not in (None, "", SIGNATURE):
-        raise BadRequest(f"signature_name: expected {SIGNATURE} or nothing")
+        raise HTTPException(400, f"signature_name: expected {SIGNATURE} or nothing")
     instances = request["instances"]
     if not 0 < len(instances) <= limits.instances:
-        raise BadRequest(f"{len(instances):,} instances were sent; expected 1 to {limits.instances}")
+        raise HTTPException(400, f"{len(instances):,} instances were sent; expected 1 to {limits.instances}")
     images = []
     for number, instance in enumerate(instances):
         if isinstance(instance, dict) and isinstance(instance.get("image_bytes"), dict):
             instance = instance["image_bytes"]  # the input by name, which TensorFlow Serving accepts as well
         content = instance.get("b64") if isinstance(instance, dict) else None
         if not isinstance(content, str):
-            raise BadRequest(f'instance {number}: expected {{"b64": "..."}}, an image in base64')
+            raise HTTPException(400, f'instance {number}: expected {{"b64": "..."}}, an image in base64')
         try:
             images.append(base64.b64decode(content, validate=True))
         except (binascii.Error, ValueError):
-            raise BadRequest(f"instance {number}: b64 is not base64") from None
+            raise HTTPException(400, f"instance {number}: b64 is not base64") from None
     return images
 
 
@@ -93,16 +88,12 @@ async def _images_of_form(headers: Headers, body: bytes, limits: Limits) -> list
         files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
         images = [await file.read() for file in files]
     except (MultiPartException, KeyError) as error:  # KeyError: the content type names no boundary
-        raise BadRequest(f"the form cannot be read: {getattr(error, 'message', 'no boundary')}; {EXPECTED}") from None
+        raise HTTPException(
+            400, f"the form cannot be read: {getattr(error, 'message', 'no boundary')}; {EXPECTED}"
+        ) from None
     if not images:
-        raise BadRequest(f"the form holds no file; {EXPECTED}")
+        raise HTTPException(400, f"the form holds no file; {EXPECTED}")
     return images
-
-
-def prediction(bundle: Bundle, probs: np.ndarray, number: int) -> dict[str, object]:
-    """One entry of "predictions".  probs: (C,) float32.  number: of the predicted class."""
-    rounded = [round(value, DIGITS) for value in probs.tolist()]
-    return {"class_id": number, "class_name": bundle.classes[number], "probabilities": rounded}
 
 
 def metadata(bundle: Bundle, engine: str) -> dict[str, object]:

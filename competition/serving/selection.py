@@ -43,11 +43,6 @@ class Selection:
         """The member of the largest weight, whose first fold model gives the features of an image."""
         return max(self.members, key=lambda name: self.chain.blend.weights[name])
 
-    @property
-    def features_size(self) -> int:
-        """The side of the images that it takes, pixels."""
-        return self.members[self.features_of].image_size
-
 
 def export_name(member: str, folds: Sequence[int]) -> str:
     """Name of the folder of an export.  member: "" = the blend.  folds: () = all."""

@@ -81,11 +81,6 @@ def protocol(limits: Limits, connections: int) -> type[H11Protocol]:
             super().data_received(data)
             self._watch_header()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self._header_timer is not None:
-                self._header_timer.cancel()
-            super().connection_lost(exc)
-
         def _watch_header(self) -> None:
             """Start the timer between two requests, stop it within one; bytes that trickle in do not start it again."""
             is_between = self.cycle is None or self.cycle.response_complete

@@ -39,7 +39,14 @@ def write_formats(chain: ExportedChain, selection: Selection, folder: Path, form
                 "export FORMAT=saved_model, or one member or fold (MEMBER=, FOLD=)"
             )
         with atomic_write(path) as temporary:
-            temporary.write_bytes(_onnx(chain) if name == "onnx" else _litert(chain))
+            if name == "onnx":
+                temporary.write_bytes(_onnx(chain))
+                continue
+            # Outputs lose their names; with an axis more the features differ from the probabilities in their number of axes.
+            function, inputs = chain.numbers(lambda features: features[:, None])
+            # With variables instead of constants LiteRT would start from uninitialised memory and return NaN.
+            frozen = convert_variables_to_constants_v2(function.get_concrete_function(*inputs))
+            temporary.write_bytes(tf.lite.TFLiteConverter.from_concrete_functions([frozen], chain).convert())
 
 
 def _onnx(chain: ExportedChain) -> bytes:
@@ -80,12 +87,3 @@ def _restore_constants(model_graph: "GraphProto", source: tf.Graph, names: Seque
             value = tf.make_ndarray(source.get_operation_by_name(extra.name.rpartition(":")[0]).get_attr("value"))
             model_graph.initializer.append(numpy_helper.from_array(value, extra.name))
         model_graph.input.remove(extra)
-
-
-def _litert(chain: ExportedChain) -> bytes:
-    # Outputs lose their names; with an axis more the features differ from the probabilities in their number of axes.
-    function, inputs = chain.numbers(lambda features: features[:, None])
-    # With variables instead of constants LiteRT would start from uninitialised memory and return NaN.
-    frozen = convert_variables_to_constants_v2(function.get_concrete_function(*inputs))
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([frozen], chain)
-    return bytes(converter.convert())

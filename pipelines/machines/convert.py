@@ -97,6 +97,13 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
     )
     if source == target:
         raise UserError(f"convert.target: {target} is also the source; name another folder")
+    versions_of_codecs = codecs()
+    if params.engine == "beam":
+        ran = in_beam(params, "codecs")
+        if ran.returncode != 0:
+            last = (ran.stderr.strip().splitlines() or ["no message"])[-1]
+            raise UserError(f"convert.beam_python: it cannot load goldfold: {last}; `make beam` installs what it needs")
+        versions_of_codecs = ran.stdout.strip()
     return Recipe(
         source=source,
         target=target,
@@ -106,7 +113,7 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
         fit=params.fit,
         bad_images=params.bad_images,
         largest=job.params.prepare.largest_megapixels * 1_000_000,
-        codecs=codecs() if params.engine == "local" else beam_codecs(params),
+        codecs=versions_of_codecs,
     )
 
 
@@ -172,14 +179,6 @@ def in_beam(params: ConvertParams, task: str, options: Sequence[str] = ()) -> "s
         raise UserError(f"convert.beam_python: {python} does not exist; `make beam` installs Apache Beam there")
     command = [str(python), "-m", "pipelines.terminal.convert_beam", task]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, input=json.dumps(list(options)))
-
-
-def beam_codecs(params: ConvertParams) -> str:
-    ran = in_beam(params, "codecs")
-    if ran.returncode != 0:
-        last = (ran.stderr.strip().splitlines() or ["no message"])[-1]
-        raise UserError(f"convert.beam_python: it cannot load goldfold: {last}; `make beam` installs what it needs")
-    return ran.stdout.strip()
 
 
 def depends(shards: Sequence[Shard], recipe: Recipe) -> dict[str, object]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from competition.cluster.estimate import Failures, estimate_training, lower_bound
 from competition.config.errors import UserError, counted
 from competition.config.params import Member
 from competition.config.yaml_text import Tree, read_yaml
@@ -26,6 +25,7 @@ from competition.preflight.planning import (
     sessions_for,
     sizes_of,
     speed_by_preflight,
+    time_on_machines,
     training_seconds,
 )
 from competition.preflight.topology import topology_named
@@ -149,17 +149,21 @@ def plan_machines(
         training_seconds(load, speed) for load, speed in works.values() for _ in range(max(round(load.runs), 1))
     ]
     start = starting + sum(speed.ready for _, speed in works.values()) / len(works)
-    estimate, bound = estimate_training(fold_models, machines, start), lower_bound(fold_models, machines)
+    estimate = time_on_machines(fold_models, machines, start)
+    bound = max(
+        sum(fold_models) / machines, max(fold_models)
+    )  # one fold model per machine at a time, without starts and gaps
     alone = sum(fold_models) + len(works) * start  # without a cluster, a process trains all fold models of a member
     number = counted(machines, "machine")
     kind = f"with {job.options.topology}" if job.options.topology else "like this one"
     job.echo(
         f"plan: {number} {kind} train in {duration(estimate.seconds)}, a single one in {duration(alone)}; no schedule is "
-        f"faster than {duration(bound)}; {duration(estimate.starting_seconds)} of machine time start processes"
+        f"faster than {duration(bound)}; {duration(start * len(fold_models))} of machine time start processes"
     )
     epochs = max(member.train.epochs for member in job.params.members.values())
-    losing = Failures(SPOT_FAILURES, REPLACE_SECONDS, max(fold_models) / epochs)
-    spot = estimate_training(fold_models, machines, start, losing)
+    # A failure costs half of the work between two checkpoints on average, another machine and another start.
+    loss = max(fold_models) / epochs / 2 + REPLACE_SECONDS + start
+    spot = time_on_machines(fold_models, machines, start, 1 + SPOT_FAILURES / HOUR * loss)
     job.echo(
         f"plan: {duration(spot.seconds)} on spot machines that fail {SPOT_FAILURES:g} times an hour, with cluster.shared for a "
         f"checkpoint after each epoch"

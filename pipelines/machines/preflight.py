@@ -14,8 +14,7 @@ from competition.preflight.answers import require_compiler, run_preflight
 from competition.preflight.batch_search import GRAIN, largest_batch
 from competition.preflight.pairs import NEWEST, PAIRS, JaxPair
 from competition.preflight.planning import sizes_of
-from competition.preflight.request import PreflightRequest, PreflightResult
-from competition.preflight.results import STEPS, VERDICTS
+from competition.preflight.results import STEPS, VERDICTS, PreflightRequest, PreflightResult
 from competition.preflight.topology import GIB, Topology, topology_named
 from competition.training.backend import is_installed
 from competition.training.device import TPU_FILES, TPU_SIGNS
@@ -40,7 +39,10 @@ def run(job: Job) -> None:
     steps = [options.step] if options.step else list(STEPS)
     results: dict[str, dict[str, PreflightResult]] = {}
     for name in selected_members(job):
-        request = request_of(job, name, topology, backend)
+        member = tuned_member(job.workspace, name)
+        classes = options.classes or sizes_of(job.path("data"), job.params).classes
+        request = preflight_results.request_of(member, job.params, topology, backend, classes, options.mode)
+        request = replace(request, pair=pair)
         is_trained = job.params.members[name].head is None  # else its network only computes features
         member_steps = steps if is_trained else [step for step in steps if step == "predict"]
         results[name] = preflight_member(job, name, request, member_steps)
@@ -67,13 +69,6 @@ def run(job: Job) -> None:
         raise UserError(
             f"{failed} of {total} steps would not run on {topology.name}; the lines above say what to change"
         )
-
-
-def request_of(job: Job, name: str, topology: Topology, backend: str) -> PreflightRequest:
-    member = tuned_member(job.workspace, name)
-    classes = job.options.classes or sizes_of(job.path("data"), job.params).classes
-    request = preflight_results.request_of(member, job.params, topology, backend, classes, job.options.mode)
-    return replace(request, pair=PAIRS[job.options.pair])
 
 
 def preflight_member(

@@ -14,6 +14,7 @@ from competition.files.manifest import atomic_write
 from competition.prepare.adapters.files import SUFFIXES, image_paths, unread_files_notes
 from competition.prepare.competition import Competition
 from competition.serving.new_images import NewImagePredictor, read_readable_images
+from competition.serving.selection import select
 from competition.submission.format import FORMULA
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -36,7 +37,7 @@ def run(job: Job) -> None:
     if not names:
         raise UserError(f"FOLDER={job.options.folder}: no image was found in it or in its folders")
     predictor = NewImagePredictor(job.workspace, partial(start_device, job))
-    predictor.check(job.options.member)
+    select(job.workspace, job.options.member, ())  # raises UserError before an image is read
     problems: dict[str, str] = {}
     with Bar(len(names), "predict-folder") as bar:
         parts = list(predicted_parts(job, predictor, folder, names, problems, bar))
@@ -46,7 +47,9 @@ def run(job: Job) -> None:
     if problems:
         count = counted(len(problems), "image")
         job.echo(f"predict-folder: {count} could not be read; the line of each has no prediction")
-        job.echo(*problem_lines(problems))
+        lines = [f"  {printable(name)}: {reason}" for name, reason in list(problems.items())[:SHOWN]]
+        rest = [f"  and {len(problems) - SHOWN:,} more, in the column problem"] if len(problems) > SHOWN else []
+        job.echo(*lines, *rest)
 
 
 def require_writable(out: Path) -> None:
@@ -68,12 +71,6 @@ def require_writable(out: Path) -> None:
         columns = file.readline(HEADER_CHARACTERS).rstrip("\n").split(",")
     if not (columns[0] in ("id", "row_id") and columns[-1] in ("problem", "row_problem")):
         raise UserError(f"OUT={out}: this file was not written by predict-folder; choose another name, or remove it")
-
-
-def problem_lines(problems: Mapping[str, str]) -> list[str]:
-    """One line for each of the first images with a problem, and one for the others.  problems: reason by name."""
-    lines = [f"  {printable(name)}: {reason}" for name, reason in list(problems.items())[:SHOWN]]
-    return lines + ([f"  and {len(problems) - SHOWN:,} more, in the column problem"] if len(problems) > SHOWN else [])
 
 
 def predicted_parts(

@@ -47,10 +47,21 @@ def main() -> None:
     task = json.loads(sys.stdin.readline())
     bind_to_parent(task["parent"])
     try:
-        work(open_job(task), task)
+        path, folder = Path(task["project"]) / PARAMS, Path(task["work"])
+        params = validate_params(load_params(path))
+        params = replace(params, cache=replace(params.cache, folder=task["cache"]))
+        options = Options(
+            path, work=folder, submissions=folder / "submissions", workers=task["values"].get("workers", 1)
+        )
+        work(Job(Workspace(folder / params.competition.name, params), options, options.submissions), task)
     except Exception as error:
         print(f"goldfold: {error if isinstance(error, UserError) else describe(error)}", flush=True)
-        sys.exit(MACHINE_EXIT if MACHINE_ERRORS & kinds_of(error) else 1)
+        kinds = set[str]()
+        cause: BaseException | None = error
+        while cause is not None:
+            kinds |= {kind.__name__ for kind in type(cause).__mro__}
+            cause = cause.__cause__
+        sys.exit(MACHINE_EXIT if MACHINE_ERRORS & kinds else 1)
 
 
 def bind_to_parent(parent: int) -> None:
@@ -65,22 +76,6 @@ def bind_to_parent(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=wait_for_the_end_of_stdin, daemon=True).start()
-
-
-def kinds_of(error: BaseException | None) -> set[str]:
-    """Names of the classes of an error and of its causes."""
-    if error is None:
-        return set()
-    return {kind.__name__ for kind in type(error).__mro__} | kinds_of(error.__cause__)
-
-
-def open_job(task: Mapping[str, Any]) -> Job:
-    """The job on the folder of this task."""
-    path, work = Path(task["project"]) / PARAMS, Path(task["work"])
-    params = validate_params(load_params(path))
-    params = replace(params, cache=replace(params.cache, folder=task["cache"]))
-    options = Options(path, work=work, submissions=work / "submissions", workers=task["values"].get("workers", 1))
-    return Job(Workspace(work / params.competition.name, params), options, options.submissions)
 
 
 def work(job: Job, task: Mapping[str, Any]) -> None:

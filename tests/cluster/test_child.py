@@ -9,8 +9,6 @@ import pytest
 from builders import ROOT
 from ray_nodes import command_of
 
-from pipelines.terminal.cluster_child import kinds_of
-
 PARENT = """
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=STDIN, stdout=subprocess.PIPE)
@@ -43,22 +41,3 @@ def test_it_dies_with_its_parent_although_its_stdin_stays_open() -> None:
         time.sleep(0.05)
     os.close(write_end)
     assert not command_of(child)
-
-
-def test_it_ends_when_its_stdin_does() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-    process.communicate(timeout=60)
-    assert process.returncode == 1
-
-
-def test_the_causes_of_an_error_count_as_its_kinds() -> None:
-    try:
-        try:
-            raise OSError("disk")
-        except OSError as error:
-            raise ValueError("result") from error
-    except ValueError as error:
-        assert {"ValueError", "OSError"} <= kinds_of(error)
-    assert kinds_of(None) == set()

@@ -100,16 +100,13 @@ def test_every_task_is_done_once_and_a_student_gets_the_results_of_its_teachers(
     write_result(bench.folder / "home" / "x" / "h5", "5")  # a teacher that was trained before
     names = [f"{member}{n}" for member in "ab" for n in range(3)]
     bench.files["x/data/index.csv"] = b"data"
-    bench.run(task("c1", reads=("a1", "b2", "h5")), *(task(name, seconds=2) for name in names))
+    bench.run(task("c1", reads=("a1", "b2", "h5")), *(task(name, seconds=1) for name in names))
     assert bench.delivered == {**{name: name[1] for name in names}, "c1": "1+2+5+1"}
     assert all(len(bench.starts(name)) == 1 for name in names)
     assert {bench.starts(name)[0][0] for name in names} == set(MACHINES)
     machines = bench.folder / "machines"
     assert all((machines / m / "x/data/index.csv").read_bytes() == b"data" for m in MACHINES)
     assert not [path for m in MACHINES for path in (machines / m / "tasks").iterdir()]  # removed when they are at home
-    (machines / MACHINES[0] / "x/data/index.csv").write_bytes(b"DATA")  # damaged
-    bench.run(*(task(name, seconds=2) for name in ("a7", "b7", "a8", "b8")))
-    assert (machines / MACHINES[0] / "x/data/index.csv").read_bytes() == b"data"
 
 
 def test_crashes_and_errors_of_a_machine_are_tried_again_and_an_error_of_the_task_is_not(bench: Bench) -> None:
@@ -160,9 +157,7 @@ def test_a_need_that_no_machine_has_and_a_public_address_are_errors(ray) -> None
     ("needs", "machines", "cpus"),
     [
         ({}, [{"CPU": 8.0}, {"CPU": 4.0}], 4.0),  # the smallest computes, too
-        ({"cpus": 2.0}, [{"CPU": 8.0}], 2.0),
         ({"gpus": 1.0}, [{"CPU": 8.0, "GPU": 4.0}, {"CPU": 2.0}], 2.0),
-        ({"tpu_chips": 8}, [{"CPU": 8.0, "TPU": 8.0}, {"CPU": 8.0, "TPU": 4.0}], 8.0),
         ({"tpu_chips": 8}, [{"CPU": 8.0, "TPU": 4.0}], None),
         ({}, [{"CPU": 0.0}], None),  # a head that takes no work
         ({"memory_gigabytes": 9.0}, [{"CPU": 1.0, "memory": 8e9}], None),

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from builders import ROOT, params
 
-from competition.cluster.project import PARAMS, files_to_send, local_files, write_project
+from competition.cluster.project import PARAMS, local_files, write_project
 from competition.config.errors import UserError
 from competition.config.params import stated_keys
 from competition.config.params_file import load_params
-from competition.files.manifest import sha256, write_manifest
 
 
 def test_the_parameters_of_a_machine_have_tuned_values_and_no_path_of_this_one(tmp_path: Path) -> None:
@@ -45,18 +44,3 @@ def test_weights_and_the_files_of_a_study_travel_from_the_project_and_from_nowhe
     here = params(f"tune.warm_start='[{tmp_path}/best.json]'")
     with pytest.raises(UserError, match=r"tune.warm_start: .* is outside the project's folder"):
         local_files(here, here.members, is_tuning=True)
-
-
-def test_records_on_gs_are_not_sent_and_other_local_files_have_another_folder(tmp_path: Path) -> None:
-    data = tmp_path / "small" / "data"
-    (data / "records").mkdir(parents=True)
-    files = [data / "index.csv", data / "records" / "fold0.tfrec"]
-    for file in files:
-        file.write_text(file.name)
-    manifest = write_manifest(data / "manifest.json", {}, files, {}, {})
-    everything, folder = files_to_send(tmp_path / "small", manifest, False, {"my/a.h5": files[0]})
-    without, other = files_to_send(tmp_path / "small", manifest, True, {"my/a.h5": files[1]})
-    prepared = {"small/data/index.csv", "small/data/manifest.json"}
-    assert without.keys() == {*prepared, f"{other}/my/a.h5"} and folder != other
-    assert everything.keys() == {*prepared, "small/data/records/fold0.tfrec", f"{folder}/my/a.h5"}
-    assert all(sha256(path) == digest for digest, path in everything.values())

@@ -19,9 +19,8 @@ import pytest
 pytest.importorskip("apache_beam", reason="apache-beam is not installed here; make test-beam installs it")
 from small_source import digests, recipe_of, rows_of, shards_of, stamps, write_photos
 
-from competition.convert.beam import load_work, save_work
-from competition.convert.shard import Shard, convert_shard, finished_shard
-from competition.storage import files
+from competition.convert.beam import save_work
+from competition.convert.shard import convert_shard, finished_shard
 
 ROOT = Path(__file__).parents[2]
 DASK_RUNNER = "--runner=apache_beam.runners.dask.dask_runner.DaskRunner"  # Beam knows no short name for it
@@ -133,47 +132,7 @@ def test_every_engine_writes_the_bytes_of_one_process_and_leaves_finished_shards
     assert all(finished_shard(shard, recipe) for shard in shards)
 
 
-def test_the_work_list_is_what_was_saved_and_earlier_lists_are_gone(work):
-    shards, recipe, paths, _ = work
-    assert [load_work(path) for path in paths] == [(shard, recipe) for shard in shards]
-    (kept,) = save_work(shards[:1], recipe)
-    assert files.names(f"{recipe.target}/work_list") == [Path(kept).name]
-
-
 def test_the_environment_of_beam_has_no_tensorflow_and_the_shard_function_needs_none(work):
     code = "import sys, pipelines.terminal.convert_beam; print(sorted({'tensorflow', 'pandas', 'scipy'} & sys.modules.keys()))"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
     assert ran.stdout.strip() == "[]", ran.stderr
-
-
-def test_a_worker_that_is_killed_in_the_middle_of_a_shard_loses_nothing(work):
-    """Dask runs the shard of a dead worker again on another one."""
-    pytest.importorskip("distributed", reason="dask is not installed here")
-    _, recipe, _, _ = work
-    rows = rows_of(Path(recipe.source)) * 150  # about a second
-    shards = [
-        Shard("train", f"{n:02}", tuple(replace(row, id=f"{row.id}-{k}") for k, row in enumerate(rows)))
-        for n in range(6)
-    ]
-    save_work(shards, recipe)
-    port = free_port()
-    with ExitStack() as stack:
-        scheduler = ("distributed.cli.dask_scheduler", "--host=127.0.0.1", f"--port={port}", "--no-dashboard")
-        stack.enter_context(service(*scheduler, port=port))
-        address = f"tcp://127.0.0.1:{port}"
-        worker = ("distributed.cli.dask_worker", address, "--nthreads=1", "--no-dashboard", "--no-nanny")
-        victim, _ = (stack.enter_context(service(*worker, port=0)) for _ in range(2))
-        running = subprocess.Popen(driver(recipe), cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.PIPE, text=True)
-        with running.stdin as options:
-            json.dump([DASK_RUNNER, f"--dask_client_address={address}"], options)
-        end = time.monotonic() + 120
-        while len(digests(recipe.target)) < 2 and time.monotonic() < end:
-            time.sleep(0.02)
-        finished = stamps(recipe.target)
-        assert finished and running.poll() is None
-        os.kill(victim.pid, signal.SIGKILL)
-        assert running.wait(timeout=200) == 0
-    assert all(finished_shard(shard, recipe) for shard in shards) and len(digests(recipe.target)) == 12
-    assert finished.items() <= stamps(recipe.target).items()
-    assert any(Path(recipe.target).glob(f"{files.PARTIAL}*"))  # what the victim was writing; it counts for nothing
-    assert json.loads((Path(recipe.target) / shards[0].manifest).read_text())["written"] == len(rows)

@@ -29,11 +29,3 @@ def test_shards_depend_on_the_ids_and_not_on_the_order_of_the_source():
     assert make_shards("train", ROWS, 7, stratify=True) == make_shards("train", ROWS[::-1], 7, stratify=True)
     first = make_shards("train", ROWS, 1, stratify=True)[0].rows
     assert [row.label for row in first] != sorted(row.label for row in first)  # classes are mixed within a shard
-
-
-def test_names_have_the_same_length_and_without_stratification_the_order_of_the_source_is_kept():
-    assert [row for shard in make_shards("train", ROWS, 7, stratify=False) for row in shard.rows] == ROWS
-    assert [shard.name for shard in make_shards("test", ROWS, 3, False)] == ["00", "01", "02"]
-    many = [SourceImage(str(n), -1, "", "") for n in range(101)]
-    names = [shard.name for shard in make_shards("test", many, 101, False)]
-    assert (names[0], names[-1]) == ("000", "100")

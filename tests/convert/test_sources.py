@@ -1,4 +1,3 @@
-import csv
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ from competition.config.errors import UserError
 from competition.convert.shard import Recipe, Shard, codecs, convert_shard
 from competition.convert.sources import read_source
 from competition.prepare import records, tfrecord
-from competition.prepare.adapters import flowers, folder
 from competition.prepare.records import Record
 
 
@@ -49,28 +47,6 @@ def test_tables_with_images(tmp_path, options):
     before = source.rows["train"][0].stamp
     write_photo(tmp_path / "images/001.jpg", 9)
     assert read_source(str(tmp_path), options).rows["train"][0].stamp != before
-
-
-def test_class_folders_get_a_sample_submission(tmp_path, options):
-    for number, path in enumerate(("train/rose/1.jpg", "train/tulip/1.jpg", "test/a.jpg", "test/b.jpg")):
-        write_photo(tmp_path / path, number)
-    source = read_source(str(tmp_path), options)
-    assert listed(source, "train") == [
-        ("train/rose/1.jpg", 0, "train/rose/1.jpg"),
-        ("train/tulip/1.jpg", 1, "train/tulip/1.jpg"),
-    ]
-    assert source.tables["sample_submission.csv"] == b"id,label\ntest/a.jpg,rose\ntest/b.jpg,rose\n"
-
-
-def test_the_rows_are_those_of_the_folder_adapter(tmp_path, options):
-    for number, path in enumerate(("images/a.jpg", "images/b.jpg", "images/c.jpg")):
-        write_photo(tmp_path / path, number)
-    (tmp_path / "train.csv").write_text("image_id,healthy,rust\na,1,0\nb,0,1\n")
-    (tmp_path / "sample_submission.csv").write_text("image_id,healthy,rust\nc,0.5,0.5\n")
-    source, adapter_rows = read_source(str(tmp_path), options), list(folder.rows(tmp_path, options))
-    ours = [(row.id, row.label, part, row.path) for part in ("train", "test") for row in source.rows[part]]
-    assert ours == [(row.id, row.label, row.part, row.shard) for row in adapter_rows]
-    assert source.competition == folder.describe(tmp_path, options) and source.competition.predicts == "probabilities"
 
 
 def tensorflow_schema(folder: Path, number: int, label: int, **others: bytes) -> dict:
@@ -140,20 +116,3 @@ def test_kaggles_tfrecords_of_the_largest_size_are_read_and_truncated_ones_are_r
     path.rename(path.with_name("00-24x24-3.tfrec"))
     with pytest.raises(UserError, match="2 records were read where the name says 3; the file was truncated"):
         read_source(str(tmp_path), options)
-
-
-def test_what_is_no_source_is_refused(tmp_path, options):
-    with pytest.raises(UserError, match="holds no file"):
-        read_source(str(tmp_path), options)
-    write_records(tmp_path / "some.tfrecord", [{"id": b"a", "image": b"x"}])
-    with pytest.raises(UserError, match=r"some.tfrecord: it belongs to no part; put TFRecords into folders train/"):
-        read_source(str(tmp_path), options)
-
-
-def test_every_record_of_digits_is_found(digits, make_settings):
-    source = read_source(str(digits), make_settings())
-    expected = [(row.id, row.label) for row in flowers.rows(digits, make_settings()) if row.part == "train"]
-    assert [(row.id, row.label) for row in source.rows["train"]] == expected
-    assert source.competition.classes[:2] == ("zero", "one") and "private/solution.csv" in source.tables
-    with (digits / "sample_submission.csv").open() as file:
-        assert {row.id for row in source.rows["test"]} == {line["id"] for line in csv.DictReader(file)}

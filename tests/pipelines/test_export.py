@@ -19,7 +19,7 @@ from competition.prepare import records
 from competition.prepare.decoding import decode
 from competition.prepare.prepared import load_prepared
 from competition.serving.bundle import load_bundle
-from competition.serving.engines import ENGINES
+from competition.serving.engines import Engine
 from competition.serving.graph import load_model
 from competition.serving.selection import select
 from competition.training.checkpoint import load_arrays
@@ -114,7 +114,7 @@ def test_every_other_format_gives_the_same_probabilities(exported: Workspace, an
     bundle = load_bundle(exported.work / "export" / "blend")
     if name not in bundle.formats:
         pytest.skip(f"the packages of goldfold[{name}] are not installed")
-    engine = ENGINES[name](exported.work / "export" / "blend", bundle)
+    engine = Engine(name, exported.work / "export" / "blend", bundle)
     _, encoded, _ = images_of_test_rows(exported)
     probs, labels = engine.run([engine.prepare(data) for data in encoded])
     np.testing.assert_allclose(probs, answers["pixels|probabilities"], atol=1e-5)
@@ -144,7 +144,7 @@ def test_one_fold_model_is_exported_alone_and_a_second_export_is_current(exporte
     arguments = ("--member", "slim", "--fold", "1", "--format", "saved_model")
     assert "member slim, fold 1, 1 fold model" in workspace.do("export", *arguments)
     folder = workspace.work / "export" / "member-slim-folds-1"
-    engine = ENGINES["saved_model"](folder, load_bundle(folder))
+    engine = Engine("saved_model", folder, load_bundle(folder))
     ids, encoded, _ = images_of_test_rows(workspace)
     probs, _ = engine.run([engine.prepare(data) for data in encoded[:50]])
     stored = ViewPredictions.load(workspace.views("slim", 1) / "test.npz").at(ids[:50])

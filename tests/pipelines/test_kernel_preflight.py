@@ -8,10 +8,8 @@ import pytest
 from builders import ROOT, params
 
 from competition.config.errors import UserError
-from competition.preflight.answers import store_result
 from competition.preflight.pairs import KAGGLE, NEWEST, PAIRS
-from competition.preflight.request import PreflightResult
-from competition.preflight.results import request_of
+from competition.preflight.results import PreflightResult, request_of, store_result
 from competition.preflight.topology import GIB, topology_named
 from competition.workspace.workspace import Workspace
 from pipelines.kaggle.kernel import check_preflight

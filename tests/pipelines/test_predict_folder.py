@@ -13,7 +13,7 @@ from competition.ensemble.predictions import load_scores
 from competition.prepare import records
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import load_prepared
-from pipelines.serving.predict_folder import prediction_table, problem_lines, require_writable, write_predictions
+from pipelines.serving.predict_folder import prediction_table, require_writable, write_predictions
 
 IMAGES = 40
 
@@ -68,16 +68,6 @@ def test_a_member_alone_predicts_by_its_own_models(photos, tmp_path: Path) -> No
     assert table["label"].tolist() == [classes[number] for number in probs.argmax(1)]
 
 
-def test_a_folder_without_a_readable_image_is_no_prediction_and_no_silence(photos, tmp_path: Path) -> None:
-    workspace, _ = photos
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "page.jpg").write_text("<html>")
-    output = workspace.do("predict-folder", "--folder", str(tmp_path / "bad"), "--out", str(tmp_path / "out.csv"))
-    table = read(tmp_path / "out.csv")
-    assert "1 image could not be read" in output and table.loc["page.jpg", "problem"].startswith("it is a web page")
-    assert "label" in table and table.loc["page.jpg", "label"] == ""
-
-
 @pytest.mark.parametrize(
     ("folder", "out", "message"),
     [
@@ -123,4 +113,3 @@ def test_names_of_images_are_neither_formulas_nor_lines_of_their_own_nor_an_erro
     formulas = ["./=1+1.jpg", "./+1.jpg", "./-1.jpg", "./@A1.jpg"]
     assert written.iloc[:, 0].tolist() == [*formulas, "a,b.jpg", "two\nlines.jpg", "caf\\udce9.jpg"]
     assert written["problem"].tolist() == ["", "", "", "", "cut", "", ""]
-    assert problem_lines({"page\nFAKE: \x1b[2Jscore.jpg": "no image"}) == ["  page FAKE: ?[2Jscore.jpg: no image"]

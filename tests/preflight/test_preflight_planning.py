@@ -7,18 +7,9 @@ import pytest
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params
-from competition.preflight.planning import KNOWN, Load, Sizes, Speed, bills, cost_of, load_of, sessions_for, sizes_of
+from competition.preflight.planning import KNOWN, Sizes, bills, load_of, sessions_for, sizes_of
 
 PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
-
-
-def test_compilation_is_counted_once_for_all_folds() -> None:
-    load = Load(runs=5, steps=100, scored=10, predicted=1000, folds=5)
-    cost = cost_of(load, Speed(ready=60, step=0.1, scored=0.01, predicted=0.002, ready_to_predict=20))
-    assert cost.train == pytest.approx(60 + 5 * (10 + 0.1))
-    assert cost.predict == pytest.approx(20 + 2)
-    assert cost.saved == pytest.approx(4 * 60 + 4 * 20)
-    assert cost.seconds == cost.train + cost.predict
 
 
 def test_the_load_counts_folds_epochs_views_and_trials() -> None:

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from competition.config.errors import UserError
 from competition.preflight.answers import remedy_for
 from competition.preflight.batch_search import GRAIN, largest_batch
-from competition.preflight.compiling import TooBig, compile_error
-from competition.preflight.lowering import Unsupported
-from competition.preflight.request import PreflightResult
-from competition.preflight.topology import GIB, TOPOLOGIES, roofline_seconds, topology_named
+from competition.preflight.lowering import CannotCompile
+from competition.preflight.results import PreflightResult
+from competition.preflight.topology import GIB, topology_named
 
 LIMIT = 16 * GIB
 
@@ -55,29 +54,6 @@ def test_few_compilations_suffice_if_memory_is_linear_in_the_batch() -> None:
     assert len(compiled) == len(set(compiled)) <= 5
 
 
-def test_the_search_is_short_although_the_reported_memory_is_wrong() -> None:
-    compiled: list[int] = []
-
-    def compile_batch(batch: int) -> PreflightResult:  # fits although the reported memory is above the limit
-        compiled.append(batch)
-        return PreflightResult("train", batch, "fits" if batch <= 2048 else "too_big", LIMIT + batch, LIMIT)
-
-    largest = largest_batch(compile_batch, 8, 128, 4096)
-    assert largest is not None and largest.batch == 2048
-    assert len(compiled) <= 16
-
-
-def test_a_step_that_cannot_be_compiled_ends_the_search() -> None:
-    compiled: list[int] = []
-
-    def compile_batch(batch: int) -> PreflightResult:
-        compiled.append(batch)
-        return PreflightResult("train", batch, "unsupported")
-
-    largest = largest_batch(compile_batch, 8, 128, 4096)
-    assert largest is not None and largest.verdict == "unsupported" and len(compiled) == 1
-
-
 @pytest.mark.parametrize(
     ("message", "needed"),
     [
@@ -94,14 +70,15 @@ def test_a_step_that_cannot_be_compiled_ends_the_search() -> None:
     ],
 )
 def test_the_sizes_in_an_out_of_memory_message_are_read(message: str, needed: float) -> None:
-    error = compile_error(message)
-    assert isinstance(error, TooBig)
-    assert error.needed == int(needed * GIB)
+    result = CannotCompile(message).result
+    assert (result["verdict"], result["memory"]) == ("too_big", int(needed * GIB))
 
 
 def test_any_other_message_means_an_unsupported_operation() -> None:
-    error = compile_error("INTERNAL: failed to legalize operation 'mhlo.topk_thing' that was explicitly marked illegal")
-    assert isinstance(error, Unsupported) and error.operations == ("mhlo.topk_thing",)
+    result = CannotCompile(
+        "INTERNAL: failed to legalize operation 'mhlo.topk_thing' that was explicitly marked illegal"
+    ).result
+    assert (result["verdict"], result["operations"]) == ("unsupported", ["mhlo.topk_thing"])
 
 
 def test_a_remedy_belongs_to_its_operation() -> None:
@@ -128,9 +105,3 @@ def test_a_topology_is_found_by_its_name(name: str, libtpu: str, devices: int) -
 def test_an_unknown_topology_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(UserError, match=r"TOPOLOGY=v5e8: unknown; did you mean 'v5e-8'\?"):
         topology_named("v5e8")
-
-
-def test_the_roofline_is_the_maximum_of_compute_and_memory_time() -> None:
-    tpu = TOPOLOGIES["v5e-1"]
-    assert roofline_seconds(tpu, 197e12, 0) == pytest.approx(1)
-    assert roofline_seconds(tpu, 197e12, 2 * 819e9) == pytest.approx(2)

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from competition.config.params_file import locate
-from competition.preflight.pairs import KAGGLE
-from competition.preflight.request import PreflightResult
+from competition.preflight.results import PreflightResult
 from competition.preflight.topology import GIB, topology_named
-from pipelines.machines.plan import duration
-from pipelines.machines.preflight import advice, batch_key, table
+from pipelines.machines.preflight import advice, batch_key
 
 ROOT = Path(__file__).parents[2]
 RECIPE = """extends: base.yaml
@@ -35,38 +33,15 @@ def recipe(tmp_path: Path) -> Path:
     return tmp_path / "recipe.yaml"
 
 
-def test_a_parameter_is_located_by_file_and_line(recipe: Path) -> None:
-    assert locate(recipe, ("train", "batch")) == "recipe.yaml line 4: train.batch"
-    assert locate(recipe, ("predict", "views", 1)) == "base.yaml line 5: predict.views.1"
-
-
 def test_the_batch_is_located_where_the_member_takes_it_from(recipe: Path) -> None:
     assert locate(recipe, batch_key(recipe, "small")) == "recipe.yaml line 4: train.batch"
     assert locate(recipe, batch_key(recipe, "large")) == "recipe.yaml line 10: members.large.train.batch"
-
-
-def test_the_table_shows_which_steps_fit_and_their_share_of_the_memory() -> None:
-    results = {
-        "b6": {
-            "train": PreflightResult("train", 128, "fits", 8 * GIB, 16 * GIB, roofline=0.05, compile_seconds=300),
-            "predict": PreflightResult("predict", 256, "too_big", 20 * GIB, 16 * GIB),
-        }
-    }
-    header, _, fitting_row, failing_row, _ = table(results, topology_named("v5e-8"), "jax", "compile", KAGGLE)
-    assert header == "preflight for v5e-8, 8 x 15.75 GiB, jax, compiled with jax 0.7.2 and libtpu 0.0.17"
-    assert fitting_row.split() == ["b6", "train", "128", "fits", "8.00", "GiB", "50%", "50.0", "ms", "300", "s"]
-    assert failing_row.split() == ["b6", "predict", "256", "DOES", "NOT", "FIT", "20.00", "GiB", "125%", "-", "-"]
 
 
 def test_an_estimated_batch_is_reported_as_approximate_and_a_searched_one_as_exact() -> None:
     tpu, result = topology_named("v5e-8"), PreflightResult("train", 256, "too_big", 32 * GIB, 16 * GIB)
     assert advice(result, None, tpu) == "about 128 images would fit (SEARCH=1 finds the exact number)"
     assert advice(result, PreflightResult("train", 64, "fits"), tpu) == "a batch of 64 is the largest that fits"
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(48, "48 s"), (700, "12 min"), (12240, "3.4 h")])
-def test_a_duration_is_printed_in_a_suitable_unit(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def plan(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

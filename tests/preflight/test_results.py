@@ -5,9 +5,7 @@ from pathlib import Path
 
 from builders import member, params
 
-from competition.preflight.answers import store_result
-from competition.preflight.request import PreflightResult
-from competition.preflight.results import cells, objections, request_of
+from competition.preflight.results import PreflightResult, cells, objections, request_of, store_result
 from competition.preflight.topology import GIB, topology_named
 
 BIG = PreflightResult("train", 64, "too_big", 32 * GIB, 16 * GIB, remedy="lower train.batch")
@@ -36,12 +34,6 @@ def test_an_objection_names_step_reason_and_remedy(tmp_path: Path) -> None:
     ]
 
 
-def test_results_for_another_batch_or_tpu_are_ignored(tmp_path: Path) -> None:
-    store_result(request(), BIG, tmp_path)
-    assert objections(request(batch=32), tmp_path) is None
-    assert objections(replace(request(), topology=topology_named("v6e-8")), tmp_path) is None
-
-
 def test_a_quick_result_can_approve_but_not_reject_a_step(tmp_path: Path) -> None:
     quick = replace(request(), mode="quick")
     store_result(quick, replace(BIG, mode="quick"), tmp_path)
@@ -57,13 +49,3 @@ def test_a_quick_result_is_marked_in_the_table() -> None:
     assert cells("b6", "train", full)[4] == "1.00 GiB" and cells("b6", "train", full)[7] == "30 s"
     quick = cells("b6", "train", replace(full, mode="quick"))
     assert (quick[4], quick[7]) == ("about 1.00 GiB", "30 s quickly")
-
-
-def test_other_epochs_are_the_same_question(tmp_path: Path) -> None:
-    store_result(request(), BIG, tmp_path)
-    longer = member(batch=64, epochs=99, learning_rate=0.5)
-    assert objections(request_of(longer, params(), topology_named("v5e-8"), "jax", 10), tmp_path)
-
-
-def test_a_line_of_the_table_says_how_full_the_memory_is() -> None:
-    assert cells("b6", "train", BIG) == ["b6", "train", "64", "DOES NOT FIT", "32.00 GiB", "200%", "-", "-"]

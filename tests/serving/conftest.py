@@ -1,17 +1,16 @@
 """Servers in processes of their own on loopback, and the images to send to them."""
 
 import importlib.util
-import io
 import sys
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from PIL import Image
 from servers import SMALL, Server, start
 from stages import Workspace
 
 from competition.images.cache import cached_images
+from competition.prepare.decoding import encode_png
 from competition.prepare.prepared import load_prepared
 
 
@@ -35,9 +34,4 @@ def rows(exported: Workspace) -> list[tuple[str, bytes]]:
     ids = prepared.part("test")["id"].to_numpy(str)
     pixels = cached_images(exported.work / "cache", prepared.digest, ids, 16, "squash")
     assert pixels is not None
-    images = []
-    for image in pixels[np.arange(len(ids))]:
-        out = io.BytesIO()
-        Image.fromarray(image).save(out, "PNG")
-        images.append(out.getvalue())
-    return list(zip(ids.tolist(), images, strict=True))
+    return list(zip(ids.tolist(), map(encode_png, pixels[np.arange(len(ids))]), strict=True))

@@ -64,10 +64,10 @@ class Server:
         return self.process.wait(30)
 
 
-def start(command: list[str], port_after: str) -> Server:
+def start(command: list[str], port_after: str, **options: Any) -> Server:
     """Start a server and wait until it answers.  port_after: the text before the port in a line of its output."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment, **options)
     assert process.stdout is not None
     line = next(line for line in process.stdout if port_after in line)
     server = Server(process, int(line.split(port_after)[1].split("/")[0].split()[0]))

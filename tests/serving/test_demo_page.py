@@ -1,6 +1,5 @@
 """The page in a real browser: a photo is dropped, the answer appears, and nothing is asked of the network."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,33 +49,3 @@ def test_a_dropped_photo_is_answered_and_a_dropped_text_refused(page: Browser, s
     page.wait_for(f"JSON.stringify({shown}) === '[[false,false],[true,true],[true,true]]'")  # no broken picture
     own = f"http://127.0.0.1:{small_server.port}/"
     assert all(url.startswith((own, "blob:" + own.rstrip("/"))) for url in page.requested())
-
-
-def test_a_dropped_folder_is_all_its_photos_and_the_card_states_the_score(page: Browser, rows, tmp_path) -> None:
-    for name, (_, data) in zip(("a.png", "b.png", "deep/c.png"), rows):
-        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "photos" / name).write_bytes(data)
-    (tmp_path / "photos" / "notes.txt").write_text("no photo")
-    page.drop("#drop", tmp_path / "photos")
-    page.wait_for("document.querySelectorAll('.result:not([hidden])').length === 3")
-    assert sorted(texts(page, ".name")) == ["a.png", "b.png", "c.png"] and texts(page, ".problem:not([hidden])") == []
-    widths = page.evaluate(
-        "[...document.querySelectorAll('article:first-child .bar')].map(b => b.getBoundingClientRect().width)"
-    )
-    assert widths == sorted(widths, reverse=True) and widths[0] > 5 * widths[-1]
-    page.evaluate("document.getElementById('card').open = true")
-    assert {"Score", "Models", "Provenance"} <= set(texts(page, "#card-text h2"))
-    assert texts(page, "#card-text th")[:3] == ["member", "architecture", "pixels"]
-    assert texts(page, "#card-text li")[0].endswith("without any sign in the probabilities.")  # of two lines
-    assert not re.search(r"^[#|]|\|$|`", page.evaluate("document.getElementById('card-text').innerText"), re.MULTILINE)
-    assert page.problems() == []
-
-
-def test_the_policy_blocks_other_hosts_and_inline_scripts(page: Browser) -> None:
-    blocked = "fetch('http://127.0.0.2:9/').then(() => 'sent', error => String(error))"
-    assert "Failed to fetch" in page.evaluate(blocked)
-    page.evaluate(
-        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))"
-    )
-    assert page.evaluate("window.ran") is None
-    assert sum("Content Security Policy" in problem for problem in page.problems()) >= 2

@@ -1,8 +1,5 @@
 """The exported graph computes what `apply_chain` computes, for every kind of chain that can be served."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from builders import ROOT, member, pixels_of
+from builders import member, pixels_of
 
 from competition.config.params import Head
 from competition.ensemble.blend import Blend
@@ -144,44 +141,3 @@ def test_members_with_heads_on_one_network_share_its_pass_over_an_image(tmp_path
     operations = [one.type for one in function.get_concrete_function(*specs).graph.get_operations()]
     convolutions = sum(isinstance(layer, keras.layers.Conv2D) for layer in network.layers)
     assert convolutions and operations.count("Conv2D") == 3 * convolutions
-
-
-ON_JAX = """
-import sys
-import keras
-import numpy as np
-from test_graph import CLASSES, MEMBERS, pixels
-from competition.serving.graph import load_model
-from competition.training.checkpoint import load_arrays, save_arrays
-from competition.training.engine import saved_variables
-from pathlib import Path
-
-assert keras.backend.backend() == "jax"
-model = load_model(MEMBERS["small"], len(CLASSES), load_arrays(Path(sys.argv[1])))
-save_arrays(Path(sys.argv[2]), {name: np.asarray(variable) for name, variable in saved_variables(model)})
-np.save(sys.argv[3], keras.ops.softmax(model(pixels(16).astype("float32"))))
-"""
-
-
-def test_a_model_of_jax_is_exported_with_the_probabilities_it_has_on_jax(weights, tmp_path: Path) -> None:
-    pytest.importorskip("jax", reason="the second backend needs JAX (goldfold[jax])")
-    written, answers = tmp_path / "weights.npz", tmp_path / "answers.npy"
-    folders = [str(Path(__file__).parent), str(ROOT / "tests"), str(ROOT)]
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": os.pathsep.join(folders)}
-    command = [sys.executable, "-c", ON_JAX, str(weights["small"][0]), str(written), str(answers)]
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-    one = Chain(
-        "macro_f1",
-        {"small": {"identity": 1.0}},
-        Blend("best", "mean", {"small": 1.0}),
-        ARGMAX,
-    )
-    selected = Selection("m", "m", one, {"small": MEMBERS["small"]}, {"small": {0: written}}, {}, False)
-    function, _ = ExportedChain(selected, CLASSES, "squash").numbers()
-    outputs = function(tf.constant(pixels(16)))
-    np.testing.assert_allclose(outputs["probabilities"], np.load(answers), atol=1e-5)
-
-
-def test_weights_of_another_architecture_are_refused(weights) -> None:
-    with pytest.raises(ValueError, match="expected shape"):
-        load_model(replace(MEMBERS["small"], alpha=1.0), len(CLASSES), load_arrays(weights["small"][0]))

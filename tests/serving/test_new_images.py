@@ -14,28 +14,12 @@ def pixels_of(images) -> list[np.ndarray]:
     return [decode(data, 9, "squash") for data in images.data]
 
 
-def test_a_path_its_bytes_and_its_pixels_are_the_same_image(tmp_path) -> None:
-    path = tmp_path / "a.png"
-    path.write_bytes(encode_png(PIXELS))
-    read = read_new_images([str(path), path, path.read_bytes(), PIXELS])
-    assert read.names == (str(path), str(path), "image 2", "image 3")
-    assert all(np.array_equal(pixels_of(read)[0], other) for other in pixels_of(read))
-
-
 def test_grey_and_transparent_arrays_become_colour_images_and_an_array_of_images_is_a_list() -> None:
     grey = PIXELS[:, :, 0]
     clear = np.dstack([PIXELS, np.zeros((9, 7), np.uint8)])  # wholly transparent: white
     first, second = pixels_of(read_new_images([grey, clear]))
     assert np.array_equal(first[..., 0], first[..., 2]) and (second == 255).all()
     assert len(read_new_images(np.stack([PIXELS, PIXELS])).data) == 2
-
-
-def test_a_folder_is_all_its_images_in_the_order_of_their_names(tmp_path) -> None:
-    for name in ("b.png", "sub/a.png", "a.png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(encode_png(PIXELS))
-    (tmp_path / "notes.txt").write_text("x")
-    assert read_new_images(tmp_path).names == tuple(str(tmp_path / name) for name in ("a.png", "b.png", "sub/a.png"))
 
 
 def test_every_image_that_cannot_be_read_is_counted_and_named(tmp_path) -> None:

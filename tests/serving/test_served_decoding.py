@@ -9,7 +9,7 @@ import tensorflow as tf
 from PIL import Image
 
 from competition.prepare.decoding import decode
-from competition.serving.decoding import decode_batch, resize
+from competition.serving.decoding import decode_batch
 
 AWKWARD = Path(__file__).resolve().parents[3] / "shared" / "data" / "awkward_images"
 SIDES = (
@@ -44,13 +44,6 @@ def test_the_pixels_of_jpeg_and_png_are_those_of_pillow(fit) -> None:
     images.append(encoded(noise(300, 400), "JPEG", progressive=True, quality=40))
     for size, pixels in zip((16, 48), reader(fit=fit)(images), strict=True):
         np.testing.assert_array_equal(pixels.numpy(), np.stack([decode(image, size, fit) for image in images]))
-
-
-def test_arrays_of_the_right_size_stay_as_they_are_and_others_are_resized_as_pillow_does() -> None:
-    images = np.stack([noise(64, 64), noise(64, 64)[::-1]])
-    np.testing.assert_array_equal(resize(tf.constant(images), 64, "squash").numpy(), images)
-    expected = [np.asarray(Image.fromarray(image).resize((20, 20), Image.Resampling.BILINEAR)) for image in images]
-    np.testing.assert_array_equal(resize(tf.constant(images), 20, "squash").numpy(), np.stack(expected))
 
 
 def rotated() -> bytes:
@@ -92,13 +85,6 @@ def read():
 def test_what_tensorflow_reads_differently_is_refused_with_its_reason(read, reason) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
         read([encoded(noise(9, 12), "PNG"), REFUSED[reason]])
-
-
-def test_an_upright_exif_orientation_is_accepted(read) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 1
-    data = encoded(noise(9, 12), "JPEG", exif=exif)
-    np.testing.assert_array_equal(read([data])[0].numpy()[0], decode(data, 16, "squash"))
 
 
 def test_a_header_that_claims_a_giant_image_is_refused_before_its_pixels_are_decoded(read) -> None:

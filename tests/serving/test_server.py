@@ -65,17 +65,6 @@ def test_every_test_row_gets_its_submitted_label_from_many_clients_at_once(
     assert called < 450  # images were predicted together
 
 
-def test_status_metadata_and_errors_have_the_shape_of_tensorflow_serving(small_server: Server) -> None:
-    status, body, _ = small_server.request("GET", "/v1/models/goldfold")
-    assert status == 200 and json.loads(body)["model_version_status"][0]["state"] == "AVAILABLE"
-    metadata = json.loads(small_server.request("GET", "/v1/models/goldfold/metadata")[1])
-    signature = metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]
-    assert signature["inputs"]["image_bytes"]["dtype"] == "DT_STRING"
-    assert signature["outputs"]["probabilities"]["tensor_shape"]["dim"][1]["size"] == "10"
-    status, body, _ = small_server.request("GET", "/v1/models/other")
-    assert status == 404 and list(json.loads(body)) == ["error"]
-
-
 def test_the_request_of_the_guide_is_answered(small_server: Server, tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_bytes(encoded("JPEG"))
     text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
@@ -87,62 +76,22 @@ def test_the_request_of_the_guide_is_answered(small_server: Server, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "count"),
-    [
-        (["-F", "file=@a.jpg"], 1),
-        (["-F", "file=@a.jpg", "-F", "note=hello", "-F", "more=@b.png"], 2),
-        (["--data-binary", "@a.jpg"], 1),
-        (["--data-binary", "@b.png", "-H", "Content-Type: application/octet-stream"], 1),
-    ],
+    ("arguments", "sent"),
+    [(["-F", "file=@a.jpg", "-F", "note=hello", "-F", "more=@b.png"], "ab"), (["--data-binary", "@b.png"], "b")],
 )
-def test_curl_sends_image_files_as_they_are(small_server: Server, tmp_path: Path, arguments, count) -> None:
-    images = [encoded("JPEG"), encoded("PNG", (50, 20))]
-    for name, image in zip(("a.jpg", "b.png"), images):
-        (tmp_path / name).write_bytes(image)
-    sent = [images[0], images[1]][:count] if "@b.png" not in arguments else [images[1]]
-    expected = small_server.post(PREDICT, instances(sent))[1]["predictions"]
+def test_curl_sends_image_files_as_they_are(small_server: Server, tmp_path: Path, arguments, sent) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotated, which TensorFlow does not read
+    images = {"a": encoded("JPEG", exif=exif), "b": encoded("PNG", (50, 20))}
+    for name, path in {"a": "a.jpg", "b": "b.png"}.items():
+        (tmp_path / path).write_bytes(images[name])
+    expected = small_server.post(PREDICT, instances([images[name] for name in sent]))[1]["predictions"]
     url = f"http://127.0.0.1:{small_server.port}{PREDICT}"
     printed = subprocess.check_output(["curl", "--silent", *arguments, url], cwd=tmp_path, text=True)
     answer = json.loads(printed)["predictions"]
-    assert [each["class_id"] for each in answer] == [each["class_id"] for each in expected] and len(answer) == count
+    assert len(answer) == len(sent) and [each["class_id"] for each in answer] == [e["class_id"] for e in expected]
     probabilities = ([each["probabilities"] for each in predictions] for predictions in (answer, expected))
     np.testing.assert_allclose(*probabilities, atol=1e-5)
-
-
-FORM = {"Content-Type": "multipart/form-data; boundary=b"}
-PART = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n%s\r\n'
-
-
-@pytest.mark.parametrize(
-    ("headers", "body", "message"),
-    [
-        (FORM, b'--b\r\nContent-Disposition: form-data; name="n"\r\n\r\n1\r\n--b--\r\n', "the form holds no file"),
-        (FORM, b"junk", "the form cannot be read"),
-        ({"Content-Type": "multipart/form-data"}, PART % b"x" + b"--b--\r\n", "the form cannot be read"),
-        (FORM, PART % b"\xff\xd8 no" + PART % b"" + b"--b--\r\n", "instance 0: "),
-        (FORM, PART % b"x" * 65 + b"--b--\r\n", "the form cannot be read: Too many files"),
-    ],
-    ids=["no file", "junk", "no boundary", "no image", "too many"],
-)
-def test_a_form_that_cannot_be_read_is_an_error_and_the_server_goes_on(small_server, headers, body, message) -> None:
-    status, answer, _ = small_server.request("POST", PREDICT, body, headers)
-    assert status == 400 and message in json.loads(answer)["error"]
-    assert_serves(small_server)
-
-
-def test_the_input_may_be_named(small_server: Server) -> None:
-    (instance,) = instances([encoded("JPEG")])["instances"]
-    plain = small_server.post(PREDICT, {"instances": [instance]})
-    named = small_server.post(PREDICT, {"signature_name": "serving_default", "instances": [{"image_bytes": instance}]})
-    assert plain == named and plain[0] == 200
-
-
-def test_formats_that_tensorflow_cannot_read_are_served(small_server: Server) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    images = [encoded("WEBP"), encoded("GIF"), encoded("BMP"), encoded("JPEG", exif=exif)]
-    status, answer = small_server.post(PREDICT, instances(images))
-    assert status == 200 and len(answer["predictions"]) == 4
 
 
 def bomb(side: int) -> bytes:
@@ -161,24 +110,22 @@ def as_json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
+FORM = b'--b\r\nContent-Disposition: form-data; name="n"%s\r\n\r\n1\r\n'
 HOSTILE = {
+    "form without a file": (FORM % b"" + b"--b--\r\n", 400, "the form holds no file"),
+    "no form": (b"junk", 400, "the form cannot be read"),
+    "form with too many files": (FORM % b'; filename="a"' * 65 + b"--b--\r\n", 400, "form cannot be read: Too many files"),
     "truncated": (as_json(instances([encoded("JPEG", (300, 300))[:2_000]])), 400, "cannot be decoded"),
     "one bad image of three": (
         as_json(instances([encoded("PNG"), b"\x89PNG\r\n\x1a\n junk", encoded("PNG")])), 400, "instance 1: "
     ),
     "decompression bomb": (as_json(instances([bomb(8_000)])), 400, "8000 x 8000 pixels are more than the 50,000,000"),
     "web page": (as_json(instances([b"<html></html>"])), 400, "a web page or XML, not an image"),
-    "empty image": (as_json(instances([b""])), 400, "the file is empty"),
     "not base64": (b'{"instances": [{"b64": "%%%"}]}', 400, "instance 0: b64 is not base64"),
-    "number for an image": (b'{"instances": [7]}', 400, 'expected {"b64": "..."}'),
-    "no instances": (b'{"instances": []}', 400, "0 instances were sent; expected 1 to 64"),
     "too many instances": (b'{"instances": [' + b"1," * 64 + b"1]}", 400, "65 instances were sent"),
     "another signature": (b'{"signature_name": "images", "instances": [1]}', 400, "expected serving_default"),
     "wrong JSON": (b'{"instances": [', 400, "the body is not JSON; expected"),
-    "nothing": (b"", 400, "the body is not JSON; expected"),
     "not text": (b"\xff\xfe\x00", 400, "a form with image files, or one image as the body"),
-    "deep JSON": (b"[" * 100_000, 400, "the body is not JSON"),
-    "a list": (b"[1, 2]", 400, 'expected {"instances"'),
     "huge": (b"x" * 4_000_001, 413, "more than 4,000,000 bytes"),
 }  # fmt: skip
 
@@ -186,7 +133,8 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_body_is_answered_with_what_was_expected_and_the_server_goes_on(small_server: Server, name) -> None:
     body, expected, message = HOSTILE[name]
-    status, answer, _ = small_server.request("POST", PREDICT, body)
+    headers = {"Content-Type": "multipart/form-data; boundary=b"} if "form" in name else {}
+    status, answer, _ = small_server.request("POST", PREDICT, body, headers)
     assert status == expected and message in json.loads(answer)["error"]
     assert_serves(small_server)
 
@@ -255,16 +203,6 @@ def test_a_client_that_stops_sending_is_cut_off_after_the_time_limit(small_serve
     assert 0.5 < time.monotonic() - started < 15
 
 
-def test_a_header_that_trickles_in_does_not_hold_a_connection(small_server: Server) -> None:
-    with small_server.connect() as connection:
-        started = time.monotonic()
-        with pytest.raises((ConnectionResetError, BrokenPipeError)):
-            while time.monotonic() - started < 15:
-                connection.sendall(b"G")
-                time.sleep(0.1)
-    assert time.monotonic() - started < 10
-
-
 def test_a_thousand_open_connections_do_not_stop_the_server(small_server: Server) -> None:
     import resource
 
@@ -279,22 +217,6 @@ def test_a_thousand_open_connections_do_not_stop_the_server(small_server: Server
         for connection in open_sockets:
             connection.close()
     assert_serves(small_server)
-
-
-def test_a_client_that_goes_away_and_one_that_resets_are_forgotten(small_server: Server) -> None:
-    body = as_json(instances([encoded("PNG")] * 8))
-    head = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    for cut in (len(body), len(body) // 2):
-        connection = small_server.connect()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.sendall(head + body[:cut])
-        connection.close()
-    assert_serves(small_server)
-    # The model may still be busy with the images of the first client, which were complete.
-    deadline = time.monotonic() + 60
-    while "goldfold_waiting_images 0.0" not in small_server.request("GET", "/metrics")[1].decode():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_more_images_than_may_wait_get_503(small_server: Server) -> None:
@@ -340,18 +262,13 @@ def test_a_photo_gets_classes_and_similar_training_images(small_server: Server, 
     assert small_server.request("GET", "/training/99999999999.png")[0] == 404
 
 
-@pytest.mark.parametrize("engine", ["onnx", "saved_model", "litert"])
-def test_the_command_serves_each_engine_and_sigterm_ends_it_after_the_running_requests(
-    small_server: Server, exported: Workspace, rows, engine
+def test_sigterm_ends_the_command_after_the_running_requests_and_ctrl_c_says_that_it_was_stopped(
+    small_server: Server, exported: Workspace, rows
 ) -> None:
-    if engine == "litert":
-        pytest.importorskip("ai_edge_litert", reason="goldfold[litert] is not installed")
     images = [data for _, data in rows[:20]] + [encoded("WEBP")]
     expected = small_server.post(PREDICT, instances(images))[1]["predictions"]
-    server = start(exported.command("serve", "--engine", engine, "--address", "127.0.0.1:0"), "http://127.0.0.1:")
+    server = start(exported.command("serve", "--address", "127.0.0.1:0"), "http://127.0.0.1:")
     try:
-        status, answer = server.post(PREDICT, instances([encoded("JPEG", (300, 300))[:2_000]]))
-        assert status == 400 and "cannot be decoded" in answer["error"]
         with ThreadPoolExecutor(4) as pool:
             answers = [pool.submit(server.post, PREDICT, instances(images)) for _ in range(4)]
             while "goldfold_waiting_images 0.0" in server.request("GET", "/metrics")[1].decode():
@@ -365,19 +282,10 @@ def test_the_command_serves_each_engine_and_sigterm_ends_it_after_the_running_re
             np.testing.assert_allclose(probs, [p["probabilities"] for p in expected], atol=1e-5)
     finally:
         server.process.kill()
-
-
-def test_ctrl_c_on_the_command_says_that_the_server_was_stopped(exported: Workspace) -> None:
-    command = exported.command("serve", "--address", "127.0.0.1:0")
-    process = subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True)
-    assert process.stdout is not None
-    try:
-        assert any("http://127.0.0.1:" in line for line in process.stdout)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-        assert (process.returncode, out, err) == (130, "", "goldfold: the server was stopped\n")
-    finally:
-        process.kill()
+    server = start(exported.command("serve", "--address", "127.0.0.1:0"), "http://127.0.0.1:", stderr=-1)
+    server.process.send_signal(signal.SIGINT)
+    out, err = server.process.communicate(timeout=60)
+    assert (server.process.returncode, out, err) == (130, "", "goldfold: the server was stopped\n")
 
 
 def test_what_cannot_be_served_is_one_sentence(exported: Workspace, finished: Workspace) -> None:

@@ -9,7 +9,7 @@ import pytest
 from builders import pixels_of
 from PIL import Image
 
-from competition.prepare.decoding import BadImage
+from competition.prepare.decoding import encode_png
 from competition.serving.similar import TrainingImages
 
 LABELS = np.arange(30) % 3
@@ -36,34 +36,16 @@ def images() -> TrainingImages:
     return images
 
 
-def png(pixels: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
-
-
 def test_the_nearest_features_count_and_not_the_layout(images: TrainingImages) -> None:
     shuffled = np.random.default_rng(0).permutation(PIXELS[7].reshape(-1, 3)).reshape(PIXELS[7].shape)
-    nearest = images.most_similar(png(shuffled), 5)
+    nearest = images.most_similar(encode_png(shuffled), 5)
     assert nearest[0].class_name == "green" and nearest[0].similarity == pytest.approx(1, abs=1e-3)
     similarities = [each.similarity for each in nearest]
     assert similarities == sorted(similarities, reverse=True) and {each.class_name for each in nearest} == {"green"}
-    assert images.most_similar(png(PIXELS[7]), 1)[0].id == "i7"
-
-
-def test_only_images_whose_features_are_known_are_compared() -> None:
-    images = TrainingImages(ROWS, PIXELS, MeanColour())
-    assert images.most_similar(png(PIXELS[7]), 5) == [] and images.picture(7) is None
-    assert images.add_features() and len(images.compared) == 8
-    assert {each.row for each in images.most_similar(png(PIXELS[7]), 30)} == set(images.compared)
+    assert images.most_similar(encode_png(PIXELS[7]), 1)[0].id == "i7"
 
 
 def test_an_unreadable_row_is_neither_found_nor_shown(images: TrainingImages) -> None:
-    assert "i29" not in [each.id for each in images.most_similar(png(PIXELS[29]), 30)]
+    assert "i29" not in [each.id for each in images.most_similar(encode_png(PIXELS[29]), 30)]
     assert images.picture(29) is None and images.picture(30) is None
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(images.picture(3)))), PIXELS[3])
-
-
-def test_what_is_no_image_is_an_error(images: TrainingImages) -> None:
-    with pytest.raises(BadImage):
-        images.most_similar(b"text", 3)
