@@ -217,7 +217,7 @@ def fine_tuned(network: Network, rows: int, kind: TargetKind) -> Member:
     if network.member.weights == "none":
         settings |= {"probe": False, "trained_share": 1.0}
     elif kind != "single":
-        settings |= {"probe": False, "freeze_epochs": 1}
+        settings |= {"probe": False, "freeze_epochs": 1, "epochs": max(epochs, EPOCHS[0] + 1)}
     return replace(network.member, train=replace(train, **settings))
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ from competition.workspace.features import feature_table, feature_views, missing
 from competition.workspace.runs import Run
 from pipelines.terminal import hosts
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Job, image_cache, start_backend
+from pipelines.terminal.runner import Computed, Job, image_cache, start_backend
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
@@ -178,13 +179,13 @@ def store_missing(
                     f"{title}: features of {counted(count, f'{part} image')} under {counted(len(tables), 'view')} took {seconds:.1f} s"
                 )
             result = {"rows": count, "seconds_per_1000": 1000 * seconds / len(tables) / max(count, 1)}
+
+            def computed(file: Path, result: dict[str, float] = result) -> Computed:
+                return [file], result
+
             for table in tables:
-                job.cached(
-                    f"{title}: features under {table.view}",
-                    table.path,
-                    table.depends,
-                    lambda file=table.file, result=result: ([file], result),
-                )
+                name, make = f"{title}: features under {table.view}", partial(computed, table.file)
+                job.cached(name, table.path, table.depends, make)
 
 
 def open_trial_runner(job: Job, name: str) -> "TrialRunner":

@@ -23,7 +23,7 @@ from competition.prepare.targets import check_training
 PARAMS = f"""
 extends: {ROOT}/params.yaml
 competition: {{name: small, adapter: digits}}
-prepare: {{folds: 3}}
+prepare: {{folds: 2}}
 budget: {{portfolio: FOLDER/portfolio.yaml}}
 members:
   unused: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {{kind: linear}}}}
@@ -118,7 +118,7 @@ def test_the_cheapest_member_comes_first_with_an_honest_score_beside_the_trivial
     first = re.search(
         r"budget: first honest macro_f1 after \S+ \w+: (0\.\d+) ± 0\.\d+ by (\S+); the trivial .* (0\.\d+)", output
     )
-    assert first and first[2] == "small-linear" and float(first[1]) > 0.7 > float(first[3])
+    assert first and first[2] == "small-linear" and float(first[1]) > 0.6 > float(first[3])
     assert re.search(
         r"^budget: on the same rows the trivial baseline \(.+\) scores 0\.\d+, mean over folds$", output, re.M
     )
@@ -142,7 +142,7 @@ def test_the_network_that_every_fold_prefers_is_fine_tuned_first(spent) -> None:
     for name in ("middle", "small"):
         files = sorted(workspace.work.glob(f"members/{name}-linear/*/fold*/history.csv"))
         losses[name] = [float(pd.read_csv(file)["loss"][0]) for file in files]
-    assert len(losses["small"]) == 3
+    assert len(losses["small"]) == 2
     first, _ = re.findall(r"^  (\S+)-tuned +\S+ s ", output, re.M)
     assert first == (unanimous_choice(losses) or "middle")  # the first of the portfolio
 
@@ -165,10 +165,11 @@ def test_a_second_call_computes_nothing(spent) -> None:
 
 def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
     workspace = prepared.copy_to(tmp_path)
+    workspace_with(tmp_path, SMALL)
     result = workspace.run("budget", *HOUR, code=FLATTERED)
     assert result.code == 0 and re.search(r"small-rbf .* 1\.0000 +kept", result.out), result.err
     flattered, plain = (load_params(one.work / BUDGET_FILE).members for one in (workspace, spent[0]))
-    assert flattered == plain
+    assert flattered == {name: member for name, member in plain.items() if name.startswith("small")}
 
 
 def test_a_network_that_fits_under_one_view_only_takes_the_views_of_the_first_member(prepared, tmp_path) -> None:
@@ -182,7 +183,7 @@ def test_a_network_that_fits_under_one_view_only_takes_the_views_of_the_first_me
 
 def test_whenever_it_is_killed_the_complete_members_are_submitted(prepared, tmp_path) -> None:
     workspace, states = prepared.copy_to(tmp_path), []
-    for count in (6, 6, 9, 5):  # results that are completed before the next kill
+    for count in (6, 4, 9):  # results that are completed before the next kill
         workspace.run("budget", *HOUR, code=KILL.format(count=count))
         if (workspace.work / BUDGET_FILE).is_file():
             workspace.do("predict", *HOUR)
@@ -221,7 +222,7 @@ def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(t
     few = "prepare: {folds: 2}\nhonest: {resamples: 50}\nmembers: {net: {architecture: cnn, image_size: 16, alpha: 0.25, weights: none, "
     budget = f"budget: {{portfolio: {tmp_path}/portfolio.yaml}}\ntrain: {{probe: false}}\n"
     file.write_text(file.read_text() + few + "head: {kind: linear}}}\n" + budget)
-    project = goldfold.fit(photos, hours=0.01, work=tmp_path / "work")
+    project = goldfold.fit(photos, hours=0.005, work=tmp_path / "work")
     assert "small-linear" in project.scores().index
     other = folder_of_photos(tmp_path / "other" / "my photos")
     with pytest.raises(goldfold.UserError, match="is of another source"):

@@ -227,15 +227,10 @@ def test_grade_and_report_take_the_blend_of_the_members_that_the_parameters_name
     for file, named in ((both, ""), (slim, sets)):
         assert "The blend " not in workspace.do("report", sets=named)
         assert f"submission {file}" in (workspace.work / "report.html").read_text()
-
-
-def test_a_report_on_a_blend_of_other_members_names_them(workspace: Workspace) -> None:
-    blended(workspace, "blend.members=[slim]")
     for folder in workspace.work.glob("blend/*/"):
         if len(json.loads((folder / "manifest.json").read_text())["depends"]["predictions"]) == 2:
             shutil.rmtree(folder)
     assert "The blend is of slim, without wide; `make train predict` includes it." in workspace.do("report")
-    assert "has slim, which" in workspace.do("report", sets="blend.members=[wide]")
 
 
 def test_a_deleted_submission_is_written_again(workspace: Workspace) -> None:
