@@ -193,10 +193,6 @@ grad-cam: $(BIN)/.ready ## what the network looks at in confident errors and rig
 label-issues: $(BIN)/.ready-labels ## list labels that are probably wrong, with a contact sheet
 	@$(call GOLDFOLD,label-issues)
 
-# The goldfold command answers with the names of today.
-issues-in-labels compare diff table: $(BIN)/.ready
-	@$(call GOLDFOLD,$@)
-
 ##@ Development
 docs: $(BIN)/.ready-dev ## build the documentation site into site/
 	@$(BIN_PYTHON) -m sphinx -q -E -W --keep-going -d .venv/doctrees docs site
@@ -314,4 +310,4 @@ $(BIN)/.ready-dev: $(BIN)/.ready
 	@$(BIN_PYTHON) $(PIP) -c constraints.txt -e ".[$$GOLDFOLD_EXTRA,labels,onnx,litert,serve,cluster,dashboard,databases,samplers,docs,dev]" | $(COUNTED)
 	@touch $@
 
-.PHONY: predict-folder main-job test-secrets test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions compare-submissions doctor prepare resolve budget tune blend folds grade list-blends compare-blends bench noise report grad-cam label-issues docs test benchmarks soak fuzz test-oldest clean fresh help help-all issues-in-labels compare diff table
+.PHONY: predict-folder main-job test-secrets test-kaggle-image test-cluster dashboard test-long export serve convert beam test-beam runs adopt prune preflight plan test-preflight download train predict submit kernel kernel-status kernel-log quota leaderboard bucket submissions compare-submissions doctor prepare resolve budget tune blend folds grade list-blends compare-blends bench noise report grad-cam label-issues docs test benchmarks soak fuzz test-oldest clean fresh help help-all

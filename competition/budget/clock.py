@@ -38,13 +38,9 @@ class Pace:
             self.times.append((time.monotonic(), done))
 
     @property
-    def is_known(self) -> bool:
-        return len(self.times) > MEASURED_BATCHES + 1
-
-    @property
     def each(self) -> float:
         """Seconds of one image under one view; 0 until they are known."""
-        if not self.is_known:
+        if len(self.times) <= MEASURED_BATCHES + 1:
             return 0.0
         (started, before), (now, done) = self.times[1], self.times[-1]
         return (now - started) / (done - before)

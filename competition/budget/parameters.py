@@ -1,6 +1,5 @@
 """The parameter file that a budget writes: the members that it chose as plain values, without the search."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -67,8 +66,3 @@ def file_text(
     for name, files in params.foreign.items():
         lines.append(f"  {rendered(name)}: {rendered({'predictions': to_plain(files)})}")
     return "\n".join(lines) + "\n"
-
-
-def path_from(folder: Path, file: Path) -> Path:
-    """The path of a file as a parameter file in `folder` states it."""
-    return Path(os.path.relpath(file.resolve(), folder.resolve()))

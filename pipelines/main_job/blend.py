@@ -1,7 +1,7 @@
 """Fit views, weights and decision rule on out-of-fold rows, score them honestly, write the submission."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -214,19 +214,6 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
     return BlendResult(inputs, honest, scores)
 
 
-def adapted_output(
-    chain: Chain, probs: np.ndarray, decided: np.ndarray, labels: np.ndarray, names: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray, str]:
-    """Probabilities and labels of the test rows under their own class shares, and a sentence about it.
-
-    probs (n, C), decided (n,): by the chain.  labels: (N,) int of the training rows.
-    """
-    training = np.bincount(labels, minlength=len(names)) / len(labels)
-    adapted, shares = adapted_to_rows(probs, training)
-    changed = chain.decision.labels(adapted)
-    return adapted, changed, shares_sentence(training, shares, int((changed != decided).sum()), names)
-
-
 def write_files(
     folder: Path, prepared: Prepared, result: BlendResult, class_shares: str
 ) -> tuple[list[Path], str, Mapping[str, Any]]:
@@ -240,8 +227,11 @@ def write_files(
     scores = result.scores
     if class_shares == "test" and len(inputs.test_ids):
         names = prepared.competition.classes
-        probs, decided, sentence = adapted_output(loaded, probs, decided, inputs.labels, names)
-        scores = {**scores, "class_shares": sentence}
+        before, training = decided, np.bincount(inputs.labels, minlength=len(names)) / len(inputs.labels)
+        probs, shares = adapted_to_rows(probs, training)
+        decided = loaded.decision.labels(probs)
+        changed = int((decided != before).sum())
+        scores = {**scores, "class_shares": shares_sentence(training, shares, changed, names)}
     write_json(folder / "scores.json", scores)
     save_scores(folder / "test.npz", inputs.test_ids, probs)
     save_scores(folder / "honest_oof.npz", inputs.ids, crossed.probs)
@@ -272,7 +262,12 @@ def write_submission(job: Job, folder: Path, result: BlendResult, digest: str, r
     if has_test and (not (job.submissions / file).is_file() or sha256(job.submissions / file) != digest):
         copy_submission(folder / "submission.csv", job.submissions / file)
     ledger.append_entry_once(job.submissions / "ledger.jsonl", ledger_entry(job, result, digest, file, runs))
-    keep_blend(folder, job.path("blends", Path(file).stem))
+    kept = job.path("blends", Path(file).stem)
+    if not kept.exists():  # the first blend that made a submission is never replaced by another that makes the same
+        unfinished = kept.with_name(f".{kept.name}.part")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.copytree(folder, unfinished, ignore=shutil.ignore_patterns("*.lock"))
+        unfinished.rename(kept)
     return file
 
 
@@ -281,16 +276,6 @@ def copy_submission(source: Path, target: Path) -> None:
     for leftover in target.parent.glob(f".{target.name}.*"):
         leftover.unlink(missing_ok=True)
     copy_file(source, target)
-
-
-def keep_blend(folder: Path, copy: Path) -> None:
-    """Copy the blend behind a submission to `copy`. The first blend that made the same submission is never replaced."""
-    if copy.exists():
-        return
-    unfinished = copy.with_name(f".{copy.name}.part")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.copytree(folder, unfinished, ignore=shutil.ignore_patterns("*.lock"))
-    unfinished.rename(copy)
 
 
 def ledger_entry(job: Job, result: BlendResult, digest: str, file: str, runs: tuple[str, ...]) -> ledger.Entry:

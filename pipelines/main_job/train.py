@@ -20,7 +20,14 @@ def run(job: Job) -> None:
         start_device(job)  # the hosts decide together what is missing
     names = [name for name in in_training_order(job.params) if name in selected_members(job)]
     for name in names:
-        show_tuned_values(job, name)
+        _, origins = member_with_tuned_values(job.workspace, name)
+        if origins:
+            job.echo(f"train {name}: " + ", ".join(f"{key} {value}" for key, value in origins.items()))
+        if changes := study_differences(job.workspace, name):
+            job.echo(
+                f"train {name}: {display_path(job.path('tune', name))} is not used because the data or the member "
+                f"have changed since ({'; '.join(changes[:3])}); `make tune` repeats the study"
+            )
         if job.options.cluster:
             continue
         train_nested_teachers(job, name)
@@ -29,15 +36,3 @@ def run(job: Job) -> None:
     if job.options.cluster:
         train_on_cluster(job, names)
     job.echo(*summary_lines(job.workspace, names))
-
-
-def show_tuned_values(job: Job, name: str) -> None:
-    """Print the member's tuned values, or the reason why the newest study is not used."""
-    _, origins = member_with_tuned_values(job.workspace, name)
-    if origins:
-        job.echo(f"train {name}: " + ", ".join(f"{key} {value}" for key, value in origins.items()))
-    if changes := study_differences(job.workspace, name):
-        job.echo(
-            f"train {name}: {display_path(job.path('tune', name))} is not used because the data or the member "
-            f"have changed since ({'; '.join(changes[:3])}); `make tune` repeats the study"
-        )

@@ -106,7 +106,13 @@ def tune_member(job: Job, name: str) -> Manifest | None:
         return None
     depends = tuning_dependencies(job.workspace, name)
     result = tuning_result_path(job.work, name, depends)
-    refuse_shared_study(job, name, is_current(result.with_name("manifest.json"), depends))
+    if hosts.are_expected() and not is_current(result.with_name("manifest.json"), depends):
+        start_device(job)
+        if hosts.are_sharing_a_folder():  # a trial of one host would wait for the others for ever
+            raise UserError(
+                f"several hosts that share a folder cannot lead the study of {name}; run `make tune` on one machine first, or set "
+                "tune.trials=0"
+            )
     with leading(result) as leads:
         if not leads:
             job.echo(f"tune {name}: another process leads this study; this one joins it")
@@ -137,18 +143,6 @@ def work(job: Job, name: str, study: "Study", settings: StudySettings, runner: "
             tracking.end(Outcome(numbers, {"member": name, "state": trial.state.name.lower()}))
 
     work_on_study(study, settings, runner, sign, lambda line: job.echo(f"tune {name}: {line}"), track_trial)
-
-
-def refuse_shared_study(job: Job, name: str, is_done: bool) -> None:
-    """Raise UserError if several hosts with one folder would lead a study: a trial of one would wait for the others for ever."""
-    if is_done or not hosts.are_expected():
-        return
-    start_device(job)
-    if hosts.are_sharing_a_folder():
-        raise UserError(
-            f"several hosts that share a folder cannot lead the study of {name}; run `make tune` on one machine first, or set "
-            "tune.trials=0"
-        )
 
 
 @contextmanager

@@ -1,12 +1,14 @@
 """What a search within a stated time knows: the candidates that were tried, the complete members, and their parameter file."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from competition.budget.clock import Clock
-from competition.budget.parameters import file_text, path_from, with_members
-from competition.config.params import Member, Params
+from competition.budget.parameters import file_text, with_members
+from competition.config.params import Member
 from competition.config.params_file import BUDGET_FILE
 from competition.files.manifest import atomic_write
 from competition.preflight.planning import duration
@@ -24,11 +26,11 @@ class TimeIsUp(Exception):
     """The budget has no time left for what is being computed."""
 
 
+@dataclass
 class DoesNotFit(Exception):
-    """The features of a network take more than the time that is left.  seconds: that they would need."""
+    """The features of a network take more than the time that is left."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    seconds: float  # that they would need
 
 
 @dataclass
@@ -75,13 +77,9 @@ def skip(search: Search, name: str, needs: float, spent: float = 0.0) -> None:
 
 def job_of(search: Search, names: Sequence[str]) -> Job:
     """The job with these members."""
-    job, params = search.job, parameters_of(search, names)
+    job, members = search.job, {name: search.members[name] for name in names}
+    params = with_members(job.params, members, names, search.views)
     return replace(job, workspace=job.workspace.with_params(params), options=replace(job.options, fold=""))
-
-
-def parameters_of(search: Search, names: Sequence[str]) -> Params:
-    members = {name: search.members[name] for name in names}
-    return with_members(search.job.params, members, names, search.views)
 
 
 def write_file(search: Search) -> None:
@@ -93,9 +91,8 @@ def write_file(search: Search) -> None:
     path, base = job.work / BUDGET_FILE, job.options.params
     head = [f"Made within {duration(search.clock.seconds)}. `make train predict` with this file repeats the result."]
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = file_text(
-        parameters_of(search, search.complete), path_from(path.parent, base), job.overrides, comments, head
-    )
+    base_path = Path(os.path.relpath(base.resolve(), path.parent.resolve()))  # as the file states it
+    text = file_text(job_of(search, search.complete).params, base_path, job.overrides, comments, head)
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

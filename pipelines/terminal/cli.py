@@ -32,7 +32,7 @@ import typer
 from pipelines.terminal.options import FIELDS, Options, flag_of, variable_of
 from pipelines.terminal.output import GOALS, print_line
 from pipelines.terminal.stage import run_stage
-from pipelines.terminal.verbs import CHAINS, COMMON, IN_CHAIN, MODULES, RENAMED_VERBS, TRAIN_IN_BUDGET, VERBS, Verb
+from pipelines.terminal.verbs import CHAINS, COMMON, IN_CHAIN, MODULES, TRAIN_IN_BUDGET, VERBS, Verb
 
 if TYPE_CHECKING:
     from competition.training.engine import Engine
@@ -124,20 +124,8 @@ def is_last_goal(name: str) -> bool:
     return not goals or goals[-1] == name
 
 
-def refuse(context: typer.Context) -> None:
-    """A verb that was renamed says the name of today and exits with 2."""
-    former = str(context.info_name)
-    name = RENAMED_VERBS[former]
-    print_line(f"goldfold: {former} is now called {name}: run `make {name}`", sys.stderr)
-    raise typer.Exit(2)
-
-
 for _name, _verb in VERBS.items():
     app.command(_name, help=_verb.help)(command(_name, _verb))
-for _former in RENAMED_VERBS:
-    app.command(_former, hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
-        refuse
-    )
 
 
 def main() -> None:

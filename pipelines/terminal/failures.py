@@ -38,10 +38,6 @@ def describe(error: Exception) -> str:
     return f"{type(error).__name__}: {line}{remedy}\nUnexpected error; DEBUG=1 shows the traceback."
 
 
-def exit_code(error: Exception) -> int:
-    return DISK_FULL_EXIT if is_disk_full(error) else 1
-
-
 def is_disk_full(error: BaseException | None) -> bool:
     """Return True if the error or one of its causes says so."""
     if error is None:

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from pipelines.terminal.options import variable_of
-from pipelines.terminal.verbs import COMMON, RENAMED_VERBS, VERBS
+from pipelines.terminal.verbs import COMMON, VERBS
 
 EVERY_TARGET = {"BIN", "EXTRA", "PYTHON"}  # read by the Makefile itself
 # Targets that are no verbs of the goldfold command -> the variables that they read.
@@ -57,8 +57,6 @@ def variables_of(target: str) -> set[str]:
 
 def refusal_of_unread(targets: Sequence[str], given: Sequence[str]) -> str:
     """The sentence on the first given variable that no target reads; "" = each is read."""
-    if {*targets} & RENAMED_VERBS.keys():
-        return ""  # such a verb answers with its name of today
     read = set().union(*map(variables_of, targets))
     for name in given:
         if name not in read:

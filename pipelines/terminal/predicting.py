@@ -16,7 +16,7 @@ from competition.workspace.dependencies import (
     fold_manifest_path,
     fold_model_dependencies,
     fold_views_path,
-    is_trained,
+    trained_folds,
     views_dependencies,
 )
 from competition.workspace.features import feature_table, networks_of
@@ -58,36 +58,26 @@ def folds_to_predict(job: Job, run: Run, is_named: bool) -> list[int]:
 
     Raises UserError with the command that trains the others, unless --allow-partial is set.
     """
-    folds = range(job.params.prepare.folds)
-    current = [fold for fold in folds if is_trained(run, fold)]
-    missing = [fold for fold in folds if fold not in current]
-    if missing and not job.options.allow_partial:
-        reasons = ", ".join(f"fold {fold} ({reason_of(run, fold)})" for fold in missing)
-        if is_named:
-            raise UserError(f"run {run.label} lacks {reasons}; `make predict ALLOW_PARTIAL=1` predicts without it")
-        fold_option = f" FOLD={missing[0]}" if len(missing) == 1 else ""
-        raise UserError(
-            f"member {run.title} lacks {reasons}{earlier_run(job, run)}; `make train MEMBER={run.name}{fold_option}` trains "
-            "it, `make predict ALLOW_PARTIAL=1` predicts without it"
-        )
-    return current
-
-
-def reason_of(run: Run, fold: int) -> str:
-    """Why a fold model is not current."""
-    manifest = read_manifest(fold_manifest_path(run, fold))
-    if manifest is None:
-        return "not trained"
-    return "; ".join(changed_keys(manifest.depends, fold_model_dependencies(run, fold))[:3]) or "its files were damaged"
-
-
-def earlier_run(job: Job, run: Run) -> str:
-    """What differs from the member's newest other run, if there is one, as part of a sentence."""
+    current = trained_folds(run, job.params.prepare.folds)
+    reasons = {}  # fold -> why its model is not current
+    for fold in sorted({*range(job.params.prepare.folds)} - {*current}):
+        manifest = read_manifest(fold_manifest_path(run, fold))
+        changes = changed_keys(manifest.depends, fold_model_dependencies(run, fold)) if manifest else ["not trained"]
+        reasons[fold] = "; ".join(changes[:3]) or "its files were damaged"
+    if not reasons or job.options.allow_partial:
+        return current
+    lacking = ", ".join(f"fold {fold} ({reason})" for fold, reason in reasons.items())
+    if is_named:
+        raise UserError(f"run {run.label} lacks {lacking}; `make predict ALLOW_PARTIAL=1` predicts without it")
     others = [other for other in stored_runs(job.work, run.name) if other.digest != run.digest]
-    if run.folder.exists() or not others:
-        return ""
-    changes = changed_keys(others[-1].depends, run.depends)
-    return f" in this run (its run {others[-1].label} differs: {'; '.join(changes[:3])})"
+    if others and not run.folder.exists():
+        changes = changed_keys(others[-1].depends, run.depends)
+        lacking += f" in this run (its run {others[-1].label} differs: {'; '.join(changes[:3])})"
+    fold_option = f" FOLD={min(reasons)}" if len(reasons) == 1 else ""
+    raise UserError(
+        f"member {run.title} lacks {lacking}; `make train MEMBER={run.name}{fold_option}` trains it, "
+        "`make predict ALLOW_PARTIAL=1` predicts without it"
+    )
 
 
 def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> None:

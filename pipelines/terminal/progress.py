@@ -43,14 +43,25 @@ class Bar(AbstractContextManager["Bar"]):
         self.refresh()
 
     def refresh(self) -> None:
+        """Show the bar, or a line if there is no terminal and one is due."""
         now = time.monotonic()
         if self.is_quiet or now - self.started < DELAY:
             return
-        if self.is_terminal:
-            self._draw()
-        elif now - self.printed >= LINE_SECONDS:
-            self.printed = now
-            print_line(self.line(now), sys.stderr)
+        if not self.is_terminal:
+            if now - self.printed >= LINE_SECONDS:
+                self.printed = now
+                print_line(self.line(now), sys.stderr)
+            return
+        if self._progress is None:
+            self._progress = _new_progress(self.unit)
+            self._task = self._progress.add_task(
+                self.description, total=self.total, completed=self.done, text=self.text
+            )
+            self._progress.reset(self._task, start=True, total=self.total, completed=self.first)
+        self._progress.update(self._task, completed=self.done, total=self.total, text=self.text)
+        if not self._progress.live.is_started:  # a thread of rich redraws it
+            self._progress.start()
+            self.shown.add(self)
 
     def line(self, now: float) -> str:
         """cnn: 240 of 960 (25 %), 47 s, 141 s left, 5.1/s; fold 1"""
@@ -70,19 +81,6 @@ class Bar(AbstractContextManager["Bar"]):
         self.shown.discard(self)
         if self._progress is not None:
             self._progress.stop()
-
-    def _draw(self) -> None:
-        """Start the bar if it is not shown, and set its position; it is redrawn by a thread of rich."""
-        if self._progress is None:
-            self._progress = _new_progress(self.unit)
-            self._task = self._progress.add_task(
-                self.description, total=self.total, completed=self.done, text=self.text
-            )
-            self._progress.reset(self._task, start=True, total=self.total, completed=self.first)
-        self._progress.update(self._task, completed=self.done, total=self.total, text=self.text)
-        if not self._progress.live.is_started:
-            self._progress.start()
-            self.shown.add(self)
 
     def __exit__(self, *_: object) -> None:
         self.clear()

@@ -7,7 +7,6 @@ import os
 import sys
 import traceback
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from competition.config.errors import UserError
@@ -19,7 +18,7 @@ from competition.files.replacement import finish_replacements
 from competition.images.augmentations import augmentation_named
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
-from pipelines.terminal.failures import describe, exit_code, require_folder
+from pipelines.terminal.failures import DISK_FULL_EXIT, describe, is_disk_full, require_folder
 from pipelines.terminal.next_command import next_line
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import display_path, print_line, with_params
@@ -28,28 +27,12 @@ from pipelines.terminal.runner import Job
 if TYPE_CHECKING:
     from competition.training.engine import Engine
 
-SUBMITTING = (
-    "tune",
-    "budget",
-    "train",
-    "predict",
-    "blend",
-    "submit",
-    "kernel",
-)  # stages whose results end in submissions/
+# Stages whose results end in submissions/.
+SUBMITTING = ("tune", "budget", "train", "predict", "blend", "submit", "kernel")
 WRITING = ("download", "prepare", "resolve", *SUBMITTING)  # stages that are pointless without a writable work/
 
 
 SERVERS = ("serve", "dashboard")  # stages that only Ctrl-C ends
-
-
-def with_file_of_budget(options: Options, file: Path) -> Options:
-    """The options with the parameter file that a budget wrote. Raises UserError if there is none."""
-    if not file.is_file():
-        raise UserError(
-            f"{display_path(file)} is missing: no member is complete yet; `make train HOURS=...` makes the first one"
-        )
-    return replace(options, params=file)
 
 
 def run_stage(module: str, verb: str, options: Options, following: str, engines: "dict[str, Engine]") -> None:
@@ -70,7 +53,12 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
         overrides = tuple(parse_overrides(options.sets))
         params = validate_params(load_params(options.params, overrides))
         if verb in ("predict", "blend") and (options.hours or options.budget):
-            options = with_file_of_budget(options, options.work / params.competition.name / BUDGET_FILE)
+            file = options.work / params.competition.name / BUDGET_FILE
+            if not file.is_file():
+                raise UserError(
+                    f"{display_path(file)} is missing: no member is complete yet; `make train HOURS=...` makes the first one"
+                )
+            options = replace(options, params=file)
             overrides = tuple(override for override in overrides if override.path[0] != "members")  # the file has them
             params = validate_params(load_params(options.params, overrides))
         known = known_secrets(params)
@@ -97,4 +85,4 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
         if is_expected or not options.debug:
             sentence = with_params(str(error) if is_expected else describe(error), display_path(options.params))
             print_line(f"goldfold: {redact(sentence, known)}", sys.stderr)
-        sys.exit(1 if is_expected else exit_code(error))
+        sys.exit(DISK_FULL_EXIT if is_disk_full(error) and not is_expected else 1)

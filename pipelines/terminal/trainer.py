@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from competition.images.cache import CacheBudget
 from competition.preflight.planning import Sizes, Speed
 from competition.prepare.targets import check_training
 from competition.workspace.dependencies import training_parts
-from competition.workspace.features import FeatureTable, feature_table, feature_views, missing_tables, networks_of
+from competition.workspace.features import feature_table, feature_views, missing_tables, networks_of
 from competition.workspace.runs import Run
 from pipelines.terminal import hosts
 from pipelines.terminal.progress import Bar
@@ -26,14 +27,12 @@ if TYPE_CHECKING:
     from competition.images.labelled_images import Images
     from competition.training.device import Device
     from competition.training.engine import Engine
-    from competition.training.features import FeatureEngine, FeatureSource
+    from competition.training.features import FeatureEngine
     from competition.training.scorer import FoldScorer
     from competition.training.trainer import Trainer
     from competition.tuning.trials import TrialRunner
 
 
-# Weights of all networks whose engines are kept; those of larger ones would take the memory that the next member needs.
-KEPT_WEIGHTS = 20_000_000
 STEPS_MEASURED = 12  # per epoch, at most
 
 
@@ -107,51 +106,32 @@ def open_scorer(
     """
     if member.head is None:
         return open_trainer(job, member, title, device, inputs)
-    from competition.images.labelled_images import unread_images
-    from competition.training.features import concatenated
-    from competition.training.fold_rows import FoldRows
-    from competition.training.head_trainer import HeadTrainer
-
-    prepared = job.prepared
-    parts = inputs.parts or training_parts(member)
-    sources = [
-        open_features(job, network, title, device, (parts, feature_views(job.workspace, member)), inputs.alive)
-        for network in networks_of(job.workspace, member)
-    ]
-    images = inputs.images or inputs.select(unread_images(prepared, [part for part in parts if part != "test"]))
-    rows = FoldRows(member, images, len(prepared.competition.classes), prepared.competition.targets)
-    return HeadTrainer(rows, prepared.competition.metric, concatenated(sources), inputs.alive)
-
-
-def open_features(
-    job: Job,
-    network: Member,
-    title: str,
-    device: "Device",
-    wanted: tuple[Sequence[str], Sequence[str]],
-    alive: Callable[[], None],
-) -> "FeatureSource":
-    """The features of a network under all wanted views, computed first where they are missing.
-
-    wanted: (parts of the index, views).  One pass over the images of a part serves all its missing views.
-    """
-    from competition.training.features import StoredFeatures
-
-    workspace, (parts, views) = job.workspace, wanted
     if hosts.are_joined():
         raise UserError(
             f"{title}: a member with a head needs one host, and several are connected; train it on one of them"
         )
-    if missing_tables(workspace, network, parts, views):
-        from competition.training.features import feature_engine
+    from competition.images.labelled_images import unread_images
+    from competition.training.features import StoredFeatures, concatenated, feature_engine
+    from competition.training.fold_rows import FoldRows
+    from competition.training.head_trainer import HeadTrainer
 
-        engine = partial(feature_engine, network, device, job.params.predict.batch)
-        store_missing(job, network, title, engine, WantedFeatures(parts, views), lambda done, count: alive())
-    ids = np.concatenate([job.prepared.part(part)["id"].to_numpy(str) for part in parts])
-    by_view = {
-        view: np.concatenate([feature_table(workspace, network, part, view).load() for part in parts]) for view in views
-    }
-    return StoredFeatures(ids, by_view)
+    prepared, workspace = job.prepared, job.workspace
+    parts = inputs.parts or training_parts(member)
+    wanted = WantedFeatures(parts, feature_views(workspace, member))
+    ids = np.concatenate([prepared.part(part)["id"].to_numpy(str) for part in parts])
+    sources = []
+    for network in networks_of(workspace, member):
+        if missing_tables(workspace, network, parts, wanted.views):
+            engine = partial(feature_engine, network, device, job.params.predict.batch)
+            store_missing(job, network, title, engine, wanted, lambda done, count: inputs.alive())
+        by_view = {
+            view: np.concatenate([feature_table(workspace, network, part, view).load() for part in parts])
+            for view in wanted.views
+        }
+        sources.append(StoredFeatures(ids, by_view))
+    images = inputs.images or inputs.select(unread_images(prepared, [part for part in parts if part != "test"]))
+    rows = FoldRows(member, images, len(prepared.competition.classes), prepared.competition.targets)
+    return HeadTrainer(rows, prepared.competition.metric, concatenated(sources), inputs.alive)
 
 
 @dataclass(frozen=True)
@@ -169,8 +149,13 @@ def store_missing(
     wanted: WantedFeatures,
     progress: Callable[[int, int], None],
 ) -> None:
-    """Compute the features of a network that are missing.  progress: see store_features."""
+    """Compute the features of a network that are missing, in one pass over the images of each part for all its views.
+
+    progress: see store_features.
+    """
     from filelock import FileLock
+
+    from competition.training.features import store_features
 
     folder = job.path("features")
     folder.mkdir(parents=True, exist_ok=True)
@@ -181,43 +166,26 @@ def store_missing(
         for part, tables in missing.items():
             assert compiled is not None
             images = read_images(job, network, [part], title, cache)
-            compute_tables(job, title, compiled, images, tables, progress)
+            count = len(images.ids)
+            with Bar(None, f"{title}: features of {part} images") as bar:
 
+                def show(done: int, total: int, bar: Bar = bar) -> None:
+                    progress(done, total)
+                    bar.update_to(done, total)
 
-def compute_tables(
-    job: Job,
-    title: str,
-    engine: "FeatureEngine",
-    images: "Images",
-    tables: Sequence[FeatureTable],
-    progress: Callable[[int, int], None],
-) -> None:
-    """Compute the features of one part of the index under the views of these tables, in one pass over its images."""
-    from competition.training.features import store_features
+                seconds = store_features(compiled, images, {table.view: table.file for table in tables}, show)
+            if count:  # photos of one's own may have no test images
+                job.echo(
+                    f"{title}: features of {counted(count, f'{part} image')} under {counted(len(tables), 'view')} took {seconds:.1f} s"
+                )
+            result = {"rows": count, "seconds_per_1000": 1000 * seconds / len(tables) / max(count, 1)}
 
-    part = tables[0].part
-    count = len(images.ids)
-    with Bar(None, f"{title}: features of {part} images") as bar:
+            def computed(file: Path, result: dict[str, float] = result) -> Computed:
+                return [file], result
 
-        def show(done: int, total: int) -> None:
-            progress(done, total)
-            bar.update_to(done, total)
-
-        seconds = store_features(engine, images, {table.view: table.file for table in tables}, show)
-    if count:  # photos of one's own may have no test images
-        job.echo(
-            f"{title}: features of {counted(count, f'{part} image')} under {counted(len(tables), 'view')} took {seconds:.1f} s"
-        )
-    result = {"rows": count, "seconds_per_1000": 1000 * seconds / len(tables) / max(count, 1)}
-    for table in tables:
-        job.cached(
-            f"{title}: features under {table.view}", table.path, table.depends, partial(_complete, table, result)
-        )
-
-
-def _complete(table: FeatureTable, result: dict[str, float]) -> Computed:
-    """What the manifest of computed features states."""
-    return [table.file], result
+            for table in tables:
+                name, make = f"{title}: features under {table.view}", partial(computed, table.file)
+                job.cached(name, table.path, table.depends, make)
 
 
 def open_trial_runner(job: Job, name: str) -> "TrialRunner":
@@ -289,12 +257,6 @@ def measure_pass(member: Member, device: "Device", predict_batch: int) -> tuple[
     compute_features(engine, images, np.arange(engine.predict_batch), ["identity"])
     ready = time.monotonic() - started
     return ready, timed(lambda: compute_features(engine, images, np.arange(count), ["identity"])) / count
-
-
-def keep_engine(job: Job, run: Run, engine: "Engine") -> None:
-    """Keep the engine that has trained a run for its predictions in the same process: compiling it again takes seconds."""
-    if sum(kept.model.count_params() for kept in (*job.engines.values(), engine)) <= KEPT_WEIGHTS:
-        job.engines[engine_key(job, run)] = engine
 
 
 def engine_key(job: Job, run: Run) -> str:

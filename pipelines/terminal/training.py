@@ -1,15 +1,19 @@
-"""Train fold models of a run, in one process: a member is compiled once, its weights are reset between folds."""
+"""Train fold models of a run, in one process: a member is compiled once, its weights are reset between folds.
+
+train_run decides which models are stale. train_models opens the device, again whenever it was lost. share_models takes the
+models that no other process trains. train_model writes one of them, while show_events takes the events of its training.
+"""
 
 import gc
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
@@ -20,7 +24,7 @@ from competition.files.locks import last_holder
 from competition.files.manifest import Manifest, files_intact, is_current, read_manifest
 from competition.files.replacement import replace_model, retraining_path
 from competition.images.pixels import is_streamed
-from competition.prepare.prepared import Prepared
+from competition.training.checkpoint import Checkpoints
 from competition.training.fault_tolerance import stop_signals
 from competition.training.memory import available_bytes, memory_warning
 from competition.workspace.dependencies import (
@@ -43,17 +47,45 @@ from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, InUse, Job, start_backend, track
 from pipelines.terminal.selection import selected_folds
-from pipelines.terminal.trainer import TrainerInputs, keep_engine, open_scorer, start_device, target_caption
+from pipelines.terminal.trainer import TrainerInputs, engine_key, open_scorer, start_device, target_caption
 
 if TYPE_CHECKING:
     from competition.training.device import Device
     from competition.training.input_stall import InputStallDetector
     from competition.training.loop import Events, Trained
     from competition.training.scorer import FoldScorer
-    from competition.training.trainer import Trainer
 
 WAIT_SECONDS = 1.0  # between two looks at what another process computes
 AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
+# Weights of all networks whose engines are kept; those of larger ones would take the memory that the next member needs.
+KEPT_WEIGHTS = 20_000_000
+
+
+@dataclass(frozen=True)
+class FoldModel:
+    """One model of a run: what it depends on, and where it is stored."""
+
+    fold: ExcludedFolds  # that it is not trained on; two folds for a nested teacher
+    name: str  # for messages: slim fold 0
+    manifest: Path  # beside its files
+    depends: dict[str, Any]
+
+    @property
+    def is_current(self) -> bool:
+        return is_current(self.manifest, self.depends)
+
+
+def fold_models(run: Run, folds: Sequence[ExcludedFolds]) -> list[FoldModel]:
+    """The models of a run without these folds, as its parameters and its teachers are now."""
+    return [
+        FoldModel(
+            fold,
+            f"{run.title} {describe_fold(fold)}",
+            model_manifest_path(run, fold),
+            fold_model_dependencies(run, fold),
+        )
+        for fold in folds
+    ]
 
 
 def train_run(job: Job, run: Run, at_step: Callable[[], None] = lambda: None) -> None:
@@ -61,29 +93,28 @@ def train_run(job: Job, run: Run, at_step: Callable[[], None] = lambda: None) ->
 
     at_step: called at every step; it may raise an error to end the training, whose complete fold models stay.
     """
-    folds: list[ExcludedFolds] = list(selected_folds(job))
-    stale = [fold for fold in folds if job.options.force or not is_trained(run, fold)]
-    stale = hosts.decided(interrupted_last(run, stale))
-    current = [fold for fold in folds if fold not in stale]
+    models = fold_models(run, selected_folds(job))
+    stale = [model for model in models if job.options.force or not model.is_current]
+    stale_folds = hosts.decided([model.fold for model in interrupted_last(run, stale)])
+    current = [model for model in models if model.fold not in stale_folds]
     if current:
         again = "; FORCE=1 trains it again" if job.options.fold else ""
-        job.echo(f"train {run.title}: {fold_names(current)} current{again}")
-    for fold in current if hosts.writes() else ():
-        remove_checkpoints(model_manifest_path(run, fold).parent)
-    if stale:
-        train_models(job, run, stale, at_step)
+        job.echo(f"train {run.title}: {fold_names([model.fold for model in current])} current{again}")
+    for model in current if hosts.writes() else ():
+        # A process that was killed after it wrote the manifest left them.
+        Checkpoints(model.manifest.with_name("checkpoints"), "").clear()
+    if stale_folds:
+        train_models(job, run, stale_folds, at_step)
 
 
-def interrupted_last(run: Run, folds: list[ExcludedFolds]) -> list[ExcludedFolds]:
-    """The folds, last those whose process died: one that crashes each time must not keep the others from being trained."""
-    return sorted(folds, key=lambda fold: last_holder(lock_path(run, fold)) is not None)
+def interrupted_last(run: Run, models: Sequence[FoldModel]) -> list[FoldModel]:
+    """The models, last those whose process died: one that crashes each time must not keep the others from being trained."""
 
+    def has_died(model: FoldModel) -> bool:
+        again = retraining_path(run.folder, model.manifest)
+        return last_holder((again if again.parent.exists() else model.manifest).with_suffix(".lock")) is not None
 
-def lock_path(run: Run, fold: ExcludedFolds) -> Path:
-    """Of the lock under which this model is trained, in its place or again."""
-    target = model_manifest_path(run, fold)
-    again = retraining_path(run.folder, target)
-    return (again if again.parent.exists() else target).with_suffix(".lock")
+    return sorted(models, key=has_died)
 
 
 def train_nested_teachers(job: Job, name: str) -> None:
@@ -101,67 +132,54 @@ def train_nested_teachers(job: Job, name: str) -> None:
             train_models(job, run, missing)
 
 
-def train_models(job: Job, run: Run, pending: list[ExcludedFolds], at_step: Callable[[], None] = lambda: None) -> None:
-    """Train the models in `pending` under a watchdog, and again after a loss of the device.
+def train_models(
+    job: Job, run: Run, folds: Sequence[ExcludedFolds], at_step: Callable[[], None] = lambda: None
+) -> None:
+    """Train the models of a run without these folds under a watchdog, and again after a loss of the device.
 
-    pending: the excluded fold of each model, or two for a nested teacher; each is removed when it is complete.
     Raises UserError if the device is lost too often, or with the largest batch that fits if its memory is exhausted.
     """
     start_backend(job)
     from competition.training.fault_tolerance import train_with_retries
+    from competition.training.memory import is_out_of_memory, step_fits, too_large
 
-    limits = job.params.device
-    # A lost host takes the others' device with it, and they cannot open it without that host.
-    retries = 0 if hosts.are_joined() else limits.retries
-    show = lambda line: job.echo(f"train {run.title}: {line}")  # noqa: E731
+    pending, limits, member, title = fold_models(run, folds), job.params.device, run.member, run.title
+
+    def show(line: str) -> None:
+        job.echo(f"train {title}: {line}")
 
     def train(alive: Callable[[], None]) -> None:
         def step() -> None:
             alive()
             at_step()
 
-        train_once(job, run, pending, step)
+        def fits(batch: int) -> bool:
+            step()
+            competition = job.prepared.competition
+            answer = step_fits(member, len(competition.classes), device, batch, competition.targets)
+            show(f"a batch of {batch} {'fits' if answer else 'does not fit'}")
+            return answer
 
+        device = start_device(job)
+        if device.kind == "cpu" and (warning := memory_warning(title, member, device.batches_ahead, available_bytes())):
+            job.echo(f"train {warning}")
+        job.begin_run(run)
+        try:
+            train_on(device, job, run, pending, step)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            error.__traceback__ = error.__context__ = None  # its frames hold the engine, and with it the memory
+            memory_error = error
+        else:
+            return
+        gc.collect()
+        show("the memory of the device is exhausted; searching the largest batch that fits")
+        raise too_large(title, member, device.replicas, fits) from memory_error
+
+    # A lost host takes the others' device with it, and they cannot open it without that host.
+    retries = 0 if hosts.are_joined() else limits.retries
     train_with_retries(train, limits.hang_seconds, retries, show)
-
-
-def train_once(job: Job, run: Run, pending: list[ExcludedFolds], alive: Callable[[], None]) -> None:
-    """Open the device and train the models in `pending`.  alive: to be called at every step."""
-    device = start_device(job)
-    from competition.training.memory import is_out_of_memory
-
-    if device.kind == "cpu" and (
-        warning := memory_warning(run.title, run.member, device.batches_ahead, available_bytes())
-    ):
-        job.echo(f"train {warning}")
-    job.begin_run(run)
-    try:
-        train_on(device, job, run, pending, alive)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        error.__traceback__ = error.__context__ = None  # its frames hold the engine, and with it the memory
-        memory_error = error
-    else:
-        return
-    gc.collect()
-    raise out_of_memory(device, job, run, alive) from memory_error
-
-
-def out_of_memory(device: "Device", job: Job, run: Run, alive: Callable[[], None]) -> UserError:
-    """The error for a batch that does not fit the device, with the largest that does."""
-    from competition.training.memory import step_fits, too_large
-
-    classes, targets = len(job.prepared.competition.classes), job.prepared.competition.targets
-
-    def fits(batch: int) -> bool:
-        alive()
-        answer = step_fits(run.member, classes, device, batch, targets)
-        job.echo(f"train {run.title}: a batch of {batch} {'fits' if answer else 'does not fit'}")
-        return answer
-
-    job.echo(f"train {run.title}: the memory of the device is exhausted; searching the largest batch that fits")
-    return too_large(run.title, run.member, device.replicas, fits)
 
 
 @dataclass(frozen=True)
@@ -177,170 +195,47 @@ class Session:
     models: int  # that are trained, for the bar
 
 
-def train_on(device: "Device", job: Job, run: Run, pending: list[ExcludedFolds], alive: Callable[[], None]) -> None:
-    """Train the models in `pending` on a device; see train_models."""
-    prepared = job.prepared
+def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], alive: Callable[[], None]) -> None:
+    """Open the trainer of a run and train the models in `pending`; each is removed when it is complete.
+
+    alive: to be called at every step.
+    """
+    from competition.report.pictures import AUGMENTED, contact_sheet
     from competition.training.input_stall import InputStallDetector
     from competition.training.trainer import Trainer
 
-    member, name = run.member, run.title
+    prepared, member, name = job.prepared, run.member, run.title
+    folds = [model.fold for model in pending]
     job.echo(
-        f"train {name}: run {run.label} on {device.replicas} x {device.kind} ({device.reason}); {fold_names(pending)}"
+        f"train {name}: run {run.label} on {device.replicas} x {device.kind} ({device.reason}); {fold_names(folds)}"
     )
     for teacher in [teacher for runs in run.teachers.values() for teacher in runs]:
-        same_fold = [fold for fold in pending if not is_nested(member, fold)]
-        update_soft_labels(job, run, teacher, same_fold, device, alive)
+        same_fold = [fold for fold in folds if not is_nested(member, fold)]
+        update_soft_labels(device, job, run, teacher, same_fold, alive)
     soft = partial(load_soft_labels, prepared, run) if member.teacher else None
     trainer = open_scorer(job, member, name, device, TrainerInputs(soft_labels=soft, alive=alive))
-    if isinstance(trainer, Trainer):
-        draw_augmented_batch(prepared, trainer, run, pending)
-    if is_streamed(trainer.images.pixels):
+    pixels, sheet, whole = trainer.images.pixels, run.folder / AUGMENTED, [f for f in folds if isinstance(f, int)]
+    if isinstance(trainer, Trainer) and whole and hosts.writes() and not sheet.is_file():  # `make report` shows it
+        images, targets, _ = trainer.first_batch(whole[0], member.train)
+        captions = [target_caption(row, prepared.competition.classes) for row in targets[:AUGMENTED_IMAGES]]
+        contact_sheet(images[:AUGMENTED_IMAGES], captions, sheet)
+    if is_streamed(pixels):
         job.echo(
-            f"train {name}: {prod(trainer.images.pixels.shape) / 1e9:.1f} GB of decoded images fit neither "
+            f"train {name}: {prod(pixels.shape) / 1e9:.1f} GB of decoded images fit neither "
             "cache.ram_gigabytes nor cache.disk_gigabytes (nor the free disk): every epoch decodes them again; a larger limit, "
             "or cache.folder on a larger disk, avoids it"
         )
     with Bar(None, name) as bar:
         share_models(Session(job, run, trainer, InputStallDetector(), bar, alive, len(pending)), pending)
     if isinstance(trainer, Trainer):
-        keep_engine(job, run, trainer.engine)
-
-
-def share_models(session: Session, pending: list[ExcludedFolds]) -> None:
-    """Train the models in `pending`, and remove each from it when it is complete, here or by another process.
-
-    Several `make train` in one work folder share the models: each takes a free one, and waits at the end for those that
-    the others train. If one of these ends without its model, that is trained here.
-    """
-    job, run = session.job, session.run
-    waited, used = False, InUse("")
-    while pending:
-        for fold in tuple(pending):
-            # One that another process completed meanwhile; hosts that train together see the same.
-            if not job.options.force and hosts.decided(is_trained(run, fold)):
-                job.echo(f"train {run.title} {describe_fold(fold)}: trained by another process")
-                pending.remove(fold)
-                continue
-            try:
-                manifest = train_model(session, fold, session.models - len(pending))
-            except InUse as error:
-                if hosts.are_joined() or job.options.force:
-                    raise
-                used = error
-            else:
-                pending.remove(fold)
-                session.bar.clear()
-                result = result_line(job.prepared.competition.metric, manifest)
-                job.echo(f"train {run.title} {describe_fold(fold)}: {result}")
-        if pending:
-            if not waited:
-                job.echo(f"train {run.title}: waiting for {fold_names(pending)} ({used})")
-            waited = True
-            session.alive()
-            time.sleep(WAIT_SECONDS)
-
-
-def train_model(session: Session, fold: ExcludedFolds, done: int) -> Manifest:
-    """Train one model of a run. A complete earlier model stays in its place until the new one is complete.
-
-    done: models of the session that are complete, for its bar.
-    """
-    job, run = session.job, session.run
-    target, depends, title = model_manifest_path(run, fold), fold_model_dependencies(run, fold), f"train {run.title}"
-    previous = read_manifest(target)
-    trained_before = previous is not None and files_intact(target, previous)
-    path = retraining_path(run.folder, target) if trained_before else target
-    if trained_before and job.options.force:
-        job.echo(f"{title} {describe_fold(fold)}: made again (FORCE=1)")
-    make = partial(train_and_store, session, fold, path.parent, done)
-    manifest = job.cached(f"{title} {describe_fold(fold)}", path, depends, make)
-    if hosts.writes():
-        remove_checkpoints(path.parent)  # after the manifest: a kill before it costs no steps
-        if trained_before:
-            replace_model(run.folder, target)
-    hosts.wait_for_all()
-    return manifest
-
-
-def train_and_store(session: Session, fold: ExcludedFolds, folder: Path, done: int) -> Computed:
-    """Train one model and write weights.npz, history.csv and oof.npz to `folder`; its checkpoints stay there.
-
-    Only checkpoints of a model that depends on the same are continued. Returns the files and the facts of the manifest, of
-    which `held_out` is in the metric's own sign.
-    """
-    from competition.training.checkpoint import Checkpoints
-    from competition.training.loop import Diverged, Stopped
-    from competition.training.scorer import save_fold_model
-
-    job, run, trainer = session.job, session.run, session.trainer
-
-    def report_damage(name: str) -> None:
-        job.echo(
-            f"train: checkpoint {name} in {display_path(folder)} is damaged and not used; an earlier one is, if it is intact"
-        )
-
-    seconds = 60 * job.params.device.checkpoint_minutes
-    made_from = digest_of(fold_model_dependencies(run, fold))
-    checkpoints = Checkpoints(folder / "checkpoints", made_from, seconds, report_damage, hosts.writes())
-    # The score of a nested teacher is not shown.
-    score_epochs = job.params.device.score_epochs and isinstance(fold, int)
-    events = trainer.train(fold, run.member.train, checkpoints, score_epochs, session.stall_detector)
-    received: list[int] = []
-    with track(job, fold_subject(job.params, run, describe_fold(fold))) as tracking:
-        try:
-            with stop_signals(received), closing(events):
-                trained = show_events(session, events, fold, done, received, tracking)
-            files, result = save_fold_model(trainer, fold, trained, folder)
-        except Stopped as stopped:
-            job.echo(f"train: {stopped}, its checkpoint is on disk; the same command resumes from it")
-            # 130 after Ctrl-C, 143 after SIGTERM. With several hosts, those stop as well that did not receive the signal.
-            raise SystemExit(128 + (received or [signal.SIGTERM])[0]) from None
-        except Diverged as error:
-            raise UserError(f"{display_path(folder)}: {error}") from None
-        if tracking.is_active:  # a host that discards what it writes has no files
-            tracking.end(fold_outcome(files, result, run.folder / "augmented.png"))
-    return files, result
-
-
-def show_events(
-    session: Session, events: "Events", fold: ExcludedFolds, done: int, received: Sequence[int], tracking: Tracked
-) -> "Trained":
-    """Train by taking the events: the bar, the user's callbacks, trackers, and a stop once a signal is received."""
-    from competition.training.input_stall import StepTimes
-    from competition.training.loop import EpochDone, StepsDone
-
-    job, trainer, train = session.job, session.trainer, session.run.member.train
-    for event in events:
-        if isinstance(event, StepsDone):
-            session.alive()
-            session.bar.text = f"{describe_fold(fold)}, loss {event.loss:.3f}"
-            session.bar.update_to(done * event.total + event.step, session.models * event.total)
-            tracking.step(event.step, event.loss)
-            event.stop = bool(received)
-        elif isinstance(event, EpochDone):
-            plugins, values = active(), {"member": session.run.title, "fold": fold, "epochs": train.epochs}
-            for name, callback in plugins.callbacks.items() if hosts.number() == 0 else ():
-                plugins.call(f"CALLBACKS[{name!r}]", callback, values | asdict(event.epoch))
-            tracking.epoch(asdict(event.epoch))
-        elif isinstance(event, StepTimes):
-            session.bar.clear()
-            job.echo(f"train {session.run.title}: {event.describe(train, is_streamed(trainer.images.pixels))}")
-        else:
-            trained = event
-    for epoch in trained.history:  # those before a resumption, and of a model that has no epochs
-        tracking.epoch(asdict(epoch))
-    return trained
-
-
-def remove_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints of a finished model; a process killed after it wrote the manifest left them."""
-    from competition.training.checkpoint import Checkpoints
-
-    Checkpoints(folder / "checkpoints", "").clear()
+        engines = (*job.engines.values(), trainer.engine)
+        if sum(engine.model.count_params() for engine in engines) <= KEPT_WEIGHTS:
+            # For predictions in the same process: compiling it again takes seconds.
+            job.engines[engine_key(job, run)] = trainer.engine
 
 
 def update_soft_labels(
-    job: Job, student: Run, teacher: Run, folds: Iterable[ExcludedFolds], device: "Device", alive: Callable[[], None]
+    device: "Device", job: Job, student: Run, teacher: Run, folds: Sequence[ExcludedFolds], alive: Callable[[], None]
 ) -> None:
     """Predict the soft labels of the teacher's models of these folds, unless they are current.
 
@@ -370,13 +265,128 @@ def update_soft_labels(
                 time.sleep(WAIT_SECONDS)
 
 
-def draw_augmented_batch(prepared: Prepared, trainer: "Trainer", run: Run, pending: Sequence[ExcludedFolds]) -> None:
-    """Draw the start of the first training batch, augmented, once per run: `make report` shows it."""
-    from competition.report.pictures import AUGMENTED, contact_sheet
+def share_models(session: Session, pending: list[FoldModel]) -> None:
+    """Train the models in `pending`, and remove each from it when it is complete, here or by another process.
 
-    folds = [fold for fold in pending if isinstance(fold, int)]
-    if not hosts.writes() or (run.folder / AUGMENTED).is_file() or not folds:
-        return
-    pixels, targets, _ = trainer.first_batch(folds[0], run.member.train)
-    captions = [target_caption(row, prepared.competition.classes) for row in targets[:AUGMENTED_IMAGES]]
-    contact_sheet(pixels[:AUGMENTED_IMAGES], captions, run.folder / AUGMENTED)
+    Several `make train` in one work folder share the models: each takes a free one, and waits at the end for those that
+    the others train. If one of these ends without its model, that is trained here.
+    """
+    job, title = session.job, session.run.title
+    waited, used = False, InUse("")
+    while pending:
+        for model in tuple(pending):
+            # One that another process completed meanwhile; hosts that train together see the same.
+            if not job.options.force and hosts.decided(model.is_current):
+                job.echo(f"train {model.name}: trained by another process")
+                pending.remove(model)
+                continue
+            try:
+                manifest = train_model(session, model, session.models - len(pending))
+            except InUse as error:
+                if hosts.are_joined() or job.options.force:
+                    raise
+                used = error
+            else:
+                pending.remove(model)
+                session.bar.clear()
+                job.echo(f"train {model.name}: {result_line(job.prepared.competition.metric, manifest)}")
+        if pending:
+            if not waited:
+                job.echo(f"train {title}: waiting for {fold_names([model.fold for model in pending])} ({used})")
+            waited = True
+            session.alive()
+            time.sleep(WAIT_SECONDS)
+
+
+def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
+    """Train one model of a run. A complete earlier model stays in its place until the new one is complete.
+
+    done: models of the session that are complete, for its bar.
+    """
+    job, run_folder = session.job, session.run.folder
+    previous = read_manifest(model.manifest)
+    trained_before = previous is not None and files_intact(model.manifest, previous)
+    path = retraining_path(run_folder, model.manifest) if trained_before else model.manifest
+    if trained_before and job.options.force:
+        job.echo(f"train {model.name}: made again (FORCE=1)")
+
+    def report_damage(name: str) -> None:
+        job.echo(
+            f"train: checkpoint {name} in {display_path(path.parent)} is damaged and not used; an earlier one is, if it is intact"
+        )
+
+    # Only checkpoints of a model that depends on the same are continued.
+    seconds = 60 * job.params.device.checkpoint_minutes
+    checkpoints = Checkpoints(
+        path.with_name("checkpoints"), digest_of(model.depends), seconds, report_damage, hosts.writes()
+    )
+    make = partial(train_and_store, session, model.fold, path.parent, checkpoints, done)
+    manifest = job.cached(f"train {model.name}", path, model.depends, make)
+    if hosts.writes():
+        checkpoints.clear()  # after the manifest: a kill before it costs no steps
+        if trained_before:
+            replace_model(run_folder, model.manifest)
+    hosts.wait_for_all()
+    return manifest
+
+
+def train_and_store(
+    session: Session, fold: ExcludedFolds, folder: Path, checkpoints: Checkpoints, done: int
+) -> Computed:
+    """Train one model and write weights.npz, history.csv and oof.npz to `folder`.
+
+    Returns the files and the facts of the manifest, of which `held_out` is in the metric's own sign.
+    """
+    from competition.training.loop import Diverged, Stopped
+    from competition.training.scorer import save_fold_model
+
+    job, run, trainer = session.job, session.run, session.trainer
+    # The score of a nested teacher is not shown.
+    score_epochs = job.params.device.score_epochs and isinstance(fold, int)
+    events = trainer.train(fold, run.member.train, checkpoints, score_epochs, session.stall_detector)
+    received: list[int] = []
+    with track(job, fold_subject(job.params, run, describe_fold(fold))) as tracking:
+        try:
+            with stop_signals(received), closing(events):
+                trained = show_events(session, events, fold, done, received, tracking)
+            files, result = save_fold_model(trainer, fold, trained, folder)
+        except Stopped as stopped:
+            job.echo(f"train: {stopped}, its checkpoint is on disk; the same command resumes from it")
+            # 130 after Ctrl-C, 143 after SIGTERM. With several hosts, those stop as well that did not receive the signal.
+            raise SystemExit(128 + (received or [signal.SIGTERM])[0]) from None
+        except Diverged as error:
+            raise UserError(f"{display_path(folder)}: {error}") from None
+        if tracking.is_active:  # a host that discards what it writes has no files
+            tracking.end(fold_outcome(files, result, run.folder / "augmented.png"))
+    return files, result
+
+
+def show_events(
+    session: Session, events: "Events", fold: ExcludedFolds, done: int, received: Sequence[int], tracking: Tracked
+) -> "Trained":
+    """Train by taking the events: the bar, the user's callbacks, trackers, and a stop once a signal is received."""
+    from competition.training.input_stall import StepTimes
+    from competition.training.loop import EpochDone, StepsDone
+
+    title, train = session.run.title, session.run.member.train
+    for event in events:
+        if isinstance(event, StepsDone):
+            session.alive()
+            session.bar.text = f"{describe_fold(fold)}, loss {event.loss:.3f}"
+            session.bar.update_to(done * event.total + event.step, session.models * event.total)
+            tracking.step(event.step, event.loss)
+            event.stop = bool(received)
+        elif isinstance(event, EpochDone):
+            plugins, values = active(), {"member": title, "fold": fold, "epochs": train.epochs}
+            for name, callback in plugins.callbacks.items() if hosts.number() == 0 else ():
+                plugins.call(f"CALLBACKS[{name!r}]", callback, values | asdict(event.epoch))
+            tracking.epoch(asdict(event.epoch))
+        elif isinstance(event, StepTimes):
+            session.bar.clear()
+            is_decoded_again = is_streamed(session.trainer.images.pixels)
+            session.job.echo(f"train {title}: {event.describe(train, is_decoded_again)}")
+        else:
+            trained = event
+    for epoch in trained.history:  # those before a resumption, and of a model that has no epochs
+        tracking.epoch(asdict(epoch))
+    return trained

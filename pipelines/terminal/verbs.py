@@ -102,13 +102,6 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "address")),
     },
 }
-# Former names of verbs -> the names of today.
-RENAMED_VERBS = {
-    "issues-in-labels": "label-issues",
-    "compare": "compare-blends",
-    "diff": "compare-submissions",
-    "table": "list-blends",
-}
 VERBS = {name: verb for verbs in FOLDERS.values() for name, verb in verbs.items()}
 MODULES = {name: f"pipelines.{folder}.{name.replace('-', '_')}" for folder, verbs in FOLDERS.items() for name in verbs}
 # Verb of the main job -> the stages that it runs; --alone runs the last of train, the first of the others.

@@ -14,7 +14,7 @@ from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.files.locks import Held, exclusive, last_holder
-from pipelines.terminal.failures import describe, exit_code, require_folder
+from pipelines.terminal.failures import DISK_FULL_EXIT, describe, is_disk_full, require_folder
 
 WRITERS = """
 import resource, sys
@@ -80,7 +80,7 @@ class ResourceExhaustedError(Exception):
     ids=lambda value: type(value).__name__,
 )
 def test_an_error_of_the_machine_is_one_sentence_with_its_remedy(error: Exception, code: int, words: str) -> None:
-    assert words in describe(error) and exit_code(error) == code
+    assert words in describe(error) and is_disk_full(error) == (code == DISK_FULL_EXIT)
 
 
 def test_a_folder_is_expected_where_results_go(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_killed_process_is_named_and_its_temporary_files_are_removed(tmp_path:
     assert json.loads((tmp_path / "fold0" / "a.json").read_text()) == 1
 
 
-@pytest.mark.parametrize(("verb", "option"), [("runs", "--member"), ("adopt", "--run"), ("convert", "--source")])
+@pytest.mark.parametrize(("verb", "option"), [("adopt", "--run"), ("convert", "--source")])
 def test_a_value_that_is_too_long_for_the_name_of_a_file_is_one_short_sentence(
     finished: Workspace, tmp_path: Path, verb: str, option: str
 ) -> None:

@@ -11,7 +11,7 @@ from injection import KILLED, environment, run_code
 from stages import new_workspace
 
 from competition.workspace.dependencies import model_manifest_path
-from pipelines.terminal.training import interrupted_last
+from pipelines.terminal.training import FoldModel, interrupted_last
 
 WAIT = """
 import sys, time
@@ -71,9 +71,9 @@ with exclusive(path, "train cnn fold 1"):
 
 def test_a_fold_whose_process_died_is_trained_last(tmp_path: Path) -> None:
     run = SimpleNamespace(folder=tmp_path)
-    assert run_code(DIE, model_manifest_path(run, 1).with_suffix(".lock")).code == KILLED
-    assert interrupted_last(run, [0, 1, 2]) == [0, 2, 1]
-    assert interrupted_last(run, [(0, 1), 0]) == [(0, 1), 0]
+    models = [FoldModel(fold, "", model_manifest_path(run, fold), {}) for fold in (1, 0, (0, 1))]
+    assert run_code(DIE, models[0].manifest.with_suffix(".lock")).code == KILLED
+    assert [model.fold for model in interrupted_last(run, models)] == [0, (0, 1), 1]
 
 
 @pytest.mark.parametrize(

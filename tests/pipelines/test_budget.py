@@ -23,7 +23,7 @@ from competition.prepare.targets import check_training
 PARAMS = f"""
 extends: {ROOT}/params.yaml
 competition: {{name: small, adapter: digits}}
-prepare: {{folds: 3}}
+prepare: {{folds: 2}}
 budget: {{portfolio: FOLDER/portfolio.yaml}}
 members:
   unused: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {{kind: linear}}}}
@@ -61,22 +61,11 @@ def slow(search, network, **stated):
     compute(search, network, **stated)
 budget.compute_features = slow
 """
-# The second network is given up before its first batches tell its speed.
-NO_TIME_FOR_THE_SECOND = """
-from pipelines.main_job import budget
-compute = budget.compute_features
-def too_late(search, network, **stated):
-    if network.name == "middle":
-        search.each[network.name] = 0.0
-        raise budget.DoesNotFit(3.0)
-    compute(search, network, **stated)
-budget.compute_features = too_late
-"""
 FLATTERED = """
 from pipelines.terminal import training
 train_and_store = training.train_and_store
-def tampered(session, fold, folder, done):
-    files, result = train_and_store(session, fold, folder, done)
+def tampered(session, *others):
+    files, result = train_and_store(session, *others)
     return files, {**result, "held_out": float("rbf" in session.run.name)}
 training.train_and_store = tampered
 """
@@ -129,7 +118,7 @@ def test_the_cheapest_member_comes_first_with_an_honest_score_beside_the_trivial
     first = re.search(
         r"budget: first honest macro_f1 after \S+ \w+: (0\.\d+) ± 0\.\d+ by (\S+); the trivial .* (0\.\d+)", output
     )
-    assert first and first[2] == "small-linear" and float(first[1]) > 0.7 > float(first[3])
+    assert first and first[2] == "small-linear" and float(first[1]) > 0.6 > float(first[3])
     assert re.search(
         r"^budget: on the same rows the trivial baseline \(.+\) scores 0\.\d+, mean over folds$", output, re.M
     )
@@ -153,7 +142,7 @@ def test_the_network_that_every_fold_prefers_is_fine_tuned_first(spent) -> None:
     for name in ("middle", "small"):
         files = sorted(workspace.work.glob(f"members/{name}-linear/*/fold*/history.csv"))
         losses[name] = [float(pd.read_csv(file)["loss"][0]) for file in files]
-    assert len(losses["small"]) == 3
+    assert len(losses["small"]) == 2
     first, _ = re.findall(r"^  (\S+)-tuned +\S+ s ", output, re.M)
     assert first == (unanimous_choice(losses) or "middle")  # the first of the portfolio
 
@@ -176,15 +165,16 @@ def test_a_second_call_computes_nothing(spent) -> None:
 
 def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
     workspace = prepared.copy_to(tmp_path)
+    workspace_with(tmp_path, SMALL)
     result = workspace.run("budget", *HOUR, code=FLATTERED)
     assert result.code == 0 and re.search(r"small-rbf .* 1\.0000 +kept", result.out), result.err
     flattered, plain = (load_params(one.work / BUDGET_FILE).members for one in (workspace, spent[0]))
-    assert flattered == plain
+    assert flattered == {name: member for name, member in plain.items() if name.startswith("small")}
 
 
 def test_a_network_that_fits_under_one_view_only_takes_the_views_of_the_first_member(prepared, tmp_path) -> None:
     workspace = prepared.copy_to(tmp_path)
-    result = workspace.run("budget", "--hours", "0.02", code=ONE_VIEW)
+    result = workspace.run("budget", "--hours", "0.01", code=ONE_VIEW)
     assert "middle fits under one view only, so identity is the only one" in result.out, result.err
     params = load_params(workspace.work / BUDGET_FILE)
     assert params.predict.views == ("identity",) and len(params.blend.members) > 2
@@ -193,7 +183,7 @@ def test_a_network_that_fits_under_one_view_only_takes_the_views_of_the_first_me
 
 def test_whenever_it_is_killed_the_complete_members_are_submitted(prepared, tmp_path) -> None:
     workspace, states = prepared.copy_to(tmp_path), []
-    for count in (6, 6, 9, 5):  # results that are completed before the next kill
+    for count in (6, 4, 9):  # results that are completed before the next kill
         workspace.run("budget", *HOUR, code=KILL.format(count=count))
         if (workspace.work / BUDGET_FILE).is_file():
             workspace.do("predict", *HOUR)
@@ -210,9 +200,9 @@ def test_a_candidate_that_does_not_fit_is_left_out_and_the_budget_is_kept(prepar
     workspace = prepared.copy_to(tmp_path)
     workspace_with(tmp_path, HUGE, SMALL)
     started = time.monotonic()
-    output = workspace.do("budget", "--hours", "0.02", sets="predict.batch=4")
+    output = workspace.do("budget", "--hours", "0.005", sets="predict.batch=4")
     assert all(re.search(rf"huge-{kind} .* (does not fit|stopped)", output) for kind in ("linear", "tuned")), output
-    assert time.monotonic() - started < 0.02 * 3600 + 60  # a process starts, and the machine may be busy
+    assert time.monotonic() - started < 0.005 * 3600 + 60  # a process starts, and the machine may be busy
 
 
 def test_a_budget_below_the_smallest_member_says_so_and_makes_it_nevertheless(prepared, tmp_path) -> None:
@@ -232,30 +222,20 @@ def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(t
     few = "prepare: {folds: 2}\nhonest: {resamples: 50}\nmembers: {net: {architecture: cnn, image_size: 16, alpha: 0.25, weights: none, "
     budget = f"budget: {{portfolio: {tmp_path}/portfolio.yaml}}\ntrain: {{probe: false}}\n"
     file.write_text(file.read_text() + few + "head: {kind: linear}}}\n" + budget)
-    project = goldfold.fit(photos, hours=0.01, work=tmp_path / "work")
+    project = goldfold.fit(photos, hours=0.005, work=tmp_path / "work")
     assert "small-linear" in project.scores().index
     other = folder_of_photos(tmp_path / "other" / "my photos")
     with pytest.raises(goldfold.UserError, match="is of another source"):
         goldfold.fit(other, work=tmp_path / "work")
 
 
-def test_a_time_that_is_none_and_a_wrong_portfolio_are_refused(prepared, tmp_path) -> None:
-    workspace = prepared.copy_to(tmp_path)
-    refused = workspace.run("budget", "--hours", "-1")
-    assert refused.code == 2 and "expected a positive number of hours" in refused.err
-    workspace_with(tmp_path, SMALL.replace("cost: 1", "costs: 1"))
-    assert "portfolio.yaml: candidates.0" in workspace.refused("budget", *HOUR)
-    workspace_with(tmp_path, SMALL.replace("architecture: cnn", "architecture: cmm"))
-    assert "members.small.architecture" in workspace.refused("budget", *HOUR)
-
-
 @pytest.mark.parametrize(
     ("candidates", "message"),
     [
         ([SMALL.replace("cost: 1", "cost: 0")], "candidates.0.cost: Input should be greater than 0"),
-        ([SMALL.replace("cost: 1", "cost: -1")], "candidates.0.cost: Input should be greater than 0"),
+        ([SMALL.replace("cost: 1", "costs: 1")], "portfolio.yaml: candidates.0"),
+        ([SMALL.replace("architecture: cnn", "architecture: cmm")], "members.small.architecture"),
         ([SMALL.replace("cost: 1", "cost: .nan")], "candidates.0.cost: Input should be a finite number"),
-        ([SMALL.replace("cost: 1", "cost: .inf")], "candidates.0.cost: Input should be a finite number"),
         ([SMALL, MIDDLE.replace("middle", "small")], "candidates.1.name: two candidates are called small"),
         ([SMALL.replace("weights: none", "weights: none, head: {kind: linear}")], "head was found where a network"),
         ([SMALL.replace("weights: none", "predictions: {oof: a.npz}")], "predictions was found where a network"),
@@ -311,11 +291,3 @@ def test_a_network_from_a_file_has_the_relative_cost_of_this_file_only() -> None
         replace(params, members={"same": network, "other": replace(network, weights="b.keras")}), [line]
     )
     assert {one.name: one.cost for one in named} == {"same": 2.0, "other": None, "line": 8.0}
-
-
-def test_a_network_whose_speed_was_never_learned_is_not_measured_for_fine_tuning(prepared, tmp_path) -> None:
-    workspace = prepared.copy_to(tmp_path)
-    output = workspace.run("budget", *HOUR, code=NO_TIME_FOR_THE_SECOND).out
-    rows = dict(re.findall(r"^  (middle-\S+) +\S+ s +(.+)$", output, re.M))
-    assert rows["middle-linear"].startswith("does not fit")
-    assert rows["middle-tuned"] == "does not fit: its features do not", output

@@ -45,10 +45,10 @@ def test_every_kind_of_plugin_works_in_every_stage_and_a_change_repeats_only_wha
     workspace, plugins = new_workspace(tmp_path), tmp_path / "my_plugins.py"
     workspace.params.write_text(PARAMS)
     plugins.write_text(examples())
-    output = {stage: workspace.do(stage) for stage in STAGES}
-    assert "450 train, 150 test, 10 classes; metric balanced_accuracy" in output["prepare"]
-    assert "3 views of 2 fold models" in output["predict"]
-    assert "honest balanced_accuracy 0." in output["blend"] and "private 0." in output["grade"]
+    output = workspace.do_in_one_process(*STAGES)
+    assert "450 train, 150 test, 10 classes; metric balanced_accuracy" in output
+    assert "3 views of 2 fold models" in output
+    assert "honest balanced_accuracy 0." in output and "private 0." in output
     first = scores(workspace)
     assert first["metric"] == "balanced_accuracy" and first["honest"] > 0.2  # type: ignore[operator]
     assert 0.005 < first["standard_error"] < 0.05  # type: ignore[operator]

@@ -79,11 +79,9 @@ def test_a_table_of_too_long_words_becomes_sentences_without_empty_cells() -> No
         ]
 
 
-@pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("verb", ["blend", "list-blends"])
-def test_no_line_is_longer_than_the_terminal_and_no_word_is_broken(
-    finished: Workspace, verb: str, columns: int
-) -> None:
+def test_no_line_is_longer_than_the_terminal_and_no_word_is_broken(finished: Workspace, verb: str) -> None:
+    columns = 80
     command = finished.command(verb, "--verbose")
     lines = STYLE.sub("", on_terminal(command, columns)).splitlines()
     text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout

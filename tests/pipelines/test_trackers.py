@@ -43,6 +43,7 @@ def followed(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> t
         result = workspace.run(stage, *arguments, sets=sets + more, KAGGLE_KEY=KEY)
         assert result.code == 0, result.err
         output += result.out
+    assert "track:" not in output  # no tracker failed
     return workspace, output
 
 
@@ -58,10 +59,6 @@ def facts(workspace: Workspace) -> tuple[float, str, float]:
     assert manifest is not None
     scores = json.loads((workspace.blend / "scores.json").read_text())
     return manifest.result["held_out"], manifest.files["weights.npz"], scores["honest"]
-
-
-def test_no_tracker_failed(followed) -> None:
-    assert "track:" not in followed[1]
 
 
 def test_tensorboard_reads_curves_scores_parameters_digests_and_pictures(followed) -> None:
