@@ -121,11 +121,11 @@ def _member_problems(params: Params) -> Iterator[Problem]:
         if member.head is not None and member.teacher:
             yield ("members", name, "teacher"), "a teacher was found; a member with a head is fitted to labels alone"
         for position, other in enumerate(member.head.also if member.head else ()):
-            keys = ("members", name, "head", "also", position)
+            place = ("members", name, "head", "also", position)
             if other == name:
-                yield keys, f"{name!r} was found; its own features are always used, name another member"
+                yield place, f"{name!r} was found; its own features are always used, name another member"
             elif other not in params.members:
-                yield keys, f"no member {other!r}{did_you_mean(other, params.members)}"
+                yield place, f"no member {other!r}{did_you_mean(other, params.members)}"
         for position, source in enumerate(member.external):
             if source not in params.prepare.external:
                 hint = did_you_mean(source, params.prepare.external)

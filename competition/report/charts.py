@@ -56,18 +56,22 @@ def score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis_
                 low, high = axes.get_xlim()
                 middle, room = (sum(band) / 2 - low) / (high - low), 3.2 * len(text) / (width - left - right)
                 side = "right" if middle + room > 1 else "left" if middle < room else "center"
-                at = {"right": 1.0, "left": 0.0, "center": middle}[
-                    side
-                ]  # an interval at the end does not cut its name off
+                # An interval at the end does not cut its name off.
+                at = {"right": 1.0, "left": 0.0, "center": middle}[side]
                 above: Any = ((at, 1), (0, 6), "axes fraction", "offset points")
                 axes.annotate(text, *above, ha=side, color=PLACEHOLDERS["soft"])
             for row, p in enumerate(points):
                 y = row + (0 if wide else 0.22)
                 if p.error is not None:
                     drawing.line(whiskers[row], [y, y], "ink", "whisker", linewidth=2, alpha=0.75)
-                edge = {"markeredgecolor": PLACEHOLDERS["gold"], "markeredgewidth": 0 if p.honest else 2}
-                dot = {"colour": "gold", "css_class": "dot"} if p.honest else {"colour": "card", "css_class": "hollow"}
-                drawing.dots(p.value, y, **dot, tooltip=p.name, marker="D" if p.test else "o", markersize=10, **edge)
+                edge: dict[str, Any] = {
+                    "markeredgecolor": PLACEHOLDERS["gold"],
+                    "markeredgewidth": 0 if p.honest else 2,
+                }
+                colour, css_class = ("gold", "dot") if p.honest else ("card", "hollow")
+                drawing.dots(
+                    p.value, y, colour, css_class, tooltip=p.name, marker="D" if p.test else "o", markersize=10, **edge
+                )
                 place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "in_layout": False}
                 if wide:
                     axes.text(1 + 14 / 530, row, values[row], size=NORMAL, **place)

@@ -32,7 +32,7 @@ def data_section(prepared: Prepared) -> Section:
         table = support.set_index("class").rename_axis(columns="fold")
         # Rows of several labels are in several classes: a fold has fewer rows than its column of the table adds up to.
         fold_sizes = np.bincount(prepared.part("train")["fold"], minlength=table.shape[1]).tolist()
-        sizes, counts = table.sum(axis=1).to_numpy(), table.to_numpy()
+        sizes, fold_counts = table.sum(axis=1).to_numpy(), table.to_numpy()
         order = np.argsort(-sizes, kind="stable")
         folds = [f"fold {name}" for name in table.columns]
         share = ["error of the class shares", *(f"{error:.3f}" for error in share_errors(table))]
@@ -54,7 +54,7 @@ def data_section(prepared: Prepared) -> Section:
                     True,
                 )
             )
-        rows = [[names[n], f"{sizes[n]:,}", *(f"{count:,}" for count in counts[n])] for n in order]
+        rows = [[names[n], f"{sizes[n]:,}", *(f"{count:,}" for count in fold_counts[n])] for n in order]
         folded = f"all {len(names)} classes, fold by fold" if is_long else ""
         blocks.append(Table(["class", "rows", *folds], rows, folded=folded))
     blocks += finding_blocks(folder, prepared)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -99,8 +100,8 @@ def map_section(
     else:
         near, sources = "rows with similar probabilities of the blend, fitted without their fold", ""
     wrong_drawn, wrong_rows = (int((one.labels != one.predicted).sum()) for one in (points, rows))
-    right = f"{len(drawn) - wrong_drawn:,} of {len(rows.ids) - wrong_rows:,} right rows, evenly over the classes"
-    some = f"; {wrong_drawn:,} of {wrong_rows:,} wrong and {right}" if len(drawn) < len(rows.ids) else ""
+    right_drawn = f"{len(drawn) - wrong_drawn:,} of {len(rows.ids) - wrong_rows:,} right rows, evenly over the classes"
+    some = f"; {wrong_drawn:,} of {wrong_rows:,} wrong and {right_drawn}" if len(drawn) < len(rows.ids) else ""
     coloured = " The classes with the most wrong rows have a colour." if len(colours) < len(names) else ""
     note = (
         f"Near each other: {near}; t-SNE keeps neighbours, so neither the distance between groups nor their size or direction means "
@@ -182,17 +183,22 @@ def map_chart(points: MapPoints, names: Sequence[str], colours: dict[int, int]) 
     with chart(WIDTH, HEIGHT, (6, 6, 6, 6)) as drawing:
         axes = drawing.axes
         low, high = points.places.min(0), points.places.max(0)
-        size = (
-            np.array([WIDTH, HEIGHT]) * float(((high - low) / (WIDTH, HEIGHT)).max()) * 1.07
-        )  # one scale for both axes
+        # One scale for both axes.
+        size = np.array([WIDTH, HEIGHT]) * float(((high - low) / (WIDTH, HEIGHT)).max()) * 1.07
         (left, bottom), (right, top) = (low + high - size) / 2, (low + high + size) / 2
         axes.set(xlim=(left, right), ylim=(bottom, top), xticks=[], yticks=[])
         axes.spines[:].set(visible=True, color=PLACEHOLDERS["rule"])
         wrong = points.labels != points.predicted
         for is_wrong in (False, True):
             # A border in the colour of the page keeps crosses apart from the dots below them.
-            border = {"markeredgecolor": PLACEHOLDERS["card"], "markeredgewidth": 0.8 if is_wrong else 0.0, "zorder": 2}
-            shape = {"marker": "X", "markersize": 9.5} if is_wrong else {"marker": "o", "markersize": 5.5}
+            border: dict[str, Any] = {
+                "markeredgecolor": PLACEHOLDERS["card"],
+                "markeredgewidth": 0.8 if is_wrong else 0.0,
+                "zorder": 2,
+            }
+            shape: dict[str, Any] = (
+                {"marker": "X", "markersize": 9.5} if is_wrong else {"marker": "o", "markersize": 5.5}
+            )
             of_class = {f"c{colour}": points.labels == number for number, colour in colours.items()}
             for colour, is_of_class in {"soft": ~np.isin(points.labels, list(colours)), **of_class}.items():
                 chosen = (wrong == is_wrong) & is_of_class
@@ -213,7 +219,7 @@ def map_chart(points: MapPoints, names: Sequence[str], colours: dict[int, int]) 
             x, y = axes.transData.transform(middle) * 72 / drawing.figure.dpi
             if not any(abs(x - a) < 110 and abs(y - b) < 22 for a, b in taken):
                 taken.append((x, y))
-                style = {"ha": "center", "size": NORMAL, "weight": "bold"}
+                style: dict[str, Any] = {"ha": "center", "size": NORMAL, "weight": "bold"}
                 name = axes.annotate(shortened(names[number], 16), middle, (0, 7), textcoords="offset points", **style)
                 drawing.mark(name, "name")
         return drawing.markup(f"map of {len(points.ids):,} rows, {wrong.sum():,} of them wrong")

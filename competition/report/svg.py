@@ -128,8 +128,9 @@ class Chart:
         from matplotlib.ticker import MaxNLocator
 
         for axis, count in counts.items():
-            getattr(self.axes, f"{axis}axis").set_major_locator(MaxNLocator(count, steps=[1, 2, 5, 10]))
-            self.axes.grid(axis=axis)
+            side = getattr(self.axes, f"{axis}axis")
+            side.set_major_locator(MaxNLocator(count, steps=[1, 2, 5, 10]))
+            side.grid()
 
     def markup(self, label: str, css_class: str = "") -> Markup:
         """The SVG element, without XML namespaces (HTML needs none).  label: for screen readers."""

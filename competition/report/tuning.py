@@ -99,9 +99,9 @@ def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric
             f"{plus_minus(comparison['error'])} on {comparison['rows']:,} rows that chose neither (training seeds: "
             f"{comparison['seeds']})."
         )
-    rows = f"Scores of trials are {metric} on rows of {folds_text(best['folds'])}"
+    scored_on = f"Scores of trials are {metric} on rows of {folds_text(best['folds'])}"
     baseline = f" On these rows {best['trivial']}." if best.get("trivial") else ""  # absent in earlier versions
-    lines = [line, f"{rows}, so they compare trials and nothing else on this page.{baseline}"]
+    lines = [line, f"{scored_on}, so they compare trials and nothing else on this page.{baseline}"]
     if study is None:
         missing = f"The study {best['study']} is not in the storage any more, only its result."
         return [Text([*lines, missing], name=name)]

@@ -16,7 +16,7 @@ from competition.workspace.dependencies import (
     fold_manifest_path,
     fold_model_dependencies,
     fold_views_path,
-    trained_folds,
+    is_trained,
     views_dependencies,
 )
 from competition.workspace.features import feature_table, networks_of
@@ -58,7 +58,7 @@ def folds_to_predict(job: Job, run: Run, is_named: bool) -> list[int]:
 
     Raises UserError with the command that trains the others, unless --allow-partial is set.
     """
-    current = trained_folds(run, job.params.prepare.folds)
+    current = [fold for fold in range(job.params.prepare.folds) if is_trained(run, fold)]
     reasons = {}  # fold -> why its model is not current
     for fold in sorted({*range(job.params.prepare.folds)} - {*current}):
         manifest = read_manifest(fold_manifest_path(run, fold))
