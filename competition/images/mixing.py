@@ -62,7 +62,7 @@ def mix_targets(targets: np.ndarray, mix: Mix, own: np.ndarray, before: np.ndarr
 
 # The random numbers of those augmentations that may run on the device: colour, erasing, mixup and CutMix. The host draws them
 # and sends them beside the images, because a TPU has no gamma distribution, and so that the same numbers are used wherever the
-# operations run (training/batch_augmentation.py). Columns: added grey levels, factors of contrast and saturation; erased box;
+# operations run (training/device_augmentation.py). Columns: added grey levels, factors of contrast and saturation; erased box;
 # share that mixup keeps; box of CutMix. A box is its first y, end y, first x, end x; it is empty where the option is off.
 COLOUR, ERASED, OWN_SHARE, CUT, COUNT = slice(0, 3), slice(3, 7), 7, slice(8, 12), 12
 
