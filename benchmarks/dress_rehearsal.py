@@ -1,10 +1,10 @@
 """A whole competition at true size, from Kaggle's zip to the submission, with the clock, the disk and the memory of every stage.
 
-    python -m benchmarks.dress_rehearsal flowers|plants [--share 0.05] [--kills] [--sessions 5] [--keep FOLDER]
+    python -m benchmarks.dress_rehearsal flowers|plants|large [--share 0.05] [--kills] [--sessions 5] [--keep FOLDER]
 
 Draws the competition with its true counts, class shares, image sizes, file names and layout, zips it, serves it from a Kaggle on
 the loopback interface, and runs the verbs of its recipe as processes of their own: with one tiny network, one epoch and float32,
-every other parameter as in the recipe. --share: part of the rows of each class
+every other parameter as in the recipe. `large` is 120,000 images of 1,000 classes in class folders. --share: part of the rows of each class
 (few rows of a rare class remain at any share).
 
 Drawing is not measured. Of each stage: seconds; processor seconds, of its child processes too; largest memory without pages of
@@ -30,13 +30,18 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 from competition.config.params_file import load_params
 from competition.prepare.adapters import drawn, flowers, plants
-from competition.prepare.adapters.tables import read_csv
+from competition.prepare.adapters.tables import read_csv, write_csv
+from competition.prepare.decoding import encode
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests"))
@@ -44,11 +49,13 @@ sys.path.append(str(ROOT / "tests"))
 from fake_kaggle.parts import SIGNATURE, STORAGE, Contest  # noqa: E402
 from fake_kaggle.server import FakeKaggle  # noqa: E402
 
+LARGE_CLASSES, LARGE_ROWS, LARGE_TEST, LARGE_SIDE = 1_000, 100_000, 20_000, 256
 PAUSE = 0.1  # seconds between two looks at the files of a stage
 # name -> (what it extends, block `competition`, side of the images that the network takes)
 RECIPES = {
     "flowers": ("recipes/flowers.yaml", "{slug: rehearsal}", 512),
     "plants": ("recipes/plants.yaml", "{slug: rehearsal}", 512),
+    "large": ("params.yaml", "{name: large, adapter: folder, slug: rehearsal}", 128),
 }
 PARAMS = """
 extends: {root}/{recipe}
@@ -120,9 +127,33 @@ def draw(name: str, raw: Path, share: float) -> None:
     raw.mkdir(parents=True)
     if name == "flowers":
         drawn.flowers(raw, flowers.NAMES, share, flowers.SIZES, seed=1)
-    else:
+    elif name == "plants":
         drawn.plants(raw, plants.NAMES, share, plants.WIDTH, seed=1)
+    else:
+        draw_large(raw, share)
     shutil.rmtree(raw / "private", ignore_errors=True)
+
+
+def draw_large(raw: Path, share: float) -> None:
+    """Class folders of coloured noise: train/c0000/1.jpg, test/1.jpg."""
+    rows, test = max(5 * LARGE_CLASSES, round(LARGE_ROWS * share)), round(LARGE_TEST * share)
+
+    def picture(path: Path, label: int, seed: int) -> None:
+        rng = np.random.default_rng([label, seed])
+        cells = np.random.default_rng(label).integers(0, 200, (8, 8, 3)) + rng.integers(0, 56, (8, 8, 3))
+        image = Image.fromarray(cells.astype(np.uint8)).resize((LARGE_SIDE, LARGE_SIDE), Image.Resampling.BICUBIC)
+        path.write_bytes(encode(image, "jpeg", quality=drawn.QUALITY))
+
+    for label in range(LARGE_CLASSES):
+        (raw / "train" / f"c{label:04}").mkdir(parents=True)
+    (raw / "test").mkdir()
+    with ThreadPoolExecutor() as pool:
+        paths = [raw / "train" / f"c{n % LARGE_CLASSES:04}" / f"{n}.jpg" for n in range(rows)]
+        list(pool.map(picture, paths, (n % LARGE_CLASSES for n in range(rows)), range(rows)))
+        paths = [raw / "test" / f"{n}.jpg" for n in range(test)]
+        list(pool.map(picture, paths, (n % LARGE_CLASSES for n in range(test)), range(rows, rows + test)))
+    ids = (path.relative_to(raw).as_posix() for path in sorted(paths))
+    write_csv(raw / "sample_submission.csv", ("id", "label"), ((one, "c0000") for one in ids))
 
 
 def zipped(raw: Path, path: Path) -> dict[str, int]:
@@ -152,6 +183,12 @@ def bytes_below(folder: Path) -> int:
     return total
 
 
+def transferred(pid: int) -> tuple[int, int]:
+    """Bytes that a process and its ended children have read and written by system calls."""
+    lines = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(lines["rchar"]), int(lines["wchar"])
+
+
 def memory_of(pid: int) -> int:
     """Memory of a process and its descendants now, bytes, without pages of files, which the system can drop at any time."""
     total = 0
@@ -175,9 +212,7 @@ def measured(
             # An ended process is looked at once more before it is reaped: its totals are then complete.
             ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
             with suppress(OSError):
-                lines = Path(f"/proc/{process.pid}/io").read_text().splitlines()
-                counts = dict(line.split(": ") for line in lines)  # of its ended children too
-                moved = int(counts["rchar"]), int(counts["wchar"])
+                moved = transferred(process.pid)
             memory = max(memory, memory_of(process.pid))
             looked = time.monotonic()
             worst = max(worst, bytes_below(folder) - before)

@@ -208,7 +208,8 @@ def map_chart(points: MapPoints, names: Sequence[str], colours: dict[int, int]) 
                     text = f"{names[points.labels[n]]}{taken_for} · {points.ids[n]}"
                     marks.append(PointMark(text, int(points.pictures[n])))
                 alpha = 0.95 if is_wrong else 0.35 if colour == "soft" else 0.75
-                drawing.points(*points.places[chosen].T, marks, colour, alpha=alpha, **border, **shape)
+                x, y = points.places[chosen].T
+                drawing.points(x, y, marks, colour, alpha=alpha, **border, **shape)
         taken: list[tuple[float, float]] = []
         # Each class's name stands above its point in the middle, the largest class first; one that would cover another is left out.
         for number in sorted(colours, key=lambda one: (-(points.labels == one).sum(), one)):

@@ -1,0 +1,171 @@
+"""Seconds of the verbs that read results, with 20 members x 5 folds x 8 views at the size of the flowers.
+
+    python -m benchmarks.light_verbs [--members 20] [--rows 16465] [--test 7382] [--classes 104] [--keep FOLDER]
+
+Writes predictions like those of `make train predict` (no network is trained), blends them, and runs each verb as a process.
+Targets in processor time: 2 s for each light verb; 5 s and 8 MB for the report.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from competition.config.params_file import load_params
+from competition.ensemble.predictions import ViewPredictions
+from competition.files.manifest import write_manifest
+from competition.prepare.competition import Competition
+from competition.prepare.index import COLUMNS
+from competition.workspace.dependencies import (
+    fold_manifest_path,
+    fold_model_dependencies,
+    fold_views_path,
+    views_dependencies,
+)
+from competition.workspace.runs import runs_of
+from competition.workspace.workspace import Workspace
+
+ROOT = Path(__file__).resolve().parents[1]
+VIEWS = ("identity", "flip_lr", "flip_ud", "rot90", "rot180", "rot270", "transpose", "anti_transpose")
+FOLDS = 5
+VERBS = ("blend", "runs", "submissions", "folds", "compare-submissions", "report", "report")  # the second is current
+LIMITS = {"report": 5.0}  # seconds of processor time, which other work on the machine does not change; of the others 2
+PARAMS = """
+extends: {root}/params.yaml
+competition: {{name: large, adapter: folder}}
+tune: {{trials: 0, members: []}}
+members:
+{members}
+predict: {{views: [{views}]}}
+"""
+
+
+def write_data(data: Path, rows: int, test: int, classes: int) -> None:
+    """data/: competition.json, index.csv and the sample of a prepared competition."""
+    data.mkdir(parents=True)
+    names = tuple(f"class {n:03}" for n in range(classes))
+    values = tuple(map(str, range(classes)))
+    competition = Competition("large", "", names, "macro_f1", "label", "id", ("label",), values)
+    (data / "competition.json").write_bytes(competition.json_bytes())
+    count = rows + test
+    numbers = np.arange(count)
+    is_train = numbers < rows
+    index = pd.DataFrame(
+        {
+            "id": [f"{'i' if n < rows else 't'}{n:06}" for n in numbers],
+            "label": np.where(is_train, numbers % classes, -1),
+            "part": np.where(is_train, "train", "test"),
+            "shard": "none",
+            "place": numbers,
+            "width": 512,
+            "height": 512,
+            "bytes": 50_000,
+            "sha256": [f"{n:064x}" for n in numbers],
+            "phash": [f"{n:016x}" for n in numbers],
+            "problem": "",
+            "group": numbers,
+            "fold": np.where(is_train, numbers // classes % FOLDS, -1),
+        }
+    )
+    index[list(COLUMNS)].to_csv(data / "index.csv", index=False)
+    sample = index.loc[~is_train, ["id"]].assign(label="0")
+    sample.to_csv(data / "sample_submission.csv", index=False)
+    write_manifest(data / "manifest.json", {}, [data / "index.csv"], {}, {})
+
+
+def write_member(workspace: Workspace, name: str, number: int) -> None:
+    """Fold models and predictions of one member, of an accuracy of about 0.85."""
+    (run,) = runs_of(workspace, name)
+    prepared, classes = workspace.prepared, len(workspace.prepared.competition.classes)
+    bank = np.random.default_rng(number).standard_normal((4_000, classes), np.float32)
+    test_file: Path | None = None
+    for fold in range(FOLDS):
+        manifest = fold_manifest_path(run, fold)
+        manifest.parent.mkdir(parents=True)
+        manifest.with_name("weights.npz").write_bytes(f"{name} {fold}".encode())
+        result = {"metric": "macro_f1", "held_out": 0.85, "seconds": 100.0}
+        write_manifest(manifest, fold_model_dependencies(run, fold), [manifest.with_name("weights.npz")], result, {})
+        views = fold_views_path(run, workspace.params, fold)
+        views.parent.mkdir(parents=True, exist_ok=True)
+        files = [views.with_name("oof.npz"), views.with_name("test.npz")]
+        table = prepared.part("train")
+        save(files[0], table[table["fold"] == fold], bank, number)
+        if test_file is None:
+            test_file = files[1]
+            save(test_file, prepared.part("test"), bank, number)
+        else:
+            os.link(test_file, files[1])
+        write_manifest(views, views_dependencies(run, workspace.params, fold), files, {}, {})
+
+
+def save(path: Path, rows: pd.DataFrame, bank: np.ndarray, number: int) -> None:
+    ids, labels = rows["id"].to_numpy(str), rows["label"].to_numpy()
+    probs = np.empty((len(rows), len(VIEWS), bank.shape[1]), np.float16)
+    evidence = np.random.default_rng(0).gamma(6.0, 0.7, len(rows)).astype(np.float32)  # of the photo, for every member
+    for view in range(len(VIEWS)):
+        logits = bank[(np.arange(len(rows)) * 7 + view + number) % len(bank)].copy()
+        logits[np.arange(len(rows)), np.maximum(labels, 0)] += evidence
+        np.exp(logits, out=logits)
+        probs[:, view] = logits / logits.sum(1, keepdims=True)
+    ViewPredictions(ids, VIEWS, probs).save(path)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--members", type=int, default=20)
+    parser.add_argument("--rows", type=int, default=16_465)
+    parser.add_argument("--test", type=int, default=7_382)
+    parser.add_argument("--classes", type=int, default=104)
+    parser.add_argument("--keep", type=Path, help="a folder for all files; a temporary one otherwise")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        return time_verbs(folder, options)
+
+
+def time_verbs(folder: Path, options: argparse.Namespace) -> int:
+    names = [f"m{n:02}" for n in range(options.members)]
+    members = "\n".join(
+        f"  {name}: {{architecture: cnn, image_size: {16 + n}, alpha: 0.25, weights: none}}"
+        for n, name in enumerate(names)
+    )
+    file, work = folder / "params.yaml", folder / "work" / "large"
+    if not work.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(PARAMS.format(root=ROOT, members=members, views=", ".join(VIEWS)))
+        write_data(work / "data", options.rows, options.test, options.classes)
+        workspace = Workspace(work, load_params(file))
+        for number, name in enumerate(names):
+            write_member(workspace, name, number)
+    slow = []
+    for verb in VERBS:
+        arguments = ["--params", file, "--work", folder / "work", "--submissions", folder / "submissions"]
+        if verb == "compare-submissions":
+            digest = next((folder / "submissions").glob("*.csv")).stem
+            arguments += ["--a", digest, "--b", digest]
+        started, before = time.monotonic(), os.times()
+        result = subprocess.run(
+            [sys.executable, "-m", "pipelines", verb, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True
+        )
+        seconds, after = time.monotonic() - started, os.times()
+        cpu = after.children_user + after.children_system - before.children_user - before.children_system
+        assert result.returncode == 0, f"{verb}: {result.stdout[-2000:]}\n{result.stderr[-2000:]}"
+        print(f"{verb:20} {seconds:7.2f} s  {cpu:7.2f} s of processor time", flush=True)
+        if verb != "blend" and cpu > LIMITS.get(verb, 2.0):
+            slow.append(verb)
+    megabytes = (work / "report.html").stat().st_size / 1e6
+    print(
+        f"RESULT: {options.members} members x {FOLDS} folds x {len(VIEWS)} views at {options.rows:,} x {options.classes}: report of "
+        f"{megabytes:.1f} MB; slower than stated: {', '.join(slow) or 'none'}; load {os.getloadavg()[0]:.1f}"
+    )
+    return 1 if slow or megabytes > 8 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
