@@ -172,8 +172,11 @@ def _network_problems(name: str, member: Member) -> Iterator[Problem]:
             f"{architecture!r} was found; expected {ARCHITECTURES[0]}, {FROM_FILE}, {TIMM}NAME, a name in keras.applications or in MODELS "
             f"of the plugins{did_you_mean(architecture, known)}",
         )
-    if "://" in weights and not weights.startswith("gs://"):
-        yield keys, f"{weights!r} was found; download it, and state the path of the file or folder, or a gs:// address"
+    if weights.startswith(("http://", "https://")):
+        yield (
+            keys,
+            f"{weights!r} was found; download it, and state the path of the file or folder, or a gs:// or s3:// address",
+        )
     is_word, is_hub = weights in ("none", "imagenet"), weights.startswith(HUB)
     if is_hub and (architecture != FROM_FILE or not re.fullmatch(r"\w+", weights.removeprefix(HUB))):
         yield keys, f"{weights!r} was found; {HUB}NAME is a preset of KerasHub and needs architecture {FROM_FILE}"

@@ -1,8 +1,8 @@
-"""Files on the local disk or on gs://: reading, listing, atomic writing and verified copying.
+"""Files on the local disk, on gs://, or where fsspec reaches (s3://, hf://, ...): reading, listing, atomic writing, verified copying.
 
 gs:// is read by TensorFlow's gfile, and by Apache Beam's file systems where Beam is installed, in an environment without
-TensorFlow. Neither is imported for local paths. fsspec with gcsfs does not replace them: it adds 40 packages, and Kaggle's
-TPU image, where kernels run without internet access, lacks it.
+TensorFlow. gcsfs does not replace them: it adds 40 packages, and Kaggle's TPU image, where kernels run without internet access,
+lacks it. None of them is imported for local paths.
 """
 
 import importlib.util
@@ -15,9 +15,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from competition.config.errors import UserError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 LAST = "manifest.json"  # copied last: its existence means that the other files are complete
 PARTIAL = ".partial-"  # start of the names of unfinished local files, which are never read
@@ -26,6 +29,12 @@ CHUNK = 1 << 20  # bytes
 
 def is_remote(path: str) -> bool:
     return "://" in path
+
+
+def check_scheme(path: str) -> None:
+    """Raise UserError if nothing that is installed reads this address. Local paths and gs:// always pass."""
+    if is_remote(path):
+        _fsspec(path)
 
 
 def read_bytes(path: str) -> bytes:
@@ -55,7 +64,7 @@ def digest(path: str) -> str | None:
 def exists(path: str) -> bool:
     if not is_remote(path):
         return Path(path).is_file()
-    return bool((_beam() or _gfile(path)).exists(path))
+    return bool((_fsspec(path) or _beam() or _gfile(path)).exists(path))
 
 
 def names(folder: str) -> list[str]:
@@ -63,6 +72,8 @@ def names(folder: str) -> list[str]:
     root = folder.rstrip("/")
     if not is_remote(folder):
         paths = [path.as_posix() for path in Path(root).rglob("*") if path.is_file()]
+    elif other := _fsspec(root):
+        paths, root = other.find(root), other._strip_protocol(root)
     elif beam := _beam():
         paths = [match.path for result in beam.match([f"{root}/**"]) for match in result.metadata_list]
     else:
@@ -75,6 +86,8 @@ def names(folder: str) -> list[str]:
 def remove(path: str) -> None:
     if not is_remote(path):
         Path(path).unlink(missing_ok=True)
+    elif other := _fsspec(path):
+        other.rm_file(path)
     elif beam := _beam():
         beam.delete([path])
     else:
@@ -96,6 +109,12 @@ def temporary_file(folder: str) -> Iterator[Path]:
 
 def publish(temporary: Path, path: str) -> None:
     """Move a finished local file to `path` atomically: it appears there complete or not at all."""
+    if other := _fsspec(path) if is_remote(path) else None:
+        with _fsspec_errors(path, "written"):
+            other.put_file(
+                str(temporary), path
+            )  # a file of fsspec that is closed by an error would be uploaded in part
+        return
     if is_remote(path):
         # An object appears when its upload is complete.
         with temporary.open("rb") as source, opened(path, "wb") as file:
@@ -128,7 +147,7 @@ def write_json(path: str, value: object) -> None:
 
 @contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """Path of a local copy of a gs:// file, removed at the end of the block; a local path is returned as it is."""
+    """Path of a local copy of a remote file, removed at the end of the block; a local path is returned as it is."""
     if not is_remote(path):
         yield path
         return
@@ -155,6 +174,12 @@ def copy_files(source: str, target: str, paths: Sequence[str]) -> None:
 def opened(path: str, mode: str = "rb") -> Iterator[BinaryIO]:
     """Open a file for reading, where it can seek, or for writing. Raises UserError if that is not possible."""
     action = "read" if mode == "rb" else "written"
+    if other := _fsspec(path) if is_remote(path) else None:
+        with _fsspec_errors(path, action):
+            file = other.open(path, mode)
+        with file:
+            yield file
+        return
     beam = _beam() if is_remote(path) else None
     if beam or not is_remote(path):
         try:
@@ -176,6 +201,35 @@ def opened(path: str, mode: str = "rb") -> Iterator[BinaryIO]:
     except tf.errors.OpError as error:
         message = " ".join(str(error.message).split())[:300]
         raise UserError(f"{path} cannot be {action}: {message}; check the path and the access to the bucket.") from None
+
+
+@contextmanager
+def _fsspec_errors(path: str, action: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # each file system has errors of its own, of which few are an OSError
+        message = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UserError(f"{path} cannot be {action}: {message}; check the path and the credentials") from None
+
+
+def _fsspec(path: str) -> "AbstractFileSystem | None":
+    """The file system of an address; None for gs://. Raises UserError if no package for it is installed."""
+    scheme = path.partition("://")[0]
+    if scheme == "gs":
+        return None
+    try:
+        from fsspec import filesystem
+    except ImportError:
+        raise UserError(
+            f"{path}: {scheme}:// is read by fsspec, which is not installed; `python -m pip install -e '.[remote]'` brings it, or use "
+            "a local path or gs://"
+        ) from None
+    try:
+        return filesystem(scheme)
+    except (ImportError, ValueError) as error:
+        raise UserError(
+            f"{path}: no file system for {scheme}:// ({error}); install its package, or use a local path or gs://"
+        ) from None
 
 
 def _beam() -> Any:

@@ -72,8 +72,8 @@ def choose_location(
     """
     kind = machine(environment, exists)
     if bucket:
-        if not re.fullmatch(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/.*)?", bucket):
-            raise UserError(f"{bucket!r} is not a bucket: expected gs://NAME or gs://NAME/FOLDER.")
+        if not re.fullmatch(r"[a-z0-9]+://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/.*)?", bucket):
+            raise UserError(f"{bucket!r} is not a bucket: expected gs://NAME or gs://NAME/FOLDER (or s3://).")
         return DataLocation(bucket.rstrip("/"), "the bucket named in the parameters", kind)
     if kind == "kaggle tpu node":
         path = kaggle_path(slug)
@@ -132,7 +132,12 @@ _TIMEOUT = 99  # exit code of _READ
 _READ = """
 import json, os, sys, threading, time
 path, seconds = sys.argv[1].rstrip("/"), float(sys.argv[2])
-if "://" in path:  # local files are read without TensorFlow
+if "://" in path and not path.startswith("gs://"):
+    import fsspec
+    fs = fsspec.filesystem(path.partition("://")[0])
+    listdir = lambda name: [os.path.basename(entry) for entry in fs.ls(name, detail=False)]
+    isdir, read = fs.isdir, lambda name: fs.open(name, "rb").read(1)
+elif "://" in path:  # local files are read without TensorFlow
     import tensorflow as tf
     # glob, because gfile.listdir turns every error into "could not find directory"
     listdir = lambda name: [os.path.basename(entry) for entry in tf.io.gfile.glob(name + "/*")]

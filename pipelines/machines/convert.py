@@ -87,11 +87,12 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
             "make download and leave convert.source empty"
         )
     if not files.is_remote(source) and not Path(source).is_dir():
-        raise UserError(f"convert.source: {source} is not a folder; name a local folder or gs://NAME/FOLDER")
+        raise UserError(
+            f"convert.source: {source} is not a folder; name a local folder, gs://NAME/FOLDER or s3://NAME/FOLDER"
+        )
     target = job.options.target or params.target or str(job.path("converted"))
-    for name, path in (("source", source), ("target", target)):
-        if files.is_remote(path) and not path.startswith("gs://"):
-            raise UserError(f"convert.{name}: {path} was found, a local folder or gs://NAME/FOLDER was expected")
+    for path in (source, target):
+        files.check_scheme(path)
     source, target = (
         path.rstrip("/") if files.is_remote(path) else str(Path(path).resolve()) for path in (source, target)
     )

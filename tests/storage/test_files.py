@@ -1,3 +1,10 @@
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
 import pytest
 
 from competition.config.errors import UserError
@@ -28,3 +35,59 @@ def test_missing_and_damaged_files(tmp_path):
     (tmp_path / "a.json").write_text('{"digest": ')
     assert files.read_json(f"{tmp_path}/a.json") is None and files.read_json(f"{tmp_path}/b.json") is None
     assert files.digest(f"{tmp_path}/b.json") is None
+
+
+def test_a_folder_of_fsspec_is_written_listed_read_and_removed_like_a_local_one(tmp_path):
+    pytest.importorskip("fsspec", reason="other addresses than gs:// need fsspec (goldfold[remote])")
+    folder = f"memory://{tmp_path.name}"
+    files.write_bytes(f"{folder}/run/weights.npz", b"weights")
+    files.write_json(f"{folder}/run/manifest.json", {"complete": True})
+    assert files.names(folder) == ["run/manifest.json", "run/weights.npz"]
+    files.copy_files(folder, str(tmp_path / "copy"), files.names(folder))
+    assert (tmp_path / "copy" / "run" / "weights.npz").read_bytes() == b"weights"
+    with files.local_copy(f"{folder}/run/weights.npz") as path:
+        assert Path(path).read_bytes() == b"weights"
+    files.remove(f"{folder}/run/manifest.json")
+    assert files.names(folder) == ["run/weights.npz"] and files.read_json(f"{folder}/run/manifest.json") is None
+    with pytest.raises(UserError, match=r"run/absent cannot be read: .*absent; check the path and the credentials"):
+        files.read_bytes(f"{folder}/run/absent")
+
+
+def test_an_address_that_nothing_reads_is_refused_by_its_scheme():
+    pytest.importorskip("fsspec", reason="other addresses than gs:// need fsspec (goldfold[remote])")
+    with pytest.raises(UserError, match=r"xyz://a: no file system for xyz:// .*use a local path or gs://"):
+        files.check_scheme("xyz://a")
+    files.check_scheme("gs://bucket/folder")
+    files.check_scheme("/a/local/folder")
+
+
+def test_s3_is_read_and_written_by_its_own_protocol(tmp_path, monkeypatch):
+    """Against the S3 of moto on the loopback interface."""
+    pytest.importorskip("s3fs", reason="s3:// needs s3fs (goldfold[remote])")
+    pytest.importorskip("moto", reason="its test needs moto[server]")
+    port = 20_000 + os.getpid() % 20_000
+    server = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", str(port)], stderr=subprocess.DEVNULL)
+    try:
+        for name, value in (
+            ("ENDPOINT_URL", f"http://127.0.0.1:{port}"),
+            ("ACCESS_KEY_ID", "a"),
+            ("SECRET_ACCESS_KEY", "b"),
+        ):
+            monkeypatch.setenv(f"AWS_{name}", value)
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        import s3fs
+
+        s3fs.S3FileSystem().mkdir("photos")
+        files.write_bytes("s3://photos/work/members/cnn/weights.npz", b"weights")
+        assert files.names("s3://photos/work") == ["members/cnn/weights.npz"]
+        assert files.read_bytes("s3://photos/work/members/cnn/weights.npz") == b"weights"
+        with pytest.raises(UserError, match="absent cannot be read"):
+            files.read_bytes("s3://photos/absent")
+    finally:
+        server.terminate()
+        server.wait(30)
