@@ -1,6 +1,6 @@
 """Cache of decoded images, one per size for all folds, members, trials and views: on disk, in memory or both.
 
-Images that fit neither are decoded on each access (data/stream.py). All three give the same pixels.
+Images that fit neither are decoded on each access (images/stream.py). All three give the same pixels.
 """
 
 import errno

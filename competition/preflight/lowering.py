@@ -182,7 +182,8 @@ def lowered(function: Callable[..., object], specs: Sequence[Spec]) -> bytes:
     """
     import tensorflow as tf
 
-    step = tf.function(function, jit_compile=True, autograph=False)
+    # In a lambda, because TensorFlow takes what a partial binds for arguments without a shape.
+    step = tf.function(lambda *arguments: function(*arguments), jit_compile=True, autograph=False)
     try:
         get_ir = step.experimental_get_compiler_ir(*(tf.TensorSpec(shape, dtype) for shape, dtype in specs))
         program = get_ir(stage="stablehlo_serialized")

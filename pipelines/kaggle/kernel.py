@@ -226,6 +226,6 @@ def show_quota(job: Job, client: Client) -> None:
         return
     renewed = f"; renewed {quota.refresh[:16]} UTC" if quota.refresh else ""
     job.echo(f"kernel: this week: {quota.summary('TPU')}; {quota.summary('GPU')}{renewed}")
-    device = packing.accelerator(job.params.kernel.machine)
-    if device in ("tpu", "gpu") and quota.left(device) == 0:
+    device = packing.accelerator(job.params.kernel.machine).upper()
+    if device in ("TPU", "GPU") and quota.left(device) == 0:
         raise UserError(f"no hours on {job.params.kernel.machine} are left this week{renewed}")

@@ -420,3 +420,19 @@ def test_a_nested_student_of_a_nested_student_is_an_error(tmp_path: Path) -> Non
         UserError, match=r"members.c.teacher_scheme: nested was found, and its teacher b is a nested student"
     ):
         load_params(recipe(tmp_path, THREE.replace("B}", "nested}").replace("C}", "nested}")))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(max_size=30) | st.from_regex(r"(train|members)\.[a-z]{1,6}=[\[\]{}'\"a-z0-9,: &*!]{0,12}", fullmatch=True)
+)
+def test_any_text_of_set_gives_overrides_or_a_user_error(text: str) -> None:
+    try:
+        assert all(override.path for override in parse_overrides(text))
+    except UserError as user_error:
+        assert str(user_error).startswith("SET")
+
+
+@pytest.mark.parametrize(("text", "value"), [("1e-3", 1e-3), ("1E+1", 10.0), ("3", 3.0), (".5", 0.5), ("010", 10.0)])
+def test_numbers_are_read_as_in_yaml_1_2(tmp_path: Path, text: str, value: float) -> None:
+    assert load(tmp_path, params_with("learning_rate: 4.0e-3", f"learning_rate: {text}")).train.learning_rate == value

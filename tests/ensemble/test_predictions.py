@@ -95,3 +95,8 @@ def test_mapped_predictions_are_those_of_the_file_and_stay_in_it(tmp_path):
     np.savez_compressed(tmp_path / "small.npz", ids=saved.ids, views=np.array(saved.views), probs=probs)
     with pytest.raises(UserError, match="probs is compressed and cannot be mapped"):
         ViewPredictions.load(tmp_path / "small.npz", mapped=True)
+
+
+def test_float16_rows_of_many_classes_still_sum_to_one():
+    probs = np.random.default_rng(0).dirichlet(np.ones(1000), 50).astype(np.float16)
+    ViewPredictions(np.arange(50).astype(str), ("identity",), probs[:, None])

@@ -1,3 +1,4 @@
+import signal
 import stat
 import subprocess
 import sys
@@ -162,3 +163,21 @@ def test_names_that_differ_in_case_only_are_refused_with_the_setting_that_unpack
         archive.verify(path, {}, RULES)
     archive.extract(path, tmp_path / "raw", replace(RULES, case_twins=True))
     assert {name: (tmp_path / "raw" / name).read_bytes() for name in names} == {name: name.encode() for name in names}
+
+
+def test_after_a_kill_during_unpacking_the_next_run_succeeds(tmp_path):
+    path = write_zip(tmp_path / "big.zip", [(f"{n}.bin", bytes(1000)) for n in range(50)])
+    code = (
+        "import os, sys, pathlib, time; from competition.kaggle import archive\n"
+        "def slow(done, total):\n    print(done, flush=True); time.sleep(0.05)\n"
+        "archive.extract(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), archive.UnpackRules(200), slow)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, path, tmp_path / "raw"], stdout=subprocess.PIPE)
+    for _ in range(5):
+        process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "raw").exists()
+    archive.extract(path, tmp_path / "raw", RULES)
+    assert len(file_contents(tmp_path / "raw")) == 50
+    assert {p.name for p in tmp_path.iterdir()} == {"big.zip", "raw"}

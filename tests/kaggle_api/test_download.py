@@ -263,3 +263,71 @@ def test_an_invalid_slug_is_an_error(text):
     with pytest.raises(UserError, match="is not a competition: expected its slug"):
         competition_slug(text)
     assert competition_slug("kaggle.com/competitions/flowers/overview?x=1") == "flowers"
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_download_stopped_by_a_signal_leaves_no_result_and_the_next_run_succeeds(
+    kaggle, client, tmp_path, signal_number
+):
+    kaggle.faults["archive"] = ["slow:0.1"]
+    process = subprocess.Popen([sys.executable, "-c", CODE, tmp_path], env=_env(client), stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 20
+    while kaggle.count("archive") == 0 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(random.random())
+    children = _children(process.pid)
+    process.send_signal(signal_number)
+    assert process.wait(20) not in {0, None}
+    time.sleep(0.5)
+    assert children
+    assert not any(Path(f"/proc/{child}/status").exists() and _alive(child) for child in children)
+    assert not (tmp_path / "flowers.json").exists()
+    download.download(client, "flowers", tmp_path, RULES)
+    assert is_complete(kaggle, tmp_path)
+    assert sha256(tmp_path / "flowers.zip")
+
+
+def test_after_twenty_kills_at_random_moments_the_same_command_completes_the_file(kaggle, client, tmp_path):
+    rng, tries, kills, cuts = random.Random(12), 0, 0, 0
+    kaggle.contests["flowers"] = Contest({"train/01.tfrec": rng.randbytes(6_000_000)})
+    cache, environment = tmp_path / "cache", {**_env(client), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", CODE, cache]
+    while kills < 20 or cuts < 5:  # at least 5 during the archive, on a machine of any speed
+        tries += 1
+        assert tries <= 80, (kills, cuts)
+        kaggle.faults["archive"], kaggle.served = ["slow:0.01"], 0.0
+        calls_before = {method: kaggle.count(method) for method in ("ListDataFiles", "DownloadDataFiles")}
+        method, share = rng.choice([*calls_before, "archive", "archive", "archive"]), rng.uniform(0.02, 1.05)
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if method == "archive":
+            kills += _kill_when(process, lambda share=share: kaggle.served >= min(share, 1))
+            cuts += kaggle.served < 1
+        else:
+            kills += _kill_when(
+                process, lambda method=method, calls_before=calls_before: kaggle.count(method) > calls_before[method]
+            )
+        if (cache / "flowers.json").exists():  # a file with a manifest is complete, whenever the process was killed
+            assert is_complete(kaggle, cache)
+            shutil.rmtree(cache)
+    process_result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (process_result.returncode, is_complete(kaggle, cache)) == (0, True), process_result.stderr
+    assert sorted(path.name for path in cache.iterdir() if path.suffix != ".lock") == ["flowers.json", "flowers.zip"]
+    ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
+    assert any(ranges)  # partial files were resumed
+
+
+def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, client, tmp_path):
+    download.download(client, "flowers", tmp_path, RULES)
+    data = bytearray((tmp_path / "flowers.zip").read_bytes())
+    data[len(data) // 2] ^= 255
+    (tmp_path / "flowers.zip").write_bytes(data)
+    download.download(client, "flowers", tmp_path, RULES)
+    assert kaggle.count("DownloadDataFiles") == 2
+    assert is_complete(kaggle, tmp_path)
+
+
+def test_rules_that_were_not_accepted_are_reported_before_the_download(kaggle, client, tmp_path):
+    kaggle.contests["flowers"].entered = False
+    with pytest.raises(KaggleError, match="rules of flowers are not accepted yet"):
+        download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
+    assert kaggle.count("DownloadDataFiles") == 0

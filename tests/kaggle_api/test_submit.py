@@ -200,3 +200,19 @@ def test_an_output_that_differs_from_the_local_submission_is_an_error(
     with pytest.raises(UserError, match=message):
         submit_from_kernel(client, dataclasses.replace(kernel_submission, **changes))
     assert kaggle.submissions == []
+
+
+def test_the_daily_limit_is_checked_before_the_upload(kaggle, client, file):
+    kaggle.contests["flowers"].daily = 1
+    assert submit.refuse_when_used_up(client, "flowers").left == 1
+    send(client, file)
+    with pytest.raises(UserError, match=r"no submission to flowers is left today \(1 were made\)"):
+        submit.refuse_when_used_up(client, "flowers")
+
+
+def test_the_same_file_is_not_sent_twice_unless_requested(kaggle, client, file):
+    first = send(client, file)
+    assert send(client, file) == first
+    assert len(kaggle.submissions) == 1
+    assert send(client, file, again=True) != first
+    assert len(kaggle.submissions) == 2

@@ -10,7 +10,7 @@ from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.rules import ARCHITECTURES
 from competition.ensemble.settings import validate_params
-from competition.images.augmentations import check_augmentations
+from competition.images.augmentations import augmentation_named
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.main_job import download
 from pipelines.terminal.options import Options
@@ -57,7 +57,8 @@ def test_every_wrong_name_is_found_before_anything_is_downloaded(tmp_path: Path,
     workspace = new_workspace(tmp_path)
     with pytest.raises(UserError, match=message.replace("?", r"\?")):
         params = validate_params(load_params(workspace.params, parse_overrides(override)))
-        check_augmentations(name for member in params.members.values() for name in member.train.augment)
+        for augmentation in params.train.augment:
+            augmentation_named(augmentation)
         download.run(Job(LibraryWorkspace(tmp_path, params), Options(params=workspace.params), tmp_path))
 
 

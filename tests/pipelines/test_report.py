@@ -26,7 +26,7 @@ from competition.workspace.dependencies import (
     fold_views_path,
     views_dependencies,
 )
-from competition.workspace.runs import Run, run_content
+from competition.workspace.runs import Run, write_run_file
 from competition.workspace.seed_studies import seed_study_path
 from competition.workspace.studies import tuning_dependencies, tuning_result_path
 from competition.workspace.workspace import Workspace as LibraryWorkspace
@@ -283,7 +283,8 @@ def test_runs_and_kaggle_scores_are_listed_and_scores_of_another_competition_are
     earlier = load_params(workspace.params, parse_overrides("train.epochs=1"))
     for of, began in ((earlier, "2026-01-01T00:00:00"), (params, "2026-02-01T00:00:00")):
         run = run_of(workspace.work, prepared, of, "slim")
-        write_json(run.folder / "run.json", run_content("slim", run.digest, run.depends, 3, ()) | {"created": began})
+        write_run_file(run, ())
+        write_json(run.folder / "run.json", json.loads((run.folder / "run.json").read_text()) | {"created": began})
     text = workspace.params.read_text()
     for slug, is_shown in (("https://www.kaggle.com/competitions/roses", True), ("tulips", False)):
         workspace.params.write_text(text.replace("adapter:", f'slug: "{slug}", adapter:'))

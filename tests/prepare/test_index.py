@@ -2,9 +2,12 @@ import hashlib
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from competition.config.errors import UserError
 from competition.prepare import index
+from competition.prepare.competition import Row
 
 PLAIN_TEXT_IDS = "001 1 1e5 NA null nan None True 1_0 ../../x /etc/x é"
 AWKWARD_IDS = ["x" * 300, "", " x ", "a,b", 'say "b"', *PLAIN_TEXT_IDS.split(" ")]
@@ -90,3 +93,12 @@ def test_an_index_made_like_a_saved_one_has_its_rows_groups_and_folds(helpers, t
         index.folds_from(index_table.drop(index=3), tmp_path / "there.csv")
     with pytest.raises(UserError, match=r"1 of 5 images differ from those of there.csv: 'i4'"):
         index.folds_from(index_table.assign(label=[0, 1, 0, 1, 1, 1]), tmp_path / "there.csv")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=12), min_size=1, unique=True))
+def test_every_printable_id_is_saved_and_loaded_unchanged(tmp_path_factory, ids):
+    index_table, _ = index.build([Row(image_id, 0, "train", "a", 0, b"") for image_id in ids], classes=1)
+    path = tmp_path_factory.mktemp("ids") / "index.csv"
+    index.save(index_table, path)
+    assert index.load(path)["id"].tolist() == ids

@@ -162,3 +162,11 @@ def test_without_google_crc32c_the_checksums_are_the_same():
     data = np.random.default_rng(0).integers(0, 256, 5_000, np.uint8).tobytes()
     for length in (0, 1, 3, 8, 100, 4_999):
         assert tfrecord.numpy_crc32c(data[:length]) == google_crc32c.value(data[:length])
+
+
+def test_unusual_ids_are_never_used_as_paths(tmp_path):
+    ids = ["../../x", "/etc/x", "001", "NA", "", "é", "x" * 300]
+    path = tmp_path / "in" / "a-7.tfrec"
+    records.write_shard(str(path), [Record(image_id, None, b"") for image_id in ids])
+    assert [record.id for record in records.read_shard(str(path), labelled=False)] == ids
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["a-7.tfrec", "in"]

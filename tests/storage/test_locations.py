@@ -196,3 +196,14 @@ for weights in ("gs://mine/own.weights.h5", "none"):
 def test_a_member_may_start_from_weights_in_a_bucket(gcs, tmp_path):
     _, out, err = run_preloaded("", [str(tmp_path), str(ROOT)], ROOT, {**os.environ, **gcs.environment()}, START)
     assert out.splitlines() == ["gs://mine/own.weights.h5 True", "none False"], err[-2000:]
+
+
+def test_a_network_that_does_not_respond_is_an_error_within_the_time_limit():
+    environment = {
+        **os.environ,
+        "https_proxy": "http://127.0.0.1:9",
+        "NO_GCE_CHECK": "true",
+        "GOOGLE_AUTH_TOKEN_FOR_TESTING": "x",
+    }
+    with pytest.raises(UserError, match=r"did not answer within 3 s: Google's storage cannot be reached \(account:"):
+        storage.try_place("gs://mine/data", environment, 3)

@@ -14,7 +14,7 @@ import pytest
 from small_engines import PARAMS
 
 from competition.config.errors import UserError
-from competition.training.device import choose_backend, open_device, prediction_batch_size
+from competition.training.device import choose_backend, open_device, prediction_batch_size, round_up_batch
 
 pytest.importorskip("jax", reason="the second backend needs JAX (goldfold[jax])")
 
@@ -211,3 +211,8 @@ def test_jax_reuses_the_programs_of_an_earlier_process(tmp_path: Path) -> None:
     first = compiled()
     assert any(name.startswith("jit__step") for name in first)
     assert compiled() == first
+
+
+@pytest.mark.parametrize(("batch", "parts", "rounded"), [(64, 8, 64), (60, 8, 64), (1, 8, 8), (33, 1, 33)])
+def test_a_batch_is_rounded_up_to_a_multiple_of_its_parts(batch: int, parts: int, rounded: int) -> None:
+    assert round_up_batch(batch, parts) == rounded

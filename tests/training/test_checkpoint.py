@@ -138,3 +138,10 @@ def test_checkpoints_are_due_after_an_epoch_or_after_some_seconds(tmp_path: Path
     timed.start_saving(5, arrays(5), {})
     timed.wait()
     assert not timed.is_due(True)
+
+
+def test_no_checkpoint_is_returned_if_all_are_damaged(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 5, 10)
+    for file in tmp_path.glob("*.npz"):
+        file.write_bytes(b"PK\x03\x04 but no archive")
+    assert checkpoints.latest() is None

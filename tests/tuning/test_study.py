@@ -333,3 +333,22 @@ def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(
     assert {trial.state.name for trial in every} <= {"COMPLETE", "FAIL"}
     assert every[running[0]].state == TrialState.FAIL and running[0] in {origin_of(trial) for trial in finished}
     assert len({str(sorted(trial.params.items())) for trial in finished}) == trials
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_a_score_that_is_not_finite_is_never_the_best(tmp_path: Path, score: float) -> None:
+    scores = iter([-2.0, score, -1.0])
+    trials, tried = searched(tmp_path / "study.log", 3, lambda values, trial: Evaluation(next(scores), 0.01, 0.0))
+    best = best_trial(trials)
+    assert len(tried) == 3 and best is not None and best.value == -1.0
+
+
+def test_eight_workers_on_a_fresh_journal_run_every_trial_once(tmp_path: Path) -> None:
+    workers = [start_worker(tmp_path, 24, 0.05) for _ in range(8)]
+    for worker in workers:
+        assert worker.wait(120) == 0, worker.stderr.read().decode()
+    finished, every = trials_of(tmp_path, 24)
+    started = [line for file in tmp_path.glob("started*") for line in file.read_text().splitlines()]
+    assert len(finished) == len(started) == len(set(started)) == 24
+    assert [trial.number for trial in every] == list(range(len(every)))
+    assert [trial.params for trial in finished if trial.params == OWN] == [OWN]
