@@ -1,7 +1,7 @@
 """Nested cross-fitting: every choice is made without the rows that it is scored on.
 
 The outer loop leaves out one block of folds for the score, the inner loop a second one for selecting the candidate. The
-fit without blocks {j, k} serves the outer rounds of both j and k, so B blocks cost 1 + B + B(B-1)/2 fits.
+fit without blocks {j, k} serves the outer rounds of both j and k, so B blocks cost 1 + B + B(B-1)/2 fits (1 + B with one candidate).
 
 To change how the candidate (blend method, decision rule) is selected, change `select_candidate`. To add a blend method, add
 it to `blend.BLENDS` and `blend.fit_blend`; to add a decision rule, to `decision.RULES`.
@@ -76,7 +76,7 @@ def blocks_of(folds: np.ndarray, blocks: int) -> np.ndarray:
 def scored_rows(folds: np.ndarray, tuned_folds: Collection[int]) -> tuple[np.ndarray, bool]:
     """Return the rows to score, (N,) bool, and whether their scores are optimistic.
 
-    Rows of folds that chose hyperparameters are excluded. If no row remains, all rows are scored, optimistically.
+    Rows of the folds on whose labels hyperparameters were chosen are excluded. If no row remains, all rows are scored, optimistically.
     """
     scored = ~np.isin(folds, sorted(tuned_folds))
     return (scored, False) if scored.any() else (np.ones(len(folds), bool), True)
@@ -89,7 +89,9 @@ class OofRows:
     members: MemberViews  # aligned (`chain.align`)
     labels: np.ndarray  # (N,) int, or as the metric's target says
     folds: np.ndarray  # (N,) int, 0..K-1
-    tuned_folds: Collection[int] = ()  # their rows chose hyperparameters: used for fitting, excluded from scores
+    tuned_folds: Collection[
+        int
+    ] = ()  # hyperparameters were chosen on their labels: used for fitting, excluded from scores
     seconds: ViewSeconds | None = None  # inference time per view, for settings.policy.seconds_limit
 
 

@@ -2,8 +2,8 @@
 
 Retries of every call, downloads included, are decided here: `ask` repeats a call after the failures in
 errors.RETRYABLE, `wait_before_retry` waits before the next attempt, `RetryPolicy` (kaggle.* in params.yaml) has the limits.
-A child without progress is killed; every other failure becomes one sentence for the user. Exit codes are ignored:
-answers and files are checked instead.
+A child without progress is killed. Every failure becomes one sentence for the user. The exit code of the child is ignored: its
+last event says whether it succeeded, and the callers check the files that it writes.
 """
 
 # Why a child process and not kagglesdk's KaggleClient called directly: its session has no timeout, it prefers the
@@ -28,7 +28,7 @@ from competition.kaggle import credentials
 from competition.kaggle.errors import RETRYABLE, KaggleError, error_from_event
 
 OnEvent = Callable[[Event], None]  # receives the events of the child process
-Answer = Mapping[str, object]  # of Kaggle; see answers.py
+Answer = Mapping[str, object]  # a JSON object of Kaggle
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -86,10 +86,11 @@ def ask(
 ) -> Any:
     """Run one action of child.py and return its value; retry after a failure that may be temporary.
 
-    An attempt that made progress (more bytes than any before) resets the count of attempts.
+    An attempt that got further than any before (a larger "done") is counted as the first one, so a long download never ends for
+    want of attempts while it moves on. Raises KaggleError for a failure that is not repeated.
     slug: the competition, dataset or kernel, for error messages.  on_event: receives progress ("done", "total": bytes, or
     rows of a list) and what else the action emits.
-    once: do not retry, for a call that may have taken effect although it failed.
+    once: do not retry, because a failed call may have taken effect (a submission must not be sent twice).
     """
     credential = credentials.find_credential(client.environment)
     max_done, previous_max_done, attempt = 0, 0, 0

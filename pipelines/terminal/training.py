@@ -1,7 +1,7 @@
 """Train fold models of a run, in one process: a member is compiled once, its weights are reset between folds.
 
-train_run decides which models are stale. train_models opens the device, again whenever it was lost. share_models takes the
-models that no other process trains. train_model writes one of them, while show_events takes the events of its training.
+`train_run` decides which models are stale. `train_models` opens the device, and opens it again after each loss. `share_models`
+takes the models that no other process trains. `train_model` writes one of them; `show_events` consumes the events of its training.
 """
 
 import gc
@@ -63,12 +63,12 @@ KEPT_WEIGHTS = 20_000_000
 
 @dataclass(frozen=True)
 class FoldModel:
-    """One model of a run: what it depends on, and where it is stored."""
+    """One model of a run: the inputs that it is computed from, and where it is stored."""
 
     fold: ExcludedFolds  # that it is not trained on; two folds for a nested teacher
     name: str  # for messages: slim fold 0
     manifest: Path  # beside its files
-    depends: dict[str, Any]
+    depends: dict[str, Any]  # the inputs and parameters that its manifest records
 
     @property
     def is_current(self) -> bool:
@@ -118,7 +118,11 @@ def interrupted_last(run: Run, models: Sequence[FoldModel]) -> list[FoldModel]:
 
 
 def train_nested_teachers(job: Job, name: str) -> None:
-    """Train the missing teacher models without two folds that the selected folds of a nested student learn from."""
+    """Train the missing teacher models of a nested student.
+
+    For row r of fold j, the student's fold model k learns from a teacher that was trained without the folds j and k. Each such pair
+    of folds that the selected folds need is one model.
+    """
     folds, member = selected_folds(job), job.params.members[name]
     if not any(is_nested(member, fold) for fold in folds):
         return
@@ -177,7 +181,7 @@ def train_models(
         show("the memory of the device is exhausted; searching the largest batch that fits")
         raise too_large(title, member, device.replicas, fits) from memory_error
 
-    # A lost host takes the others' device with it, and they cannot open it without that host.
+    # When a host is lost, the others lose their device too, and they cannot open it again without that host.
     retries = 0 if hosts.are_joined() else limits.retries
     train_with_retries(train, limits.hang_seconds, retries, show)
 
@@ -192,7 +196,7 @@ class Session:
     stall_detector: "InputStallDetector"
     bar: Bar
     alive: Callable[[], None]  # to be called at every step
-    models: int  # that are trained, for the bar
+    models: int  # number of models that this process set out to train, for the bar
 
 
 def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], alive: Callable[[], None]) -> None:
@@ -214,9 +218,15 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
         update_soft_labels(device, job, run, teacher, same_fold, alive)
     soft = partial(load_soft_labels, prepared, run) if member.teacher else None
     trainer = open_scorer(job, member, name, device, TrainerInputs(soft_labels=soft, alive=alive))
-    pixels, sheet, whole = trainer.images.pixels, run.folder / AUGMENTED, [f for f in folds if isinstance(f, int)]
-    if isinstance(trainer, Trainer) and whole and hosts.writes() and not sheet.is_file():  # `make report` shows it
-        images, targets, _ = trainer.first_batch(whole[0], member.train)
+    pixels, sheet, single_folds = (
+        trainer.images.pixels,
+        run.folder / AUGMENTED,
+        [f for f in folds if isinstance(f, int)],
+    )
+    if (
+        isinstance(trainer, Trainer) and single_folds and hosts.writes() and not sheet.is_file()
+    ):  # `make report` shows it
+        images, targets, _ = trainer.first_batch(single_folds[0], member.train)
         captions = [target_caption(row, prepared.competition.classes) for row in targets[:AUGMENTED_IMAGES]]
         contact_sheet(images[:AUGMENTED_IMAGES], captions, sheet)
     if is_streamed(pixels):
@@ -337,6 +347,7 @@ def train_and_store(
 
     Returns the files and the facts of the manifest, of which `held_out` is in the metric's own sign.
     """
+    from competition.report.pictures import AUGMENTED
     from competition.training.loop import Diverged, Stopped
     from competition.training.scorer import save_fold_model
 
@@ -357,7 +368,7 @@ def train_and_store(
         except Diverged as error:
             raise UserError(f"{display_path(folder)}: {error}") from None
         if tracking.is_active:  # a host that discards what it writes has no files
-            tracking.end(fold_outcome(files, result, run.folder / "augmented.png"))
+            tracking.end(fold_outcome(files, result, run.folder / AUGMENTED))
     return files, result
 
 
