@@ -341,6 +341,7 @@ def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(rem
     with FakeGcs(tmp_path_factory.mktemp("gcs")) as gcs:
         gcs.buckets["mine"] = {}
         environment = gcs.environment()
+        assert "`make bucket` copies the records there" in remote.refused("resolve", sets=sets, **environment)
         assert " results uploaded to gs://mine/x/small, 0 downloaded" in remote.do("bucket", sets=sets, **environment)
         folder = tmp_path_factory.mktemp("fresh")
         (folder / "params.yaml").write_text(PARAMS)
@@ -350,6 +351,9 @@ def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(rem
         )
         assert not (fresh_workspace.workspace.work / "data" / "records").exists()
         assert fresh_workspace.workspace.weights() == remote.workspace.weights()
+        assert "resolve: gs://mine/x/small/data/records: the bucket named" in fresh_workspace.do(
+            "resolve", sets=sets, **environment
+        )
         old_predictions = {
             p.name: p.read_bytes() for p in fresh_workspace.workspace.work.glob("members/slim/*/fold0/views/*/*.npz")
         }

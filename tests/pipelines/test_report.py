@@ -318,7 +318,15 @@ def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspac
     best = tuning_result_path(workspace.work, "slim", depends)
     best.parent.mkdir(parents=True)
     values = {"learning_rate": 0.00123456}
-    study_result = {"study": "slim", "trials": 3, "pruned": 1, "mean_share": 0.5, "values": values, "own_values": {}}
+    study_result = {
+        "study": "slim",
+        "trials": 3,
+        "pruned": 1,
+        "mean_share": 0.5,
+        "values": values,
+        "own_values": {},
+        "tried": {},
+    }
     best.write_text(json.dumps({**study_result, "comparison": None, "folds": [0]}))
     write_manifest(best.with_name("manifest.json"), depends, [best], {"seconds": 75.0, "peak_memory": 2e9}, {})
     workspace.do("report")
