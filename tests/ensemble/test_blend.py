@@ -74,7 +74,9 @@ def test_stacking_finds_the_minimum_of_log_loss_plus_penalty(kind):
 
     def objective(weights):
         logits, deviation = np.tensordot(weights, parts, 1), 2 * weights - 1
-        likelihoods = log_softmax(logits, 1)[true] if kind == "single" else np.log(expit(np.where(true, logits, -logits)))
+        likelihoods = (
+            log_softmax(logits, 1)[true] if kind == "single" else np.log(expit(np.where(true, logits, -logits)))
+        )
         return -likelihoods.sum() + 5.0 * deviation @ deviation
 
     expected = minimize(objective, [0.4, 0.4], method="Nelder-Mead", options={"xatol": 1e-5, "fatol": 1e-8}).x

@@ -60,7 +60,7 @@ def test_external_images_inside_the_project_are_sent_with_the_kernel(kaggle_setu
     workspace = kaggle_setup.workspace
     params = load_params(workspace.params, overrides)
     job = Job(Workspace(workspace.work, params, tuple(overrides)), Options(), workspace.submissions)
-    with pytest.raises(UserError, match="left no goldfold-output.json"):  # nothing runs there
+    with pytest.raises(UserError, match=r"left no goldfold-output\.json"):  # nothing runs there
         kernel.run(job)
     assert any("kernel: 1 folders of this machine are sent with it" in line for line in job.echoed)
     (run,) = kaggle_setup.kaggle.kernels["ada/goldfold-small"]
