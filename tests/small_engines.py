@@ -47,6 +47,7 @@ ROWS, HELD_OUT = np.arange(64), np.arange(64, N)  # four steps per epoch
 PARAMS = load_params(Path(__file__).parents[1] / "params.yaml")
 STILL = {"flip": "none", "shift": 0.0, "zoom": 0.0, "rotate": 0.0, "brightness": 0.0, "contrast": 0.0, "dropout": 0.0}
 TRAIN = replace(PARAMS.train, epochs=EPOCHS, batch=BATCH, learning_rate=0.02, clip_norm=0.5, epsilon=1e-3, **STILL)
+EXPORTED: Member = replace(PARAMS.members["cnn"], image_size=SIDE, alpha=0.25, train=TRAIN)
 VIEWS = (lambda images: images,)
 BACKEND = keras.backend.backend()
 
@@ -167,6 +168,15 @@ def member_weights() -> State:
     return {f"{n}": keras.ops.convert_to_numpy(v) for n, v in enumerate(build(member, CLASSES).trainable_variables)}
 
 
+def exportable() -> State:
+    """The variables of a member's network, and the probabilities that this backend gives the pictures with them."""
+    model, pixels = build(EXPORTED, CLASSES), pictures()[0].astype(np.float32)
+    kernel, _ = model.get_layer("logits").weights
+    kernel.assign(np.random.default_rng(1).normal(0, 1, kernel.shape))
+    state = {name: keras.ops.convert_to_numpy(variable) for name, variable in shared.saved_variables(model)}
+    return {**state, "probabilities": keras.ops.convert_to_numpy(keras.ops.softmax(model.predict_on_batch(pixels)))}
+
+
 def several_hosts(number: int) -> dict[str, State]:
     """The outcomes of host `number` of several with one device each.
 
@@ -243,6 +253,7 @@ def all_outcomes(weights_file: Path | None) -> dict[str, State]:
     outcomes["whole"], outcomes["micro_batches"] = outcome(norm=False), outcome(norm=False, accumulate=4)
     outcomes["uninterrupted"], outcomes["resumed"] = uninterrupted_and_resumed()
     outcomes["member"], outcomes["views"] = member_weights(), views_in_groups()
+    outcomes["exportable"] = exportable()
     if weights_file is not None:
         engine = engine_of(TRAIN)
         with np.load(weights_file) as stored:

@@ -199,6 +199,16 @@ def test_help_on_a_terminal_breaks_no_word_and_keeps_its_columns(verb: str, colu
     assert starts <= {0, 2, 4, 18, 23, 31}  # headings; names and commands; what follows an explanation is below it
 
 
+def test_help_all_names_every_verb() -> None:
+    output = subprocess.run(["make", "help-all"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert targets is not None
+    # Steps of `make download` and `make train`, and a name of `make download train predict`.
+    others = {"prepare", "resolve", "budget", "main-job"}
+    named = re.findall(r"^  ([a-z-]+) {2,}[^ ]", output.partition("\nVariables\n")[0], re.MULTILINE)
+    assert sorted(named) == sorted({*targets[1].split()} - others)
+
+
 def test_make_calls_only_verbs_of_the_command() -> None:
     calls = re.findall(r"call GOLDFOLD,([a-z-]+|\$@)", (ROOT / "Makefile").read_text())
     assert {"submit", "kernel-status"} <= {*calls} <= {*VERBS, "$@"}

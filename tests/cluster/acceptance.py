@@ -58,6 +58,22 @@ def test_teachers_students_and_seeds_are_those_of_one_machine(prepared: Workspac
     assert "current" in prepared.do("train", sets=SETS)
 
 
+def test_ctrl_c_leaves_checkpoints_and_the_same_command_continues_there(
+    prepared: Workspace, ray_cluster: RayCluster
+) -> None:
+    ray_cluster.start(HEAD)
+    arguments, sets = ("--member", "cnn", "--fold", "0"), "train.epochs=40"
+    process = started(prepared, "train", ray_cluster, *arguments, sets=sets)
+    wait_for(lambda: checkpoints_in(ray_cluster.folder / f"home-{HEAD}"), process, 600)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 130 and "stopping 1 running tasks" in output, output
+    wait_for_end("pipelines.terminal.cluster_child")
+    assert checkpoints_in(ray_cluster.folder / f"home-{HEAD}") and prepared.weights() == {}
+    assert "train cnn fold 0:" in prepared.do("train", "--cluster", ray_cluster.address, *arguments, sets=sets)
+    assert list(prepared.weights()) == ["cnn/fold0"] and not checkpoints_in(ray_cluster.folder / f"home-{HEAD}")
+
+
 def test_a_killed_driver_starts_again_where_it_was(
     finished: Workspace, untrained: Workspace, ray_cluster: RayCluster
 ) -> None:

@@ -4,7 +4,7 @@ import pytest
 from competition.config.errors import UserError
 from competition.ensemble.blend import BLENDS, Blend, fit_blend
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.stacking import sampled_rows
+from competition.ensemble.stacking import sampled_rows, stack
 
 from .simulated import BLEND, draw
 
@@ -61,6 +61,27 @@ def test_stacking_stays_near_equal_weights_until_the_rows_contradict():
 
     few, many = (share_of_the_better(rows) for rows in (4, 3000))
     assert 0.5 < few < 0.6 and 0.68 < many < 0.72
+
+
+@pytest.mark.parametrize("kind", ["single", "multi"])
+def test_stacking_finds_the_minimum_of_log_loss_plus_penalty(kind):
+    from scipy.optimize import minimize
+    from scipy.special import expit, log_softmax, logit
+
+    labels, probs = draw([0.6, 2.0], rows=60)
+    parts = np.log(probs) if kind == "single" else logit(np.clip(probs, 1e-4, 1 - 1e-4))
+    true = np.eye(probs.shape[2], dtype=bool)[labels]
+
+    def objective(weights):
+        logits, deviation = np.tensordot(weights, parts, 1), 2 * weights - 1
+        likelihoods = (
+            log_softmax(logits, 1)[true] if kind == "single" else np.log(expit(np.where(true, logits, -logits)))
+        )
+        return -likelihoods.sum() + 5.0 * deviation @ deviation
+
+    expected = minimize(objective, [0.4, 0.4], method="Nelder-Mead", options={"xatol": 1e-5, "fatol": 1e-8}).x
+    assert np.allclose(stack(parts, labels if kind == "single" else true, 5.0, kind), expected, atol=0.005)
+    assert expected[0] - expected[1] > 0.1  # not the equal weights, where the search starts
 
 
 def test_stacking_of_a_regression_gives_weights_of_sum_1_that_suit_the_errors():

@@ -2,6 +2,7 @@ import base64
 import dataclasses
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -154,6 +155,15 @@ def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
     assert any(ranges[1:])  # the second request continued where the first stopped
 
 
+def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, client, tmp_path):
+    download.download(client, "flowers", tmp_path, RULES)
+    data = bytearray((tmp_path / "flowers.zip").read_bytes())
+    data[len(data) // 2] ^= 255
+    (tmp_path / "flowers.zip").write_bytes(data)
+    download.download(client, "flowers", tmp_path, RULES)
+    assert kaggle.count("DownloadDataFiles") == 2 and is_complete(kaggle, tmp_path)
+
+
 def test_an_archive_that_is_damaged_twice_is_renamed_and_never_used(kaggle, client, tmp_path):
     kaggle.faults["archive"] = ["flip"] * 9
     with pytest.raises(KaggleError, match=r"is damaged: .* kept as /.*/flowers.corrupt"):
@@ -170,6 +180,17 @@ def test_a_second_download_at_the_same_time_is_an_error(kaggle, client, tmp_path
         pytest.raises(UserError, match=r"is being downloaded into .* by another run"),
     ):
         download.download(client, "flowers", tmp_path, RULES)
+
+
+def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))  # of the child too; it stands for a full disk
+    try:
+        with pytest.raises(KaggleError, match=r"^the download could not be written to disk \(File too large\): .*\.$"):
+            download.download(client, "flowers", tmp_path, RULES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not (tmp_path / "flowers.json").exists() and not (tmp_path / "flowers.zip").exists()
 
 
 # A background job of a shell ignores Ctrl-C, and so do its children; the first line restores the default handler.

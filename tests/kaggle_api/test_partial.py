@@ -1,6 +1,7 @@
 """ONLY=...: download one file or folder of a large competition."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from fake_kaggle.parts import Contest
@@ -85,6 +86,20 @@ def test_a_file_that_changed_under_the_same_etag_is_not_mixed_with_the_earlier_o
     large_competition.contests["flowers"] = Contest({"big": second})
     fetch(client, "big", tmp_path)
     assert (tmp_path / "big").read_bytes() == second
+
+
+def test_a_part_that_was_damaged_on_the_disk_is_detected_when_it_is_continued(
+    large_competition, client, messages, tmp_path
+):
+    large_competition.contests["flowers"] = Contest({"big": random.Random(0).randbytes(1_000_000)})
+    large_competition.faults["file"] = ["cut"]
+    with pytest.raises(KaggleError):
+        fetch(replace(client, policy=replace(client.policy, max_attempts=1)), "big", tmp_path)
+    with (tmp_path / "big.part").open("r+b") as part:
+        part.write(b"damaged")
+    fetch(client, "big", tmp_path)
+    assert file_contents(tmp_path) == {"big": large_competition.contests["flowers"].files["big"]}
+    assert messages[-1].endswith("big does not match its MD5")
 
 
 def test_a_listed_file_that_its_storage_does_not_have_is_reported_as_such(large_competition, client, tmp_path):

@@ -1,6 +1,7 @@
 import json
 import random
 from dataclasses import replace
+from zipfile import ZipFile
 
 import pytest
 from builders import ROOT
@@ -16,7 +17,7 @@ from competition.kernels import api as kernels
 from competition.kernels import packing
 from competition.kernels import results as kernel_results
 from competition.kernels.api import Kernel
-from competition.kernels.kernel_script import restore
+from competition.kernels.kernel_script import install, restore
 from competition.kernels.packing import Plan
 
 # A minimal project that "trains" the given folds from the competition's files and writes real manifests.
@@ -139,6 +140,27 @@ def test_a_failed_command_is_an_error_that_keeps_finished_results(kaggle, client
     assert kernel_results.merge(output, tmp_path / "here", COLLECT, 200)["copied"] == [
         "work/flowers/members/cnn/0123456789ab/fold0"
     ]
+
+
+def test_a_missing_module_is_installed_from_attached_wheels_or_named(tmp_path, monkeypatch, capfd):
+    info = "tiny_module-1.0.dist-info"
+    contents = {
+        "tiny_module.py": "",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: tiny-module\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/RECORD": "",
+    }
+    (tmp_path / "inputs" / "wheels").mkdir(parents=True)
+    with ZipFile(tmp_path / "inputs" / "wheels" / "tiny_module-1.0-py3-none-any.whl", "w") as wheel:
+        for name, content in contents.items():
+            wheel.writestr(name, content)
+    # The interpreter of the tests must not change: PIP_TARGET stands for the image's site-packages.
+    monkeypatch.setenv("PIP_TARGET", str(tmp_path / "site"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    install({"tiny_module": "tiny-module==1.0"}, tmp_path / "inputs")
+    assert (tmp_path / "site" / "tiny_module.py").exists() and "WARNING" not in capfd.readouterr().out
+    with pytest.raises(RuntimeError, match="no_such_module cannot be imported and could not be installed: enable the"):
+        install({"no_such_module": "no-such-module"}, tmp_path / "empty")
 
 
 def test_a_source_that_kaggle_would_drop_is_an_error(kaggle, client):

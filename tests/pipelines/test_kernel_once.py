@@ -2,9 +2,17 @@
 
 import json
 import signal
+from zipfile import ZipFile
 
 import pytest
 from light import running_kaggle
+
+from competition.config.errors import UserError
+from competition.config.params_file import load_params, parse_overrides
+from competition.workspace.workspace import Workspace
+from pipelines.kaggle import kernel
+from pipelines.terminal.options import Options
+from pipelines.terminal.runner import Job
 
 
 @pytest.fixture
@@ -40,3 +48,23 @@ def test_a_push_with_unknown_outcome_is_repeated_only_on_request(kaggle_setup) -
     assert kaggle_setup.kaggle.count("SaveKernel") == 1
     assert "left no goldfold-output.json" in kaggle_setup.refused("kernel", "--again")
     assert kaggle_setup.kaggle.count("SaveKernel") == 2
+
+
+def test_external_images_inside_the_project_are_sent_with_the_kernel(kaggle_setup, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "more" / "rose").mkdir(parents=True)
+    (tmp_path / "more" / "rose" / "1.jpg").write_bytes(b"an image")
+    for name, value in kaggle_setup.kaggle.environment(kaggle_setup.home).items():
+        monkeypatch.setenv(name, value)
+    overrides = parse_overrides("'prepare.external={more: more}' members.slim.external=[more]")
+    workspace = kaggle_setup.workspace
+    params = load_params(workspace.params, overrides)
+    job = Job(Workspace(workspace.work, params, tuple(overrides)), Options(), workspace.submissions)
+    with pytest.raises(UserError, match=r"left no goldfold-output\.json"):  # nothing runs there
+        kernel.run(job)
+    assert any("kernel: 1 folders of this machine are sent with it" in line for line in job.echoed)
+    (run,) = kaggle_setup.kaggle.kernels["ada/goldfold-small"]
+    (attached,) = run.request["datasetDataSources"]
+    (tmp_path / "more.pack").write_bytes(kaggle_setup.kaggle.datasets[attached]["more.pack"])
+    with ZipFile(tmp_path / "more.pack") as packed:
+        assert packed.read("rose/1.jpg") == b"an image"

@@ -1,6 +1,7 @@
 """`make download train predict`: complete, repeated, from scratch, killed, and after every kind of change."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -18,6 +19,7 @@ from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
 from pipelines.terminal.selection import selected_folds, selected_members
+from pipelines.terminal.stage import run_stage
 
 MEMBERS, FOLDS = ("slim", "wide"), range(3)
 
@@ -281,6 +283,27 @@ def test_a_wrong_parameter_is_one_sentence_and_writes_nothing(tmp_path: Path) ->
         "goldfold: SET train.epoch: unknown key; did you mean 'epochs'?\n"
     )
     assert not (tmp_path / "work").exists()
+
+
+def test_debug_shows_the_traceback_of_a_user_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = Options(params=new_workspace(tmp_path).params, work=tmp_path / "work", sets="train.epoch=3", debug=True)
+    with pytest.raises(SystemExit) as ended:
+        run_stage("pipelines.main_job.download", "download", options, "", {})
+    errors = capsys.readouterr().err
+    assert ended.value.code == 1 and "Traceback" in errors and "did you mean 'epochs'?" in errors.splitlines()[-1]
+
+
+def test_a_folder_that_cannot_be_written_is_reported_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: mode & os.W_OK == 0)  # permissions do not bind root
+    options = Options(params=new_workspace(tmp_path).params, work=tmp_path / "work", submissions=tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        run_stage("pipelines.main_job.download", "download", options, "", {})
+    sentence = (
+        f"goldfold: {tmp_path} cannot be written; make it writable, or choose another folder (--work, --submissions)"
+    )
+    assert (ended.value.code, capsys.readouterr().err) == (1, f"{sentence}\n") and not (tmp_path / "work").exists()
 
 
 def test_tuning_writes_the_values_that_training_uses(workspace: Workspace) -> None:

@@ -11,9 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_engines import PARAMS
+from small_engines import CLASSES, EXPORTED, PARAMS, pictures
 
 from competition.config.errors import UserError
+from competition.ensemble.blend import Blend
+from competition.ensemble.chain import Chain
+from competition.ensemble.decision import ARGMAX
+from competition.serving.graph import ExportedChain
+from competition.serving.selection import Selection
+from competition.training.checkpoint import save_arrays
 from competition.training.device import choose_backend, open_device, prediction_batch_size, round_up_batch
 
 pytest.importorskip("jax", reason="the second backend needs JAX (goldfold[jax])")
@@ -105,6 +111,19 @@ def test_a_run_stopped_within_an_epoch_and_resumed_is_bit_for_bit_the_same(
 def test_weights_trained_on_tensorflow_predict_the_same_on_jax(outcomes: dict[str, Cases]) -> None:
     expected = outcomes["tensorflow"]["devices1"]["oof"]
     np.testing.assert_allclose(outcomes["jax"]["foreign"]["oof"], expected, rtol=0, atol=1e-6)
+
+
+def test_a_model_of_jax_is_exported_with_the_probabilities_it_has_on_jax(
+    outcomes: dict[str, Cases], tmp_path: Path
+) -> None:
+    weights = dict(outcomes["jax"]["exportable"])
+    expected = weights.pop("probabilities")
+    save_arrays(tmp_path / "weights.npz", weights)
+    chain = Chain("macro_f1", {"m": {"identity": 1.0}}, Blend("best", "mean", {"m": 1.0}), ARGMAX)
+    selection = Selection("m", "m", chain, {"m": EXPORTED}, {"m": {0: tmp_path / "weights.npz"}}, {}, False)
+    function, _ = ExportedChain(selection, [f"{n}" for n in range(CLASSES)], "squash").numbers()
+    np.testing.assert_allclose(function(pictures()[0])["probabilities"], expected, rtol=0, atol=CLOSE)
+    assert expected.std() > 0.05  # a constant answer would prove nothing
 
 
 def test_two_hosts_agree_decide_together_resume_from_a_common_checkpoint_and_notice_different_folds(
