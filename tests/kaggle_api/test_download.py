@@ -155,15 +155,6 @@ def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
     assert any(ranges[1:])  # the second request continued where the first stopped
 
 
-def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, client, tmp_path):
-    download.download(client, "flowers", tmp_path, RULES)
-    data = bytearray((tmp_path / "flowers.zip").read_bytes())
-    data[len(data) // 2] ^= 255
-    (tmp_path / "flowers.zip").write_bytes(data)
-    download.download(client, "flowers", tmp_path, RULES)
-    assert kaggle.count("DownloadDataFiles") == 2 and is_complete(kaggle, tmp_path)
-
-
 def test_an_archive_that_is_damaged_twice_is_renamed_and_never_used(kaggle, client, tmp_path):
     kaggle.faults["archive"] = ["flip"] * 9
     with pytest.raises(KaggleError, match=r"is damaged: .* kept as /.*/flowers.corrupt"):
