@@ -11,8 +11,9 @@ the confidence of a mean. Two statements hold for every member without a leak if
    is linear in the predictions, so it is the same for single models and for their mean: the out-of-fold predictions
    cannot give the labels more than the mean on test rows gives its most probable class.
 
-Our own members show how much harder test rows are than training rows. Twice that is added to the margin, because models
-react differently to a shift. Within the margin the note is "checked in part" instead of "not out-of-fold?".
+Test rows may be harder than training rows. The drop in confidence of our own single fold models shows by how much (`shift`). An
+external member may lose twice that much, because models react differently to a shift: up to TOLERANCE + 2 * shift the note is
+"checked in part", above it "not out-of-fold?".
 """
 
 import math
@@ -83,7 +84,7 @@ def leak_notes(
         comparisons.insert(0, (external.oof, external.single, text))
     for training, bound, text in comparisons:
         if training.exceeds(bound, TOLERANCE + 2 * shift):
-            harder = "" if own else ", or the test rows are harder than the training rows"
+            harder = "" if any(one.single for one in own) else ", or the test rows are harder than the training rows"
             return [f"not out-of-fold? {text}: its models were probably trained on these rows{harder}"]
     for training, bound, text in comparisons:
         if training.exceeds(bound, TOLERANCE):

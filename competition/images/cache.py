@@ -26,6 +26,7 @@ from competition.images import stream
 from competition.images.pixels import PixelFile, Pixels
 from competition.prepare import records
 from competition.prepare.decoding import Fit
+from competition.storage import files
 
 LEFT_FREE = 1_000_000_000  # bytes of free disk space to leave for checkpoints and results
 Progress = Callable[[int, int], None]
@@ -72,8 +73,7 @@ def decode_images(images: RecordedImages, size: int, fit: Fit, budget: CacheBudg
         pixels = np.zeros(shape, np.uint8)
         fill(pixels.__setitem__)
         return pixels
-    local_files = [_local_copy(file, budget) for file in images.files]
-    return stream.Stream(local_files, images.ids, images.unreadable, size, fit)
+    return stream.Stream(_local_copies(images.files, budget), images.ids, images.unreadable, size, fit)
 
 
 def cached_images(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Pixels | None:
@@ -156,27 +156,28 @@ def _make_space(budget: CacheBudget, needed: int) -> bool:
     return used + needed <= budget.disk and free >= needed
 
 
-def _local_copy(file: str, budget: CacheBudget) -> str:
-    """A path of the record file that allows random access: its own, or that of a local copy of a remote file."""
-    if "://" not in file:
-        return file
-    import tensorflow as tf
-
-    status = tf.io.gfile.stat(file)
-    name = digest_of([file, status.length, status.mtime_nsec])[:16]
-    copy = budget.folder / f"{name}.tfrec"
+def _local_copies(record_files: Sequence[str], budget: CacheBudget) -> list[str]:
+    """Paths of the record files that allow random access: their own, or those of local copies of remote files."""
+    if not any(map(files.is_remote, record_files)):
+        return list(record_files)
+    identities = {file: files.identity(file) for file in record_files if files.is_remote(file)}
+    copies = {file: budget.folder / f"{digest_of([file, *found])[:16]}.tfrec" for file, found in identities.items()}
     with _exclusive(budget.folder):
-        if not copy.exists():
-            if not _make_space(budget, status.length):
-                raise UserError(
-                    f"the decoded images fit neither cache.ram_gigabytes nor cache.disk_gigabytes, and there is no space for "
-                    f"a copy of {file} ({status.length / 1e9:.2f} GB) to read them from; raise cache.disk_gigabytes, or "
-                    "cache.folder: a larger disk"
-                )
-            with atomic_write(copy) as temporary:
-                tf.io.gfile.copy(file, str(temporary), overwrite=True)
-        os.utime(copy)
-    return str(copy)
+        for copy in copies.values():
+            with suppress(FileNotFoundError):
+                os.utime(copy)  # so that the copies of other data are removed before these
+        missing = [file for file, copy in copies.items() if not copy.exists()]
+        needed = sum(identities[file][0] for file in missing)
+        if not _make_space(budget, needed) or any(not copies[file].exists() for file in copies if file not in missing):
+            raise UserError(
+                f"the decoded images fit neither cache.ram_gigabytes nor cache.disk_gigabytes, and there is no space for copies of "
+                f"{len(copies)} record files ({sum(size for size, _ in identities.values()) / 1e9:.2f} GB) to read them from; raise "
+                "cache.disk_gigabytes, or cache.folder: a larger disk"
+            )
+        for file in missing:
+            with atomic_write(copies[file]) as temporary, files.opened(file) as source, temporary.open("wb") as target:
+                shutil.copyfileobj(source, target, files.CHUNK)
+    return [str(copies.get(file, file)) for file in record_files]
 
 
 def _fill(images: RecordedImages, size: int, fit: Fit, progress: Progress, put: Put) -> None:

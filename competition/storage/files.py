@@ -67,6 +67,17 @@ def exists(path: str) -> bool:
     return bool((_fsspec(path) or _beam() or _gfile(path)).exists(path))
 
 
+def identity(path: str) -> tuple[int, str]:
+    """(bytes, what changes when it is written again) of a remote file."""
+    if other := _fsspec(path):
+        with _fsspec_errors(path, "read"):
+            info = other.info(path)
+        stamps = ("ETag", "etag", "LastModified", "mtime", "created")
+        return int(info["size"]), "".join(str(info[stamp]) for stamp in stamps if stamp in info)
+    status = _gfile(path).stat(path)
+    return int(status.length), str(status.mtime_nsec)
+
+
 def names(folder: str) -> list[str]:
     """Return the sorted paths of all finished files below a folder, relative to it."""
     root = folder.rstrip("/")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from competition.images.stream import Stream
 from competition.prepare import records
 from competition.prepare.decoding import decode
 from competition.prepare.records import Record
+from competition.storage import files
 
 N, SIZE = 9, 16
 BYTES_PER_IMAGE = SIZE * SIZE * 3  # bytes
@@ -188,3 +190,18 @@ def test_a_row_out_of_range_is_an_error(shards, budget, row) -> None:
     ):
         with pytest.raises(IndexError, match=f"of {N}"):
             pixels[np.array([0, row])]
+
+
+def test_remote_record_files_are_copied_together_or_not_at_all(shards, budget, tmp_path) -> None:
+    """Each is read in every epoch, so none may be removed to make room for another one."""
+    pytest.importorskip("fsspec", reason="other addresses than gs:// need fsspec (goldfold[remote])")
+    addresses = [f"memory://{tmp_path.name}/{Path(shard).name}" for shard in shards]
+    for address, shard in zip(addresses, shards, strict=True):
+        files.write_bytes(address, Path(shard).read_bytes())
+    needed, local = sum(Path(shard).stat().st_size for shard in shards), replace(budget, folder=tmp_path / "local")
+    with pytest.raises(UserError, match=r"no space for copies of 2 record files"):
+        decoded(addresses, replace(budget, disk=needed - 1), size=64)
+    for _ in range(2):  # first copied, then reused
+        pixels = decoded(addresses, replace(budget, disk=needed), size=64)
+        np.testing.assert_array_equal(pixels[np.arange(N)], decoded(shards, local, size=64)[np.arange(N)])
+        assert type(pixels) is Stream and len(list(budget.folder.glob("[!.]*.tfrec"))) == 2
