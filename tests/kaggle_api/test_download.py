@@ -1,5 +1,7 @@
 import base64
 import dataclasses
+import hashlib
+import json
 import os
 import random
 import resource
@@ -155,6 +157,15 @@ def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
     assert any(ranges[1:])  # the second request continued where the first stopped
 
 
+def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, client, tmp_path):
+    archive = kaggle.contests["flowers"].archive
+    (tmp_path / "flowers.zip").write_bytes(archive[:-1] + b"?")
+    record = {"sha256": hashlib.sha256(archive).hexdigest(), "files": {"sample_submission.csv": 17}, "notes": []}
+    (tmp_path / "flowers.json").write_text(json.dumps(record))
+    download.download(client, "flowers", tmp_path, RULES)
+    assert kaggle.count("DownloadDataFiles") == 1 and is_complete(kaggle, tmp_path)
+
+
 def test_an_archive_that_is_damaged_twice_is_renamed_and_never_used(kaggle, client, tmp_path):
     kaggle.faults["archive"] = ["flip"] * 9
     with pytest.raises(KaggleError, match=r"is damaged: .* kept as /.*/flowers.corrupt"):
@@ -174,8 +185,10 @@ def test_a_second_download_at_the_same_time_is_an_error(kaggle, client, tmp_path
 
 
 def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, tmp_path):
+    kaggle.contests["flowers"] = Contest({"big": random.Random(0).randbytes(1_000_000)})
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))  # of the child too; it stands for a full disk
+    # Of the child too; it stands for a full disk. Python would leave a truncated .pyc under a limit below its size.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (900_000, limits[1]))
     try:
         with pytest.raises(KaggleError, match=r"^the download could not be written to disk \(File too large\): .*\.$"):
             download.download(client, "flowers", tmp_path, RULES)
