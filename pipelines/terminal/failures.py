@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from competition.config.errors import UserError
+from competition.kaggle.errors import KaggleError
 from competition.kaggle.explain import explain
 
 DISK_FULL_EXIT = 4
@@ -36,6 +37,13 @@ def describe(error: Exception) -> str:
     explanation = explain(f"{type(error).__name__}: {line}")
     remedy = f"\n{explanation.cause} Remedy: {explanation.fix}" if explanation else ""
     return f"{type(error).__name__}: {line}{remedy}\nUnexpected error; DEBUG=1 shows the traceback."
+
+
+def exit_code(error: Exception) -> int:
+    """DISK_FULL_EXIT for a full disk, also during a download; else 1."""
+    if isinstance(error, KaggleError):
+        return DISK_FULL_EXIT if error.kind == "disk" else 1
+    return DISK_FULL_EXIT if is_disk_full(error) and not isinstance(error, UserError) else 1
 
 
 def is_disk_full(error: BaseException | None) -> bool:

@@ -18,7 +18,7 @@ from competition.files.replacement import finish_replacements
 from competition.images.augmentations import augmentation_named
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
-from pipelines.terminal.failures import DISK_FULL_EXIT, describe, is_disk_full, require_folder
+from pipelines.terminal.failures import describe, exit_code, require_folder
 from pipelines.terminal.next_command import next_line
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import display_path, print_line, with_params
@@ -85,4 +85,4 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
         if is_expected or not options.debug:
             sentence = with_params(str(error) if is_expected else describe(error), display_path(options.params))
             print_line(f"goldfold: {redact(sentence, known)}", sys.stderr)
-        sys.exit(DISK_FULL_EXIT if is_disk_full(error) and not is_expected else 1)
+        sys.exit(exit_code(error))

@@ -14,7 +14,8 @@ from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.files.locks import Held, exclusive, last_holder
-from pipelines.terminal.failures import DISK_FULL_EXIT, describe, is_disk_full, require_folder
+from competition.kaggle.errors import KaggleError
+from pipelines.terminal.failures import DISK_FULL_EXIT, describe, exit_code, require_folder
 
 WRITERS = """
 import resource, sys
@@ -80,7 +81,12 @@ class ResourceExhaustedError(Exception):
     ids=lambda value: type(value).__name__,
 )
 def test_an_error_of_the_machine_is_one_sentence_with_its_remedy(error: Exception, code: int, words: str) -> None:
-    assert words in describe(error) and is_disk_full(error) == (code == DISK_FULL_EXIT)
+    assert words in describe(error) and exit_code(error) == code
+
+
+def test_a_full_disk_during_a_download_has_the_same_exit_code() -> None:
+    assert exit_code(KaggleError("disk", "the download could not be written")) == DISK_FULL_EXIT
+    assert exit_code(KaggleError("rules", "accept them")) == exit_code(UserError("No space left on device")) == 1
 
 
 def test_a_folder_is_expected_where_results_go(tmp_path: Path) -> None:
