@@ -341,16 +341,6 @@ def test_after_twenty_kills_at_random_moments_the_same_command_completes_the_fil
     assert any(ranges)  # partial files were resumed
 
 
-def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, client, tmp_path):
-    download.download(client, "flowers", tmp_path, RULES)
-    data = bytearray((tmp_path / "flowers.zip").read_bytes())
-    data[len(data) // 2] ^= 255
-    (tmp_path / "flowers.zip").write_bytes(data)
-    download.download(client, "flowers", tmp_path, RULES)
-    assert kaggle.count("DownloadDataFiles") == 2
-    assert is_complete(kaggle, tmp_path)
-
-
 def test_rules_that_were_not_accepted_are_reported_before_the_download(kaggle, client, tmp_path):
     kaggle.contests["flowers"].entered = False
     with pytest.raises(KaggleError, match="rules of flowers are not accepted yet"):
