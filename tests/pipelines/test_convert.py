@@ -124,9 +124,9 @@ def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(work
 @pytest.mark.parametrize(
     ("arguments", "sets", "message"),
     [
-        (("--source", "{folder}/absent"), "", "absent is not a folder; name a local folder or gs://"),
+        (("--source", "{folder}/absent"), "", "absent is not a folder; name a local folder, gs://"),
         (("--source", "{folder}/a.zip"), "", "is a zip, a folder was expected; unpack it, or set competition.source"),
-        (("--source", "s3://x/y"), "", "a local folder or gs://NAME/FOLDER was expected"),
+        (("--source", "xyz://x/y"), "", "no file system for xyz://"),
         (("--source", "{folder}/source", "--target", "{folder}/source"), "", "is also the source"),
         (("--source", "{folder}/source", "--target", "{folder}/full"), "", "already holds 'mine.txt'; name an empty"),
         (("--source", "{folder}/source"), "convert.engine=beam convert.beam_python=absent", "`make beam` installs"),

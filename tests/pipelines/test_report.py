@@ -331,7 +331,7 @@ def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspac
     write_manifest(best.with_name("manifest.json"), depends, [best], {"seconds": 75.0, "peak_memory": 2e9}, {})
     workspace.do("report")
     assert '<th scope="row" class="word">tune slim</th><td>1</td><td>75 s</td><td>2.00 GB</td>' in workspace.page
-    for text in ("DOES NOT FIT", "20.00 GiB", changes[0], "coordinate", "learning_rate 0.00123"):
+    for text in ("DOES NOT FIT", "20.00 GiB", changes[0], "bagged", "learning_rate 0.00123"):
         assert text in workspace.page
     assert (
         workspace.page.count("<td>0.0123</td>") == 1 and "slim: its seed study is of other parameters" in workspace.page

@@ -66,7 +66,7 @@ def test_without_data_the_next_step_is_named(environment, hint):
         choose(environment)
 
 
-@pytest.mark.parametrize("bucket", ["mine/flowers", "gs://", "s3://mine/x", "gs://UPPER/x"])
+@pytest.mark.parametrize("bucket", ["mine/flowers", "gs://", "gs://UPPER/x"])
 def test_an_invalid_bucket_is_refused(bucket):
     with pytest.raises(UserError, match="expected gs://NAME"):
         choose({}, bucket=bucket)
@@ -165,7 +165,7 @@ def test_records_weights_and_predictions_are_stored_in_a_bucket(gcs, tmp_path):
         "bytes b'123'",
         "copy True b'123'",
         "refused gs://mine/absent cannot be read: The specified path gs://min",
-        "refused s4://mine/x: expected a local path or gs://, this TensorFlow",
+        "refused s4://mine/x: no file system for s4:// (Protocol not known: s",
     ], err[-2000:]
     for file in fold.iterdir():
         assert (tmp_path / "back" / "fold0" / file.name).read_bytes() == file.read_bytes()
