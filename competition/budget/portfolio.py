@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from competition.budget.parameters import with_members
 from competition.config.errors import InvalidParameter, UserError
-from competition.config.params import FROM_FILE, HUB, Head, Member, Params
+from competition.config.params import FROM_FILE, HUB, Head, Member, Params, Train
 from competition.config.params_file import file_tree
 from competition.config.validation import validate
 from competition.config.yaml_text import read_yaml
@@ -219,6 +219,11 @@ def fine_tuned(network: Network, rows: int, kind: TargetKind) -> Member:
     elif kind != "single":
         settings |= {"probe": False, "freeze_epochs": 1, "epochs": max(epochs, 2)}
     return replace(network.member, train=replace(train, **settings))
+
+
+def epochs_to_try(train: Train, fewest: int) -> range:
+    """Numbers of epochs that a training may get, the most first: at least `fewest`, and not those of the last layer alone."""
+    return range(train.epochs, max(fewest, min(train.freeze_epochs + 1, train.epochs)) - 1, -1)
 
 
 def stated_members(params: Params) -> Mapping[str, Member]:

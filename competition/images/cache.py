@@ -161,14 +161,18 @@ def _local_copies(record_files: Sequence[str], budget: CacheBudget) -> list[str]
     if not any(map(files.is_remote, record_files)):
         return list(record_files)
     identities = {file: files.identity(file) for file in record_files if files.is_remote(file)}
-    copies = {file: budget.folder / f"{digest_of([file, *found])[:16]}.tfrec" for file, found in identities.items()}
+    copies = {
+        file: budget.folder / f"{digest_of([file, size, version])[:16]}.tfrec"
+        for file, (size, version) in identities.items()
+    }
     with _exclusive(budget.folder):
         for copy in copies.values():
             with suppress(FileNotFoundError):
                 os.utime(copy)  # so that the copies of other data are removed before these
         missing = [file for file, copy in copies.items() if not copy.exists()]
-        needed = sum(identities[file][0] for file in missing)
-        if not _make_space(budget, needed) or any(not copies[file].exists() for file in copies if file not in missing):
+        kept = [copy for file, copy in copies.items() if file not in missing]
+        has_space = not missing or _make_space(budget, sum(identities[file][0] for file in missing))
+        if not has_space or not all(copy.exists() for copy in kept):
             raise UserError(
                 f"the decoded images fit neither cache.ram_gigabytes nor cache.disk_gigabytes, and there is no space for copies of "
                 f"{len(copies)} record files ({sum(size for size, _ in identities.values()) / 1e9:.2f} GB) to read them from; raise "

@@ -64,7 +64,10 @@ def digest(path: str) -> str | None:
 def exists(path: str) -> bool:
     if not is_remote(path):
         return Path(path).is_file()
-    return bool((_fsspec(path) or _beam() or _gfile(path)).exists(path))
+    if other := _fsspec(path):
+        with _fsspec_errors(path, "read"):
+            return bool(other.exists(path))
+    return bool((_beam() or _gfile(path)).exists(path))
 
 
 def identity(path: str) -> tuple[int, str]:
@@ -83,8 +86,12 @@ def names(folder: str) -> list[str]:
     root = folder.rstrip("/")
     if not is_remote(folder):
         paths = [path.as_posix() for path in Path(root).rglob("*") if path.is_file()]
-    elif other := _fsspec(root):
-        paths, root = other.find(root), other._strip_protocol(root)
+    elif _fsspec(root):
+        from fsspec.core import url_to_fs
+
+        with _fsspec_errors(root, "read"):
+            other, root = url_to_fs(root)  # the paths that it lists have no scheme
+            paths = other.find(root)
     elif beam := _beam():
         paths = [match.path for result in beam.match([f"{root}/**"]) for match in result.metadata_list]
     else:
@@ -98,7 +105,8 @@ def remove(path: str) -> None:
     if not is_remote(path):
         Path(path).unlink(missing_ok=True)
     elif other := _fsspec(path):
-        other.rm_file(path)
+        with _fsspec_errors(path, "removed"):
+            other.rm_file(path)
     elif beam := _beam():
         beam.delete([path])
     else:
@@ -121,10 +129,9 @@ def temporary_file(folder: str) -> Iterator[Path]:
 def publish(temporary: Path, path: str) -> None:
     """Move a finished local file to `path` atomically: it appears there complete or not at all."""
     if other := _fsspec(path) if is_remote(path) else None:
+        # A file of fsspec would be uploaded in part if an error closed it.
         with _fsspec_errors(path, "written"):
-            other.put_file(
-                str(temporary), path
-            )  # a file of fsspec that is closed by an error would be uploaded in part
+            other.put_file(str(temporary), path)
         return
     if is_remote(path):
         # An object appears when its upload is complete.

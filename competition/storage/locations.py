@@ -74,6 +74,10 @@ def choose_location(
     if bucket:
         if not re.fullmatch(r"[a-z0-9]+://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/.*)?", bucket):
             raise UserError(f"{bucket!r} is not a bucket: expected gs://NAME or gs://NAME/FOLDER (or s3://).")
+        if kind.endswith("tpu node") and not bucket.startswith("gs://"):
+            raise UserError(
+                f"{bucket} is the bucket, and a remote TPU node reads only gs://: copy the data to a gs:// bucket."
+            )
         return DataLocation(bucket.rstrip("/"), "the bucket named in the parameters", kind)
     if kind == "kaggle tpu node":
         path = kaggle_path(slug)
@@ -166,6 +170,8 @@ def _remote_tpu(environment: Mapping[str, str]) -> str:
 def _cause(stderr: str, path: str, environment: Mapping[str, str]) -> str:
     """Cause of a failed read in words, with the account that was used."""
     text = " ".join(stderr.split())
+    if "://" in path and not path.startswith("gs://"):
+        return f"{text[-200:] or 'the storage does not answer'}; check the address, the network and the credentials"
     if not path.startswith("gs://"):
         return text.rsplit(": ", 1)[-1] if text else "the disk does not answer"
     account = "this machine's service account"

@@ -21,6 +21,7 @@ from competition.budget.portfolio import (
     EPOCHS,
     FEW_ROWS,
     Network,
+    epochs_to_try,
     fine_tuned,
     frozen,
     is_reachable,
@@ -305,9 +306,7 @@ def train_epochs_that_fit(search: Search, name: str, member: Member, fewest: int
     speed = measure_speed(member, few, search.device, job.params.predict.batch, search.views)
     settings = with_members(job.params, {name: member}, (), search.views)
     needs = 0.0
-    # With fewer epochs than that the last layer alone would be trained.
-    fewest = max(fewest, min(member.train.freeze_epochs + 1, member.train.epochs))
-    for epochs in range(member.train.epochs, fewest - 1, -1):
+    for epochs in epochs_to_try(member.train, fewest):
         member = replace(member, train=replace(member.train, epochs=epochs))
         needs = RESERVE * cost_of(load_of(member, settings, name, sizes, search.device.replicas), speed).seconds
         if needs <= search.left:

@@ -84,6 +84,8 @@ def test_out_of_fold_predictions_that_saw_their_rows_are_reported(name: str, fol
 def test_test_rows_that_are_harder_for_own_members_too_are_not_reported() -> None:
     honest, own = train("bayes", False, test_scale=0.5), train("linear", False, test_scale=0.5)
     assert "or the test rows are harder than the training rows" in honest.notes(True)[0]
+    # An own member without separate test predictions shows no shift.
+    assert "or the test rows are harder than the training rows" in honest.notes(True, (own.confidence(False),))[0]
     (note,) = honest.notes(True, (own.confidence(True),))
     assert note.startswith("checked in part") and "harder for our own members as well" in note
     cheater = train("tree1", True, test_scale=0.9)

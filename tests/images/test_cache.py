@@ -205,3 +205,5 @@ def test_remote_record_files_are_copied_together_or_not_at_all(shards, budget, t
         pixels = decoded(addresses, replace(budget, disk=needed), size=64)
         np.testing.assert_array_equal(pixels[np.arange(N)], decoded(shards, local, size=64)[np.arange(N)])
         assert type(pixels) is Stream and len(list(budget.folder.glob("[!.]*.tfrec"))) == 2
+    decoded(addresses, replace(budget, disk=1), size=64)  # nothing is removed for copies that are there
+    assert len(list(budget.folder.glob("[!.]*.tfrec"))) == 2

@@ -312,35 +312,6 @@ def test_a_download_stopped_by_a_signal_leaves_no_result_and_the_next_run_succee
     assert sha256(tmp_path / "flowers.zip")
 
 
-def test_after_twenty_kills_at_random_moments_the_same_command_completes_the_file(kaggle, client, tmp_path):
-    rng, tries, kills, cuts = random.Random(12), 0, 0, 0
-    kaggle.contests["flowers"] = Contest({"train/01.tfrec": rng.randbytes(6_000_000)})
-    cache, environment = tmp_path / "cache", {**_env(client), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", CODE, cache]
-    while kills < 20 or cuts < 5:  # at least 5 during the archive, on a machine of any speed
-        tries += 1
-        assert tries <= 80, (kills, cuts)
-        kaggle.faults["archive"], kaggle.served = ["slow:0.01"], 0.0
-        calls_before = {method: kaggle.count(method) for method in ("ListDataFiles", "DownloadDataFiles")}
-        method, share = rng.choice([*calls_before, "archive", "archive", "archive"]), rng.uniform(0.02, 1.05)
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if method == "archive":
-            kills += _kill_when(process, lambda share=share: kaggle.served >= min(share, 1))
-            cuts += kaggle.served < 1
-        else:
-            kills += _kill_when(
-                process, lambda method=method, calls_before=calls_before: kaggle.count(method) > calls_before[method]
-            )
-        if (cache / "flowers.json").exists():  # a file with a manifest is complete, whenever the process was killed
-            assert is_complete(kaggle, cache)
-            shutil.rmtree(cache)
-    process_result = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert (process_result.returncode, is_complete(kaggle, cache)) == (0, True), process_result.stderr
-    assert sorted(path.name for path in cache.iterdir() if path.suffix != ".lock") == ["flowers.json", "flowers.zip"]
-    ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
-    assert any(ranges)  # partial files were resumed
-
-
 def test_rules_that_were_not_accepted_are_reported_before_the_download(kaggle, client, tmp_path):
     kaggle.contests["flowers"].entered = False
     with pytest.raises(KaggleError, match="rules of flowers are not accepted yet"):

@@ -14,7 +14,14 @@ from PIL import Image
 from stages import Workspace
 
 import goldfold
-from competition.budget.portfolio import Network, fine_tuned, networks_of, read_portfolio, unanimous_choice
+from competition.budget.portfolio import (
+    Network,
+    epochs_to_try,
+    fine_tuned,
+    networks_of,
+    read_portfolio,
+    unanimous_choice,
+)
 from competition.config.errors import UserError
 from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.metrics import TargetKind
@@ -266,6 +273,8 @@ def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow
         check_training(kind, "net-tuned", train)
     assert (few.mixup, many.mixup) == (0.0, 0.1) and few.epochs > many.epochs > few.freeze_epochs
     assert few.probe == (kind == "single") and few.freeze_epochs == (kind != "single")
+    assert min(epochs_to_try(few, 1)) == (1 if kind == "single" else 2) and max(epochs_to_try(few, 1)) == few.epochs
+    assert list(epochs_to_try(replace(few, epochs=1), 1)) == [1]  # as its user stated it
 
 
 def test_a_network_is_preferred_only_if_every_fold_prefers_it_by_its_own_training_rows() -> None:

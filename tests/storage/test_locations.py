@@ -72,6 +72,12 @@ def test_an_invalid_bucket_is_refused(bucket):
         choose({}, bucket=bucket)
 
 
+def test_a_remote_tpu_node_is_given_no_other_bucket_than_one_of_google():
+    with pytest.raises(UserError, match="a remote TPU node reads only gs://"):
+        choose({"TPU_NAME": "grpc://10.0.0.2:8470"}, bucket="s3://mine/x")
+    assert choose({}, bucket="s3://mine/x").path == "s3://mine/x"
+
+
 def test_inputs_are_found_wherever_kaggle_mounts_them(tmp_path):
     for folder in ("competitions/flowers", "datasets/ada/flowers-copy/deep"):
         (tmp_path / folder).mkdir(parents=True)
