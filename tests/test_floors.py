@@ -34,6 +34,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("competition.kernels", "competition.budget"),
     ("competition.report", "competition.serving", "competition.cluster", "competition.convert"),
     ("pipelines.terminal",),
+    ("pipelines.execution",),
     ("pipelines.main_job", "pipelines.inspect", "pipelines.kaggle", "pipelines.machines", "pipelines.serving"),
     ("pipelines",),
 ]

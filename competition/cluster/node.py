@@ -50,7 +50,7 @@ class TaskRequest:
     member: str
     verb: str  # train | predict | tune
     result_folder: str  # relative to work/
-    values: Mapping[str, object]  # what the process computes, for pipelines.terminal.cluster_child
+    values: Mapping[str, object]  # what the process computes, for pipelines.execution.cluster_child
     inputs: tuple[str, ...] = ()  # result folders that it reads
     force: bool = False  # compute although this machine has the result
 
@@ -177,22 +177,30 @@ def run_process(
         log.open("ab", buffering=0) as log_file,
     ):
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps({**task, "parent": os.getpid()}).encode() + b"\n")
-        process.stdin.flush()
         lines, partial = list[str](), b""
         try:
+            # It stays open: its end tells the process that this one has ended. A broken pipe: the process has ended, its exit
+            # code says why, and closing drops what could not be written.
+            try:
+                process.stdin.write(json.dumps({**task, "parent": os.getpid()}).encode() + b"\n")
+                process.stdin.flush()
+            except BrokenPipeError:
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.close()
             while True:
                 # Ray interrupts a task between two calls only, not within one.
                 if not select.select([process.stdout], [], [], 1.0)[0]:
                     continue
-                if not (data := os.read(process.stdout.fileno(), 65536)):
-                    break
+                data = os.read(process.stdout.fileno(), 65536)
                 log_file.write(data)
-                *complete, partial = (partial + data).split(b"\n")
+                # At its end the last line is complete without a line break, too.
+                *complete, partial = (partial + (data or b"\n")).split(b"\n")
                 for line in complete:
                     if text := line.decode(errors="replace").strip():
                         lines.append(text)
                         show(text)
+                if not data:
+                    break
             code = process.wait()
         except BaseException:
             process.send_signal(signal.SIGTERM)

@@ -12,10 +12,10 @@ from competition.images.cache import CacheBudget
 from competition.images.pixels import is_streamed
 from competition.workspace.dependencies import training_parts
 from competition.workspace.studies import tuned_member
+from pipelines.execution.selection import networks_to_train, selected_folds
+from pipelines.execution.trainer import open_trainer, read_images, start_device, timed
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
-from pipelines.terminal.selection import networks_to_train, selected_folds
-from pipelines.terminal.trainer import open_trainer, read_images, start_device, timed
 
 MAX_DECODED = 512  # images that are decoded again, at most: decoding is as fast for the next thousand
 

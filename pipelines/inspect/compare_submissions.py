@@ -5,9 +5,9 @@ import csv
 from competition.files.manifest import atomic_write
 from competition.prepare.competition import Competition
 from competition.submission.compare import compare_submissions
+from pipelines.execution.selection import submission_named
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
-from pipelines.terminal.selection import submission_named
 
 MAX_LINES = 10  # of each kind
 

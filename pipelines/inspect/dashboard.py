@@ -7,9 +7,9 @@ from wsgiref.simple_server import make_server
 from competition.config.errors import UserError
 from competition.tuning.storage import open_storage
 from competition.workspace.studies import tuning_dependencies, tuning_result_path
+from pipelines.execution.selection import selected_members
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
-from pipelines.terminal.selection import selected_members
 
 PORT = 8080
 

@@ -12,9 +12,9 @@ from competition.report.grad_cam import FILE, MANIFEST, chosen_rows
 from competition.report.pictures import cached_pixels
 from competition.workspace.dependencies import fold_manifest_path, is_trained, newest_blend
 from competition.workspace.runs import Run, runs_of
+from pipelines.execution.selection import selected_members
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job, image_cache, start_backend
-from pipelines.terminal.selection import selected_members
 
 
 def run(job: Job) -> None:

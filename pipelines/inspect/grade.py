@@ -9,8 +9,8 @@ from competition.files.manifest import write_json
 from competition.prepare.adapters import adapter_named
 from competition.report.terminal import with_error
 from competition.submission import grading, ledger
+from pipelines.execution.selection import newest_submission, require_test_images
 from pipelines.terminal.runner import Job
-from pipelines.terminal.selection import newest_submission, require_test_images
 
 # of a grade, for `make report`
 RECORDED = ("public", "private", "public_rows", "private_rows", "public_trivial", "private_trivial")

@@ -17,11 +17,11 @@ from competition.workspace.dependencies import fold_manifest_path, is_trained
 from competition.workspace.runs import run_with
 from competition.workspace.seed_studies import seed_study_path
 from competition.workspace.studies import tuned_member
+from pipelines.execution.selection import selected_members
+from pipelines.execution.trainer import open_scorer, start_device
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
-from pipelines.terminal.selection import selected_members
-from pipelines.terminal.trainer import open_scorer, start_device
 
 
 def run(job: Job) -> None:

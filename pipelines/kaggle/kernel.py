@@ -31,9 +31,9 @@ from competition.prepare.index import save
 from competition.workspace.dependencies import nested_teachers
 from competition.workspace.runs import runs_of
 from competition.workspace.studies import is_tuned, member_with_tuned_values
+from pipelines.execution.selection import selected_folds, selected_members
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, kaggle_client, lock
-from pipelines.terminal.selection import selected_folds, selected_members
 from pipelines.terminal.versions import ROOT
 
 HOUR = 3600

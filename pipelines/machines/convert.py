@@ -178,7 +178,7 @@ def in_beam(params: ConvertParams, task: str, options: Sequence[str] = ()) -> "s
     python = ROOT / os.path.expanduser(params.beam_python)
     if not python.exists():
         raise UserError(f"convert.beam_python: {python} does not exist; `make beam` installs Apache Beam there")
-    command = [str(python), "-m", "pipelines.terminal.convert_beam", task]
+    command = [str(python), "-m", "pipelines.execution.convert_beam", task]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, input=json.dumps(list(options)))
 
 

@@ -30,11 +30,11 @@ from competition.preflight.planning import (
 )
 from competition.preflight.topology import topology_named
 from competition.workspace.studies import network_digest, tuned_member
+from pipelines.execution.selection import selected_members
+from pipelines.execution.trainer import measure_pass, measure_speed
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, start_backend
-from pipelines.terminal.selection import selected_members
-from pipelines.terminal.trainer import measure_pass, measure_speed
 
 PRICES = Path(__file__).with_name("prices.yaml")
 SPOT_FAILURES = 0.25  # per hour and machine, for MACHINES=

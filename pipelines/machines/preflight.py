@@ -19,10 +19,10 @@ from competition.preflight.topology import GIB, Topology, topology_named
 from competition.training.backend import is_installed
 from competition.training.device import TPU_FILES, TPU_SIGNS
 from competition.workspace.studies import tuned_member
+from pipelines.execution.selection import selected_members
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
-from pipelines.terminal.selection import selected_members
 
 
 def run(job: Job) -> None:

@@ -46,13 +46,13 @@ from competition.workspace.ensemble_inputs import load_predictions, prediction_s
 from competition.workspace.features import missing_tables
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import held_out_score, trivial_text
+from pipelines.execution.budget_search import DoesNotFit, Search, TimeIsUp, Trial, job_of, skip, summary, write_file
+from pipelines.execution.prediction import predict_folds, stale_folds
+from pipelines.execution.trainer import WantedFeatures, measure_speed, start_device, store_missing
+from pipelines.execution.training import train_run
 from pipelines.terminal import hosts
-from pipelines.terminal.budget_search import DoesNotFit, Search, TimeIsUp, Trial, job_of, skip, summary, write_file
 from pipelines.terminal.options import PORTFOLIO, ROOT
-from pipelines.terminal.predicting import predict_folds, stale_folds
 from pipelines.terminal.runner import Job
-from pipelines.terminal.trainer import WantedFeatures, measure_speed, start_device, store_missing
-from pipelines.terminal.training import train_run
 
 if TYPE_CHECKING:
     from competition.training.features import FeatureEngine

@@ -1,11 +1,11 @@
 """Predict out-of-fold and test rows under every view by every fold model, once; the stages after it only use NumPy."""
 
 from competition.workspace.runs import blended_runs
+from pipelines.execution.cluster import predict_on_cluster
+from pipelines.execution.prediction import predict_folds, stale_folds
+from pipelines.execution.trainer import start_device
 from pipelines.terminal import hosts
-from pipelines.terminal.cluster import predict_on_cluster
-from pipelines.terminal.predicting import predict_folds, stale_folds
 from pipelines.terminal.runner import Job
-from pipelines.terminal.trainer import start_device
 
 
 def run(job: Job) -> None:

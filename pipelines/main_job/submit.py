@@ -12,10 +12,10 @@ from competition.report.terminal import with_error
 from competition.submission import delivery, format, ledger
 from competition.submission.grading import WITHOUT_SOLUTION
 from competition.workspace.scores import trivial_text
+from pipelines.execution.selection import newest_submission, require_test_images
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, kaggle_client
-from pipelines.terminal.selection import newest_submission, require_test_images
 
 LONGEST_PAUSE = 12  # longest pause between two status requests, as a multiple of the first
 

@@ -4,13 +4,13 @@ from competition.config.teachers import in_training_order
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import summary_lines
 from competition.workspace.studies import member_with_tuned_values, study_differences
+from pipelines.execution.cluster import train_on_cluster
+from pipelines.execution.selection import selected_members
+from pipelines.execution.trainer import start_device
+from pipelines.execution.training import train_nested_teachers, train_run
 from pipelines.terminal import hosts
-from pipelines.terminal.cluster import train_on_cluster
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
-from pipelines.terminal.selection import selected_members
-from pipelines.terminal.trainer import start_device
-from pipelines.terminal.training import train_nested_teachers, train_run
 
 
 def run(job: Job) -> None:

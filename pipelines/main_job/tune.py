@@ -45,12 +45,12 @@ from competition.workspace.studies import (
 from competition.workspace.study_settings import study_settings
 from competition.workspace.study_worker import storage_of, work_on_study
 from competition.workspace.tracking import Outcome, Subject
+from pipelines.execution.cluster_tuning import reachable_study, run_workers
+from pipelines.execution.selection import selected_members
+from pipelines.execution.trainer import open_trial_runner, start_device
 from pipelines.terminal import hosts
-from pipelines.terminal.cluster_tuning import reachable_study, run_workers
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job, track
-from pipelines.terminal.selection import selected_members
-from pipelines.terminal.trainer import open_trial_runner, start_device
 
 if TYPE_CHECKING:
     from optuna.study import Study

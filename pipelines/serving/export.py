@@ -23,9 +23,9 @@ from competition.serving.model_card import CardFacts, model_card, score_sentence
 from competition.serving.selection import Selection, export_dependencies, select
 from competition.training.backend import is_installed, start_tensorflow
 from competition.workspace.dependencies import export_path, newest_blend
+from pipelines.execution.selection import selected_folds, selected_members
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job
-from pipelines.terminal.selection import selected_folds, selected_members
 from pipelines.terminal.versions import git_commit, versions
 
 STORED_TOLERANCE = 5e-3  # largest difference from the stored predictions, which are float16; 2e-4 is usual

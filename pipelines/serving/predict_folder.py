@@ -16,10 +16,10 @@ from competition.prepare.competition import Competition
 from competition.serving.new_images import NewImagePredictor, read_readable_images
 from competition.serving.selection import select
 from competition.submission.format import FORMULA
+from pipelines.execution.trainer import start_device
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job
-from pipelines.terminal.trainer import start_device
 
 CHUNK = 256  # images that are in memory at once, encoded and at the size of every member
 SHOWN = 10  # unreadable images that are named in the terminal; the file names all

@@ -8,8 +8,8 @@ from competition.serving.bundle import CARD, load_bundle
 from competition.serving.selection import export_name
 from competition.training.backend import is_installed
 from competition.workspace.dependencies import export_path
+from pipelines.execution.selection import selected_folds
 from pipelines.terminal.runner import Job, image_cache
-from pipelines.terminal.selection import selected_folds
 
 PACKAGES = ("starlette", "python-multipart", "uvicorn", "prometheus-client")
 

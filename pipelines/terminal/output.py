@@ -22,6 +22,8 @@ NAMES = "|".join(sorted(VERBS, key=len, reverse=True))
 MAKE_CALL = re.compile(rf"\bmake ((?:{NAMES})(?: (?:{NAMES}))*)(?![\w-])")
 VARIABLE = re.compile(r"\b([A-Z][A-Z_]*)=(\"[^\"]*\"|'[^']*'|[\w@:./,*-]*[\w*]|\.\.\.)")
 BOLD, YELLOW, PLAIN = "\033[1m", "\033[33m", "\033[0m"
+VERDICT = re.compile(r"\ba (?:gain|loss)\b|\bnoise\b")  # in rows of tables
+VERDICT_COLOURS = {"a gain": "\033[32m", "a loss": "\033[31m", "noise": "\033[2m"}  # green, red, dim
 # Spaces at which no line is broken: within "0.91 ± 0.02", "p = 0.03", "p < 0.001", "shift_up 0.30", "trial 2", "0.81 to 0.93",
 # "2 of 5", "12 s" and "450 test rows".
 WITHIN_VALUE = re.compile(
@@ -39,6 +41,10 @@ class Bold(str):
     """A line that a terminal shows in bold."""
 
 
+class TableRow(str):
+    """A line of a table, in which a terminal colours what is a gain, a loss or noise."""
+
+
 def print_line(line: str, stream: TextIO | None = None) -> None:
     """Print a line at once.  stream: None = stdout.  Exits with 141 if nobody reads it any more.
 
@@ -50,11 +56,12 @@ def print_line(line: str, stream: TextIO | None = None) -> None:
     if target.isatty():
         width = shutil.get_terminal_size().columns
         text = "\n".join(part for one in text.split("\n") for part in wrapped(one, width))
-        if style := (BOLD if isinstance(line, Bold) else "") + (
-            YELLOW if any(word in line for word in WARNINGS) else ""
-        ):
-            # https://no-color.org
-            text = text if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else f"{style}{text}{PLAIN}"
+        if not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":  # https://no-color.org
+            style = BOLD if isinstance(line, Bold) else ""
+            style += YELLOW if any(word in line for word in WARNINGS) else ""
+            if isinstance(line, TableRow):
+                text = VERDICT.sub(lambda match: f"{VERDICT_COLOURS[match[0]]}{match[0]}{PLAIN}{style}", text)
+            text = f"{style}{text}{PLAIN}" if style else text
     try:
         print(text, file=target, flush=True)
     except BrokenPipeError:
@@ -111,7 +118,7 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], indent: i
         console.print(Padding(table, (0, 0, 0, indent), expand=False))
     lines = [line.replace(KEPT_SPACE, " ").rstrip() for line in capture.get().splitlines()]
     head = next((n for n, line in enumerate(lines) if "─" in line), 1)
-    return [*map(Bold, lines[:head]), *lines[head:]]
+    return [*map(Bold, lines[:head]), *map(TableRow, lines[head:])]
 
 
 def column_widths(contents: Sequence[Sequence[str]], room: int) -> list[int]:

@@ -32,7 +32,7 @@ from competition.workspace.tracking import Subject, Tracked, tracked
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
 from pipelines.terminal.options import Options
-from pipelines.terminal.output import Bold, display_path, print_line, with_params
+from pipelines.terminal.output import display_path, print_line, with_params
 from pipelines.terminal.progress import clear_bars
 from pipelines.terminal.versions import versions
 
@@ -80,7 +80,7 @@ class Job:
         clear_bars()
         for line in lines:
             named = with_params(line, display_path(self.options.params))
-            print_line(Bold(named) if isinstance(line, Bold) else named)
+            print_line(type(line)(named))  # stays bold, or a row of a table
 
     def echo_detail(self, *lines: str) -> None:
         """Print lines that only VERBOSE=1 shows."""

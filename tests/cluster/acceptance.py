@@ -54,7 +54,7 @@ def test_teachers_students_and_seeds_are_those_of_one_machine(prepared: Workspac
             for w in (prepared, alone)
         ]
         assert pairs[0] == pairs[1] and len(pairs[0]) == 3
-    wait_for_end("pipelines.terminal.cluster_child")
+    wait_for_end("pipelines.execution.cluster_child")
     assert "current" in prepared.do("train", sets=SETS)
 
 
@@ -68,7 +68,7 @@ def test_ctrl_c_leaves_checkpoints_and_the_same_command_continues_there(
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 130 and "stopping 1 running tasks" in output, output
-    wait_for_end("pipelines.terminal.cluster_child")
+    wait_for_end("pipelines.execution.cluster_child")
     assert checkpoints_in(ray_cluster.folder / f"home-{HEAD}") and prepared.weights() == {}
     assert "train cnn fold 0:" in prepared.do("train", "--cluster", ray_cluster.address, *arguments, sets=sets)
     assert list(prepared.weights()) == ["cnn/fold0"] and not checkpoints_in(ray_cluster.folder / f"home-{HEAD}")

@@ -76,7 +76,7 @@ class Node:
 
     def kill(self) -> None:
         """SIGKILL to all of Ray's own processes of the node; what they started must end by itself."""
-        own = [number for number in self.processes() if "pipelines.terminal.cluster_child" not in command_of(number)]
+        own = [number for number in self.processes() if "pipelines.execution.cluster_child" not in command_of(number)]
         for number in own:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)

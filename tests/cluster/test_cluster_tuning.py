@@ -14,8 +14,8 @@ from competition.config.params_file import load_params, parse_overrides
 from competition.tuning.choice import origin_of
 from competition.tuning.storage import open_storage
 from competition.workspace.workspace import Workspace as LibraryWorkspace
-from pipelines.terminal.cluster_child import work_on_the_study
-from pipelines.terminal.cluster_tuning import check_reachable
+from pipelines.execution.cluster_child import work_on_the_study
+from pipelines.execution.cluster_tuning import check_reachable
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
 
@@ -75,7 +75,7 @@ def test_every_trial_of_a_study_counts_once_although_a_machine_is_killed(
     assert_every_trial_counts_once(workspace, url, trials)
     assert [trial for trial in trials_of(url) if "retry_of" in trial.user_attrs]
     assert not [number for number in other.processes() if command_of(number)]
-    wait_for_end("pipelines.terminal.cluster_child")
+    wait_for_end("pipelines.execution.cluster_child")
     # The password of the database reached the workers, and no file and no line.
     homes = [path for path in ray_cluster.folder.rglob("home-*/.cache/**/*") if path.is_file()]
     logs = [path for path in Path(ray_cluster.temporary).rglob("*") if path.is_file() and not path.is_symlink()]

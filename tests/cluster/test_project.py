@@ -21,7 +21,7 @@ def test_the_parameters_of_a_machine_have_tuned_values_and_no_path_of_this_one(t
     )
     write_project(tmp_path, ROOT, here, {**here.members, "cnn": tuned})
     assert (tmp_path / "competition/cluster/node.py").is_file()
-    assert (tmp_path / "pipelines/terminal/cluster_child.py").is_file()
+    assert (tmp_path / "pipelines/execution/cluster_child.py").is_file()
     there = load_params(tmp_path / PARAMS)
     assert stated_keys(there.members["cnn"]) == stated_keys(tuned)
     assert "/home/me" not in (tmp_path / PARAMS).read_text() and "s3cret" not in (tmp_path / PARAMS).read_text()

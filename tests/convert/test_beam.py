@@ -108,7 +108,7 @@ def dask():
 
 def driver(recipe) -> list[str]:
     """The command that `make convert` starts; its stdin has the options of Beam."""
-    return [sys.executable, "-m", "pipelines.terminal.convert_beam", recipe.target]
+    return [sys.executable, "-m", "pipelines.execution.convert_beam", recipe.target]
 
 
 ENGINES = {
@@ -133,6 +133,6 @@ def test_every_engine_writes_the_bytes_of_one_process_and_leaves_finished_shards
 
 
 def test_the_environment_of_beam_has_no_tensorflow_and_the_shard_function_needs_none(work):
-    code = "import sys, pipelines.terminal.convert_beam; print(sorted({'tensorflow', 'pandas', 'scipy'} & sys.modules.keys()))"
+    code = "import sys, pipelines.execution.convert_beam; print(sorted({'tensorflow', 'pandas', 'scipy'} & sys.modules.keys()))"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
     assert ran.stdout.strip() == "[]", ran.stderr

@@ -11,7 +11,7 @@ from injection import KILLED, environment, run_code
 from stages import new_workspace
 
 from competition.workspace.dependencies import model_manifest_path
-from pipelines.terminal.training import FoldModel, interrupted_last
+from pipelines.execution.training import FoldModel, interrupted_last
 
 WAIT = """
 import sys, time

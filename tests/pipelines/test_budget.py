@@ -69,7 +69,7 @@ def slow(search, network, **stated):
 budget.compute_features = slow
 """
 FLATTERED = """
-from pipelines.terminal import training
+from pipelines.execution import training
 train_and_store = training.train_and_store
 def tampered(session, *others):
     files, result = train_and_store(session, *others)

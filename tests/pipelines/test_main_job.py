@@ -16,9 +16,9 @@ from competition.config.errors import UserError
 from competition.config.params_file import load_params
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.workspace.workspace import Workspace as LibraryWorkspace
+from pipelines.execution.selection import selected_folds, selected_members
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
-from pipelines.terminal.selection import selected_folds, selected_members
 from pipelines.terminal.stage import run_stage
 
 MEMBERS, FOLDS = ("slim", "wide"), range(3)

@@ -12,10 +12,10 @@ from competition.config.rules import ARCHITECTURES
 from competition.ensemble.settings import validate_params
 from competition.images.augmentations import augmentation_named
 from competition.workspace.workspace import Workspace as LibraryWorkspace
+from pipelines.execution.trainer import member_place
 from pipelines.main_job import download
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
-from pipelines.terminal.trainer import member_place
 
 
 def test_a_member_is_named_with_its_file_whatever_the_title(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def test_a_blend_ends_in_one_table_and_a_conclusion_in_bold(finished: Workspace)
     shown = on_terminal(finished.command("blend"), 100)
     head, conclusion = re.findall(r"\033\[1m(.+?)\033\[0m", shown, re.DOTALL)
     assert head.split()[:3] == ["member", "macro_f1", "weight"]
+    assert re.search(r"\033\[(?:32ma gain|31ma loss|2mnoise)\033\[0m", shown)
     assert conclusion.startswith("honest macro_f1 ") and "the trivial baseline scores" in conclusion
     assert len(STYLE.sub("", shown).splitlines()) < 20
     for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):

@@ -28,13 +28,13 @@ from competition.workspace.studies import tuning_dependencies
 from competition.workspace.study_settings import study_settings
 from competition.workspace.study_worker import storage_of, work_on_study
 from competition.workspace.workspace import Workspace
-from pipelines.terminal.cluster_tuning import with_storage
+from pipelines.execution.cluster_tuning import with_storage
+from pipelines.execution.prediction import predict_folds
+from pipelines.execution.trainer import open_trial_runner
+from pipelines.execution.training import train_models
 from pipelines.terminal.failures import describe
 from pipelines.terminal.options import Options
-from pipelines.terminal.predicting import predict_folds
 from pipelines.terminal.runner import Job
-from pipelines.terminal.trainer import open_trial_runner
-from pipelines.terminal.training import train_models
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Errors of a machine, which another one may not have. Anything else in Python would fail there too.

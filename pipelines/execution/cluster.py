@@ -32,13 +32,13 @@ from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import result_line
 from competition.workspace.soft_labels import missing_teacher
 from competition.workspace.studies import tuned_member
+from pipelines.execution.selection import selected_folds
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, lock
-from pipelines.terminal.selection import selected_folds
 from pipelines.terminal.versions import RECORDED_PACKAGES, ROOT, versions
 
-COMMAND = ("-u", "-m", "pipelines.terminal.cluster_child")
+COMMAND = ("-u", "-m", "pipelines.execution.cluster_child")
 Models = dict[str, tuple[Run, ExcludedFolds]]  # task -> its model
 Deliver = Callable[[TaskRequest, Path], str]  # installs an archive at home and returns the line for the screen
 

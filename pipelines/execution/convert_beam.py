@@ -1,7 +1,7 @@
 """Runs in the environment of Apache Beam, started by `make convert`.
 
-python -m pipelines.terminal.convert_beam codecs    prints the versions of the image codecs
-python -m pipelines.terminal.convert_beam TARGET    converts the work list in the target; stdin: the options of Beam, a JSON list
+python -m pipelines.execution.convert_beam codecs    prints the versions of the image codecs
+python -m pipelines.execution.convert_beam TARGET    converts the work list in the target; stdin: the options of Beam, a JSON list
 
 Every user of the machine can read a command line, so the options, which may hold a password, are not in it.
 """

@@ -42,12 +42,12 @@ from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import result_line
 from competition.workspace.soft_labels import load_soft_labels, missing_teacher, save_soft_labels
 from competition.workspace.tracking import Tracked, fold_outcome, fold_subject
+from pipelines.execution.selection import selected_folds
+from pipelines.execution.trainer import TrainerInputs, engine_key, open_scorer, start_device, target_caption
 from pipelines.terminal import hosts
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, InUse, Job, start_backend, track
-from pipelines.terminal.selection import selected_folds
-from pipelines.terminal.trainer import TrainerInputs, engine_key, open_scorer, start_device, target_caption
 
 if TYPE_CHECKING:
     from competition.training.device import Device

@@ -22,10 +22,10 @@ from competition.workspace.dependencies import (
 from competition.workspace.features import feature_table, networks_of
 from competition.workspace.runs import Run, stored_runs
 from competition.workspace.studies import head_entry
+from pipelines.execution.trainer import TrainerInputs, engine_key, open_scorer, open_trainer, read_images, start_device
 from pipelines.terminal import hosts
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
-from pipelines.terminal.trainer import TrainerInputs, engine_key, open_scorer, open_trainer, read_images, start_device
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images

@@ -12,7 +12,7 @@ from competition.files.manifest import copy_file
 from competition.tuning.settings import StudySettings
 from competition.tuning.storage import JOURNAL
 from competition.workspace.study_worker import journal_of
-from pipelines.terminal.cluster import run_on_cluster
+from pipelines.execution.cluster import run_on_cluster
 from pipelines.terminal.runner import Job
 
 
