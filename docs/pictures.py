@@ -37,6 +37,7 @@ COMMANDS = (  # and the picture of what each shows; "" = none
     ('make train predict SET="train.epochs=20"', ""),
     ("make runs", "tutorial_runs.svg"),
 )
+SUMMARY_HEAD = "views and their gain"
 # Rich's window, without the font that it loads from the internet.
 SVG_FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace(
     "Fira Code, ", "Menlo, Consolas, "
@@ -67,6 +68,11 @@ def main() -> None:
             output = on_terminal(["bash", "-c", command], COLUMNS, project)
             if picture:
                 write_picture(pictures / picture, terminal_svg(command, output).encode(), TERMINAL_BYTES)
+            if SUMMARY_HEAD in output:  # for README.md: the table and what follows it
+                lines = output.splitlines()
+                head = next(n for n, line in enumerate(lines) if SUMMARY_HEAD in line)
+                summary = terminal_svg(command, "\n".join(["...", *lines[head:]]))
+                write_picture(pictures / "terminal.svg", summary.encode(), TERMINAL_BYTES)
             if command == "make report":
                 take_page(project / "work" / "digits" / "report.html", pictures, profile)
 
