@@ -50,6 +50,6 @@ def test_it_dies_with_its_parent_although_its_stdin_stays_open() -> None:
 @pytest.mark.parametrize("task_bytes", [10, 1_000_000])  # a pipe holds 65,536
 def test_what_a_process_says_before_it_ends_at_once_is_its_error(tmp_path: Path, task_bytes: int) -> None:
     task, lines = {"project": str(ROOT), "gpus": 0.0, "values": "x" * task_bytes}, list[str]()
-    with pytest.raises(TaskError, match="^the file x is missing$"):
+    with pytest.raises(TaskError, match=r"^the file x is missing$"):
         run_process(("-c", ENDS_AT_ONCE), task, tmp_path / "start", tmp_path / "log.txt", lines.append)
     assert lines == ["goldfold: the file x is missing"] and (tmp_path / "log.txt").read_text() == lines[0]
