@@ -11,6 +11,9 @@ Drawing is not measured. Of each stage: seconds; processor seconds, of its child
 files, looked at up to 10 times a second; bytes read and written by system calls, cached or not; how much its files grew at the
 worst moment; milliseconds per image. The table is in Markdown, for docs/measured_runs.md.
 
+The last stage trains one fold with a network whose step waits as long as that of the fastest member of the flowers on a v5e-8, and
+says how much of the time is spent outside these steps.
+
 --kills: then runs the main job once more in another folder, ends each of its long stages twice, after a third of the time that it took by
 SIGTERM and after another third by SIGKILL, runs it to its end, and compares the submissions. Needs twice the disk.
 --sessions: then trains and predicts once more by `make kernel` in another folder, in sessions of so many minutes in place of Kaggle's 9
@@ -39,6 +42,7 @@ import numpy as np
 from PIL import Image
 
 from competition.config.params_file import load_params
+from competition.preflight.planning import sizes_of
 from competition.prepare.adapters import drawn, flowers, plants
 from competition.prepare.adapters.tables import read_csv, write_csv
 from competition.prepare.decoding import encode
@@ -76,8 +80,29 @@ def tiny(image_size, classes):
     x = keras.layers.AveragePooling2D(image_size // 8)(keras.layers.Rescaling(1 / 255)(inputs))
     return keras.Model(inputs, keras.layers.Dense(classes, name="logits")(keras.layers.Flatten()(x)))
 
-MODELS = {"tiny": tiny}
+def slow(image_size, classes):
+    import time
+
+    import jax
+    import keras
+    import numpy as np
+
+    class Wait(keras.layers.Layer):
+        def call(self, x, training=False):
+            def wait(_):
+                time.sleep(STEP_SECONDS)
+                return np.float32(0)
+
+            return x + jax.pure_callback(wait, jax.ShapeDtypeStruct((), np.float32), jax.lax.stop_gradient(x[0, 0])) if training else x
+
+    network = tiny(image_size, classes)
+    return keras.Model(network.inputs, Wait()(network.outputs[0]))
+
+MODELS = {"tiny": tiny, "slow": slow}
 """
+SLOW_STEP = "train fold 0, JAX on 8 devices, the step of a v5e-8"
+SLOW_EPOCHS = 15  # as in recipes/flowers.yaml
+V5E_RATE = 1_540.0  # images per second, of the fastest member of recipes/flowers.yaml at the roofline of preflight
 STAGES: Mapping[str, Sequence[str]] = {
     "doctor before": ("doctor",),
     "download": ("download", "--alone"),
@@ -91,13 +116,16 @@ STAGES: Mapping[str, Sequence[str]] = {
     "submit": ("submit",),
     "runs": ("runs",),
     "train fold 0, JAX on 8 devices": ("train", "--alone", "--fold", "0", "--force", "--set", "device.backend=jax"),
+    SLOW_STEP: (
+        *("train", "--alone", "--fold", "0", "--set"),
+        f"device.backend=jax members.tiny.architecture=slow train.epochs={SLOW_EPOCHS}",
+    ),
 }
 LONG_STAGES = ("download", "prepare", "train, TensorFlow", "predict", "blend")
+EIGHT_DEVICES = {"KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
 ENVIRONMENTS: Mapping[str, Mapping[str, str]] = {
-    "train fold 0, JAX on 8 devices": {
-        "KERAS_BACKEND": "jax",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-    }
+    "train fold 0, JAX on 8 devices": EIGHT_DEVICES,
+    SLOW_STEP: EIGHT_DEVICES,
 }
 
 
@@ -272,7 +300,9 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
     recipe, competition, side = RECIPES[name]
     text = PARAMS.format(root=ROOT, recipe=recipe, competition=competition, size=side)
     (folder / "params.yaml").write_text(text)
-    (folder / "tiny.py").write_text(PLUGINS)
+    params = load_params(folder / "params.yaml")
+    step_seconds = params.train.batch / V5E_RATE
+    (folder / "tiny.py").write_text(f"STEP_SECONDS = {step_seconds}\n{PLUGINS}")
     for each in ("server", "home", "logs"):
         (folder / each).mkdir()
     costs, images = dict[str, Cost](), 0
@@ -301,6 +331,13 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
             *(row(title, cost, images) for title, cost in costs.items()),
             sep="\n",
         )
+        if succeeded:
+            sizes = sizes_of(next((folder / "work").glob("*/data")), params)
+            steps = sizes.train * (params.prepare.folds - 1) // params.prepare.folds // params.train.batch * SLOW_EPOCHS
+            outside = 1 - steps * step_seconds / costs[SLOW_STEP].seconds
+            print(
+                f"\n{SLOW_STEP}: {steps:,} steps of {1000 * step_seconds:.0f} ms, {outside:.0%} of the time outside them"
+            )
         if succeeded and options.kills:
             succeeded = kill_stages(job, costs)
         if succeeded and options.sessions:

@@ -57,6 +57,7 @@ class Network:
     name: str
     member: Member  # without a head
     cost: float | None  # of one image, relative to other networks; None = unknown
+    is_stated: bool = False  # by a member of the parameter file
 
 
 def read_portfolio(path: Path, params: Params) -> list[Network]:
@@ -99,6 +100,7 @@ def networks_of(params: Params, portfolio: list[Network]) -> list[Network]:
             _free_name(name if member.head is None else _network_name(member), params),
             replace(member, head=None, teacher=(), seeds=1, train_size=0),
             _cost(member, portfolio),
+            is_stated=True,
         )
         for name, member in params.members.items()
         if member.weights != "none"

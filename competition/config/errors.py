@@ -50,6 +50,8 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     `word` itself is never suggested.
     """
     names = [choice for choice in choices if choice != word]
+    if word.partition(":")[0] in names:  # of YAML
+        return f"; write a blank after the colon of {word.partition(':')[0]}"
     similar = [name for name in SYNONYMS.get(word.casefold(), ()) if name in names]
     similar = similar or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if similar:

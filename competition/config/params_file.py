@@ -135,6 +135,9 @@ def _read_with_bases(path: Path) -> dict[Path, Tree]:
             return trees
         if not isinstance(base, str):
             raise UserError(f"{path.name}.extends: {base!r} was found where a file's path was expected")
+        if not (path.parent / base).is_file():
+            beside = [(Path(base).parent / file.name).as_posix() for file in (path.parent / base).parent.glob("*.y*ml")]
+            raise UserError(f"{path.name}: extends: {base}: no such file{did_you_mean(base, beside)}")
         path = path.parent / base
         if path.resolve() in [file.resolve() for file in trees]:
             chain = " -> ".join(file.name for file in (*trees, path))

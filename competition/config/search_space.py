@@ -49,6 +49,11 @@ AT_RUN_TIME = {
 ON_OR_OFF = ("ema", "low_resolution_epochs")  # only whether they are above 0 is compiled in
 
 
+def changes_nothing(member: Member, search: Mapping[str, Dimension]) -> bool:
+    """Return True if no trial of this search can differ: a head is not trained by steps, so it has no learning rate."""
+    return member.head is not None and not any(key in MEMBER_KEYS or key in HEAD_KEYS for key in search)
+
+
 SEARCHABLE = (*(key for key in get_type_hints(Train) if key not in NOT_SEARCHED), *MEMBER_KEYS, *HEAD_KEYS)
 
 

@@ -115,4 +115,6 @@ def _sibling_keys(keys: Sequence[Key]) -> list[str]:
     for key in keys[:-1]:
         block = get_args(block)[1] if get_origin(block) is dict else get_type_hints(block)[str(key)]
     names = [field.name for field in fields(block)]
+    if block is Member:
+        return [*names, "predictions"]  # of an external member (`validate`)
     return [name for name in names if name != "foreign"] if block is Params else names

@@ -54,12 +54,19 @@ def parse_yaml(text: str, where: str) -> Any:
     except UserError:
         raise
     except MarkedYAMLError as error:
-        mark = error.problem_mark
+        # The mark of its beginning. In SET, the blank after a comma ends a value without quotes.
+        is_open = "<stream end>" in (error.problem or "") and error.context_mark and not where.startswith("SET ")
+        mark = error.context_mark if is_open else error.problem_mark
         line = f" line {mark.line + 1}" if mark else ""
         problem = " ".join((error.problem or str(error)).split())
         if "duplicate key" in problem:
             problem = problem.partition(" with value")[0]
-        expected = "expected YAML 1.2 (put a text that contains blanks or special characters in quotes)"
+        remedy = (
+            "close the bracket or the quote"
+            if is_open
+            else "put a text that contains blanks or special characters in quotes"
+        )
+        expected = f"expected YAML 1.2 ({remedy})"
         raise UserError(f"{where}{line}: {problem}; {expected}") from None
     except TypeError:  # an unhashable key
         raise UserError(f"{where}: a key is a list or a mapping; expected text, as in params.yaml") from None

@@ -1,8 +1,8 @@
 """External predictions: files with the predictions of members trained elsewhere (PyTorch, fastai, AutoGluon, ...).
 
-A CSV has a column of ids (Predictions.load_csv) and one column per class name. An .npz has `ids` (N,) and `probs`
-(N, C), or `ids`, `views` and `probs` (N, V, C); its columns are in the order of the competition's classes, or in that of
-the array `classes` (C,). Multi-label: each probability from 0 to 1. Regression: one column of numbers.
+A CSV has a column of ids (Predictions.load_csv) and one column per class name. An .npz has `ids` (N,), `classes` (C,), the
+names of its columns in any order, and `probs` (N, C), or also `views` and `probs` (N, V, C). Multi-label: each probability from
+0 to 1. Regression: one column of numbers, which needs no `classes`.
 Test predictions are the mean over fold models, or one file per fold model, or one .npz with `folds` (K,) and `probs`
 (K, N, C) or (K, N, V, C). The blend uses the mean; single fold models allow a sharper leak check (`external_check`).
 """
@@ -60,36 +60,39 @@ def load_external(
     test: one file, or one per fold model.  declared_digest: sha256 of the folds the member was trained with; "" = unknown.
     own: confidence of the members trained here.
     """
-    classes, target, test_ids = rows.classes, rows.target, rows.test_ids
-    fold_notes = []
+    target, test_ids = rows.target, rows.test_ids
+    notes = []
     if not declared_digest:
-        fold_notes = [
+        notes = [
             "folds unknown: it cannot be verified that the out-of-fold rows were held out; "
             f"if the folds are those of data/index.csv, set predictions.folds: {rows.folds_digest}"
         ]
     elif declared_digest != rows.folds_digest:
-        fold_notes = [
+        notes = [
             f"other folds than ours (predictions.folds is {declared_digest}, ours are {rows.folds_digest}): rows and their "
             "duplicates may have been trained on by the models that predict them, so honest scores may be optimistic"
         ]
     test_files = [test] if isinstance(test, Path) else list(test)
-    oof_parts = _read(oof, classes, rows.train_ids, target)
+    oof_parts, of_oof = _read(oof, rows, rows.train_ids)
+    notes += of_oof
     if len(oof_parts) > 1:
         raise UserError(f"{oof} has the array 'folds'; expected one out-of-fold prediction per training row")
     if not len(test_ids):  # cross-validation only, where the leak check, which compares with test rows, is not possible
         empty = ViewPredictions(test_ids, oof_parts[0].views, oof_parts[0].probs[:0], target)
-        return ExternalPredictions(oof_parts[0], empty, tuple(fold_notes))
-    by_fold = [part for file in test_files for part in _read(file, classes, test_ids, target)]
+        return ExternalPredictions(oof_parts[0], empty, tuple(notes))
+    by_fold = list[ViewPredictions]()
+    for file in test_files:
+        parts, of_test = _read(file, rows, test_ids)
+        by_fold, notes = by_fold + parts, notes + of_test
     for part in by_fold:
         if part.views != oof_parts[0].views:
             raise UserError(f"{oof} has views {list(oof_parts[0].views)}, the test predictions have {list(part.views)}")
     mean = mean_over_folds(by_fold) if len(by_fold) > 1 else by_fold[0]
     if target != "single":
         unchecked = "whether its models were trained on the rows they predict is only checked for single labels"
-        return ExternalPredictions(oof_parts[0], mean, (*fold_notes, unchecked))
+        return ExternalPredictions(oof_parts[0], mean, (*notes, unchecked))
     member = confidence(oof_parts[0], by_fold if len(by_fold) > 1 else (), mean)
-    notes = [*fold_notes, *leak_notes(oof_parts[0], rows.labels, member, own)]
-    return ExternalPredictions(oof_parts[0], mean, tuple(notes))
+    return ExternalPredictions(oof_parts[0], mean, (*notes, *leak_notes(oof_parts[0], rows.labels, member, own)))
 
 
 def stored_ids(path: Path, classes: Sequence[str]) -> np.ndarray:
@@ -104,19 +107,33 @@ def stored_ids(path: Path, classes: Sequence[str]) -> np.ndarray:
         raise UserError(f"{path} is not a CSV file with a column {name} ({error}); write it again") from None
 
 
-def _read(path: Path, classes: Sequence[str], ids: np.ndarray, target: TargetKind) -> list[ViewPredictions]:
-    """The rows of `ids`, in their order: one table, or one per fold model. Every UserError names the file."""
+def _read(path: Path, rows: OurRows, ids: np.ndarray) -> tuple[list[ViewPredictions], list[str]]:
+    """(the rows of `ids`, in their order, as one table or one per fold model, notes). Every UserError names the file.
+
+    ids: those of the training rows or of the test rows; the file may have both.
+    """
     if not path.exists():
         raise UserError(f"{path} does not exist; expected external predictions (.csv or .npz)")
     if path.suffix not in (".csv", ".npz"):
         raise UserError(f"{path}: expected .csv or .npz")
     try:
         if path.suffix == ".csv":
-            csv = Predictions.load_csv(path, classes, target)
-            tables = [ViewPredictions(csv.ids, (SINGLE_VIEW,), csv.probs[:, None].astype(stored_as(target)), target)]
+            csv, dtype = Predictions.load_csv(path, rows.classes, rows.target), stored_as(rows.target)
+            tables = [ViewPredictions(csv.ids, (SINGLE_VIEW,), csv.probs[:, None].astype(dtype), rows.target)]
         else:
-            tables = _read_npz(path, classes, target)
-        return [table.at(ids) for table in tables]
+            tables = _read_npz(path, rows.classes, rows.target)
+        stored = tables[0].ids.astype(str)
+        if len(ids) and not np.isin(ids, stored).any():
+            problem = f"has {first_few(stored, 3)}; expected {first_few(ids, 3)}"
+            for part, others, key in (("training", rows.train_ids, "oof"), ("test", rows.test_ids, "test")):
+                if len(others) and np.isin(others, stored).all():
+                    problem = f"has those of the {part} rows, so it belongs to predictions.{key}"
+            raise UserError(f"{path} has none of the {counted(len(ids), 'id')} that it must predict: it {problem}")
+        unknown = stored[~np.isin(stored, [*rows.train_ids, *rows.test_ids])]
+        notes = (
+            [f"{path}: {counted(len(unknown), 'unknown id')} not used, {first_few(unknown, 3)}"] if len(unknown) else []
+        )
+        return [table.at(ids) for table in tables], notes
     except UserError as user_error:
         text = str(user_error)
         raise UserError(text if text.startswith(str(path)) else f"{path}: {text}") from user_error
@@ -151,6 +168,11 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
         raise UserError(
             f"{path} has {probs.shape[-1]} classes; the competition has {len(classes)}: {first_few(classes)}; a class that a model "
             "does not know gets a column of zeros"
+        )
+    if "classes" not in arrays and len(classes) > 1:
+        raise UserError(
+            f"{path} has no array 'classes' with the names of its {len(classes)} columns, by which they are joined; write "
+            "np.savez(..., classes=names)"
         )
     if "classes" in arrays:
         column_of = {str(name): n for n, name in enumerate(arrays["classes"])}

@@ -16,7 +16,7 @@ from zipfile import ZIP_STORED, ZipFile
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError, counted
+from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.mixing import MEAN_OF, mix
 from competition.files.manifest import atomic_write
@@ -56,10 +56,11 @@ class Predictions:
         if not isinstance(table.index, pd.RangeIndex):  # pandas takes a first column without a name as the index
             raise UserError(f"{path}: its rows have more cells than its header has columns; write it with index=False")
         missing = [c for c in (name, *classes) if c not in table]
-        if missing:
-            raise UserError(
-                f"{path} lacks {counted(len(missing), 'column')}, first {missing[:3]}; found {list(table)[:5]}"
-            )
+        unknown = [c for c in table if c not in (name, *classes)]
+        if missing or unknown:
+            problems = [f"lacks {counted(len(missing), 'column')}, {first_few(missing)}"] if missing else []
+            problems += [f"has {counted(len(unknown), 'unknown column')}, {first_few(unknown)}"] if unknown else []
+            raise UserError(f"{path} {' and '.join(problems)}; expected {name!r} and one column for each class name")
         try:
             probs = table[list(classes)].to_numpy(np.float32)
         except (ValueError, TypeError, OverflowError) as error:
@@ -265,7 +266,13 @@ def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) ->
     if bad.any():
         names = ", ".join(np.asarray(ids).astype(str)[bad][:3])
         wanted, remedy = WANTED[target]
-        count = int(np.count_nonzero(bad))
+        count, first = (
+            int(np.count_nonzero(bad)),
+            probs[np.flatnonzero(bad)[0]].astype(np.float64).reshape(-1, probs.shape[-1]),
+        )
+        if target == "single" and np.isfinite(first).all() and (first >= 0).all() and (first <= 1).all():
+            wanted += f" but {first.sum(-1)[np.argmax(np.abs(first.sum(-1) - 1))]:.3g} in the first"
+            remedy = "divide each row by its sum"
         raise UserError(
             f"{counted(count, 'row')} {'is' if count == 1 else 'are'} not {wanted}, first {names}; {remedy}, or predict "
             f"{'it' if count == 1 else 'them'} again"

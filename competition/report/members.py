@@ -230,7 +230,7 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
         means = {title: by_epoch(histories, column) for column, title in columns.items()}
         known = [f"{title} {np.nanmean(values):.4g}" for title, values in means.items() if np.isfinite(values).any()]
         folds = "1 fold" if len(histories) == 1 else f"{len(histories)} folds"
-        text = f"One epoch was trained, so there are no curves; mean of {folds}: {', '.join(known)}."
+        text = f"A head, or a training of one epoch, has no curves; mean of {folds}: {', '.join(known)}."
         return [Text([text], name=name)]
     start = overfitting(held_out)
     mark_at = start.best if start is not None and start.is_clear else None

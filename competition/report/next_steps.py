@@ -142,12 +142,12 @@ def open_steps(
         steps.append(Step("train the missing fold models", "make train predict", None, f"{missing} missing"))
     if len(params.members) + len(params.foreign) < 2:
         steps.append(Step("add a second member", "members: in the parameters", None, "a blend needs at least two"))
-    if params.members and not has_study:
+    trained = [name for name, member in params.members.items() if member.head is None]
+    if trained and not has_study:
         steps.append(Step("tune the learning rate", 'make tune SET="tune.trials=20"', None, "no study is used"))
-    if params.members and not has_spreads:
-        steps.append(
-            Step("measure the noise of training", "make noise", None, "no gain counts the spread over seeds yet")
-        )
+    if trained and not has_spreads:
+        basis = "no gain counts the spread over seeds yet"
+        steps.append(Step("measure the noise of training", f"make noise MEMBER={trained[0]}", None, basis))
     with_test = [row for row in submitted if row.entry.test_rows]
     if with_test and prepared.competition.slug and all(row.public_score is None for row in with_test):
         steps.append(Step("submit", "make submit", None, "no submission has a public score"))

@@ -91,16 +91,13 @@ def summary_lines(workspace: Workspace, names: Sequence[str]) -> list[str]:
                 f"{scores.min():.4f} to {scores.max():.4f}{f', optimistic in {fold_names(tuned)}' if tuned else ''}){beside}; "
                 f"in {display_path(run.folder)}"
             )
-    if lines and (note := tuned_folds_note(workspace)):
+    if lines and (note := tuned_folds_note(workspace, names)):
         lines.append(f"train: {note}")
     return lines
 
 
-def tuned_folds_note(workspace: Workspace) -> str:
-    """Why means over folds are not honest scores; "" if no member of the blend was tuned."""
-    names = [
-        name for name in workspace.params.blend.members or workspace.params.members if name in workspace.params.members
-    ]
+def tuned_folds_note(workspace: Workspace, names: Sequence[str]) -> str:
+    """Why means over folds of these members are not honest scores; "" if none of them was tuned."""
     tuned = sorted({fold for name in names for run in runs_of(workspace, name) for fold in run.depends["tuned_folds"]})
     if not tuned:
         return ""

@@ -13,7 +13,7 @@ from typing import Any
 from competition.config.digests import digest_of, to_plain
 from competition.config.params import Member, Params, recorded_keys
 from competition.config.plugins import plugin_digest, plugin_digests
-from competition.config.search_space import AUGMENT, own_values, with_values
+from competition.config.search_space import AUGMENT, changes_nothing, own_values, with_values
 from competition.files.manifest import changed_keys, files_intact, path_digest, read_manifest
 from competition.training.versions import HEADS, PROBE, TRAINING
 from competition.tuning.choice import format_value
@@ -101,8 +101,9 @@ def tuning_dependencies(workspace: Workspace, name: str) -> dict[str, Any]:
 
 def is_tuned(params: Params, name: str) -> bool:
     """Return True if `make tune` searches values for this member. A student uses those of its recipe."""
-    tune = params.tune
-    return bool(tune.trials and tune.folds) and not params.members[name].teacher and name in (tune.members or [name])
+    tune, member = params.tune, params.members[name]
+    is_selected = bool(tune.trials and tune.folds) and name in (tune.members or [name])
+    return is_selected and not member.teacher and not changes_nothing(member, tune.search)
 
 
 def tuning_result_path(work: Path, name: str, depends: dict[str, Any]) -> Path:

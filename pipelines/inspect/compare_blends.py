@@ -91,6 +91,8 @@ def two_blends(job: Job) -> tuple[Path, Path]:
     pair = []
     for letter, name in names.items():
         matches = [folder for folder in folders if folder.name.startswith(Path(name).stem)]
+        # The blends of one submission: ecbba8980f68 and ecbba8980f68-1a2b3c.
+        matches = [folder for folder in matches if folder.name == Path(name).stem] or matches
         if len(matches) != 1:
             raise UserError(
                 f"{letter}={name} matches {counted(len(matches), 'blend')}, expected one; existing blends: {existing}"

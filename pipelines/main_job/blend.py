@@ -253,6 +253,7 @@ def write_submission(job: Job, folder: Path, result: BlendResult, digest: str, r
 
     Without test images there is no file; the name, which ends in -cv, is that of the blend. The ledger counts it all the
     same, because the best of several blends is optimistic with or without a submission.
+    Blends of different members can give the same submission: each is kept under a name of its own.
     folder: of the blend.  runs: names of the runs that it mixes.
     """
     partial = result.partial(job.params.prepare.folds)
@@ -263,7 +264,11 @@ def write_submission(job: Job, folder: Path, result: BlendResult, digest: str, r
         copy_submission(folder / "submission.csv", job.submissions / file)
     ledger.append_entry_once(job.submissions / "ledger.jsonl", ledger_entry(job, result, digest, file, runs))
     kept = job.path("blends", Path(file).stem)
-    if not kept.exists():  # the first blend that made a submission is never replaced by another that makes the same
+    same = [(kept / name, folder / name) for name in ("chain.json", "honest_oof.csv")]
+    if kept.exists() and any(not old.is_file() or sha256(old) != sha256(new) for old, new in same):
+        kept = kept.with_name(f"{kept.name}-{digest_of([sha256(new) for _, new in same])[:6]}")
+        job.echo(f"blend: another blend gives the same submission; `make compare-blends` calls this one {kept.name}")
+    if not kept.exists():
         unfinished = kept.with_name(f".{kept.name}.part")
         shutil.rmtree(unfinished, ignore_errors=True)
         shutil.copytree(folder, unfinished, ignore=shutil.ignore_patterns("*.lock"))

@@ -32,7 +32,7 @@ from competition.budget.portfolio import (
     unanimous_choice,
 )
 from competition.config.errors import UserError
-from competition.config.params import TIMM, Member
+from competition.config.params import HUB, TIMM, Member
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows
@@ -76,10 +76,11 @@ def run(job: Job) -> None:
     portfolio = read_portfolio(ROOT / path, params) if path else portfolio
     search = Search(job, clock, start_device(job), params.predict.views[:MOST_VIEWS])
     job.echo(f"budget: {duration(clock.seconds)}, prediction and blend included")
-    networks = with_weights(search, networks_of(params, portfolio))
+    offered = networks_of(params, portfolio)
+    networks = with_weights(search, offered)
     cheapest = min(networks, key=lambda one: (one.cost is None, one.cost or 0.0), default=None)
     if cheapest is None:
-        train_first(search)
+        train_first(search, offered)
     else:
         make_first(search, cheapest)
         make_features(search, cheapest, [one for one in networks if one is not cheapest])
@@ -95,6 +96,12 @@ def with_weights(search: Search, networks: Sequence[Network]) -> list[Network]:
     """The networks whose weights can be had; one line for each reason tells of the others."""
     reachable = cache(is_reachable)  # a firewall may take seconds to say no
     reasons = {network.name: missing_weights(network.member, reachable) for network in networks}
+    for network in networks:
+        weights = network.member.weights
+        if network.is_stated and reasons[network.name] and weights != "imagenet" and not weights.startswith(HUB):
+            raise UserError(
+                f"{network.name}: {reasons[network.name]} ({network.member.architecture}); correct its weights"
+            )
     for reason in dict.fromkeys(filter(None, reasons.values())):
         names = [name for name, one in reasons.items() if one == reason]
         search.job.echo(f"budget: without {', '.join(names)}, because {reason}")
@@ -128,6 +135,8 @@ def make_features(search: Search, first: Network, networks: Sequence[Network]) -
         except DoesNotFit as error:
             skip(search, name, error.seconds, time.monotonic() - started)
         except UserError as error:  # about its weights
+            if network.is_stated:
+                raise
             search.trials.append(Trial(name, time.monotonic() - started, verdict=f"left out: {error}"))
         else:
             head = frozen(network, "linear", search.views)
@@ -222,10 +231,17 @@ def keep_first(search: Search, name: str, member: Member, started: float) -> flo
     return seconds
 
 
-def train_first(search: Search) -> None:
-    """Without any pretrained network: train the first member of the parameter file as it is stated."""
+def train_first(search: Search, offered: Sequence[Network]) -> None:
+    """Without any pretrained network: train the first member of the parameter file as it is stated.
+
+    offered: networks whose weights cannot be had. Raises UserError with what to download if there is nothing to train.
+    """
     stated = {name: one for name, one in stated_members(search.job.params).items() if one.weights == "none"}
     if not stated:
+        from competition.training.features import feature_engine
+
+        for network in offered[:1]:  # says which file it lacks, and where that is
+            feature_engine(network.member, search.device, search.job.params.predict.batch)
         raise UserError(
             "HOURS=: no candidate has weights on this machine; state a weights file (`weights: path/to/file.weights.h5`) of a "
             "member, or connect the network"
@@ -264,8 +280,13 @@ def fine_tune(search: Search, networks: Sequence[Network]) -> None:
         each = search.each.get(network, 0.0)
         least = GRADIENT_FACTOR * each * rows * folds * fewest
         if not each and network in {one.name for one in networks} and f"{network}-linear" not in search.complete:
-            # There was no time to learn the speed of its features, and a training step takes longer than they do.
-            search.trials.append(Trial(name, 0.0, verdict="does not fit: its features do not"))
+            # Its features failed, or there was no time to learn their speed; a training step takes longer than they do.
+            failed = any(
+                one.name == f"{network}-linear" and one.verdict.startswith("left out") for one in search.trials
+            )
+            search.trials.append(
+                Trial(name, 0.0, verdict=f"{'left out' if failed else 'does not fit'}: its features do not")
+            )
         elif member.weights != "none" and rows < FEW_ROWS:
             search.trials.append(Trial(name, 0.0, verdict=f"left out: {rows} rows are too few for fine-tuning"))
         elif least > search.left:  # not even worth measuring it

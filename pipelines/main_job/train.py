@@ -5,6 +5,7 @@ from competition.workspace.runs import runs_of
 from competition.workspace.scores import summary_lines
 from competition.workspace.studies import member_with_tuned_values, study_differences
 from pipelines.execution.cluster import train_on_cluster
+from pipelines.execution.equal_runs import copy_equal_models
 from pipelines.execution.selection import selected_members
 from pipelines.execution.trainer import start_device
 from pipelines.execution.training import train_nested_teachers, train_run
@@ -28,6 +29,8 @@ def run(job: Job) -> None:
                 f"train {name}: {display_path(job.path('tune', name))} is not used because the data or the member "
                 f"have changed since ({'; '.join(changes[:3])}); `make tune` repeats the study"
             )
+        for run in runs_of(job.workspace, name):
+            copy_equal_models(job, run)
         if job.options.cluster:
             continue
         train_nested_teachers(job, name)

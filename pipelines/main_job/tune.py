@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from competition.config.errors import UserError, counted
+from competition.config.search_space import changes_nothing
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, is_current, write_json
 from competition.preflight.planning import duration
@@ -85,17 +86,21 @@ def members_to_tune(job: Job) -> list[str]:
 
     Where a person named the verb and there is nothing to do, a line says why.
     """
-    selected, is_named = selected_members(job), not job.options.as_part
-    if students := [name for name in selected if job.params.members[name].teacher]:
-        selected = [name for name in selected if name not in students]  # their teachers are trained only after tuning
-    names = selected if job.options.member and is_named else [name for name in selected if is_tuned(job.params, name)]
-    if is_named and not names:
-        reason = (
-            f"{', '.join(students)} learns from a teacher and uses the values of its recipe"
-            if students and job.options.member
-            else f"tune.members is {job.params.tune.members}; `make tune MEMBER=...` names another member"
+    members, search, is_named = job.params.members, job.params.tune.search, not job.options.as_part
+    selected, reasons = selected_members(job), list[str]()
+    if students := [name for name in selected if members[name].teacher]:  # their teachers are trained only after tuning
+        reasons.append(f"{', '.join(students)} learns from a teacher and uses the values of its recipe")
+    if heads := [name for name in selected if changes_nothing(members[name], search)]:
+        reasons.append(
+            f"{', '.join(search)} (tune.search) change nothing in the heads {', '.join(heads)}; these choose their strength "
+            "themselves, and head.kind, head.strength and head.hidden can be searched"
         )
-        job.echo(f"tune: nothing to do, because {reason}")
+    names = [name for name in selected if name not in {*students, *heads}]
+    if not (job.options.member and is_named):
+        names = [name for name in names if is_tuned(job.params, name)]
+    if is_named and not names:
+        others = f"tune.members is {job.params.tune.members}; `make tune MEMBER=...` names another member"
+        job.echo(f"tune: nothing to do, because {'; '.join(reasons) or others}")
     return names
 
 

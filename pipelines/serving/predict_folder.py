@@ -29,8 +29,11 @@ HEADER_CHARACTERS = 10**6  # of the first line of a file of 100,000 classes
 def run(job: Job) -> None:
     """FOLDER/**/*.jpg, .png, ... -> OUT: id, label, one probability per class, problem; a line for every image"""
     folder, out = (Path(os.path.expanduser(name)) for name in (job.options.folder, job.options.out))
-    if not job.options.folder or not folder.is_dir():
-        raise UserError(f"FOLDER={job.options.folder}: expected a folder of images; make predict-folder FOLDER=photos")
+    if not job.options.folder:
+        raise UserError("FOLDER= is not given; state a folder of images: make predict-folder FOLDER=photos")
+    if not folder.is_dir():
+        problem = "is a file" if folder.exists() else "does not exist"
+        raise UserError(f"FOLDER={job.options.folder} {problem}; expected a folder of images")
     require_writable(out)
     names = image_paths(folder)
     job.echo(*(f"predict-folder: {note}" for note in unread_files_notes(folder)))

@@ -136,6 +136,24 @@ def test_a_path_without_a_readable_file_is_an_error(tmp_path: Path) -> None:
         load_params(tmp_path / "nowhere.yaml")
     with pytest.raises(UserError, match="cannot be read"):
         load_params(tmp_path)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "own-images.yaml").write_text("")
+    (tmp_path / "photos.yaml").write_text("extends: recipes/own-image.yaml\n")
+    with pytest.raises(
+        UserError,
+        match=r"^photos.yaml: extends: recipes/own-image.yaml: no such file; did you mean 'recipes/own-images",
+    ):
+        load_params(tmp_path / "photos.yaml")
+
+
+def test_common_slips_in_yaml_are_named(tmp_path: Path) -> None:
+    assert "line 2" in (text := user_error(tmp_path, "a: 1\nmembers: {x: {y: 1}\n")) and "close the bracket" in text
+    assert "write a blank after the colon of source" in user_error(
+        tmp_path, params_with("  source:", "  source:/photos: 1\n  source:")
+    )
+    assert "did you mean 'predictions'?" in user_error(
+        tmp_path, params_with("    architecture: cnn", "    prediction: {}\n    architecture: cnn")
+    )
 
 
 @pytest.mark.parametrize(

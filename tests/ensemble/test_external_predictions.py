@@ -29,13 +29,18 @@ def test_csv_and_npz_give_equal_predictions_for_any_order_of_rows_and_columns(tm
     by_csv = load(csv(tmp_path / "o.csv", TRAIN[order], oof_probs[order]), csv(tmp_path / "t.csv", TEST, test_probs))
     turned = oof_probs[order][:, [2, 0, 1]]
     np.savez(tmp_path / "o.npz", ids=TRAIN[order], probs=turned, classes=np.array(["eel", "cat", "dog"]))
-    np.savez(tmp_path / "t.npz", ids=TEST, probs=test_probs)
+    np.savez(tmp_path / "t.npz", ids=TEST, probs=test_probs, classes=CLASSES)
     by_npz = load(tmp_path / "o.npz", tmp_path / "t.npz")
     for result in (by_csv, by_npz):
         assert result.oof.ids.tolist() == TRAIN.tolist()
         assert np.allclose(result.oof.view("given"), oof_probs, atol=1e-3)
         assert np.allclose(result.test.view("given"), test_probs, atol=1e-3)
         assert result.notes == ()
+
+
+def test_ids_that_the_competition_does_not_have_are_noted(tmp_path):
+    both = csv(tmp_path / "o.csv", [*TRAIN, *TEST, "zzz"], probs(71, 1))
+    assert load(both, both).notes == tuple([f"{both}: 1 unknown id not used, 'zzz'"] * 2)
 
 
 def test_unknown_or_different_folds_are_reported(tmp_path):
@@ -47,10 +52,10 @@ def test_unknown_or_different_folds_are_reported(tmp_path):
 def test_the_mean_of_the_test_files_of_the_fold_models_is_blended(tmp_path):
     oof, folds = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), [probs(30, 1, seed) for seed in range(3)]
     files = [csv(tmp_path / f"t{k}.csv", TEST[::-1], table[::-1]) for k, table in enumerate(folds)]
-    np.savez(tmp_path / "t.npz", ids=TEST, probs=np.stack(folds), folds=np.arange(3))
+    np.savez(tmp_path / "t.npz", ids=TEST, probs=np.stack(folds), folds=np.arange(3), classes=CLASSES)
     for test in (files, [tmp_path / "t.npz"]):
         assert np.allclose(load(oof, test).test.view("given"), np.mean(folds, 0), atol=1e-3)
-    np.savez(tmp_path / "o.npz", ids=TRAIN, probs=np.stack([probs(40, 1)] * 2), folds=np.arange(2))
+    np.savez(tmp_path / "o.npz", ids=TRAIN, probs=np.stack([probs(40, 1)] * 2), folds=np.arange(2), classes=CLASSES)
     with pytest.raises(UserError, match=r"o\.npz has the array 'folds'; expected one out-of-fold prediction"):
         load(tmp_path / "o.npz", files)
     np.savez(tmp_path / "t.npz", ids=TEST, probs=np.stack(folds), folds=np.arange(2))
@@ -60,8 +65,21 @@ def test_the_mean_of_the_test_files_of_the_fold_models_is_blended(tmp_path):
 
 def test_errors_in_the_files_name_the_file(tmp_path):
     good, test = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), csv(tmp_path / "t.csv", TEST, probs(30, 1))
-    with pytest.raises(UserError, match=r"o\.csv: 30 of 30 ids have no prediction, first t0"):
+    of_training = r"has none of the 30 ids that it must predict: it has those of the training rows, so it belongs to predictions\.oof"
+    with pytest.raises(UserError, match=r"o\.csv " + of_training):
         load(good, good)
+    with pytest.raises(
+        UserError, match=r"other\.csv has none of the 40 ids that it must predict: it has 'b0', 'b1', .* expected 'a0'"
+    ):
+        load(csv(tmp_path / "other.csv", np.char.replace(TRAIN, "a", "b"), probs(40, 1)), test)
+    np.savez(tmp_path / "nameless.npz", ids=TRAIN, probs=probs(40, 1))
+    with pytest.raises(UserError, match=r"nameless\.npz has no array 'classes' with the names of its 3 columns"):
+        load(tmp_path / "nameless.npz", test)
+    with pytest.raises(
+        UserError,
+        match=r"rounded\.csv: 40 rows are not probabilities \(.* sum 1\) but 1\.02 in the first, .* divide each row by its sum",
+    ):
+        load(csv(tmp_path / "rounded.csv", TRAIN, 1.02 * np.full((40, 3), 1 / 3)), test)
     with pytest.raises(UserError, match=r"gone\.csv does not exist"):
         load(tmp_path / "gone.csv", test)
     with pytest.raises(UserError, match=r"expected \.csv or \.npz"):

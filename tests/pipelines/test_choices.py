@@ -152,6 +152,17 @@ def test_blends_are_compared_on_rows_that_the_prepared_data_still_contain(
     assert "7 rows excluded: no longer in the prepared data" in comparison
 
 
+def test_blends_with_the_same_submission_are_kept_and_compared_apart(workspace: Workspace) -> None:
+    (first,) = (file.stem for file in workspace.submissions.glob("*.csv"))
+    table = workspace.work / "blends" / first / "honest_oof.csv"  # as another blend with this submission would have it
+    table.write_text(table.read_text().replace(",0,1\n", ",1,1\n"))
+    output = workspace.do("blend", "--force")
+    (second,) = re.findall(rf"`make compare-blends` calls this one ({first}-\w{{6}})", output)
+    assert ", a gain" in workspace.do("compare_blends", f"--a={first}", f"--b={second}")
+    workspace.do("blend", "--force")
+    assert {folder.name for folder in (workspace.work / "blends").iterdir()} == {first, second}
+
+
 def test_label_issues_are_listed_for_rows_that_the_prepared_data_still_contain(
     workspace: Workspace,
 ) -> None:

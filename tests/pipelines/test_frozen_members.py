@@ -44,6 +44,13 @@ def test_the_features_of_a_network_are_computed_once_for_all_members_folds_and_t
     assert "3 trials of head.strength" in output
 
 
+def test_a_head_is_not_tuned_by_a_search_that_changes_nothing_of_it(frozen) -> None:
+    sets = "tune.search={learning_rate: {low: 0.001, high: 0.1}}"
+    for arguments, heads in (((), "linear, rbf, both"), (("--member", "rbf"), "rbf")):
+        output = frozen[0].do("tune", *arguments, sets=f"'{sets}' tune.members=[]")
+        assert f"nothing to do, because learning_rate (tune.search) change nothing in the heads {heads}; " in output
+
+
 def test_a_plan_measures_the_pass_of_each_network_once(frozen) -> None:
     workspace, _ = frozen
     output = workspace.do("plan", "--machines", "2")

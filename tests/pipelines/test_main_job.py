@@ -225,6 +225,7 @@ def test_grade_and_report_take_the_blend_of_the_members_that_the_parameters_name
     sets = "blend.members=[slim]"
     both, slim = blended(workspace), blended(workspace, sets)
     assert both != slim and f"grade: {both}: " in workspace.do("grade")
+    assert workspace.do("submissions").count("graded here") == 1
     assert f"grade: {slim}: " in workspace.do("grade", sets=sets)
     for file, named in ((both, ""), (slim, sets)):
         assert "The blend " not in workspace.do("report", sets=named)

@@ -71,8 +71,8 @@ def test_a_member_alone_predicts_by_its_own_models(photos, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("folder", "out", "message"),
     [
-        ("", "out.csv", "FOLDER=: expected a folder of images"),
-        ("nowhere", "out.csv", "FOLDER=nowhere: expected a folder of images"),
+        ("", "out.csv", "FOLDER= is not given; state a folder of images"),
+        ("nowhere", "out.csv", "FOLDER=nowhere does not exist; expected a folder of images"),
         (".", "nowhere/out.csv", "OUT=nowhere/out.csv: the folder nowhere does not exist"),
         ("docs/reference", "out.csv", "no image was found"),
         (".", "docs", "OUT=docs: expected a CSV file, this is a folder"),

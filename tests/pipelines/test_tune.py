@@ -200,3 +200,15 @@ def test_two_folds_leave_nothing_for_an_honest_score_so_nothing_is_tuned(prepare
     assert "tune: not done, because with 2 folds" in prepared_workspace.do(
         "tune", sets="tune.trials=2 tune.members=[slim] prepare.folds=2"
     )
+
+
+def test_a_study_that_keeps_the_own_values_trains_nothing_again(finished: Workspace, tmp_path: Path) -> None:
+    workspace, sets = finished.copy_to(tmp_path / "w"), "tune.trials=1 tune.folds=[0,1] train.epochs=1"
+    workspace.do("train", "--member", "slim", sets="train.epochs=1")
+    before = {path.read_bytes() for path in workspace.work.glob("members/slim/*/fold*/weights.npz")}
+    workspace.do("tune", "--member", "slim", sets=sets)
+    text = workspace.do("train", "--member", "slim", sets=sets)
+    assert re.search(r"train slim: folds 0, 1, 2 copied from slim@\w{8}, which was trained in the same way", text)
+    assert {path.read_bytes() for path in workspace.work.glob("members/slim/*/fold*/weights.npz")} == before
+    assert "rows of folds 0, 1 took part in choosing hyperparameters" in text
+    assert "rows of folds" not in workspace.do("train", "--member", "wide", sets=sets)
