@@ -300,9 +300,10 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
     recipe, competition, side = RECIPES[name]
     text = PARAMS.format(root=ROOT, recipe=recipe, competition=competition, size=side)
     (folder / "params.yaml").write_text(text)
+    (folder / "tiny.py").write_text(PLUGINS)  # parameters are valid with the file of their plugins only
     params = load_params(folder / "params.yaml")
     step_seconds = params.train.batch / V5E_RATE
-    (folder / "tiny.py").write_text(f"STEP_SECONDS = {step_seconds}\n{PLUGINS}")
+    (folder / "tiny.py").write_text(f"{PLUGINS}STEP_SECONDS = {step_seconds}\n")
     for each in ("server", "home", "logs"):
         (folder / each).mkdir()
     costs, images = dict[str, Cost](), 0

@@ -25,11 +25,11 @@ BOLD, YELLOW, PLAIN = "\033[1m", "\033[33m", "\033[0m"
 VERDICT = re.compile(r"\ba (?:gain|loss)\b|\bnoise\b")  # in rows of tables
 VERDICT_COLOURS = {"a gain": "\033[32m", "a loss": "\033[31m", "noise": "\033[2m"}  # green, red, dim
 # Spaces at which no line is broken: within "0.91 ± 0.02", "p = 0.03", "p < 0.001", "shift_up 0.30", "trial 2", "0.81 to 0.93",
-# "2 of 5", "12 s" and "450 test rows".
+# "2 of 5", "12 s", "450 test rows" and "a gain".
 WITHIN_VALUE = re.compile(
     r"(?<=±) | (?=±)|(?<= [=<]) | (?=[=<] )|(?:(?<=[^\W\d])|(?<=[^\W\d]\d)) (?=[+-]?\d)"
     r"|(?<=\d) (?=(?:to|of) \d)|(?<=\d of) (?=\d)|(?<=\d) (?=%|(?:s|min|h|[kMG]B|rows?|(?:test|training) rows?)\b)"
-    r"|(?:(?<=\d test)|(?<=\d training)) (?=rows?\b)"
+    r"|(?:(?<=\d test)|(?<=\d training)) (?=rows?\b)|(?<=\ba) (?=(?:gain|loss)\b)"
 )
 SHORT_COMMAND = re.compile(r"`[^`]{1,40}`")  # kept in one line, so that it can be copied
 COLUMN_GAP = 2  # spaces between the columns of a table

@@ -39,7 +39,7 @@ def columns_40(monkeypatch: pytest.MonkeyPatch) -> None:
     "value",
     [
         "0.91 ± 0.02", "p = 0.28", "p < 0.001", "shift_left 0.20", "macro_f1 0.91", "trial 2", "gain +0.0072 ± 0.0066",
-        "from 0.81 to 0.93", "3 of 5", "95 %", "12 s", "1.5 GB", "450 test rows", "`make report WATCH=1`",
+        "from 0.81 to 0.93", "3 of 5", "95 %", "12 s", "1.5 GB", "450 test rows", "a gain", "`make report WATCH=1`",
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("columns_40")
