@@ -79,8 +79,8 @@ def engine_of(
     train: Train, devices: int = 1, norm: bool = True, target: TargetKind = "single", scale_loss: bool = False
 ) -> Engine:
     device = open_device(replace(PARAMS.device, logical_devices=devices))
-    compiled_in = CompiledIn(train.accumulate, train.ema > 0, target, scale_loss)
-    return make_engine(lambda: network(norm, train.dropout), train.batch, 8, device, compiled_in)
+    compiled_in = CompiledIn(train.batch, 8, train.accumulate, train.ema > 0, target, scale_loss)
+    return make_engine(lambda: network(norm, train.dropout), device, compiled_in)
 
 
 def share_of(engine: Engine) -> tuple[int, ...]:

@@ -1,11 +1,15 @@
-"""Batches of static shape: shuffled and augmented for training, in order and padded for prediction.
+"""Make batches of images, all of one shape: shuffled and augmented for training, in order and padded for prediction.
+
+`TrainingBatches` makes (images (B, H, W, 3) uint8, targets (B, C) float32, weights (B,) float32) of a `TrainingPlan`, by the
+threads of `loader.py`; `prediction_batches` makes (row numbers (B,), images (B, H, W, 3) uint8). Row numbers are positions in
+the member's images (`labelled_images.Images`).
 
 The order of rows depends on (seed, fold, epoch), and every random number of an image on (seed, fold, epoch, row) only. So
 a resumed run gets the same batches as an uninterrupted one, whatever the number of replicas, threads or hosts.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from threading import local
@@ -19,24 +23,24 @@ from competition.images.augment import Augmentation, augment, draw
 from competition.images.augmentations import on_host
 from competition.images.draws import epoch_key, occurrences
 from competition.images.loader import BatchLoader, Buffers, Loading, Work, cores, thread_pool
-from competition.images.mixing import COUNT, device_numbers, draw_mix, has_device_part, mix_images, mix_targets
+from competition.images.mixup import COUNT, device_numbers, draw_mix, has_device_part, mix_images, mix_targets
 from competition.images.pixels import Pixels, image_reader
 
 LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones cost fewer switches between threads
-# Images, targets and weights; with the images the numbers of what is left to the device (`mixing.device_numbers`), if any.
+# Images, targets and weights; with the images the numbers of what is left to the device (`mixup.device_numbers`), if any.
 TrainingBatch = tuple[np.ndarray | tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]
 FILLER = -1  # row number of a padding image
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The training data of one fold model."""
+    """The training data of one fold model: n of the member's N rows."""
 
-    rows: np.ndarray  # (n,) int, positions in `pixels`
-    targets: np.ndarray  # (N, C) float32
+    rows: np.ndarray  # (n,) int, row numbers 0 .. N - 1
+    targets: np.ndarray  # (N, C) float32; zeros for rows that are not trained on
     weights: np.ndarray  # (N,) float32
-    seed: int
-    fold: int
+    seed: int  # of the order and the augmentation
+    fold: int  # a number that differs for each fold model of a member
     balance: np.ndarray | None = None  # (n,) int classes of `rows`, sampled equally often; None: every row once
 
 
@@ -65,7 +69,10 @@ def epoch_order(plan: TrainingPlan, batch: int, epoch: int) -> np.ndarray:
 
 
 class TrainingBatches:
-    """One tf.data pipeline for all folds of a member: `start` switches it to other rows without building it again."""
+    """The training batches of all fold models of a member, as one tf.data pipeline.
+
+    `start` switches it to the rows of another fold model without building it again.
+    """
 
     def __init__(
         self,
@@ -79,24 +86,26 @@ class TrainingBatches:
         """pixels: (N, H, H, 3) uint8.  batch: images in a global batch.  size: side of the images in a batch."""
         self._maker = _BatchMaker(pixels, batch, augmentation, size, loading)
         self._pool, self._ahead = thread_pool(loading.threads), loading.ahead
-        self._loader: BatchLoader[TrainingBatch] | None = None
+        self._loader: BatchLoader[TrainingBatch]  # set by `start`, whose dataset reads it
         count = len(self._maker.share)
 
-        specs: Any = tf.TensorSpec((count, size, size, 3), tf.uint8)
+        images: Any = tf.TensorSpec((count, size, size, 3), tf.uint8)
         if self._maker.is_left_to_device:
-            specs = (specs, tf.TensorSpec((count, COUNT), tf.float32))
-        specs = (specs, tf.TensorSpec((count, classes), tf.float32), tf.TensorSpec((count,), tf.float32))
-
-        def load(step: np.ndarray) -> list[np.ndarray]:
-            assert self._loader is not None, "start() must be called first"
-            return tf.nest.flatten(self._loader.batch(int(step)))
+            images = (images, tf.TensorSpec((count, COUNT), tf.float32))
+        # Shapes and dtypes of this host's share of a batch: (images, targets, weights), or ((images, numbers), targets, weights).
+        self.spec = (images, tf.TensorSpec((count, classes), tf.float32), tf.TensorSpec((count,), tf.float32))
 
         def take_batch(step: tf.Tensor) -> Any:
-            flat = tf.nest.flatten(specs)
+            flat = tf.nest.flatten(self.spec)
             # stateless: a batch depends on its step only.
-            parts = tf.numpy_function(load, [step], [spec.dtype for spec in flat], stateful=False)
+            parts = tf.numpy_function(
+                lambda number: tf.nest.flatten(self._loader.batch(int(number))),
+                [step],
+                [spec.dtype for spec in flat],
+                stateful=False,
+            )
             parts = [tf.ensure_shape(part, spec.shape) for part, spec in zip(parts, flat, strict=True)]
-            return tf.nest.pack_sequence_as(specs, parts)
+            return tf.nest.pack_sequence_as(self.spec, parts)
 
         # Neither parallel nor prefetched, which are default optimizations: the loader works ahead, and its limit is that of all
         # batches on the host. A prefetch would ask for batches after the last step. The end of an iterator waits for autotuning,
@@ -106,16 +115,11 @@ class TrainingBatches:
         options.autotune.enabled = False
         self._batches = tf.data.Dataset.counter().map(take_batch).with_options(options)
 
-    @property
-    def spec(self) -> Any:
-        """Shapes and dtypes of this host's share of a batch: (images, targets, weights), or ((images, numbers), targets, weights)."""
-        return self._batches.element_spec
-
     def start(self, plan: TrainingPlan, first_step: int = 0, end: int = sys.maxsize) -> tf.data.Dataset:
         """An endless dataset of (images, targets, weights) from global step `first_step` on, images uint8.
 
         end: the number of steps; no batch of later ones is made ahead. If augmentations are left to the device, the images are
-        a pair with their numbers (`mixing.device_numbers`).
+        a pair with their numbers (`mixup.device_numbers`).
 
         Iterators of an earlier start must not be read any more.
         """
@@ -139,54 +143,55 @@ class TrainingBatches:
 
 
 class _BatchMaker:
-    """Reads and augments this host's share of a batch."""
+    """Reads, augments and mixes this host's share of the images of a batch."""
 
     def __init__(self, pixels: Pixels, batch: int, options: Augmentation, size: int, loading: Loading) -> None:
-        self.batch, self.share = batch, np.arange(batch) if loading.share is None else np.sort(loading.share)
-        self._options, self._size, self._side = options, size, pixels.shape[1]
+        """batch: images in a global batch.  size: side of its images in pixels."""
+        self.batch = batch
+        # Ascending positions in the global batch of the images that this host feeds.
+        self.share = np.arange(batch) if loading.share is None else np.sort(loading.share)
+        self._options, self._size, self._source_shape = options, size, pixels.shape[1:]
         self.is_left_to_device = loading.on_device and has_device_part(options)
         before = (self.share - 1) % batch
         is_mixed = bool(options.mixup or options.cutmix) and not self.is_left_to_device
-        # Positions in the batch of the images to make: an image is mixed with the one before it, on any host.
+        # Positions in the global batch of the images to make: those of the share, and where images are mixed the one before each.
         self._positions = np.union1d(self.share, before) if is_mixed else self.share
         self._buffers = Buffers((len(self._positions), size, size, 3))
-        self._own = np.searchsorted(self._positions, self.share)  # place of the share in self._positions
+        # Places among the images that are made of those of the share, and of the one before each.
+        self._own = np.searchsorted(self._positions, self.share)
         self._before = np.searchsorted(self._positions, before) if is_mixed else self._own
-        self._part = max(
-            1, min(LARGEST_PART, len(self._positions) * loading.ahead // (2 * (loading.threads or cores())))
-        )
-        self._read, self._scratch = image_reader(pixels), local()
-        self._source_shape, self._by_name = pixels.shape[1:], on_host(dict(options.augment))
-        self._pipeline = pipeline_of(options.albumentations) if options.albumentations else None
+        images_per_thread = len(self._positions) * loading.ahead // (2 * (loading.threads or cores()))
+        self._part_size = max(1, min(LARGEST_PART, images_per_thread))
+        self._read_image, self._thread_memory = image_reader(pixels), local()
+        self._augment_by_name = on_host(dict(options.augment))
+        self._albumentations = pipeline_of(options.albumentations) if options.albumentations else None
 
     def work(
         self, plan: TrainingPlan, key: np.ndarray, step: int, batch_rows: np.ndarray, occurrence: np.ndarray
     ) -> Work[TrainingBatch]:
-        """The work of one batch: parts of some images each, then mixing.
+        """(parts, finish): the work of one batch, some images in each part; `finish` then mixes them and returns the batch.
 
         key: of the epoch.  step: its number in the epoch.  batch_rows: (B,) int.  occurrence: (B,) int, how often the row
         was drawn before in this epoch.
         """
         rows, size, options = batch_rows[self._positions], self._size, self._options
         drawn_rows = list(zip(rows.tolist(), occurrence[self._positions].tolist(), strict=True))
-        drawn = draw(key, drawn_rows, self._side, size, options)
+        drawn = draw(key, drawn_rows, self._source_shape[0], size, options)
         mix = draw_mix(drawn, step, size, options)
         on_this_host = replace(drawn, colours=None, erased=None) if self.is_left_to_device else drawn
         images = self._buffers.take()
 
         def part(numbers: range) -> None:
-            if not hasattr(
-                self._scratch, "images"
-            ):  # memory of this thread for an image as it is read, and one of the batch's size
-                shapes = self._source_shape, (size, size, 3)
-                self._scratch.images = tuple(np.empty(shape, np.uint8) for shape in shapes)
-            buffer, scratch = self._scratch.images
+            memory = self._thread_memory
+            if not hasattr(memory, "source"):  # one image as it is read, and one of the batch's size
+                memory.source = np.empty(self._source_shape, np.uint8)
+                memory.scratch = np.empty((size, size, 3), np.uint8)
             for n in numbers:
-                source, generator_of = self._read(drawn_rows[n][0], buffer), partial(drawn.generator, n)
-                if self._pipeline is not None:
-                    source = self._pipeline(source, generator_of)
-                source = self._by_name(source, generator_of)
-                augment(source, on_this_host, n, options, images[n], scratch)
+                source, generator_of = self._read_image(drawn_rows[n][0], memory.source), partial(drawn.generator, n)
+                if self._albumentations is not None:
+                    source = self._albumentations(source, generator_of)
+                source = self._augment_by_name(source, generator_of)
+                augment(source, on_this_host, n, options, images[n], memory.scratch)
 
         def finish() -> TrainingBatch:
             targets, weights = plan.targets[rows], plan.weights[rows[self._own]]
@@ -198,13 +203,20 @@ class _BatchMaker:
             own = images if len(images) == len(self._own) else images[self._own]
             return own, mix_targets(targets, mix, self._own, self._before), weights
 
-        starts = range(0, len(rows), self._part)
-        return [partial(part, range(start, min(start + self._part, len(rows)))) for start in starts], finish
+        numbers = range(len(rows))
+        parts = [numbers[start : start + self._part_size] for start in numbers[:: self._part_size]]
+        return [partial(part, some) for some in parts], finish
 
 
-def prediction_batches(pixels: Pixels, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Every row of `rows` once, in order, as (rows (B,), images (B, H, W, 3) uint8); FILLER rows pad the last batch."""
+def prediction_batches(
+    pixels: Pixels, rows: np.ndarray, batch: int, before_batch: Callable[[int], None] = lambda begun: None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Every row of `rows` once, in order, as (rows (B,), images (B, H, W, 3) uint8); FILLER rows pad the last batch.
+
+    before_batch: called before each batch is read, with the number of rows in the batches before it.
+    """
     for start in range(0, len(rows), batch):
+        before_batch(start)
         part = rows[start : start + batch]
         padded = np.full(batch, FILLER)
         padded[: len(part)] = part

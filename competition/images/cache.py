@@ -111,18 +111,19 @@ def _write_cached(
                     file.flush()
                     start, image_bytes, handle = file.tell(), prod(shape[1:]), file.fileno()
                     file.truncate(start + prod(shape))
-                    fill(lambda row, image: _write(handle, np.ascontiguousarray(image), start + row * image_bytes))
+
+                    def write_image(row: int, image: np.ndarray) -> None:
+                        data = np.ascontiguousarray(image).data
+                        if os.pwrite(handle, data, start + row * image_bytes) != image_bytes:
+                            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+                    fill(write_image)
                 cached = _open_cached(path, shape)
             return cached
     except OSError as error:
         if error.errno not in DISK_UNUSABLE:
             raise
         return None
-
-
-def _write(handle: int, image: np.ndarray, offset: int) -> None:
-    if os.pwrite(handle, image.data, offset) != image.nbytes:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager

@@ -1,72 +1,73 @@
-"""The images of some parts of the index at one size, with their labels and folds."""
+"""What a member is trained on and predicts: N rows of a competition, each with its id, image, label and fold.
 
-from collections.abc import Callable, Sequence
+Rows come from the parts of prepared data ("train", "external", "test"), in the order of the parts and of their index.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from competition.images.cache import CacheBudget, RecordedImages, decode_images
+from competition.images.cache import CacheBudget, Progress, RecordedImages, decode_images
 from competition.images.pixels import ConcatenatedPixels, Pixels
 from competition.prepare.decoding import Fit
 from competition.prepare.prepared import Prepared
 
-Progress = Callable[[int, int], None]
-
 
 @dataclass(frozen=True)
 class Images:
-    """ids: (N,) str.  pixels: (N, H, W, 3) uint8.  labels: (N,) int, -1 = unknown.  readable: (N,) bool.
+    """N rows of a competition. A row number is a position in these arrays."""
 
-    folds: (N,) int; -1 = external image, in no fold.
-    groups: (N,) int, equal for duplicates of one photo; None: no row has a duplicate.
-    """
-
-    ids: np.ndarray
-    pixels: Pixels
-    labels: np.ndarray
-    folds: np.ndarray
-    readable: np.ndarray
-    groups: np.ndarray | None = None
+    ids: np.ndarray  # (N,) str, unique
+    pixels: Pixels  # (N, H, W, 3) uint8
+    labels: np.ndarray  # (N,) int, -1 = unknown; what they stand for: prepare/targets.py
+    folds: np.ndarray  # (N,) int; -1 = in no fold: an external or a test image
+    readable: np.ndarray  # (N,) bool; False: cannot be decoded, so it is black, and never trained on or predicted
+    groups: np.ndarray | None = None  # (N,) int, equal for duplicates of one photo; None: no row has a duplicate
 
 
 def load_images(
     prepared: Prepared, parts: Sequence[str], size: int, fit: Fit, budget: CacheBudget, progress: Progress
 ) -> Images:
-    """All images of some parts (train, external, test) at one size, decoded once and cached as `budget` allows."""
+    """All rows of some parts, with images (size, size, 3) that are decoded once and cached as `budget` allows.
+
+    progress: called with (images decoded, images of the part).  Raises UserError for images that cannot be decoded.
+    """
     pixels: list[Pixels] = []
     for part in parts:
         rows = prepared.part(part)
         ids, unreadable = rows["id"].to_numpy(str), (rows["problem"] != "").to_numpy()
         recorded = RecordedImages(prepared.records(part), ids, unreadable, prepared.digest)
         pixels.append(decode_images(recorded, size, fit, budget, progress))
-    return _labelled(prepared, parts, pixels[0] if len(pixels) == 1 else ConcatenatedPixels(pixels))
+    return _with_labels(prepared, parts, pixels[0] if len(pixels) == 1 else ConcatenatedPixels(pixels))
 
 
-def unread_images(prepared: Prepared, parts: Sequence[str]) -> Images:
-    """The rows of some parts with their labels and folds, and black images of one pixel: for what needs features only."""
+def images_without_pixels(prepared: Prepared, parts: Sequence[str]) -> Images:
+    """All rows of some parts, with a black pixel (1, 1, 3) for each image: for heads, which need stored features only."""
     count = sum(len(prepared.part(part)) for part in parts)
-    return _labelled(prepared, parts, np.broadcast_to(np.uint8(0), (count, 1, 1, 3)))
+    return _with_labels(prepared, parts, np.broadcast_to(np.uint8(0), (count, 1, 1, 3)))
 
 
-def _labelled(prepared: Prepared, parts: Sequence[str], pixels: Pixels) -> Images:
+def _with_labels(prepared: Prepared, parts: Sequence[str], pixels: Pixels) -> Images:
+    """The pixels (N, H, W, 3) of these parts with ids, labels, folds and groups from the index."""
     rows = pd.concat([prepared.part(part) for part in parts], ignore_index=True)
     return Images(
-        rows["id"].to_numpy(str),
-        pixels,
-        rows["label"].to_numpy(),
-        rows["fold"].to_numpy(),
-        (rows["problem"] == "").to_numpy(),
-        rows["group"].to_numpy(),
+        ids=rows["id"].to_numpy(str),
+        pixels=pixels,
+        labels=rows["label"].to_numpy(),
+        folds=rows["fold"].to_numpy(),
+        readable=(rows["problem"] == "").to_numpy(),
+        groups=rows["group"].to_numpy(),
     )
 
 
 def restricted_to_folds(images: Images, folds: Sequence[int]) -> Images:
-    """The same images, with rows of all other folds marked unreadable; external rows (fold -1) stay."""
+    """The same N rows, with those of all other folds marked unreadable; rows in no fold (-1) stay."""
     return replace(images, readable=images.readable & ((images.folds < 0) | np.isin(images.folds, folds)))
 
 
 def sample_rows(images: Images, most: int, seed: int) -> Images:
-    """A random sample of at most `most` rows, in their order."""
+    """A random sample of at most `most` rows, in their order, as new Images."""
     rows = np.sort(np.random.default_rng(seed).permutation(len(images.ids))[:most])
     return replace(images, **{name: values[rows] for name, values in vars(images).items() if values is not None})

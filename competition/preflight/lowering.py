@@ -103,7 +103,7 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-    from competition.images.mixing import COUNT, has_device_part
+    from competition.images.mixup import COUNT, has_device_part
     from competition.training.engine import apply_view
     from competition.training.engine_jax import JaxEngine
     from competition.training.trainer import augmentation_of
@@ -138,7 +138,7 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
         return Part(lower, times, view)
 
     *batch, row = specs["train"]
-    # A TPU augments in the step; see device_augmentation.is_on_device.
+    # A TPU augments in the step; see device_augmentation.augments_on_device.
     if has_device_part(augmentation_of(member.train)):
         batch[0] = (batch[0], spec((shapes.batch, COUNT), "float32"))
     state = on_devices(engine._state)
@@ -159,8 +159,9 @@ def _engine_arguments(member: Member, shapes: Shapes, strategy: Any, backend: st
     from competition.training.model import build
 
     device = Device("cpu", 1, strategy, "only to be lowered", backend)
-    compiled_in = CompiledIn(member.train.accumulate, member.train.ema > 0)
-    return (lambda: build(member, shapes.classes)), shapes.batch, shapes.predict_batch, device, compiled_in
+    train = member.train
+    compiled_in = CompiledIn(shapes.batch, shapes.predict_batch, train.accumulate, train.ema > 0)
+    return (lambda: build(member, shapes.classes)), device, compiled_in
 
 
 def _specs(member: Member, shapes: Shapes, parts: int, trainable: Sized) -> dict[str, list[Spec]]:

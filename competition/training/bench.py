@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -42,12 +42,7 @@ def time_parts(trainer: Trainer, fold: int) -> PartTimes:
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     rates = np.full(min(train.steps_per_call, per_epoch), train.learning_rate)
     values = step_values(train, per_epoch)
-
-    def calls() -> Iterator[Any]:
-        while True:
-            yield engine.train(distributed, rates, 0, values)
-
-    training = calls()
+    training = (engine.train(distributed, rates, 0, values) for _ in count())
     for _ in islice(training, math.ceil(WARM_UP / len(rates))):
         pass
     step_seconds = seconds_per_item(training) / len(rates)
@@ -56,11 +51,11 @@ def time_parts(trainer: Trainer, fold: int) -> PartTimes:
 
 def seconds_per_item(items: Iterator[Any]) -> float:
     """Mean time of taking one item, over some seconds."""
-    started, count = time.monotonic(), 0
+    started, taken = time.monotonic(), 0
     while time.monotonic() - started < MEASURED_SECONDS:
         next(items)
-        count += 1
-    return (time.monotonic() - started) / count
+        taken += 1
+    return (time.monotonic() - started) / taken
 
 
 def transform_seconds(engine: Engine, names: Sequence[str], size: int) -> dict[str, float]:

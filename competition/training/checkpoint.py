@@ -31,7 +31,6 @@ class Checkpoint(NamedTuple):
     step: int  # steps done
     arrays: dict[str, np.ndarray]
     facts: dict[str, Any]  # content of its JSON file
-    damaged: list[str]  # names of newer checkpoints that cannot be read
 
 
 class Checkpoints:
@@ -49,13 +48,8 @@ class Checkpoints:
         on_damage: called by `latest` with the name of each newer checkpoint that cannot be read.
         is_writer: False: another host writes the checkpoints of both.
         """
-        self._is_writer, self._folder, self._made_from, self._seconds, self._on_damage = (
-            is_writer,
-            folder,
-            made_from,
-            seconds,
-            on_damage,
-        )
+        self._folder, self._made_from, self._seconds = folder, made_from, seconds
+        self._on_damage, self._is_writer = on_damage, is_writer
         self._last = time.monotonic()
         self._writer: ThreadPoolExecutor | None = None
         self._written: Future[None] | None = None
@@ -101,7 +95,6 @@ class Checkpoints:
 
         at_most: number of steps; skip checkpoints of more, because another host does not have them.
         """
-        damaged: list[str] = []
         for path in self._files():
             try:
                 facts = json.loads(path.read_text(encoding="utf-8"))
@@ -110,9 +103,8 @@ class Checkpoints:
                     continue
                 if sha256(arrays_path) != facts["sha256"]:
                     raise ValueError("digest")
-                return Checkpoint(int(facts["step"]), load_arrays(arrays_path), facts, damaged)
+                return Checkpoint(int(facts["step"]), load_arrays(arrays_path), facts)
             except (OSError, ValueError, KeyError, TypeError, BadZipFile):
-                damaged.append(path.stem)
                 self._on_damage(path.stem)
         return None
 

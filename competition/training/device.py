@@ -14,6 +14,7 @@ from competition.config.params import CloudTpu, DeviceParams
 
 TPU_FILES = ("/dev/accel0", "/dev/vfio/0")
 TPU_SIGNS = ("ISTPUVM", "TPU_ACCELERATOR_TYPE")  # environment variables of Kaggle's and Cloud TPU machines
+SPLIT_CPU = "the CPU split into {} logical devices (device.logical_devices)"  # the reason of a Device
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,11 @@ def open_device(params: DeviceParams, cache: Path | None = None) -> Device:
     device = replace(device, threads=params.threads, batches_ahead=params.batches_ahead)
     order = ("cpu", "gpu", "tpu")
     if params.require != "any" and order.index(device.kind) < order.index(params.require):
+        remedy = f"switch the accelerator on and install the packages for {params.require}, or set device.require: any"
+        if params.require == "tpu" and backend == "tensorflow":
+            remedy = "set device.backend: jax if libtpu is installed, or switch the TPU on, or set device.require: any"
         raise UserError(
-            f"device.require is {params.require}, but on {backend} only a {device.kind} was found ({device.reason}); "
-            + _remedy(params.require, backend)
+            f"device.require is {params.require}, but on {backend} only a {device.kind} was found ({device.reason}); {remedy}"
         )
     return device
 
@@ -138,12 +141,6 @@ def prediction_batch_size(batch: int, image_size: int, device: Device) -> int:
     if device.kind == "cpu":
         batch = min(batch, max(1, CPU_BATCH_PIXELS // image_size**2))
     return round_up_batch(batch, device.replicas)
-
-
-def _remedy(required: str, backend: str) -> str:
-    if required == "tpu" and backend == "tensorflow":
-        return "set device.backend: jax if libtpu is installed, or switch the TPU on, or set device.require: any"
-    return f"switch the accelerator on and install the packages for {required}, or set device.require: any"
 
 
 def _tpu(tf: Any, cloud: CloudTpu) -> Device | None:
@@ -201,11 +198,7 @@ def _cpu(tf: Any, logical: int) -> Device:
     names = [device.name for device in tf.config.list_logical_devices("CPU")[:logical]]
     # The default cross-device ops fail if strategy.run is called inside a TensorFlow loop.
     strategy = tf.distribute.MirroredStrategy(names, cross_device_ops=tf.distribute.ReductionToOneDevice())
-    return Device("cpu", logical, strategy, _split_reason(logical), "tensorflow")
-
-
-def _split_reason(logical: int) -> str:
-    return f"the CPU split into {logical} logical devices (device.logical_devices)"
+    return Device("cpu", logical, strategy, SPLIT_CPU.format(logical), "tensorflow")
 
 
 def _jax(logical: int, cache: Path | None) -> Device:
@@ -228,7 +221,7 @@ def _jax(logical: int, cache: Path | None) -> Device:
     hosts = f" on {jax.process_count()} hosts" if jax.process_count() > 1 else ""
     reason = f"JAX lists {len(devices)} {devices[0].device_kind} devices{hosts}"
     if kind == "cpu" and not hosts:
-        reason = _split_reason(logical) if logical > 1 else "JAX found no TPU and no GPU"
+        reason = SPLIT_CPU.format(logical) if logical > 1 else "JAX found no TPU and no GPU"
     versions = [str(getattr(each, "compute_capability", None) or "0.0") for each in devices]  # "7.5"
     capability = min(tuple(int(part) for part in version.split(".")[:2]) for version in versions)
     return Device(kind, len(devices), mesh, reason, "jax", (capability[0], capability[1]))

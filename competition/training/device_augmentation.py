@@ -13,13 +13,13 @@ from competition.config.errors import UserError
 from competition.config.plugins import active
 from competition.images.augment import ERASED as ERASED_LEVEL
 from competition.images.augmentations import augmentation_named
-from competition.images.mixing import COLOUR, CUT, ERASED, OWN_SHARE
+from competition.images.mixup import COLOUR, CUT, ERASED, OWN_SHARE
 from competition.training.backend import Tensor
 from competition.training.device import Device
 
 
-def is_on_device(device: Device) -> bool:
-    """Whether these operations run on the device: not on a CPU, where OpenCV is faster than the compiled step.
+def augments_on_device(device: Device) -> bool:
+    """Whether colour, erasing, mixup and CutMix run on the device: not on a CPU, where OpenCV is faster than the compiled step.
 
     Nor on several TensorFlow replicas, which cannot mix an image with one of another replica.
     """
@@ -90,6 +90,3 @@ class DeviceAugmentation(keras.layers.Layer):
                 self._plugins.problem(what, f"expected {tuple(images.shape)} float32, received {received.strip()}")
             )
         return augmented
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return input_shape

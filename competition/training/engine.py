@@ -32,8 +32,10 @@ FLOAT_BYTES = 4  # of a transformed value, which was one byte
 class CompiledIn:
     """Options that are part of the compiled step: changing one needs a new engine."""
 
-    accumulate: int  # micro-batches per batch; divides the batch of every replica
-    keep_average: bool  # keep a moving average of the weights and predict with it
+    batch: int  # images in a global training batch: a multiple of replicas x accumulate
+    predict_batch: int  # images in a global prediction batch: a multiple of the replicas
+    accumulate: int = 1  # micro-batches per batch
+    keep_average: bool = False  # keep a moving average of the weights and predict with it
     target: TargetKind = "single"  # loss and output: softmax over classes | sigmoid of each label | the value itself
     scale_loss: bool = False  # dynamic loss scaling: gradients of float16 activations are else rounded to 0
 
@@ -44,10 +46,9 @@ class Engine(ABC):
     _model: keras.Model
     _initial_state: State
 
-    def __init__(self, batch: int, predict_batch: int, compiled_in: CompiledIn) -> None:
-        """batch, predict_batch: images in a global batch."""
-        self.batch, self.predict_batch = batch, predict_batch
-        self.keeps_average = compiled_in.keep_average  # a moving average of the weights is kept and used for prediction
+    def __init__(self, compiled_in: CompiledIn) -> None:
+        self.batch, self.predict_batch = compiled_in.batch, compiled_in.predict_batch
+        self.keeps_average = compiled_in.keep_average
         self._losses, self._target = LOSSES[compiled_in.target], compiled_in.target
         self._micro_batches = compiled_in.accumulate
         self._view_programs: dict[tuple[View, ...], Any] = {}

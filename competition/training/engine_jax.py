@@ -7,7 +7,7 @@ first axis. XLA sees one global program (SPMD): sums, clipping and batch statist
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -60,15 +60,8 @@ Batch = tuple[jax.Array, ...]  # images, targets, weights
 class JaxEngine(Engine):
     """All state is in a dictionary of arrays on the devices."""
 
-    def __init__(
-        self,
-        network: Callable[[], keras.Model],
-        batch: int,
-        predict_batch: int,
-        device: Device,
-        compiled_in: CompiledIn,
-    ) -> None:
-        super().__init__(batch, predict_batch, compiled_in)
+    def __init__(self, network: Callable[[], keras.Model], device: Device, compiled_in: CompiledIn) -> None:
+        super().__init__(compiled_in)
         self._replicated = NamedSharding(device.strategy, PartitionSpec())
         self._batch_sharding = NamedSharding(device.strategy, PartitionSpec("batch"))
         self._model = network()
@@ -171,13 +164,12 @@ class JaxEngine(Engine):
 
     def load(self, state: State) -> None:
         check_state({name: value.shape for name, value in self._initial_state.items()}, state)
-
-        def flat(names: Iterable[str]) -> np.ndarray:
-            return np.concatenate([np.zeros(0, np.float32), *(state[name].ravel() for name in names)])
-
-        arrays = {WEIGHTS: flat(self._flat), **{name: state[name] for name in self._unchanged}}
+        vectors = {WEIGHTS: self._flat}
         if self.keeps_average:
-            arrays[AVERAGE] = flat(map(average_name, self._flat))
+            vectors[AVERAGE] = [average_name(name) for name in self._flat]
+        arrays = {name: state[name] for name in self._unchanged}
+        for vector, names in vectors.items():
+            arrays[vector] = np.concatenate([np.zeros(0, np.float32), *(state[name].ravel() for name in names)])
         random = {name: self._state[name] for name in self._random if name in self._state}
         self._state = {name: _put(value, self._replicated) for name, value in arrays.items()} | random
 

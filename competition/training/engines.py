@@ -15,26 +15,23 @@ from competition.training.model import build
 def engine_of(member: Member, classes: int, predict_batch: int, device: Device, targets: Targets = SINGLE) -> Engine:
     """The compiled engine of a member, with its precision chosen and its batches rounded up for the device."""
     train = replace(member.train, precision=resolved_precision(member.train.precision, device))
-    return make_engine(
-        lambda: build(replace(member, train=train), classes, targets.kind),
+    compiled_in = CompiledIn(
         round_up_batch(train.batch, device.replicas * train.accumulate),
         prediction_batch_size(predict_batch, member.image_size, device),
-        device,
-        CompiledIn(train.accumulate, train.ema > 0, targets.kind, train.precision == "float16"),
+        train.accumulate,
+        train.ema > 0,
+        targets.kind,
+        scale_loss=train.precision == "float16",
     )
+    return make_engine(lambda: build(replace(member, train=train), classes, targets.kind), device, compiled_in)
 
 
-def make_engine(
-    network: Callable[[], keras.Model], batch: int, predict_batch: int, device: Device, compiled_in: CompiledIn
-) -> Engine:
-    """The engine of the device's backend.
-
-    batch: a multiple of replicas x accumulate.  predict_batch: a multiple of the replicas.
-    """
+def make_engine(network: Callable[[], keras.Model], device: Device, compiled_in: CompiledIn) -> Engine:
+    """The engine of the device's backend.  network: builds the model."""
     if device.backend == "jax":
         from competition.training.engine_jax import JaxEngine
 
-        return JaxEngine(network, batch, predict_batch, device, compiled_in)
+        return JaxEngine(network, device, compiled_in)
     from competition.training.engine_tensorflow import TensorFlowEngine
 
-    return TensorFlowEngine(network, batch, predict_batch, device, compiled_in)
+    return TensorFlowEngine(network, device, compiled_in)

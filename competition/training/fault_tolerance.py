@@ -64,23 +64,6 @@ def is_device_loss(error: BaseException | None) -> bool:
     return (isinstance(error, Exception) and is_lost) or is_device_loss(error.__cause__)
 
 
-def retry_on_device_loss(
-    work: Callable[[], None], retries: int, before_retry: Callable[[int, Exception], None]
-) -> None:
-    """Call work(), and again after each loss of the device, at most `retries` times. Other errors are raised at once.
-
-    before_retry: called with (number of the retry from 1, error).  Raises the last error after too many losses.
-    """
-    for number in itertools.count(1):
-        try:
-            work()
-            break
-        except Exception as error:
-            if number > retries or not is_device_loss(error):
-                raise
-            before_retry(number, error)
-
-
 def train_with_retries(
     train: Callable[[Callable[[], None]], None], hang_seconds: float, retries: int, show: Callable[[str], None]
 ) -> None:
@@ -90,11 +73,6 @@ def train_with_retries(
     Raises UserError if the device was lost more often than `retries`.
     """
 
-    def reopen(attempt: int, error: Exception) -> None:
-        show(f"the device was lost ({_one_line(error)}); opening it again, try {attempt} of {retries}")
-        reset_devices()
-        time.sleep(FIRST_PAUSE * 3 ** (attempt - 1))
-
     def exit_hung() -> None:
         seconds = f"{hang_seconds:g} s (device.hang_seconds)"
         print(f"goldfold: no step for {seconds}; the stacks of all threads:", file=sys.stderr)
@@ -102,21 +80,24 @@ def train_with_retries(
         print("goldfold: stopped; the same command resumes from the last checkpoint", file=sys.stderr, flush=True)
         os._exit(HUNG_EXIT)
 
-    try:
-        with Watchdog(hang_seconds, exit_hung) as alive:
-            retry_on_device_loss(lambda: train(alive), retries, reopen)
-    except Exception as error:
-        if not is_device_loss(error):
-            raise
-        raise UserError(
-            f"the device was lost {counted(retries + 1, 'time')}, most recently with: {_one_line(error)}; the same command "
-            "resumes from the last checkpoint (device.retries is the number of times it is opened again; never with several "
-            "hosts: start all of them again)"
-        ) from error
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    with Watchdog(hang_seconds, exit_hung) as alive:
+        for attempt in itertools.count(1):
+            try:
+                train(alive)
+                return
+            except Exception as error:
+                if not is_device_loss(error):
+                    raise
+                reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+                if attempt > retries:
+                    raise UserError(
+                        f"the device was lost {counted(attempt, 'time')}, most recently with: {reason}; the same command "
+                        "resumes from the last checkpoint (device.retries is the number of times it is opened again; never "
+                        "with several hosts: start all of them again)"
+                    ) from error
+            show(f"the device was lost ({reason}); opening it again, try {attempt} of {retries}")
+            reset_devices()
+            time.sleep(FIRST_PAUSE * 3 ** (attempt - 1))
 
 
 def reset_devices() -> None:
@@ -135,22 +116,20 @@ def reset_devices() -> None:
 @contextmanager
 def stop_signals(received: list[int]) -> Iterator[None]:
     """Append the first SIGINT or SIGTERM inside the block to `received`; the process goes on. The second one ends it at once."""
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     # A shell starts background jobs with SIGINT ignored: it stays ignored.
-    handled = [number for number, handler in previous.items() if handler is not signal.SIG_IGN]
-
-    def restore() -> None:
-        for number in handled:
-            signal.signal(number, previous[number])
+    previous = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
 
     def first(number: int, _: Any) -> None:
         received.append(number)
-        restore()
+        for handled, handler in previous.items():
+            signal.signal(handled, handler)
         os.write(2, STOPPING)  # print() may be interrupted by this very handler and is not reentrant
 
-    for number in handled:
+    for number in previous:
         signal.signal(number, first)
     try:
         yield
     finally:
-        restore()
+        for number, handler in previous.items():
+            signal.signal(number, handler)

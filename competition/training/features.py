@@ -1,7 +1,7 @@
 """Features of a network that is not trained: one pass over the images of a part, under several views, stored by id."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def feature_engine(member: Member, device: Device, predict_batch: int) -> Featur
     resolved = replace(member, train=replace(member.train, precision=precision))
     batch = prediction_batch_size(predict_batch, member.image_size, device)
     # The output of a regression is what the network computes, without a softmax.
-    return make_engine(lambda: feature_network(resolved), batch, batch, device, CompiledIn(1, False, "regression"))
+    return make_engine(lambda: feature_network(resolved), device, CompiledIn(batch, batch, target="regression"))
 
 
 def feature_width(engine: FeatureEngine) -> int:
@@ -63,16 +63,11 @@ def compute_features(
 
     progress: called before every batch with the rows that were begun.
     """
-
-    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for number, batch in enumerate(prediction_batches(images.pixels, readable, engine.predict_batch)):
-            progress(min(number * engine.predict_batch, len(rows)))
-            yield batch
-
     readable = rows[images.readable[rows]]
     features = np.zeros((len(rows), len(views), feature_width(engine)), np.float32)
     if len(readable):
-        features[images.readable[rows]] = engine.probabilities(batches(), readable, get_views(views))
+        batches = prediction_batches(images.pixels, readable, engine.predict_batch, progress)
+        features[images.readable[rows]] = engine.probabilities(batches, readable, get_views(views))
     return features
 
 
@@ -85,25 +80,23 @@ def store_features(
     progress: called with the rows that are done and all rows.
     """
     count, views, seconds = len(images.ids), list(files), 0.0
-
-    def progress_from(start: int) -> Callable[[int], None]:
-        return lambda done: progress(start + done, count)
-
-    for start in range(0, count, CHUNK):
+    starts = range(0, count, CHUNK)
+    chunks = {view: [path.with_name(f"{path.stem}-{start:08}.npy") for start in starts] for view, path in files.items()}
+    for number, start in enumerate(starts):
         rows = np.arange(start, min(start + CHUNK, count))
-        chunks = {view: _chunk(path, start) for view, path in files.items()}
-        if not all(path.is_file() for path in chunks.values()):
+        chunk_files = [chunks[view][number] for view in views]
+        if not all(path.is_file() for path in chunk_files):
             started = time.perf_counter()
-            features = compute_features(engine, images, rows, views, progress_from(start))
+            in_chunk = lambda begun, start=start: progress(start + begun, count)  # noqa: E731
+            features = compute_features(engine, images, rows, views, in_chunk)
             seconds += time.perf_counter() - started
-            for position, path in enumerate(chunks.values()):
+            for position, path in enumerate(chunk_files):
                 _save(path, features[:, position].astype(np.float16))
         progress(int(rows[-1]) + 1, count)
-    for path in files.values():
-        chunk_files = [_chunk(path, start) for start in range(0, count, CHUNK)]
-        parts = [np.load(chunk, allow_pickle=False) for chunk in chunk_files]
+    for view, path in files.items():
+        parts = [np.load(chunk, allow_pickle=False) for chunk in chunks[view]]
         _save(path, np.concatenate(parts) if parts else np.zeros((0, feature_width(engine)), np.float16))
-        for chunk in chunk_files:
+        for chunk in chunks[view]:
             chunk.unlink()
     return seconds
 
@@ -144,10 +137,6 @@ class LiveFeatures:
         if key not in self._tables:
             self._tables[key] = compute_features(self._engine, images, rows, [view])[:, 0]
         return self._tables[key]
-
-
-def _chunk(path: Path, start: int) -> Path:
-    return path.with_name(f"{path.stem}-{start:08}.npy")
 
 
 def _save(path: Path, array: np.ndarray) -> None:

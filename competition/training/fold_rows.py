@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Member, Train
 from competition.ensemble.predictions import Predictions
 from competition.images.batches import TrainingPlan, class_weights, smooth_labels
-from competition.images.inner_part import inner_validation
 from competition.images.labelled_images import Images
 from competition.prepare.targets import SINGLE, Targets
 
@@ -66,7 +66,7 @@ class FoldRows:
         strata = self.targets.strata(images.labels[rows], STRATUM_ROWS)
         classes = self.classes if self.targets.kind == "single" else int(strata.max(initial=0)) + 1
         number = model_number(fold)
-        return rows[inner_validation(strata, groups[rows], train.patience_share, train.seed, number, classes)]
+        return rows[inner_part(strata, groups[rows], train.patience_share, train.seed, number, classes)]
 
     def usable(self, fold: ExcludedFolds) -> np.ndarray:
         """(n,) numbers of readable rows outside the excluded folds: the competition's own, and this member's external."""
@@ -91,3 +91,32 @@ def deviation(values: np.ndarray) -> float:
 def model_number(fold: ExcludedFolds) -> int:
     """A number for each fold model of a member, different for all: with the seed it seeds the model's random numbers."""
     return fold if isinstance(fold, int) else 1_000 + 50 * fold[0] + fold[1]
+
+
+def inner_part(labels: np.ndarray, groups: np.ndarray, share: float, seed: int, fold: int, classes: int) -> np.ndarray:
+    """Choose the inner validation rows of a fold model, about `share` of every class. Returns (n,) bool.
+
+    labels, groups: (n,) int of its training rows; a group (duplicates of one photo) is never split.
+    The choice depends on (seed, fold) and these rows only, so that a single fold can be trained again. At least one group
+    of every class remains for training. The rounding error of a class is carried to the next one, because a tenth of five
+    rows rounds to none.
+    Raises UserError if no row can be chosen.
+    """
+    rng = np.random.default_rng([seed, fold])
+    _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+    sizes, group_class = np.bincount(group), labels[first]
+    is_chosen = np.zeros(len(sizes), bool)  # per group
+    due = 0.0  # rows still to be chosen
+    for number in rng.permutation(classes):
+        candidates = rng.permutation(np.flatnonzero(group_class == number))
+        due += share * sizes[candidates].sum()
+        for candidate in candidates[:-1]:
+            if sizes[candidate] < due + 0.5:
+                is_chosen[candidate] = True
+                due -= sizes[candidate]
+    if not is_chosen.any():
+        raise UserError(
+            f"train.patience: none of {len(labels)} training rows can be held out to choose the epoch (at least one photo of "
+            "each class remains for training); raise train.patience_share, or set train.patience to 0"
+        )
+    return is_chosen[group]

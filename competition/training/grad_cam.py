@@ -43,12 +43,12 @@ class ClassMaps:
 
         pixels: (N, H, W, 3) uint8.  classes: (N,) int, the class whose map is wanted.
         """
-        raw_maps = self._grad_cam(pixels, classes) if self.method == "Grad-CAM" else self._occlusion(pixels, classes)
+        if self.method == "Grad-CAM":
+            kernel = np.asarray(keras.ops.convert_to_numpy(self.model.get_layer("logits").kernel), np.float32)
+            raw_maps = np.maximum(np.einsum("nhwf,fn->nhw", self._outputs(pixels), kernel[:, classes]), 0)
+        else:
+            raw_maps = self._occlusion(pixels, classes)
         return raw_maps / np.maximum(raw_maps.max((1, 2), keepdims=True), 1e-12)
-
-    def _grad_cam(self, pixels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        kernel = np.asarray(keras.ops.convert_to_numpy(self.model.get_layer("logits").kernel), np.float32)
-        return np.maximum(np.einsum("nhwf,fn->nhw", self._outputs(pixels), kernel[:, classes]), 0)
 
     def _occlusion(self, pixels: np.ndarray, classes: np.ndarray) -> np.ndarray:
         rows, (height, width) = np.arange(len(pixels)), pixels.shape[1:3]

@@ -97,7 +97,8 @@ def fit_path(head: Head, rows: HeadRows, strengths: Sequence[float], seed: int) 
     if head.kind == "mlp":
         return [arrays | _fit_mlp(head, _as_rows(x, rows), strength, seed) for strength in strengths]
     if head.kind == "rbf":
-        arrays |= _kernel(x, seed)
+        landmarks = np.random.default_rng(seed).permutation(len(x))[:LANDMARKS]
+        arrays["head/landmarks"] = x[np.sort(landmarks)].astype(np.float32)
         x = _kernel_values(arrays, x, np)
         # Nystroem: in this basis the inner product of two rows approximates their kernel.
         values, vectors = np.linalg.eigh(_kernel_values(arrays, arrays["head/landmarks"], np).astype(np.float64))
@@ -234,12 +235,6 @@ def _scaling(features: np.ndarray, may_root: bool) -> Arrays:
 def _scaled(head: Mapping[str, Tensor], features: Tensor, xp: Any) -> Tensor:
     is_rooted = float(head["head/power"]) == 0.5
     return ((xp.sqrt(xp.maximum(features, 0.0)) if is_rooted else features) - head["head/mean"]) / head["head/scale"]
-
-
-def _kernel(x: np.ndarray, seed: int) -> Arrays:
-    """Landmarks of the kernel: rows (m, F) drawn without replacement."""
-    drawn = np.random.default_rng(seed).permutation(len(x))[:LANDMARKS]
-    return {"head/landmarks": x[np.sort(drawn)].astype(np.float32)}
 
 
 def _kernel_values(head: Mapping[str, Tensor], x: Tensor, xp: Any) -> Tensor:

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field, fields
 from math import inf, isfinite, isnan, nan
-from typing import Any
 
 import numpy as np
 
@@ -131,7 +130,8 @@ def last_event(events: Events) -> Trained:
 def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | None) -> Events:
     plan, train, checkpoints = run.plan, run.train, run.checkpoints
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
-    rates = warmup_cosine(peak_rate(train, per_epoch * train.epochs), per_epoch * train.epochs, train.warmup)
+    total = per_epoch * train.epochs
+    rates = warmup_cosine(train.learning_rate * share_after_probe(train, total), total, train.warmup)
     values = step_values(train, per_epoch)
     engine.reset(plan.seed)
     if run.initial_weights is not None:
@@ -166,22 +166,21 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
         epoch_ends = state.step % per_epoch == 0
         if epoch_ends:
             _end_epoch(run, engine, state, per_epoch, float(call_rates[-1]))
-        yield (
-            done := StepsDone(state.step, len(rates), loss)
-        )  # after the scores, so that no request to stop is missed
+        done = StepsDone(state.step, len(rates), loss)
+        yield done  # after the scores, so that no request to stop is missed
         is_due = checkpoints is not None and checkpoints.is_due(epoch_ends)
         # What one host says holds for all: hosts that save at different steps have no common checkpoint, and one that stops
         # alone leaves the others waiting.
         decisions = engine.all_gather(int(is_due) + 2 * int(done.stop))
         is_due, should_stop = any(one & 1 for one in decisions), any(one & 2 for one in decisions)
         if checkpoints and (is_due or should_stop):
-            checkpoints.start_saving(state.step, state.arrays(engine), state.facts())
+            state.start_saving(checkpoints, engine)
         if epoch_ends:
             try:
                 yield EpochDone(state.history[-1])
             except GeneratorExit:  # a mistake in a user's callback does not cost this epoch
                 if checkpoints:
-                    checkpoints.start_saving(state.step, state.arrays(engine), state.facts())
+                    state.start_saving(checkpoints, engine)
                 raise
         if should_stop:
             raise Stopped(f"stopped after step {state.step} of {len(rates)}")
@@ -198,11 +197,6 @@ def warmup_cosine(peak: float, steps: int, warmup: float) -> np.ndarray:
     decay_steps = steps - warmup_steps
     falling = peak * 0.5 * (1 + np.cos(np.pi * np.arange(1, decay_steps + 1) / (max(decay_steps, 1) + 1)))
     return np.concatenate([rising, falling]).astype(np.float32)
-
-
-def peak_rate(train: Train, steps: int) -> float:
-    """The largest learning rate of a training of so many steps."""
-    return train.learning_rate * share_after_probe(train, steps)
 
 
 def share_after_probe(train: Train, steps: int) -> float:
@@ -240,20 +234,20 @@ class _TrainingState:
         *earlier, last = (-inf if score is None or isnan(score) else sign * score for score in scores)
         return all(last > score for score in earlier)
 
-    def arrays(self, engine: Engine) -> State:
-        return engine.state() | {f"best/{name}": value for name, value in self.best_weights.items()}
-
-    def facts(self) -> dict[str, Any]:
+    def start_saving(self, checkpoints: Checkpoints, engine: Engine) -> None:
+        """Save a checkpoint of this state and the engine's in a thread."""
+        arrays = engine.state() | {f"best/{name}": value for name, value in self.best_weights.items()}
         history = [asdict(epoch) for epoch in self.history]
-        return {"total": self.loss_sum, "history": history, "best_at": self.best_epoch, "start": self.start_inner}
+        facts = {"total": self.loss_sum, "history": history, "best_at": self.best_epoch, "start": self.start_inner}
+        checkpoints.start_saving(self.step, arrays, facts)
 
     def load_best(self, engine: Engine, has_patience: bool) -> Trained:
         """Load the weights of the best epoch, if one was chosen, into the engine."""
         last = len(self.history)
-        if not has_patience or self.best_epoch == last:
-            return Trained(self.history, last, self.start_inner, self.scoring_seconds)
-        engine.load_weights(self.best_weights)
-        return Trained(self.history, self.best_epoch, self.start_inner, self.scoring_seconds)
+        selected = self.best_epoch if has_patience else last
+        if selected != last:
+            engine.load_weights(self.best_weights)
+        return Trained(self.history, selected, self.start_inner, self.scoring_seconds)
 
 
 def _end_epoch(run: FoldRun, engine: Engine, state: _TrainingState, per_epoch: int, rate: float) -> None:

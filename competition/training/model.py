@@ -70,7 +70,8 @@ def build(member: Member, classes: int, target: TargetKind = "single") -> keras.
     size = member.image_size if is_fixed else None
     inputs = keras.Input((size, size, 3), name="images")
     previous_policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(dtype_policy(member.train.precision))
+    precision = member.train.precision  # of the activations; the weights are float32.  auto: before a device is chosen
+    keras.config.set_dtype_policy("float32" if precision in ("auto", "float32") else f"mixed_{precision}")
     try:
         images = _augmented(inputs, member)
         logits = _with_head(_features(images, member, classes), member, classes)
@@ -80,7 +81,7 @@ def build(member: Member, classes: int, target: TargetKind = "single") -> keras.
         keras.config.set_dtype_policy(previous_policy)
     model = keras.Model(inputs, logits, name=re.sub(r"\W", "_", member.architecture.lower()))
     # An augmentation before the network must not change its initial weights, which depend on the layers' positions.
-    layers = [layer for layer in _all_layers(model) if not isinstance(layer, DeviceAugmentation)]
+    layers = [each for each in model._flatten_layers() if not isinstance(each, keras.Model | DeviceAugmentation)]
     draw_initial_weights(layers if member.weights == "none" else [model.get_layer("logits")], member.train.seed)
     for layer in layers:
         if isinstance(layer, keras.layers.BatchNormalization):
@@ -94,11 +95,6 @@ def build(member: Member, classes: int, target: TargetKind = "single") -> keras.
     for layer in trained[: min(round(len(trained) * (1 - member.train.trained_share)), len(trained) - 1)]:
         layer.trainable = False  # the gradient ends before it
     return model
-
-
-def dtype_policy(precision: str) -> str:
-    """Name of the Keras policy: activations in this precision, weights in float32.  auto: before a device is chosen."""
-    return "float32" if precision in ("auto", "float32") else f"mixed_{precision}"
 
 
 def _augmented(images: Tensor, member: Member) -> Tensor:
@@ -118,12 +114,12 @@ def _features(images: Tensor, member: Member, classes: int) -> Tensor:
         )
     if member.architecture == FROM_FILE:
         return backbone_from_file(images, member.weights, member.normalise, member.train.precision)
-    builder = plugin_named("MODELS", member.architecture, {*BUILDERS, *_application_names()})
+    builder = plugin_named("MODELS", member.architecture, {*BUILDERS, *APPLICATIONS})
     if builder is not None:
         return _plugin_features(builder, images, member, classes)
     if member.architecture in BUILDERS:
         features = BUILDERS[member.architecture](images, member)
-        _load_weights(keras.Model(_input_of(features), features), member)
+        _load_weights(keras.Model(keras.utils.get_source_inputs(features)[0], features), member)
         return features
     return _application(images, member)
 
@@ -192,20 +188,16 @@ def small_cnn(images: Tensor, member: Member) -> Tensor:
 
 
 BUILDERS = {"cnn": small_cnn}
-
-
-def _application_names() -> list[str]:
-    return [name for name in dir(keras.applications) if name[0].isupper()]
+APPLICATIONS = [name for name in dir(keras.applications) if name[0].isupper()]
 
 
 def _application(images: Tensor, member: Member) -> Tensor:
     """A network of keras.applications without its last layers."""
-    constructor = getattr(keras.applications, member.architecture, None)
-    if not member.architecture[:1].isupper() or not callable(constructor):
-        names = [*BUILDERS, FROM_FILE, *active().models, *_application_names()]
+    if member.architecture not in APPLICATIONS:
+        names = [*BUILDERS, FROM_FILE, *active().models, *APPLICATIONS]
         hint = did_you_mean(member.architecture, names)
         raise UserError(f"unknown architecture {member.architecture!r}{hint}; expected one of {', '.join(names)}")
-    source = member.weights
+    constructor, source = getattr(keras.applications, member.architecture), member.weights
     if source not in ("none", "imagenet") and "://" not in source and not Path(source).is_file():
         raise UserError(f"weights {source!r}: no such file; expected none, imagenet or a .weights.h5 file")
     options: dict[str, Any] = {"include_top": False, "input_shape": images.shape[1:]}
@@ -240,11 +232,6 @@ def _download_advice(member: Member, url: str) -> str:
     )
 
 
-def _input_of(tensor: Tensor) -> Tensor:
-    """The input of the model under construction from which `tensor` is computed."""
-    return keras.utils.get_source_inputs(tensor)[0]
-
-
 def _preprocessed(images: Tensor, architecture: str) -> Tensor:
     if architecture.startswith(IMAGENET_STATISTICS):
         mean, deviation = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -256,10 +243,6 @@ def _preprocessed(images: Tensor, architecture: str) -> Tensor:
         blue_green_red = keras.ops.flip(images, axis=-1)
         return keras.layers.Rescaling(1.0, offset=[-103.939, -116.779, -123.68])(blue_green_red)
     return images
-
-
-def _all_layers(model: Any) -> list[Any]:
-    return [layer for layer in model._flatten_layers() if not isinstance(layer, keras.Model)]
 
 
 def draw_initial_weights(layers: Iterable[Any], seed: int) -> None:

@@ -18,9 +18,8 @@ from competition.config.params import HUB
 from competition.storage import files
 from competition.training.backend import Tensor
 
-Scaling = tuple[
-    float | list[float], float | list[float]
-]  # scale and offset of pixels 0..255, of all or of each channel
+# Scale and offset of pixels 0..255, of all channels or of each.
+Scaling = tuple[float | list[float], float | list[float]]
 NORMALISATIONS: dict[str, Scaling] = {
     "none": (1.0, 0.0),
     "0..1": (1 / 255, 0.0),
@@ -49,7 +48,9 @@ def backbone_from_file(images: Tensor, weights: str, normalise: str, precision: 
             f"weights {weights!r}: expected a .keras file, or the folder of a KerasHub preset with config.json; on Kaggle, "
             "attach the model and state its folder below /kaggle/input"
         )
-    if _version(keras.__version__) < PATCHED_KERAS:
+    # Without a suffix such as rc0.
+    keras_version = tuple(int(re.sub(r"\D.*", "", part) or 0) for part in keras.__version__.split("."))
+    if keras_version < PATCHED_KERAS:
         raise UserError(
             f"weights {weights!r}: this file of a whole network would be loaded by Keras {keras.__version__}, which a hostile "
             f"file can make run code; Keras {'.'.join(map(str, PATCHED_KERAS))} is expected: "
@@ -78,11 +79,6 @@ def backbone_from_file(images: Tensor, weights: str, normalise: str, precision: 
         return features
     has_class_token = getattr(model, "use_class_token", type(model).__name__.startswith(ALWAYS_CLASS_TOKEN))
     return features[:, 0] if has_class_token else features
-
-
-def _version(text: str) -> tuple[int, ...]:
-    """The numbers of a version, without a suffix such as rc0."""
-    return tuple(int(re.sub(r"\D.*", "", part) or 0) for part in text.split("."))
 
 
 def _keras_file(path: str, normalise: str) -> tuple[keras.Model, Scaling]:
@@ -164,9 +160,9 @@ def _preset(weights: str, normalise: str, size: int | None) -> tuple[keras.Model
     path = hub_folder(weights) if weights.startswith(HUB) else weights
     try:
         config = files.read_bytes(f"{path}/config.json")
-        options: dict[str, Any] = (
-            {"drop_path": 0.0} if b"SwinTransformerBackbone" in config else {}
-        )  # fails in training
+        options: dict[str, Any] = {}
+        if b"SwinTransformerBackbone" in config:
+            options["drop_path"] = 0.0  # it fails in training
         if size and b"DINO" in config:
             options["image_shape"] = (size, size, 3)  # they interpolate their position embeddings themselves
         model = keras_hub.models.Backbone.from_preset(path, **options)

@@ -82,10 +82,6 @@ class FoldScorer(ABC):
             self._scored = {trained.selected_epoch: self.held_out(fold)}
         return self._scored[trained.selected_epoch]
 
-    def selected_score(self, fold: ExcludedFolds, trained: loop.Trained) -> float:
-        """The metric of out_of_fold()."""
-        return self.score_of(self.out_of_fold(fold, trained), fold)
-
     def held_out(self, fold: ExcludedFolds) -> ViewPredictions:
         """Out-of-fold probabilities by the weights in the engine, under the identity view.
 
@@ -133,9 +129,10 @@ def save_fold_model(
         table.writeheader()
         table.writerows(asdict(epoch) for epoch in trained.history)
     fault_point("fold.before_predictions", files[2])
-    trainer.out_of_fold(fold, trained).save(files[2])
+    predictions = trainer.out_of_fold(fold, trained)
+    predictions.save(files[2])
     selected, last = trained.selected, trained.history[-1]
-    result = {"held_out": trainer.selected_score(fold, trained), "metric": trainer.metric.name}
+    result = {"held_out": trainer.score_of(predictions, fold), "metric": trainer.metric.name}
     result |= {"epoch": selected.epoch, "epochs": last.epoch, "loss": last.loss}
     result["scoring_seconds"] = round(trained.scoring_seconds, 3)
     return files, result if selected.inner is None else result | {"inner": selected.inner}

@@ -42,21 +42,20 @@ class TimmEngine:
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
         """(n, V, F) float32, the features; see Engine.probabilities."""
-        transform = apply_views(views)
-
-        def features(images: np.ndarray) -> np.ndarray:
-            return np.stack([self._features(np.asarray(view)) for view in transform(images)], axis=1)
-
-        return collect_probabilities(batches, rows, features, np.asarray)
-
-    def _features(self, images: np.ndarray) -> np.ndarray:
-        """(B, F) float32 of images (B, H, W, 3) float32, 0..255."""
         import torch
 
-        with torch.inference_mode():
-            pixels = torch.tensor(images, device=self._device).permute(0, 3, 1, 2)
-            features: np.ndarray = self._network((pixels - self._mean) / self._deviation).float().cpu().numpy()
-        return features
+        transform = apply_views(views)
+
+        def features_of(images: np.ndarray) -> np.ndarray:
+            """(B, V, F) float32 of images (B, H, W, 3) uint8."""
+            features = []
+            with torch.inference_mode():
+                for view in transform(images):
+                    pixels = torch.tensor(np.asarray(view), device=self._device).permute(0, 3, 1, 2)
+                    features.append(self._network((pixels - self._mean) / self._deviation).float().cpu().numpy())
+            return np.stack(features, axis=1)
+
+        return collect_probabilities(batches, rows, features_of, np.asarray)
 
 
 def _network(member: Member) -> "Module":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from competition.config.errors import counted
-from competition.ensemble.bootstrap import Evaluation, resampled, score_with_error
+from competition.ensemble.bootstrap import Evaluation, resampled
 from competition.ensemble.metrics import Metric
 from competition.tuning.settings import StudySettings
 
@@ -60,14 +60,6 @@ def compare(
     return Comparison(float(differences.mean()), hypot(by_rows, by_seeds), seeds, len(labels))
 
 
-def score_of_rows(
-    labels: np.ndarray, probs: np.ndarray, metric: Metric, classes: int, seed: int
-) -> tuple[float, float]:
-    """Score and its standard error; greater is better.  labels: (N,).  probs: (N, C)."""
-    score = score_with_error(labels, metric.output_of(probs), Evaluation(metric, classes, RESAMPLES, seed))
-    return score.value, score.error
-
-
 def origin_of(trial: "FrozenTrial") -> int:
     """Number of the trial, or of the failed one that it repeats; 0 is the trial of the member's own values."""
     return int(trial.user_attrs.get(ORIGIN, trial.number))
@@ -88,8 +80,7 @@ def score_of(trial: "FrozenTrial") -> float:
 
 def best_trial(trials: Sequence["FrozenTrial"]) -> "FrozenTrial | None":
     """The complete trial with the highest score, the earliest among equals; None if no trial is complete."""
-    complete = [trial for trial in trials if score_of(trial) > -inf]
-    return max(complete, key=score_of) if complete else None
+    return max((trial for trial in trials if score_of(trial) > -inf), key=score_of, default=None)
 
 
 def own_trial(trials: Sequence["FrozenTrial"]) -> "FrozenTrial | None":

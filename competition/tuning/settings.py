@@ -44,15 +44,14 @@ def folds_used_in_tuning(params: Params) -> list[int]:
     return sorted(set(params.tune.folds)) if within_folds else list(range(params.prepare.folds))
 
 
-def scored_folds(params: Params) -> list[int]:
-    """Folds whose held-out scores rank the trials: all of tune.folds but the last, which confirms the best."""
+def split_tune_folds(params: Params) -> tuple[list[int], list[int]]:
+    """(folds that rank the trials, folds that confirm the best one).
+
+    All of tune.folds but the last rank, by their held-out scores. On the last one the best trial is compared with the member's
+    own values, with other seeds. A single fold is used for both.
+    """
     folds = list(dict.fromkeys(params.tune.folds))
-    return folds[:-1] or folds
-
-
-def confirmed_folds(params: Params) -> list[int]:
-    """Folds on which the best trial is compared with the member's own values, with other seeds."""
-    return list(dict.fromkeys(params.tune.folds))[-1:]
+    return folds[:-1] or folds, folds[-1:]
 
 
 def overridden_keys(name: str, keys: Iterable[str], overrides: Sequence[Override]) -> set[str]:

@@ -12,9 +12,10 @@ from optuna.trial import Trial
 
 from competition.config.params import Member, Params
 from competition.config.search_space import Values, compiled_key, compiled_values, with_values
-from competition.tuning.choice import Comparison, compare, format_values, score_of_rows
+from competition.ensemble import bootstrap
+from competition.tuning.choice import RESAMPLES, Comparison, compare, format_values
 from competition.tuning.samplers import FULL
-from competition.tuning.settings import confirmed_folds, scored_folds
+from competition.tuning.settings import split_tune_folds
 from competition.tuning.study import Evaluation, should_prune
 
 if TYPE_CHECKING:
@@ -101,15 +102,16 @@ class TrialRunner:
         """
         self.member = member
         self._params, self._open_trainer, self._show = params, open_trainer, show
+        self._ranking_folds, self._confirming_folds = split_tune_folds(params)
         self._trainers: OrderedDict[str, FoldScorer] = OrderedDict()
         self._images: dict[int, Images] = {}  # image size -> images of the folds that may take part
 
     def evaluate(self, values: Values, trial: Trial) -> Evaluation:
-        """Train and score one trial on the scored folds.
+        """Train and score one trial on the folds that rank the trials.
 
         Raises TrialPruned, and ArithmeticError if the loss is not finite.
         """
-        member, folds, tune = with_values(self.member, values), scored_folds(self._params), self._params.tune
+        member, folds, tune = with_values(self.member, values), self._ranking_folds, self._params.tune
         trainer, is_compiled, building = self._trainer(member)
         # After the trainer, which starts TensorFlow without its start-up messages.
         from competition.training.loop import Diverged, EpochDone, StepsDone, Trained
@@ -129,9 +131,10 @@ class TrialRunner:
                             progress.end_epoch(event.epoch)
                         case Trained():
                             trained = event
-                predictions.append(trainer.out_of_fold(fold, trained).view("identity"))
+                out_of_fold = trainer.out_of_fold(fold, trained)
+                predictions.append(out_of_fold.view("identity"))
                 # The score that the fold model itself would get: with patience, that of its best epoch.
-                score = sign * trainer.selected_score(fold, trained)
+                score = sign * trainer.score_of(out_of_fold, fold)
             except Diverged as error:
                 raise ArithmeticError(str(error)) from None
             progress.end_fold(score)
@@ -148,13 +151,14 @@ class TrialRunner:
             )
         labels = np.concatenate([trainer.rows.targets_of(trainer.rows.held_out(fold)) for fold in folds])
         probs = np.concatenate(predictions)
-        _, standard_error = score_of_rows(labels, probs, trainer.metric, trainer.rows.classes, tune.seed)
+        scoring = bootstrap.Evaluation(trainer.metric, trainer.rows.classes, RESAMPLES, tune.seed)
+        standard_error = bootstrap.score_with_error(labels, trainer.metric.output_of(probs), scoring).error
         facts |= {"share": 1.0, "folds": [float(score) for score in progress.scores]}
         return Evaluation(float(np.mean(progress.scores)), standard_error, seconds, facts)
 
     def confirm(self, values: Values, seeds: int) -> Comparison:
         """Compare values with the member's own on a fold and on seeds that did not choose them."""
-        folds = confirmed_folds(self._params)
+        folds = self._confirming_folds
         own = [self._predictions(self.member, folds, seed) for seed in range(1, seeds + 1)]
         new = [self._predictions(with_values(self.member, values), folds, seed) for seed in range(1, seeds + 1)]
         trainer, _, _ = self._trainer(self.member)

@@ -110,7 +110,7 @@ def open_scorer(
         raise UserError(
             f"{title}: a member with a head needs one host, and several are connected; train it on one of them"
         )
-    from competition.images.labelled_images import unread_images
+    from competition.images.labelled_images import images_without_pixels
     from competition.training.features import StoredFeatures, concatenated, feature_engine
     from competition.training.fold_rows import FoldRows
     from competition.training.head_trainer import HeadTrainer
@@ -129,7 +129,7 @@ def open_scorer(
             for view in wanted.views
         }
         sources.append(StoredFeatures(ids, by_view))
-    images = inputs.images or inputs.select(unread_images(prepared, [part for part in parts if part != "test"]))
+    images = inputs.images or inputs.select(images_without_pixels(prepared, [part for part in parts if part != "test"]))
     rows = FoldRows(member, images, len(prepared.competition.classes), prepared.competition.targets)
     return HeadTrainer(rows, prepared.competition.metric, concatenated(sources), inputs.alive)
 

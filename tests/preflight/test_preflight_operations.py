@@ -12,7 +12,7 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
 import tensorflow as tf
 
 from competition.ensemble.views import VIEWS
-from competition.images.mixing import COUNT
+from competition.images.mixup import COUNT
 from competition.preflight.answers import REMEDIES
 from competition.preflight.lowering import CannotCompile, lowered
 from competition.training.device_augmentation import augmented

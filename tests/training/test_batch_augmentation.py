@@ -10,9 +10,9 @@ from builders import STILL
 from competition.images.augment import Augmentation
 from competition.images.batches import TrainingBatches, TrainingPlan
 from competition.images.loader import Loading
-from competition.images.mixing import has_device_part
+from competition.images.mixup import has_device_part
 from competition.training.device import Device
-from competition.training.device_augmentation import augmented, is_on_device
+from competition.training.device_augmentation import augmented, augments_on_device
 
 UNCHANGED, N, CLASSES = Augmentation(**STILL), 24, 5
 LEFT_TO_DEVICE = [
@@ -66,4 +66,4 @@ def test_options_that_have_no_device_part_send_no_numbers() -> None:
 def test_the_device_augments_where_it_is_faster_and_sees_the_whole_batch(
     kind: str, replicas: int, backend: str, expected: bool
 ) -> None:
-    assert is_on_device(Device(kind, replicas, None, "", backend)) is expected
+    assert augments_on_device(Device(kind, replicas, None, "", backend)) is expected

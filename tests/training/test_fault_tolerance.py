@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import tensorflow as tf
 from builders import ROOT
 from stages import Workspace
 
-from competition.training.fault_tolerance import Watchdog, is_device_loss, retry_on_device_loss
+from competition.config.errors import UserError
+from competition.training import fault_tolerance
+from competition.training.fault_tolerance import Watchdog, is_device_loss
 
 LOST = tf.errors.UnavailableError(None, None, "Socket closed")
 
@@ -42,23 +45,34 @@ def test_other_errors_are_not_a_lost_device(error) -> None:
     assert not is_device_loss(error)
 
 
-def test_work_is_retried_a_limited_number_of_times() -> None:
+def test_work_is_retried_a_limited_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_tolerance, "FIRST_PAUSE", 0.0)
     tries: list[int] = []
 
-    def work() -> None:
+    def work(alive: Callable[[], None]) -> None:
         tries.append(0)
         if len(tries) < 3:
             raise LOST
 
-    retries: list[int] = []
-    retry_on_device_loss(work, 2, lambda number, error: retries.append(number))
-    assert len(tries) == 3 and retries == [1, 2]
+    lines: list[str] = []
+    fault_tolerance.train_with_retries(work, 0, 2, lines.append)
+    assert len(tries) == 3 and [line.rpartition("; ")[2] for line in lines] == [
+        "opening it again, try 1 of 2",
+        "opening it again, try 2 of 2",
+    ]
     tries.clear()
-    with pytest.raises(tf.errors.UnavailableError):
-        retry_on_device_loss(work, 1, lambda *_: None)
+    with pytest.raises(UserError, match=r"the device was lost 2 times, most recently with: UnavailableError"):
+        fault_tolerance.train_with_retries(work, 0, 1, lines.append)
     assert len(tries) == 2
+
+    def fail(alive: Callable[[], None]) -> None:
+        tries.append(0)
+        raise ValueError("shapes differ")
+
+    tries.clear()
     with pytest.raises(ValueError, match="shapes differ"):  # another error is not retried
-        retry_on_device_loss(lambda: (_ for _ in ()).throw(ValueError("shapes differ")), 5, retries.append)  # type: ignore[arg-type]
+        fault_tolerance.train_with_retries(fail, 0, 5, lines.append)
+    assert len(tries) == 1
 
 
 def test_a_watchdog_calls_once_without_heartbeats_and_never_with_them() -> None:

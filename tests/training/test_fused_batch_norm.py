@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from competition.training.fused_batch_norm import FusedBatchNormalization, fuse_batch_norm
+from competition.training.engine_tensorflow import FusedBatchNormalization, fuse_batch_norm
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.normal(2.0, 3.0, (5, 4, 4, 6)).astype(np.float32)

@@ -17,8 +17,8 @@ GPU = Device("gpu", 1, tf.distribute.get_strategy(), "a CPU that is treated as a
 
 def gpu_engine(scale_loss: bool = False, **changes: object):
     train = replace(TRAIN, **changes)
-    compiled_in = CompiledIn(train.accumulate, train.ema > 0, scale_loss=scale_loss)
-    return make_engine(lambda: network(True, train.dropout), train.batch, 8, GPU, compiled_in)
+    compiled_in = CompiledIn(train.batch, 8, train.accumulate, train.ema > 0, scale_loss=scale_loss)
+    return make_engine(lambda: network(True, train.dropout), GPU, compiled_in)
 
 
 def test_a_step_compiled_by_xla_trains_the_same_model() -> None:

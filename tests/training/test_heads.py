@@ -62,7 +62,7 @@ def test_multi_label_targets_are_smoothed_each_by_itself_and_scored_as_sets() ->
     oof = trainer.out_of_fold(0, trained)
     assert oof.target == "multi" and oof.probs.dtype == np.float32
     assert oof.probs.min() > 0 and oof.probs.max() < 1 and np.ptp(oof.probs.sum(-1)) > 0.01
-    assert trainer.selected_score(0, trained) > 0.4
+    assert trainer.score_of(trainer.out_of_fold(0, trained), 0) > 0.4
 
 
 @pytest.mark.parametrize("ema", [0.0, 0.5])
@@ -79,7 +79,7 @@ def test_a_regression_is_standardised_by_the_training_rows_of_its_fold_and_predi
     oof = trainer.out_of_fold(2, trained)
     held_out = values[trainer.images.folds == 2]
     error = root_mean_squared_error(held_out, oof.view("identity")[:, 0])
-    assert trainer.selected_score(2, trained) == pytest.approx(error, abs=1e-12)
+    assert trainer.score_of(trainer.out_of_fold(2, trained), 2) == pytest.approx(error, abs=1e-12)
     assert error < 0.8 * held_out.std()
     again = trainer.predict(weights, trainer.images, np.flatnonzero(trainer.images.folds == 2), ["identity"])
     np.testing.assert_array_equal(again.probs, oof.probs)  # the unit is part of the weights

@@ -1,12 +1,14 @@
 """A batch that exhausts the memory of the device is answered with the largest one that fits."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from builders import CLASSES, member, params
 
 from competition.training import engines
-from competition.training.device import open_device
+from competition.training.device import Device, open_device
+from competition.training.engine import CompiledIn
 from competition.training.memory import is_out_of_memory, largest_that_fits, step_fits, too_large
 
 
@@ -38,10 +40,10 @@ def test_a_step_is_trained_to_see_whether_it_fits(monkeypatch: pytest.MonkeyPatc
     device, make = open_device(params().device), engines.make_engine
     assert step_fits(member(), CLASSES, device, 4)
 
-    def exhausted(*arguments: object) -> object:
-        if arguments[1] > 4:  # type: ignore[operator]
+    def exhausted(network: Any, device: Device, compiled_in: CompiledIn) -> object:
+        if compiled_in.batch > 4:
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.")
-        return make(*arguments)  # type: ignore[arg-type]
+        return make(network, device, compiled_in)
 
     monkeypatch.setattr(engines, "make_engine", exhausted)
     assert step_fits(member(), CLASSES, device, 4) and not step_fits(member(), CLASSES, device, 8)

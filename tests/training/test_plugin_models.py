@@ -15,7 +15,7 @@ from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import NO_PLUGINS, Plugins, activate
 from competition.training.engine import layer_depths
 from competition.training.model import build
-from competition.training.probe import pooled_features
+from competition.training.trainer import pooled_features
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,7 +16,7 @@ from competition.budget.portfolio import missing_weights
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.training.model import build
-from competition.training.probe import pooled_features
+from competition.training.trainer import pooled_features
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 3)).astype(np.uint8)

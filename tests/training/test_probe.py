@@ -8,10 +8,9 @@ from sklearn.linear_model import LogisticRegression
 from competition.images.labelled_images import Images
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
-from competition.training.loop import PROBED_STEPS, EpochDone, peak_rate
-from competition.training.probe import PROBE, linear_probe
+from competition.training.loop import PROBED_STEPS, EpochDone, share_after_probe
 from competition.training.scorer import save_fold_model
-from competition.training.trainer import Trainer
+from competition.training.trainer import PROBE, Trainer, linear_probe
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -94,6 +93,6 @@ def test_a_short_training_after_a_probe_uses_less_of_the_label_smoothing() -> No
 
 def test_a_short_training_after_a_probe_uses_less_of_the_learning_rate_and_a_long_one_all_of_it() -> None:
     probed = member(probe=True, learning_rate=0.01).train
-    rates = [peak_rate(probed, steps) for steps in (2, 20, 100, PROBED_STEPS, 10_000)]
-    assert rates == pytest.approx([1e-6, 1e-4, 0.0025, 0.01, 0.01])
-    assert peak_rate(member(probe=False, learning_rate=0.01).train, 2) == 0.01
+    shares = [share_after_probe(probed, steps) for steps in (2, 20, 100, PROBED_STEPS, 10_000)]
+    assert shares == pytest.approx([1e-4, 0.01, 0.25, 1.0, 1.0])
+    assert share_after_probe(member(probe=False, learning_rate=0.01).train, 2) == 1.0

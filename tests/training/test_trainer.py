@@ -215,7 +215,11 @@ def test_patience_keeps_the_epoch_that_is_best_on_rows_neither_trained_on_nor_he
     best = trainer.engine.probabilities(_batches(inner_rows), inner_rows, _views("identity"))[:, 0]
     assert trainer.metric.evaluate(LABELS[inner_rows], best) == pytest.approx(max(scores))
     score = trainer.score_of(trainer.held_out(0), 0)
-    assert score == pytest.approx(result.selected.held_out) == pytest.approx(trainer.selected_score(0, result))
+    assert (
+        score
+        == pytest.approx(result.selected.held_out)
+        == pytest.approx(trainer.score_of(trainer.out_of_fold(0, result), 0))
+    )
 
 
 TRAINING_OPTIONS = [

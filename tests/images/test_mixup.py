@@ -8,7 +8,7 @@ from builders import STILL
 
 from competition.images.augment import Augmentation, draw
 from competition.images.draws import epoch_key
-from competition.images.mixing import Mix, draw_mix, mix_images, mix_targets
+from competition.images.mixup import Mix, draw_mix, mix_images, mix_targets
 
 UNCHANGED, B, SIDE = Augmentation(**STILL), 12, 16
 FLAT = np.broadcast_to((np.arange(B) * 20).astype(np.uint8)[:, None, None, None], (B, SIDE, SIDE, 3))
