@@ -16,9 +16,8 @@ import numpy as np
 
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
-from competition.ensemble.blend import Blend, BlendSettings
-from competition.ensemble.decision import Decision, DecisionSettings
-from competition.ensemble.policy import PolicySettings
+from competition.ensemble.blend import Blend
+from competition.ensemble.decision import Decision
 from competition.ensemble.predictions import ViewPredictions, chunks, mix_views
 from competition.files.manifest import atomic_write
 
@@ -27,16 +26,6 @@ CandidateKey = tuple[str, str]  # blend method, decision rule
 # Version of what is fitted and scored on equal predictions: raise it when these results change (see training/versions.py).
 BLEND = 4
 ViewSeconds = Mapping[str, Mapping[str, float]]  # member -> view -> inference time in seconds per 1,000 images
-
-
-@dataclass(frozen=True, slots=True)
-class ChainSettings:
-    """What may be fitted and how: the blocks policy, blend and decision of params.yaml."""
-
-    metric: str  # a name in METRICS
-    policy: PolicySettings
-    blend: BlendSettings
-    decision: DecisionSettings
 
 
 @dataclass(frozen=True)

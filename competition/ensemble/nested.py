@@ -17,19 +17,12 @@ from competition.config.errors import UserError
 from competition.config.params import Honest
 from competition.ensemble.blend import fit_blend
 from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
-from competition.ensemble.chain import (
-    CandidateKey,
-    Chain,
-    ChainSettings,
-    MemberViews,
-    ViewSeconds,
-    apply_chain,
-    check_aligned,
-)
+from competition.ensemble.chain import CandidateKey, Chain, MemberViews, ViewSeconds, apply_chain, check_aligned
 from competition.ensemble.decision import ARGMAX, fit_decision, rules_for
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
 from competition.ensemble.policy import ViewCache, fit_policy
 from competition.ensemble.predictions import chunks, identity_view, mix_views
+from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
 from competition.ensemble.stacking import sampled_rows
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from competition.config.params import Honest
 from competition.ensemble.bootstrap import Score
-from competition.ensemble.chain import ChainSettings
 from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.metrics import DEFAULT_RULES, metric_named
 from competition.ensemble.nested import NestedCrossFit, OofRows
+from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
 
 

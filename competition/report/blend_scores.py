@@ -6,7 +6,7 @@ import numpy as np
 
 from competition.config.params import Params
 from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
-from competition.ensemble.diversity import Diversity
+from competition.ensemble.compare import Diversity
 from competition.ensemble.expected_score import expected_scores, interval
 from competition.ensemble.honest import HonestResult
 from competition.ensemble.metrics import Metric

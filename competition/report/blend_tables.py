@@ -100,7 +100,7 @@ def views_table(scores: Scores, chain: Chain) -> Table:
 
 
 def worth_tables(diversity: Scores) -> list[Table]:
-    """[what each member adds to the blend], [] with a single one.  diversity: an ensemble.diversity.Diversity as read from JSON."""
+    """[what each member adds to the blend], [] with a single one.  diversity: an ensemble.compare.Diversity as read from JSON."""
     names = diversity["names"]
     if len(names) < 2:
         return []

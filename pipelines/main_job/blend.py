@@ -16,9 +16,9 @@ from competition.config.errors import counted
 from competition.config.secrets import without_secrets
 from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ViewSeconds, apply_chain
-from competition.ensemble.class_shares import adapted_to_rows, shares_sentence
-from competition.ensemble.diversity import diversity
+from competition.ensemble.compare import diversity
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
+from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows
 from competition.ensemble.policy import rejected_views

@@ -14,8 +14,8 @@ from competition.config.errors import UserError
 from competition.config.params import Honest
 from competition.ensemble.bootstrap import Evaluation, score_with_error
 from competition.ensemble.chain import Chain, apply_chain
+from competition.ensemble.decision import fit_label_thresholds, label_sets
 from competition.ensemble.honest import fit_and_score_chain
-from competition.ensemble.label_thresholds import fit_label_thresholds, label_sets
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions, mean_over_folds

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.reliance import accuracy, weighted_score
+from competition.report.caveats import accuracy, weighted_score
 
 
 def test_weights_in_the_proportions_of_other_rows_give_their_score():
