@@ -121,19 +121,16 @@ def diversity(chain: Chain, members: MemberViews, labels: np.ndarray, rows: np.n
 
     if metric.target == "regression":
         predicted = np.stack([probs_of(name)[:, 0].astype(np.float64) for name in names])
-        agreement, errors = _correlation(predicted), predicted - labels
+        errors = predicted - labels
     else:  # of a multi-label competition, every cell of (N, C) counts as a row
         predicted = np.stack([default_labels(probs_of(name), metric.target).ravel() for name in names])
-        agreement = np.array([[(a == b).mean() for b in predicted] for a in predicted])
         errors = (predicted != labels.ravel()).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):  # nan for a member without a spread
+        agreement, error_correlation = (np.atleast_2d(np.corrcoef(values)) for values in (predicted, errors))
+    if metric.target != "regression":
+        agreement = np.array([[(a == b).mean() for b in predicted] for a in predicted])
     used = chain.blend.used
     blend_score = metric.evaluate(labels, mix(map(probs_of, used), map(weights.__getitem__, used), chain.blend.mixing))
     scores = [metric.evaluate(labels, probs_of(name)) for name in names]
     worth = [blend_score - score_without(name) if weights[name] else 0.0 for name in names]
-    return Diversity(names, agreement, _correlation(errors), np.array(scores), np.array(worth))
-
-
-def _correlation(values: np.ndarray) -> np.ndarray:
-    """values: (M, N).  Returns (M, M)."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # nan for a member without a spread
-        return np.atleast_2d(np.corrcoef(values))
+    return Diversity(names, agreement, error_correlation, np.array(scores), np.array(worth))

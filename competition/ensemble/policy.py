@@ -17,7 +17,7 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Evaluation, paired
-from competition.ensemble.greedy import greedy_picks, weights_of
+from competition.ensemble.greedy import greedy_picks
 from competition.ensemble.metrics import METRICS, Metric, true_class
 from competition.ensemble.mixing import MEAN_OF, floored_logs, from_log_odds, log_odds, mix
 from competition.ensemble.predictions import ViewPredictions, chunks, identity_view
@@ -140,7 +140,7 @@ def fit_policy(
             f"policy.seconds_limit {settings.seconds_limit:g} allows no view; the cheapest takes {cost.min():.3g} s for "
             "1,000 images; expected at least that, or 0 for no limit"
         )
-    weights = weights_of(picks, len(names))
+    weights = np.bincount(picks, minlength=len(names)) / len(picks)
     if not _is_gain(search, weights, settings):
         return {identity: 1.0}
     return {name: float(w) for name, w in zip(names, weights, strict=True) if w}

@@ -78,7 +78,7 @@ def shift_line(shift: Shift | None, folder: str = "data") -> list[str]:
     ]
 
 
-def reliance(
+def series_and_shift_effects(
     caveats: Caveats, rows: EnsembleInputs, output: np.ndarray, metric: Metric, classes: int, seed: int
 ) -> dict[str, Any]:
     """Effect of series and shift on the honest score, as JSON; empty if there is none.

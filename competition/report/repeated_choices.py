@@ -136,7 +136,8 @@ def _optimism(
         resampled(labels, list(outputs.values()), Evaluation(metric, classes, RESAMPLES, blends.seed), sample_rows)
     )
     if len(outputs) < len(files):
-        return Optimism(normal_optimism(len(files), noise_between(draws - draws.mean(1, keepdims=True))), False)
+        noise = (draws - draws.mean(1, keepdims=True)).var(0, ddof=1).mean()  # what is common to all outputs cancels
+        return Optimism(normal_optimism(len(files), float(np.sqrt(noise))), False)
     scores = [
         known_scores[file] if known_scores else metric.evaluate(labels, output, classes)
         for file, output in outputs.items()
@@ -175,20 +176,12 @@ def expected_optimism(scores: np.ndarray, resampled: np.ndarray) -> float:
     if len(scores) < 2:
         return 0.0
     noise = resampled - resampled.mean(1, keepdims=True)
-    # The scores are shrunk towards their mean by the share of their variance that is noise.
-    observed = float(scores.var(ddof=1))
-    signal_share = max(0.0, 1.0 - noise_between(noise) ** 2 / observed) if observed > 0 else 0.0
+    # The scores are shrunk towards their mean by the share of their variance that is noise; noise common to all cancels.
+    observed, of_noise = float(scores.var(ddof=1)), float(noise.var(0, ddof=1).mean())
+    signal_share = max(0.0, 1.0 - of_noise / observed) if observed > 0 else 0.0
     shrunk = scores.mean() + signal_share * (scores - scores.mean())
     winners = (shrunk[:, None] + noise).argmax(0)  # (R,)
     return max(0.0, float(noise[winners, np.arange(len(winners))].mean()))
-
-
-def noise_between(noise: np.ndarray) -> float:
-    """Standard deviation between candidates due to the sampling of rows; noise common to all candidates cancels.
-
-    noise: (n, R) deviations of the resampled scores, n >= 2.
-    """
-    return float(np.sqrt(noise.var(0, ddof=1).mean()))
 
 
 def normal_optimism(candidates: int, noise: float) -> float:

@@ -58,8 +58,7 @@ def grade(submission: Path, solution: Path, competition: Competition, ledger_pat
     parts = {part: np.flatnonzero(usage == part) for part in ("Public", "Private")}
     scores: dict[str, float | None] = {}
     for part, rows in parts.items():
-        score = _score(labels[rows], [predicted[name] for name in names[rows]], competition)
-        scores[part] = score if np.isfinite(score) else None
+        scores[part] = _score(labels[rows], [predicted[name] for name in names[rows]], competition)
     scored = {part: rows for part, rows in parts.items() if scores[part] is not None}
     metric, classes = metric_named(competition.metric), len(competition.classes)
     baselines = {part: trivial_score(labels[rows], metric, classes, seed=0) for part, rows in scored.items()}
@@ -77,18 +76,18 @@ def grade(submission: Path, solution: Path, competition: Competition, ledger_pat
     )
 
 
-def _score(labels: np.ndarray, cells: list[list[str]], competition: Competition) -> float:
-    """Score of some rows in the metric's usual sign; NaN if it is undefined on them or there are none.
+def _score(labels: np.ndarray, cells: list[list[str]], competition: Competition) -> float | None:
+    """Score of some rows in the metric's usual sign; None if it is undefined on them or there are none.
 
     labels: of `_solution`.  cells: of the submission.
     """
-    metric = metric_named(competition.metric)
     if not cells:
-        return float("nan")
+        return None
     try:
-        return metric.display(_evaluate(labels, cells, competition))
+        score = metric_named(competition.metric).display(_evaluate(labels, cells, competition))
     except UndefinedScore:
-        return float("nan")
+        return None
+    return score if np.isfinite(score) else None
 
 
 def _evaluate(labels: np.ndarray, cells: list[list[str]], competition: Competition) -> float:
