@@ -79,35 +79,29 @@ def grade(submission: Path, solution: Path, competition: Competition, ledger_pat
 def _score(labels: np.ndarray, cells: list[list[str]], competition: Competition) -> float | None:
     """Score of some rows in the metric's usual sign; None if it is undefined on them or there are none.
 
-    labels: of `_solution`.  cells: of the submission.
+    labels: of `_solution`.  cells: of the submission.  Raises UserError for unknown labels.
     """
     if not cells:
         return None
+    metric = metric_named(competition.metric)
+    if competition.is_label_list:
+        output = label_sets([row[0] for row in cells], competition.list_separator, competition)
+    elif competition.predicts != "label" or competition.target == "multi":
+        values = np.array(cells, dtype=np.float64)
+        output = values == 1 if competition.predicts == "label" else values
+    else:
+        numbers = {value: number for number, value in enumerate(competition.label_values)}
+        unknown = [row[0] for row in cells if row[0] not in numbers]
+        if unknown:
+            raise UserError(
+                f"{counted(len(unknown), 'predicted label')} outside the competition's: {', '.join(unknown[:3])}"
+            )
+        output = np.array([numbers[row[0]] for row in cells])
     try:
-        score = metric_named(competition.metric).display(_evaluate(labels, cells, competition))
+        score = metric.display(metric.evaluate(labels, output, len(competition.classes)))
     except UndefinedScore:
         return None
     return score if np.isfinite(score) else None
-
-
-def _evaluate(labels: np.ndarray, cells: list[list[str]], competition: Competition) -> float:
-    """The metric of some rows, greater is better.  Raises UndefinedScore, and UserError for labels that are unknown."""
-    metric = metric_named(competition.metric)
-    if competition.is_label_list:
-        lists = [row[0] for row in cells]
-        return metric.evaluate(labels, label_sets(lists, competition.list_separator, competition))
-    if competition.predicts != "label" or competition.target == "multi":
-        values = np.array(cells, dtype=np.float64)
-        output = values == 1 if competition.predicts == "label" else values
-        return metric.evaluate(labels, output)
-    numbers = {value: number for number, value in enumerate(competition.label_values)}
-    unknown = [row[0] for row in cells if row[0] not in numbers]
-    if unknown:
-        raise UserError(
-            f"{counted(len(unknown), 'predicted label')} outside the competition's: {', '.join(unknown[:3])}"
-        )
-    decided = np.array([numbers[row[0]] for row in cells])
-    return metric.evaluate(labels, decided, len(competition.classes))
 
 
 def label_sets(lists: list[str], separator: str, competition: Competition) -> np.ndarray:
