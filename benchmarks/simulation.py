@@ -27,13 +27,13 @@ import numpy as np
 from competition.config.params import Honest
 from competition.config.params_file import load_params
 from competition.ensemble.blend import Blend
-from competition.ensemble.chain import ChainSettings, apply_chain
+from competition.ensemble.chain import apply_chain
 from competition.ensemble.decision import ARGMAX
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
-from competition.ensemble.settings import chain_settings
+from competition.ensemble.settings import ChainSettings, chain_settings
 
 MACRO_F1 = METRICS["macro_f1"]
 FOLDS, FRESH, RESAMPLES = 5, 10_000, 200

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
-from competition.convert.schema import labelled
-from competition.convert.shard import SourceImage
+from competition.convert.shard import SourceImage, labelled
 from competition.prepare.adapters import ADAPTERS, folder
 from competition.prepare.adapters.files import SUFFIXES, ImageFiles
 from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER, label_competition, of_converted

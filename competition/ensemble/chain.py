@@ -14,29 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
-from competition.ensemble.blend import Blend, BlendSettings
-from competition.ensemble.decision import Decision, DecisionSettings
-from competition.ensemble.policy import PolicySettings
+from competition.ensemble.blend import Blend
+from competition.ensemble.decision import Decision
 from competition.ensemble.predictions import ViewPredictions, chunks, mix_views
-from competition.files.manifest import atomic_write
 
 MemberViews = Mapping[str, ViewPredictions]  # member -> its predictions; the same ids in the same order, see `align`
 CandidateKey = tuple[str, str]  # blend method, decision rule
 # Version of what is fitted and scored on equal predictions: raise it when these results change (see training/versions.py).
 BLEND = 4
 ViewSeconds = Mapping[str, Mapping[str, float]]  # member -> view -> inference time in seconds per 1,000 images
-
-
-@dataclass(frozen=True, slots=True)
-class ChainSettings:
-    """What may be fitted and how: the blocks policy, blend and decision of params.yaml."""
-
-    metric: str  # a name in METRICS
-    policy: PolicySettings
-    blend: BlendSettings
-    decision: DecisionSettings
 
 
 @dataclass(frozen=True)
@@ -51,13 +38,6 @@ class Chain:
     def used_views(self) -> dict[str, list[str]]:
         """Member -> views with a weight, which must be predicted on test rows; only members with a weight."""
         return {name: list(self.policies[name]) for name in self.blend.used}
-
-    def digest(self) -> str:
-        return digest_of(self)
-
-    def save(self, path: Path) -> None:
-        with atomic_write(path) as temporary:
-            temporary.write_text(json.dumps(to_plain(self), indent=1) + "\n")
 
     @staticmethod
     def load(path: Path) -> "Chain":

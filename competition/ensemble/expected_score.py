@@ -36,11 +36,7 @@ class ExpectedScore:
 
 
 def expected_scores(
-    labels: np.ndarray,
-    output: np.ndarray,
-    evaluation: Evaluation,
-    test_rows: int,
-    shares: Sequence[float] = SHARES,
+    labels: np.ndarray, output: np.ndarray, evaluation: Evaluation, test_rows: int, shares: Sequence[float] = SHARES
 ) -> tuple[ExpectedScore, ...]:
     """Expected scores of all test rows and of smaller shares; `interval` interpolates to any number of rows.
 

@@ -1,19 +1,22 @@
-"""Checks of external predictions: are their rows joined to the right ids, and were the models trained on the rows that
-they predict out of fold?
+"""Checks of external predictions: do the rows belong to their ids, and was each row predicted by a model that did not train on it?
 
-Files with shuffled ids or classes pass every formal check, so members are compared with guessing and with each other.
+Shuffled ids or classes leave a file valid in form. Such predictions are no better than guessing (`guessing_notes`), or agree
+with another member on the training rows and not on the test rows (`agreement_notes`).
 
-Averaging K fold models lowers the confidence, so the out-of-fold confidence of single models must not be compared with
-the confidence of a mean. Two statements hold for every member without a leak if test rows are like training rows:
+A model is more confident on rows that it was trained on (`leak_notes`; confidence: the probability of the most probable class).
+Averaging K fold models lowers the confidence, so the confidence on training rows, each predicted by one fold model, cannot be
+compared with that of test predictions averaged over fold models. If test rows are like training rows, two inequalities hold for
+every member without a leak:
 
-1. Single fold models are as confident on unseen training rows as on test rows (needs their separate test predictions).
-2. The mean probability of the true class does not exceed the mean probability of the most probable class. The former
-   is linear in the predictions, so it is the same for single models and for their mean: the out-of-fold predictions
-   cannot give the labels more than the mean on test rows gives its most probable class.
+1. The confidence of single fold models on held-out training rows is not above their confidence on test rows. This needs the test
+   predictions of each fold model.
+2. The mean probability of the label on training rows is not above the mean confidence on test rows, also if test predictions are
+   averaged: averaging does not change the mean probability of the true class, and no class is more probable than the most
+   probable one.
 
-Test rows may be harder than training rows. The drop in confidence of our own single fold models shows by how much (`shift`). An
-external member may lose twice that much, because models react differently to a shift: up to TOLERANCE + 2 * shift the note is
-"checked in part", above it "not out-of-fold?".
+If test rows are harder than training rows, both can fail without a leak. The drop in confidence of our own single fold models
+shows how much harder they are (`shift`). An external member may lose twice as much, because models react differently: a difference
+of up to TOLERANCE + 2 * shift gets the note "checked in part", a larger one "not out-of-fold?".
 """
 
 import math
@@ -64,29 +67,29 @@ def confidence(oof: ViewPredictions, fold_tests: Sequence[ViewPredictions], test
 def leak_notes(
     oof: ViewPredictions, labels: np.ndarray, external: Confidence, own: Sequence[Confidence] = ()
 ) -> list[str]:
-    """Notes for the user; empty if the checks were possible and passed.
+    """A note if the models were probably trained on rows that they predict, or if that was checked in part; else [].
 
-    oof, labels: the same N training rows.  external: of the external member.  own: of members trained here.
+    oof, labels: of the same N training rows.  external: of the same member as oof.  own: of members trained here.
     """
     shift = max([0.0, *(one.oof.value - one.single.value for one in own if one.single)])
-    # (N,) averaged over views
-    label = _mean(oof.probs[np.arange(len(labels)), :, labels].astype(np.float64).mean(1))
-    label_text = (
-        f"the mean probability of the label is {label.value:.3f} on training rows, and that of the most probable class is "
-        f"{external.mean.value:.3f} on test rows, which should not be lower"
-    )
-    comparisons = [(label, external.mean, label_text)]
+    inequalities = []  # (on training rows, what it is not above without a leak, both in words)
     if external.single is not None:
         text = (
             f"its confidence is {external.oof.value:.3f} on training rows, and {external.single.value:.3f} for single fold "
             "models on test rows"
         )
-        comparisons.insert(0, (external.oof, external.single, text))
-    for training, bound, text in comparisons:
+        inequalities.append((external.oof, external.single, text))
+    of_label = _mean(oof.probs[np.arange(len(labels)), :, labels].astype(np.float64).mean(1))  # averaged over views
+    text = (
+        f"the mean probability of the label is {of_label.value:.3f} on training rows, and that of the most probable class is "
+        f"{external.mean.value:.3f} on test rows, which should not be lower"
+    )
+    inequalities.append((of_label, external.mean, text))
+    for training, bound, text in inequalities:
         if training.exceeds(bound, TOLERANCE + 2 * shift):
             harder = "" if any(one.single for one in own) else ", or the test rows are harder than the training rows"
             return [f"not out-of-fold? {text}: its models were probably trained on these rows{harder}"]
-    for training, bound, text in comparisons:
+    for training, bound, text in inequalities:
         if training.exceeds(bound, TOLERANCE):
             return [f"checked in part: {text}; the test rows are harder for our own members as well (by {shift:.3f})"]
     averaging = max([0.0, *(one.oof.value - one.mean.value for one in own)])
@@ -120,7 +123,7 @@ def guessing_notes(oof: ViewPredictions, labels: np.ndarray) -> list[str]:
 def agreement_notes(name: str, oof: Mapping[str, ViewPredictions], test: Mapping[str, ViewPredictions]) -> list[str]:
     """A note if a member agrees with another one on training rows, but far less on test rows.
 
-    oof, test: all members; the same rows in the same order. Of the other members the one counts that agrees best.
+    oof, test: of all members; the same rows in the same order. It is compared with the member that agrees best on training rows.
     """
     if not len(test[name].ids):
         return []

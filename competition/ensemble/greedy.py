@@ -62,8 +62,3 @@ def greedy_picks(
         if scores[pick] > best:
             best, best_length = scores[pick], count
     return picks[:best_length]
-
-
-def weights_of(picks: list[int], members: int) -> np.ndarray:
-    """(M,) float64, not negative, sum 1."""
-    return np.bincount(picks, minlength=members) / len(picks)

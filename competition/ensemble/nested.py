@@ -15,23 +15,15 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.params import Honest
-from competition.ensemble.blend import fit_blend
+from competition.ensemble.blend import fit_blend, sampled_rows
 from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
-from competition.ensemble.chain import (
-    CandidateKey,
-    Chain,
-    ChainSettings,
-    MemberViews,
-    ViewSeconds,
-    apply_chain,
-    check_aligned,
-)
+from competition.ensemble.chain import CandidateKey, Chain, MemberViews, ViewSeconds, apply_chain, check_aligned
 from competition.ensemble.decision import ARGMAX, fit_decision, rules_for
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
 from competition.ensemble.policy import ViewCache, fit_policy
 from competition.ensemble.predictions import chunks, identity_view, mix_views
+from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
-from competition.ensemble.stacking import sampled_rows
 
 Progress = Callable[[int, int], None]  # (fits done, total number of fits)
 
@@ -137,14 +129,11 @@ class NestedCrossFit:
         """The selected chain, fitted on all rows."""
         return self.candidates(frozenset())[self.select(frozenset())].chain
 
-    def cross_fit(self, fixed: CandidateKey | None = None) -> CrossFitted:
-        """Predict each block with a chain that was selected and fitted without it.
-
-        fixed: use this candidate for every block instead of selecting one.
-        """
+    def cross_fit(self) -> CrossFitted:
+        """Predict each block with a chain that was selected and fitted without it."""
         probs, decided, selected = self._zeros(False), self._zeros(True), {}
         for block in self.block_numbers:
-            selected[block] = fixed or self.select(frozenset({block}))
+            selected[block] = self.select(frozenset({block}))
             chain, rows = self.candidates(frozenset({block}))[selected[block]].chain, self.rows_of[block]
             probs[rows], decided[rows] = apply_chain(chain, self.members, rows)
         return CrossFitted(probs, decided, selected)

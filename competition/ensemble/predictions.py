@@ -112,7 +112,7 @@ class ViewPredictions:
     def load(path: Path, mapped: bool = False) -> "ViewPredictions":
         """mapped: memory-map the probabilities instead of reading them; needs an uncompressed .npz."""
         with open_npz(path) as file, named_in_errors(path):
-            probs = mapped_array(path, "probs") if mapped else read_array(path, file, "probs")
+            probs = mapped_probs(path) if mapped else read_array(path, file, "probs")
             target: Any = str(read_array(path, file, "target")) if "target" in file.files else "single"
             views = tuple(map(str, read_array(path, file, "views").ravel()))
             loaded = ViewPredictions(read_array(path, file, "ids"), views, probs, target)
@@ -318,12 +318,12 @@ def read_array(path: Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
         ) from error
 
 
-def mapped_array(path: Path, name: str) -> np.ndarray:
-    """Memory-map one array of an uncompressed .npz. Raises UserError for a compressed one."""
+def mapped_probs(path: Path) -> np.ndarray:
+    """Memory-map the array `probs` of an uncompressed .npz. Raises UserError for a compressed one."""
     with ZipFile(path) as archive, path.open("rb") as file:
-        info = archive.getinfo(f"{name}.npy")
+        info = archive.getinfo("probs.npy")
         if info.compress_type != ZIP_STORED:
-            raise UserError(f"{path}: {name} is compressed and cannot be mapped; save it with numpy.savez")
+            raise UserError(f"{path}: probs is compressed and cannot be mapped; save it with numpy.savez")
         file.seek(info.header_offset)
         header = file.read(LOCAL_HEADER)
         name_length, extra_length = struct.unpack("<HH", header[26:30])

@@ -1,16 +1,27 @@
-"""Convert the blocks of params.yaml to the settings of the chain, and check the names in them."""
+"""The settings of the chain, from the blocks of params.yaml, and checks of the names in these blocks."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 from competition.config.errors import UserError, did_you_mean
 from competition.config.params import Params
 from competition.config.plugins import active
 from competition.ensemble.blend import BLENDS, BlendSettings
-from competition.ensemble.chain import ChainSettings
 from competition.ensemble.decision import RULES, DecisionSettings
 from competition.ensemble.metrics import METRICS, metric_named
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.views import expand_views
+
+NOT_OF_THE_CHAIN = ("name", "members", "class_shares")  # keys of the block blend that fit nothing
+
+
+@dataclass(frozen=True, slots=True)
+class ChainSettings:
+    """What may be fitted and how: the blocks policy, blend and decision of params.yaml."""
+
+    metric: str  # a name in METRICS
+    policy: PolicySettings
+    blend: BlendSettings
+    decision: DecisionSettings
 
 
 def validate_params(params: Params) -> Params:
@@ -39,9 +50,6 @@ def validate_params(params: Params) -> Params:
             "predict.views: expected 'identity' among the views, because every other view is compared with it"
         )
     return replace(params, predict=replace(params.predict, views=views))
-
-
-NOT_OF_THE_CHAIN = ("name", "members", "class_shares")  # keys of the block blend that fit nothing
 
 
 def chain_settings(params: Params, metric: str, at_least_one: bool = False) -> ChainSettings:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from competition.config.params import Honest
+from competition.ensemble.blend import BLENDS
 from competition.ensemble.bootstrap import Score
-from competition.ensemble.chain import ChainSettings
 from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.metrics import DEFAULT_RULES, metric_named
 from competition.ensemble.nested import NestedCrossFit, OofRows
+from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
 
 
@@ -45,22 +46,17 @@ def _results(nested: NestedCrossFit) -> dict[str, _Result]:
 
 
 def blend_table(
-    rows: OofRows,
-    settings: ChainSettings,
-    honest: Honest,
-    methods: Sequence[str],
-    spreads: Mapping[str, float] | None = None,
+    rows: OofRows, settings: ChainSettings, honest: Honest, spreads: Mapping[str, float] | None = None
 ) -> list[TableRow]:
     """Each member alone, then each blend method, all with argmax; gains over "equal" and "best" (best single member).
 
     spreads: member -> standard deviation of its score over training seeds, for members where it was measured.
     """
-    methods = list(dict.fromkeys(["equal", "best", *methods]))
     alone, results = _with_argmax(settings, ("equal",)), {}
     for name in sorted(rows.members):
         of_member = replace(rows, members={name: rows.members[name]})
         results[name] = _results(NestedCrossFit(of_member, alone, honest))["equal"]
-    results |= _results(NestedCrossFit(rows, _with_argmax(settings, methods), honest))
+    results |= _results(NestedCrossFit(rows, _with_argmax(settings, BLENDS), honest))
     return _table(results, ("equal", "best"), spreads or {})
 
 

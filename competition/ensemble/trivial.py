@@ -4,9 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from competition.ensemble.bootstrap import Score
 from competition.ensemble.metrics import Metric
-from competition.ensemble.significance import NORMAL_95
 
 DRAWS = 9  # of random classes, of which the one with the median score is the answer
 
@@ -60,8 +58,3 @@ def _answers(labels: np.ndarray, metric: Metric, classes: int, seed: int) -> Ite
             outputs = [np.eye(classes)[drawn] if metric.by_rows else drawn for drawn in draws]
             outputs.sort(key=lambda output: metric.evaluate(labels, output, classes))
             yield "classes drawn at random, as often as they occur", outputs[DRAWS // 2]
-
-
-def is_clearly_better(score: Score, baseline: Score) -> bool:
-    """Is a score above the baseline by more than the errors of both explain?  For scores without a paired difference."""
-    return score.value - baseline.value > NORMAL_95 * float(np.hypot(score.error, baseline.error))

@@ -6,13 +6,14 @@ import numpy as np
 
 from competition.config.params import Params
 from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with_error
-from competition.ensemble.diversity import Diversity
+from competition.ensemble.compare import Diversity
 from competition.ensemble.expected_score import expected_scores, interval
 from competition.ensemble.honest import HonestResult
 from competition.ensemble.metrics import Metric
 from competition.ensemble.predictions import ViewPredictions, identity_view
 from competition.ensemble.rare_classes import small_class_warning
-from competition.ensemble.trivial import is_clearly_better, trivial_output
+from competition.ensemble.significance import NORMAL_95
+from competition.ensemble.trivial import trivial_output
 from competition.workspace.ensemble_inputs import EnsembleInputs
 
 
@@ -43,6 +44,13 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
         name: member_score(evaluation, predictions, inputs.labels, rows) for name, predictions in inputs.oof.items()
     }
 
+    # Not above the baseline by more than the errors of both explain; these scores have no paired difference.
+    no_better = [
+        name
+        for name, score in members.items()
+        if score.value - trivial.value <= NORMAL_95 * np.hypot(score.error, trivial.error)
+    ]
+
     def displayed(score: Score) -> dict[str, float]:
         return {"score": metric.display(score.value), "standard_error": score.error}
 
@@ -51,7 +59,7 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
         "members": {name: displayed(score) for name, score in members.items()},
         "trivial": {"name": answer, **displayed(trivial)},
         "over_trivial": paired(labels, trivial_outputs, output, evaluation),
-        "no_better_members": [one for one, score in members.items() if not is_clearly_better(score, trivial)],
+        "no_better_members": no_better,
         "chosen_on": metric.display(honest.chosen_on),
         "honest": metric.display(honest.honest.value),
         "standard_error": honest.honest.error,

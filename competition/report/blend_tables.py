@@ -12,7 +12,6 @@ from competition.report.terminal import (
     folds_text,
     gain,
     how,
-    views_by_reason,
     with_error,
 )
 
@@ -31,12 +30,6 @@ def baselines_of(scores: Scores) -> list[tuple[str, str]]:
     return [("trivial", "trivial baseline"), *(of_members if len(scores["members"]) > 1 else [])]
 
 
-def has_right_rows(scores: Scores) -> bool:
-    """False for a regression, whose rows are neither right nor wrong."""
-    metric = METRICS.get(scores["metric"])
-    return metric is None or metric.target != "regression"
-
-
 CORRECTED = "Corrected: rows that were wrong and are right; corrupted: rows that were right and are wrong."
 
 
@@ -51,7 +44,8 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
         "equal": f"equal weights of all members{rule}",
         "best": f"the best member: {best}",
     }
-    count_names = ("changed", "corrected", "corrupted") if has_right_rows(scores) else ()
+    is_regression = metric is not None and metric.target == "regression"  # its rows are neither right nor wrong
+    count_names = () if is_regression else ("changed", "corrected", "corrupted")
     honest, rows = with_error(scores["honest"], scores["standard_error"], scores["metric"]), []
     for key, _ in baselines_of(scores):
         difference = scores[f"over_{key}"]
@@ -77,13 +71,17 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
 
 def views_table(scores: Scores, chain: Chain) -> Table:
     """The views of each member with their shares, what they gain, and the excluded views with reasons."""
-    classified = has_right_rows(scores)
-    rows = []
+    metric, rows = METRICS.get(scores["metric"]), []
+    classified = metric is None or metric.target != "regression"
     for name, policy in chain.policies.items():
         choice = scores["views"][name]
         effect = Difference(**choice["effect"])
         views = ", ".join(f"{view} {share:.2f}" for view, share in policy.items())
-        cells = [name, views, "; ".join(views_by_reason(choice["left_out"])) or "none"]
+        left_out: dict[str, list[str]] = {}  # reason -> views
+        for view, reason in choice["left_out"].items():
+            left_out.setdefault(reason, []).append(view)
+        excluded = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in left_out.items())
+        cells = [name, views, excluded or "none"]
         cells.append(gain(effect))
         if classified:
             cells += [f"{effect.corrected:,}", f"{effect.corrupted:,}"]
@@ -100,7 +98,7 @@ def views_table(scores: Scores, chain: Chain) -> Table:
 
 
 def worth_tables(diversity: Scores) -> list[Table]:
-    """[what each member adds to the blend], [] with a single one.  diversity: an ensemble.diversity.Diversity as read from JSON."""
+    """[what each member adds to the blend], [] with a single one.  diversity: an ensemble.compare.Diversity as read from JSON."""
     names = diversity["names"]
     if len(names) < 2:
         return []

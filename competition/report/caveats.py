@@ -1,7 +1,7 @@
-"""Messages of `make download` and `make predict` about series and shift, and the report's section."""
+"""What series across folds and shifted test rows do to the honest score: scores, messages, and the report's section."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import counted
-from competition.ensemble.metrics import METRICS, Metric
-from competition.ensemble.reliance import accuracy, weighted_score
+from competition.ensemble.metrics import METRICS, Metric, default_labels
 from competition.prepare.caveats import NOTED, Caveats
 from competition.prepare.series import crossing
 from competition.prepare.shift import Shift
@@ -26,6 +25,26 @@ TITLE = "Adversarial validation and series"
 SOURCES = (
     "data/series.csv, series.png, shift.csv, shift.json, shift.png, blend/scores.json · make download, make predict"
 )
+DRAWS = 200  # importance resamples behind a weighted score
+VALUES_AT_MOST = 400_000_000  # rows x classes x draws of a metric of probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """rows: number of rows.  value: share of correct rows.  error: its standard error, clustered by series."""
+
+    rows: int
+    value: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """Score of weighted rows.  effective_rows: effective sample size (Kish 1965)."""
+
+    value: float
+    error: float
+    effective_rows: float
 
 
 def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str, folder: str = "data") -> list[str]:
@@ -60,7 +79,7 @@ def shift_line(shift: Shift | None, folder: str = "data") -> list[str]:
     ]
 
 
-def reliance(
+def series_and_shift_effects(
     caveats: Caveats, rows: EnsembleInputs, output: np.ndarray, metric: Metric, classes: int, seed: int
 ) -> dict[str, Any]:
     """Effect of series and shift on the honest score, as JSON; empty if there is none.
@@ -89,6 +108,41 @@ def reliance(
             scored = weighted_score(labels[honest], output[honest], metric, classes, odds, seed)
             effects["shift"]["weighted"] = {**asdict(scored), "value": metric.display(scored.value)}
     return effects
+
+
+def accuracy(labels: np.ndarray, output: np.ndarray, clusters: np.ndarray) -> Accuracy:
+    """labels: (N,) int.  output: (N,) labels or (N, C) probabilities.  clusters: (N,) int; rows of one cluster are dependent.
+
+    Multi-label: labels (N, C) bool; a row is correct if all its labels are.
+
+    The error is at least that of one more correct and one more wrong row (Laplace), so it is never 0.
+    """
+    correct = default_labels(output, "multi" if labels.ndim == 2 else "single") == labels
+    correct = correct.all(1) if correct.ndim == 2 else correct
+    rows, value = len(correct), float(correct.mean())
+    _, cluster = np.unique(clusters, return_inverse=True)
+    sums = np.bincount(cluster, weights=correct - value)
+    smoothed = (correct.sum() + 1) / (rows + 2)
+    least = np.sqrt(smoothed * (1 - smoothed) / rows)
+    return Accuracy(rows, value, float(max(np.sqrt((sums**2).sum()) / rows, least)))
+
+
+def weighted_score(
+    labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int, weights: np.ndarray, seed: int
+) -> Weighted:
+    """Score of rows drawn in proportion to `weights`, (N,) above 0, by importance resampling.
+
+    N rows are drawn DRAWS times and the scores averaged. The error is their standard deviation, scaled from N rows to the
+    effective sample size.
+    """
+    rows = len(labels)
+    effective = float(weights.sum() ** 2 / (weights**2).sum())
+    draws = DRAWS if output.ndim == 1 else int(np.clip(VALUES_AT_MOST // output.size, 20, DRAWS))
+    rng, scores = np.random.default_rng(seed), []
+    for _ in range(draws):
+        sample = rng.choice(rows, rows, p=weights / weights.sum())
+        scores.append(metric.evaluate(labels[sample], output[sample], classes))
+    return Weighted(float(np.mean(scores)), float(np.std(scores) * np.sqrt(rows / effective)), effective)
 
 
 def has_shift(scores: Scores) -> bool:

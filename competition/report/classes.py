@@ -124,8 +124,7 @@ def class_size_blocks(scores: Sequence[ClassScore], train_rows: np.ndarray, name
 
 def rare_note(f1: np.ndarray, train_rows: np.ndarray) -> str:
     """One sentence: the rank correlation of rows and F1, and whether rare classes are worse.  f1, train_rows: (C,)."""
-    f1_ranks, row_ranks = (pd.Series(values).rank().to_numpy() for values in (f1, train_rows))
-    correlation = float(np.corrcoef(f1_ranks, row_ranks)[0, 1]) if np.ptp(f1) > 0 else 0.0
+    correlation = pd.Series(f1).rank().corr(pd.Series(train_rows).rank()) if np.ptp(f1) > 0 else 0.0
     by_rows = np.array_split(np.argsort(train_rows, kind="stable"), 3)
     rare, frequent = f1[by_rows[0]], f1[by_rows[2]]
     errors = [float(part.std(ddof=1) / np.sqrt(len(part))) for part in (rare, frequent)]

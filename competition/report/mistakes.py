@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+BINS = 10  # of the confidence, of equal width
+
 
 @dataclass(frozen=True)
 class ClassScore:
@@ -60,13 +62,13 @@ def worst_pairs(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
     return largest_cells(np.triu(table + table.T, 1), limit)
 
 
-def reliability(labels: np.ndarray, probs: np.ndarray, bins: int = 10) -> tuple[list[Bin], float]:
-    """Return the non-empty bins of equal width and the expected calibration error, the mean |accuracy - confidence|.
+def reliability(labels: np.ndarray, probs: np.ndarray) -> tuple[list[Bin], float]:
+    """Return the non-empty bins and the expected calibration error, the mean |accuracy - confidence|.
 
     labels: (N,) int.  probs: (N, C).
     """
     confidence, correct = probs.max(1), probs.argmax(1) == labels
-    bin_of_row = np.minimum((confidence * bins).astype(int), bins - 1)
+    bin_of_row = np.minimum((confidence * BINS).astype(int), BINS - 1)
     filled = []
     for n in np.unique(bin_of_row):
         in_bin = bin_of_row == n

@@ -50,7 +50,7 @@ def verdict(scores: Scores) -> str:
     return f"{score} on rows that took no part in any choice; an answer that looks at no image scores {trivial}."
 
 
-def wrong_rows(rows: HonestRows) -> Figure:
+def wrong_rows_figure(rows: HonestRows) -> Figure:
     """How many of the scored rows are wrong; of single labels only."""
     wrong = int((rows.labels != rows.predicted).sum())
     note = f"{wrong / max(len(rows.labels), 1):.1%} of {counted(len(rows.labels), 'scored row')}"

@@ -24,6 +24,8 @@ MAX_SIZE = 224  # pixels per side of a stored picture; shown at 112, and in full
 SMALL_SIZE = 112  # of a picture among many
 TILE = 128  # pixels of one image on a contact sheet
 LINE = 14  # pixels of one line of text on it
+COLUMNS = 8  # of images on it
+SHEET_WIDTH = 1040  # pixels, of one on the page
 SAMPLES, PER_CLASS, MOST_CLASSES = 60, 6, 120
 AUGMENTED = "augmented.png"  # in the folder of a run, written by make train
 PIXEL_ART = 64  # smaller images are stored without loss and enlarged without smoothing
@@ -73,29 +75,27 @@ def data_uri(pixels: np.ndarray, longest_side: int = MAX_SIZE) -> tuple[str, boo
     return f"data:image/{kind};base64,{base64.b64encode(out.getvalue()).decode()}", is_small
 
 
-def sheet_uri(file: Path, width: int = 1040) -> str:
-    """A contact sheet (PNG) as a JPEG data: URI of at most this width in pixels."""
+def sheet_uri(file: Path) -> str:
+    """A contact sheet (PNG) as a JPEG data: URI of at most SHEET_WIDTH."""
     with Image.open(file) as sheet:
         image, out = sheet.convert("RGB"), io.BytesIO()
-    image.thumbnail((width, 4 * width), Image.Resampling.LANCZOS)
+    image.thumbnail((SHEET_WIDTH, 4 * SHEET_WIDTH), Image.Resampling.LANCZOS)
     image.save(out, "JPEG", quality=80, optimize=True)
     return f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
-def contact_sheet(
-    images: np.ndarray | Sequence[np.ndarray], captions: Sequence[str], path: Path, columns: int = 8
-) -> None:
+def contact_sheet(images: np.ndarray | Sequence[np.ndarray], captions: Sequence[str], path: Path) -> None:
     """Write a grid of images with captions to `path`; small images are enlarged without smoothing.
 
     images: N of (H, W, 3) uint8.  captions: N texts, lines separated by '\\n'.
     """
     lines = max((caption.count("\n") + 1 for caption in captions), default=1)
-    rows = -(-len(images) // columns)
+    rows = -(-len(images) // COLUMNS)
     width, height = TILE + 8, TILE + 8 + LINE * lines
-    sheet = Image.new("RGB", (columns * width, max(rows, 1) * height), "white")
+    sheet = Image.new("RGB", (COLUMNS * width, max(rows, 1) * height), "white")
     pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
     for n, (image, caption) in enumerate(zip(images, captions, strict=True)):
-        x, y = n % columns * width + 4, n // columns * height + 4
+        x, y = n % COLUMNS * width + 4, n // COLUMNS * height + 4
         resampling = Image.Resampling.NEAREST if image.shape[0] < TILE else Image.Resampling.LANCZOS
         sheet.paste(Image.fromarray(image).resize((TILE, TILE), resampling), (x, y))
         for line, text in enumerate(caption.split("\n")):

@@ -1,6 +1,11 @@
 """Count repeated choices on the same rows, and estimate the optimism of the best result.
 
 Counted from the ledger: blends on the same training rows, submissions with a public score.
+
+Selecting the best of n scores on the same rows makes its score optimistic. The noise of the rows is resampled around
+estimates of the true scores; the expected optimism is the mean over resamples of the winner's score minus its true score.
+The observed scores are shrunk first, because their spread already contains the noise (empirical Bayes). Equally good
+candidates then count as equal, and a clearly best candidate has no optimism.
 """
 
 from collections.abc import Sequence
@@ -13,7 +18,6 @@ from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.ensemble.bootstrap import Evaluation, resampled
 from competition.ensemble.metrics import Metric, metric_named
-from competition.ensemble.optimism import expected_optimism, noise_between, normal_optimism
 from competition.prepare.prepared import Prepared
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
 from competition.submission.ledger import Entry, Row, of_competition, read
@@ -132,7 +136,8 @@ def _optimism(
         resampled(labels, list(outputs.values()), Evaluation(metric, classes, RESAMPLES, blends.seed), sample_rows)
     )
     if len(outputs) < len(files):
-        return Optimism(normal_optimism(len(files), noise_between(draws - draws.mean(1, keepdims=True))), False)
+        noise = (draws - draws.mean(1, keepdims=True)).var(0, ddof=1).mean()  # what is common to all outputs cancels
+        return Optimism(normal_optimism(len(files), float(np.sqrt(noise))), False)
     scores = [
         known_scores[file] if known_scores else metric.evaluate(labels, output, classes)
         for file, output in outputs.items()
@@ -160,3 +165,34 @@ def _stored_outputs(
         return shared.labels, {file: stored_output(folders[file], shared.ids, metric, classes) for file in newest}
     except UserError:  # the blends are of other data
         return None
+
+
+def expected_optimism(scores: np.ndarray, resampled: np.ndarray) -> float:
+    """E[score of the best of n candidates - its true score], in units of the score; 0 for one candidate.
+
+    scores: (n,) observed on the same rows, greater is better.  resampled: (n, R) on R resamples of these rows, the same
+    resamples for all candidates.
+    """
+    if len(scores) < 2:
+        return 0.0
+    noise = resampled - resampled.mean(1, keepdims=True)
+    # The scores are shrunk towards their mean by the share of their variance that is noise; noise common to all cancels.
+    observed, of_noise = float(scores.var(ddof=1)), float(noise.var(0, ddof=1).mean())
+    signal_share = max(0.0, 1.0 - of_noise / observed) if observed > 0 else 0.0
+    shrunk = scores.mean() + signal_share * (scores - scores.mean())
+    winners = (shrunk[:, None] + noise).argmax(0)  # (R,)
+    return max(0.0, float(noise[winners, np.arange(len(winners))].mean()))
+
+
+def normal_optimism(candidates: int, noise: float) -> float:
+    """Expected maximum of n independent normal deviations, for candidates without stored outputs.
+
+    noise: standard deviation of one candidate's score.
+    """
+    if candidates < 2:
+        return 0.0
+    grid = np.linspace(-8.0, 8.0, 4001)
+    step = grid[1] - grid[0]
+    density = np.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi)
+    below = np.clip((np.cumsum(density) - density / 2) * step, 0.0, 1.0)
+    return noise * float(np.sum(grid * candidates * density * below ** (candidates - 1)) * step)

@@ -1,7 +1,6 @@
 """The report's first screen and sections on labels, values and errors of multi-label and regression competitions."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -28,18 +27,6 @@ NOTE = (
     "predicted to have it; F1: their harmonic mean. Each curve is of one label at every threshold; dots: the predictions of the blend, "
     "whose thresholds were chosen without the row's fold. Diamonds: the highest F1 of these rows, which is optimistic."
 )
-
-
-class LabelCurve(NamedTuple):
-    """At each of S thresholds, the highest first: a row has the label if its score is not below."""
-
-    thresholds: np.ndarray  # (S,)
-    precision: np.ndarray
-    recall: np.ndarray
-
-    @property
-    def f1(self) -> np.ndarray:
-        return 2 * self.precision * self.recall / np.maximum(self.precision + self.recall, 1e-12)
 
 
 def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray, names: Sequence[str]) -> Section:
@@ -71,16 +58,6 @@ def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray,
     return Section("classes", "Labels", SOURCE, blocks)
 
 
-def label_curve(positive: np.ndarray, scores: np.ndarray) -> LabelCurve:
-    """Precision and recall at every distinct score.  positive: (N,) bool, some True.  scores: (N,)."""
-    order = np.argsort(-scores, kind="stable")
-    scores, hits = scores[order], positive[order].cumsum()
-    last = np.flatnonzero(
-        np.r_[scores[1:] != scores[:-1], True]
-    )  # rows of equal scores are above the threshold together
-    return LabelCurve(scores[last], hits[last] / (last + 1), hits[last] / hits[-1])
-
-
 def label_charts(
     targets: np.ndarray, decided: np.ndarray, scores: np.ndarray, names: Sequence[str], worst: Sequence[int]
 ) -> Charts | None:
@@ -91,7 +68,13 @@ def label_charts(
     shown = [c for c in worst if 0 < targets[:, c].sum() < len(targets)][:SHOWN]
     if not shown:
         return None
-    curves = [label_curve(targets[:, c], scores[:, c]) for c in shown]
+    from sklearn.metrics import precision_recall_curve
+
+    curves = []
+    for c in shown:  # the highest threshold first, without the point of recall 0, which has no threshold
+        precisions, recalls, thresholds = precision_recall_curve(targets[:, c], scores[:, c])
+        f1 = 2 * precisions * recalls / np.maximum(precisions + recalls, 1e-12)
+        curves.append((thresholds[::-1], precisions[-2::-1], recalls[-2::-1], f1[-2::-1]))
     titles = [shortened(names[c], 24) for c in shown]
     drawings = [legend(titles)]
     for title, across in (("precision", "recall"), ("F1", "threshold of the label's score")):
@@ -99,16 +82,18 @@ def label_charts(
         with chart(372, 330, (46, 14, 22, 44)) as drawing:
             drawing.axes.set(xlim=(0, 1), ylim=(0, 1.02), title=title, xlabel=across)
             drawing.ticks(x=5, y=5)
-            for n, (c, curve, name) in enumerate(zip(shown, curves, titles, strict=True)):
-                positive, best = targets[:, c], int(curve.f1.argmax())
+            for n, (c, (thresholds, precisions, recalls, f1), name) in enumerate(
+                zip(shown, curves, titles, strict=True)
+            ):
+                positive, best = targets[:, c], int(f1.argmax())
                 hits = float((positive & decided[:, c]).sum())
                 precision, recall = hits / max(int(decided[:, c].sum()), 1), hits / int(positive.sum())
                 if title == "F1":
-                    line, dot, marker = (curve.thresholds, curve.f1), (curve.thresholds[best], curve.f1[best]), "D"
-                    tooltip = f"{name}: highest F1 {curve.f1[best]:.3f} at threshold {curve.thresholds[best]:.3f}"
+                    line, dot, marker = (thresholds, f1), (thresholds[best], f1[best]), "D"
+                    tooltip = f"{name}: highest F1 {f1[best]:.3f} at threshold {thresholds[best]:.3f}"
                     listed.append(tooltip)
                 else:
-                    line, dot, marker = (curve.recall, curve.precision), (recall, precision), "o"
+                    line, dot, marker = (recalls, precisions), (recall, precision), "o"
                     tooltip = f"{name}: precision {precision:.3f}, recall {recall:.3f}"
                     listed.append(f"{name} {precision:.3f}, {recall:.3f}")
                 kept = np.unique(np.linspace(0, len(line[0]) - 1, min(POINTS, len(line[0]))).astype(int))

@@ -75,12 +75,6 @@ def seeds_line(spreads: Mapping[str, float], members: Iterable[str]) -> list[str
     return [f"  spread over seeds (make noise): {measured}" + (f"; not measured: {unmeasured}" if unmeasured else "")]
 
 
-def views_by_reason(rejected: Mapping[str, str]) -> list[str]:
-    """ "harmful: flip_ud, crop_center" for each reason.  rejected: view -> why the policy does not use it."""
-    views = {reason: [view for view, why in rejected.items() if why == reason] for reason in rejected.values()}
-    return [f"{reason}: {', '.join(names)}" for reason, names in views.items()]
-
-
 def summary_rows(scores: Scores, chain: Chain) -> list[list[str]]:
     """Rows of SUMMARY_COLUMNS: each member, the blend of several, the trivial baseline.  scores: as in scores.json."""
     rows = []

@@ -167,16 +167,14 @@ def decided(chain: Chain, probs: tf.Tensor) -> tf.Tensor:
         expected = tf.reduce_sum(probs * tf.range(probs.shape[1], dtype=tf.float32), 1, keepdims=True)
         above = expected >= tf.constant([decision.thresholds], tf.float32)
         return tf.reduce_sum(tf.cast(above, tf.int64), 1, name="class_id")
-    scores = floored_logs(probs) + tf.constant([decision.offsets], tf.float32) if decision.offsets else probs
+    scores = probs
+    if decision.offsets:
+        scores = tf.math.log(tf.maximum(probs, FLOOR)) + tf.constant([decision.offsets], tf.float32)
     return tf.argmax(scores, 1, name="class_id")
 
 
 def weighted_mean(parts: Sequence[tf.Tensor], weights: Sequence[float], mixing: str) -> tf.Tensor:
     """(B, C) float32: `mixing.mix` for "mean" and "geometric", those of classes that exclude each other."""
-    values = [floored_logs(part) for part in parts] if mixing == "geometric" else list(parts)
+    values = [tf.math.log(tf.maximum(part, FLOOR)) for part in parts] if mixing == "geometric" else list(parts)
     mixed = tf.add_n([weight * value for weight, value in zip(weights, values, strict=True)])
     return tf.nn.softmax(mixed) if mixing == "geometric" else mixed / tf.reduce_sum(mixed, 1, keepdims=True)
-
-
-def floored_logs(probs: tf.Tensor) -> tf.Tensor:
-    return tf.math.log(tf.maximum(probs, FLOOR))

@@ -83,8 +83,12 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
     if folder is None or manifest is None or not files_intact(folder / "manifest.json", manifest):
         raise UserError("there is no complete blend; `make predict` makes it, or name one member: MEMBER=cnn")
     chain = Chain.load(folder / "chain.json")
-    check_chain(chain, workspace.params)
     names = list(chain.used_views())
+    if external := [name for name in names if name in workspace.params.foreign]:
+        raise UserError(
+            f"the blend contains {', '.join(external)}, trained outside this project: its models are not here, so it cannot "
+            "predict new images; blend without it, or name one member: MEMBER=cnn"
+        )
     only = workspace.with_blended(*names)
     current = to_plain(prediction_sources(only, True))
     recorded = manifest.depends["predictions"]
@@ -103,16 +107,6 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
         for name in names
     }
     return _selection("blend", "the blend", chain, models, True)
-
-
-def check_chain(chain: Chain, params: Params) -> None:
-    """Raise UserError if the chain contains models that are not here."""
-    external = [name for name in chain.used_views() if name in params.foreign]
-    if external:
-        raise UserError(
-            f"the blend contains {', '.join(external)}, trained outside this project: its models are not here, so it cannot "
-            "predict new images; blend without it, or name one member: MEMBER=cnn"
-        )
 
 
 def _chain_of_member(member: str, competition: Competition, chain: Chain | None) -> Chain:

@@ -13,12 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from competition.config.errors import UserError, counted
 from competition.files.manifest import atomic_write
 from competition.prepare.competition import Competition
+
+if TYPE_CHECKING:  # the terminal needs no pandas
+    import pandas as pd
 
 Rows = list[list[str]]  # one list of cells per line, the header left out
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters that a spreadsheet would run; ids are never changed here
@@ -86,6 +90,11 @@ def check(path: Path, sample_path: Path, index_ids: Iterable[str], competition: 
     formulas = [name for name in sample if name.startswith(FORMULA)]
     warnings = [f"{_some(formulas)} would be run as a formula by a spreadsheet; left as they are"] if formulas else []
     return CheckedSubmission(len(sample), corrections, warnings, content)
+
+
+def for_spreadsheet(table: "pd.DataFrame") -> "pd.DataFrame":
+    """The table with ' before every text that a spreadsheet would run. Never for a submission or a table that is joined by id."""
+    return table.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell)
 
 
 def read_predictions(path: Path, competition: Competition) -> tuple[list[str], list[list[str]]]:

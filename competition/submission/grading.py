@@ -58,8 +58,7 @@ def grade(submission: Path, solution: Path, competition: Competition, ledger_pat
     parts = {part: np.flatnonzero(usage == part) for part in ("Public", "Private")}
     scores: dict[str, float | None] = {}
     for part, rows in parts.items():
-        score = _score(labels[rows], [predicted[name] for name in names[rows]], competition)
-        scores[part] = score if np.isfinite(score) else None
+        scores[part] = _score(labels[rows], [predicted[name] for name in names[rows]], competition)
     scored = {part: rows for part, rows in parts.items() if scores[part] is not None}
     metric, classes = metric_named(competition.metric), len(competition.classes)
     baselines = {part: trivial_score(labels[rows], metric, classes, seed=0) for part, rows in scored.items()}
@@ -77,38 +76,32 @@ def grade(submission: Path, solution: Path, competition: Competition, ledger_pat
     )
 
 
-def _score(labels: np.ndarray, cells: list[list[str]], competition: Competition) -> float:
-    """Score of some rows in the metric's usual sign; NaN if it is undefined on them or there are none.
+def _score(labels: np.ndarray, cells: list[list[str]], competition: Competition) -> float | None:
+    """Score of some rows in the metric's usual sign; None if it is undefined on them or there are none.
 
-    labels: of `_solution`.  cells: of the submission.
+    labels: of `_solution`.  cells: of the submission.  Raises UserError for unknown labels.
     """
-    metric = metric_named(competition.metric)
     if not cells:
-        return float("nan")
-    try:
-        return metric.display(_evaluate(labels, cells, competition))
-    except UndefinedScore:
-        return float("nan")
-
-
-def _evaluate(labels: np.ndarray, cells: list[list[str]], competition: Competition) -> float:
-    """The metric of some rows, greater is better.  Raises UndefinedScore, and UserError for labels that are unknown."""
+        return None
     metric = metric_named(competition.metric)
     if competition.is_label_list:
-        lists = [row[0] for row in cells]
-        return metric.evaluate(labels, label_sets(lists, competition.list_separator, competition))
-    if competition.predicts != "label" or competition.target == "multi":
+        output = label_sets([row[0] for row in cells], competition.list_separator, competition)
+    elif competition.predicts != "label" or competition.target == "multi":
         values = np.array(cells, dtype=np.float64)
         output = values == 1 if competition.predicts == "label" else values
-        return metric.evaluate(labels, output)
-    numbers = {value: number for number, value in enumerate(competition.label_values)}
-    unknown = [row[0] for row in cells if row[0] not in numbers]
-    if unknown:
-        raise UserError(
-            f"{counted(len(unknown), 'predicted label')} outside the competition's: {', '.join(unknown[:3])}"
-        )
-    decided = np.array([numbers[row[0]] for row in cells])
-    return metric.evaluate(labels, decided, len(competition.classes))
+    else:
+        numbers = {value: number for number, value in enumerate(competition.label_values)}
+        unknown = [row[0] for row in cells if row[0] not in numbers]
+        if unknown:
+            raise UserError(
+                f"{counted(len(unknown), 'predicted label')} outside the competition's: {', '.join(unknown[:3])}"
+            )
+        output = np.array([numbers[row[0]] for row in cells])
+    try:
+        score = metric.display(metric.evaluate(labels, output, len(competition.classes)))
+    except UndefinedScore:
+        return None
+    return score if np.isfinite(score) else None
 
 
 def label_sets(lists: list[str], separator: str, competition: Competition) -> np.ndarray:

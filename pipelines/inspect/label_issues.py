@@ -11,7 +11,7 @@ from competition.files.manifest import atomic_write
 from competition.prepare import label_issues, records
 from competition.prepare.decoding import BadImage, decode
 from competition.report.pictures import TILE, contact_sheet
-from competition.report.tables import for_spreadsheet
+from competition.submission.format import for_spreadsheet
 from competition.training.backend import start_tensorflow
 from competition.workspace.dependencies import newest_blend
 from pipelines.terminal.output import display_path

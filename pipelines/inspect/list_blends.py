@@ -1,7 +1,6 @@
 """Compare members, blend methods and TTA policies: score on the fitted rows, honest score, standard error."""
 
 from competition.config.errors import counted
-from competition.ensemble.blend import BLENDS
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows, scored_rows
 from competition.ensemble.settings import chain_settings
@@ -44,7 +43,7 @@ def run(job: Job) -> None:
     rows = OofRows(inputs.oof, inputs.labels, inputs.folds, tuned, seconds)
     answer, score = trivial_score(inputs.labels[scored], metric, len(competition.classes), honest.seed)
     job.echo(f"list-blends: the trivial baseline, {answer}, scores {score:.4f}\n")
-    blends = blend_table(rows, settings, honest, BLENDS, spreads)
+    blends = blend_table(rows, settings, honest, spreads)
     write_json(job.path("list_blends.json"), {"blends": blends, "policies": policy_table(rows, settings, honest)})
     section = ways_section(job.path("list_blends.json"), metric)
     for table in section.blocks if section else ():

@@ -197,7 +197,7 @@ def head_of(job: Job, results: Results) -> Head:
     if blend is not None:
         figures = overview.figures(blend.result, results.test_scores)
         if results.rows is not None and competition.targets.kind == "single":
-            figures.insert(1, overview.wrong_rows(results.rows))
+            figures.insert(1, overview.wrong_rows_figure(results.rows))
         has_test = len(prepared.part("test")) > 0
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
     useless = no_better_than_trivial(blend.result) if blend is not None else []

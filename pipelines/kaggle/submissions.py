@@ -10,7 +10,7 @@ from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.submit import Submission
 from competition.prepare.competition import Competition
 from competition.report.repeated_choices import choices_lines
-from competition.submission import delivery, ledger
+from competition.submission import ledger, sending
 from competition.workspace.scores import trivial_text
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job, kaggle_client
@@ -80,15 +80,15 @@ def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submi
         submission = by_ref.get(ref)
         if row.state == "submitted" or ref != row.ref:
             if submission is None:  # not in Kaggle's list
-                submission = delivery.follow(client, slug, ref, delivery.ScoreWait(0, 1, 1))
+                submission = sending.follow(client, slug, ref, sending.ScoreWait(0, 1, 1))
             if submission.is_finished:
-                delivery.record_result(path, digest, slug, submission)
+                sending.record_result(path, digest, slug, submission)
         elif submission is not None and submission.is_finished:
             scores = ((submission.public, row.public_score), (submission.private, row.private_score))
             has_new_score = any(new is not None and new != old for new, old in scores)
-            if has_new_score or delivery.outcome(submission) != row.state:
+            if has_new_score or sending.outcome(submission) != row.state:
                 # The deadline is over, or Kaggle has scored it again.
-                delivery.record_result(path, digest, slug, submission)
+                sending.record_result(path, digest, slug, submission)
 
 
 def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dict[str, str]]:
@@ -103,7 +103,7 @@ def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dic
         last = by_ref.pop(row.ref, None)
         for ref in refs_of_digest:
             if (other := by_ref.pop(ref, None)) is not None:  # another submission of the same file
-                other_row = replace(row, ref=other.ref, state=delivery.outcome(other), error=other.error)
+                other_row = replace(row, ref=other.ref, state=sending.outcome(other), error=other.error)
                 rows.append(replace(other_row, public_score=other.public, private_score=other.private))
         if row.state == "sending":
             row = replace(row, state="sending: outcome unknown, `make submit` looks for it")
@@ -127,5 +127,5 @@ def foreign_line(submission: Submission) -> dict[str, str]:
         "made": submission.date[:16],
         "members": f"{submission.file} (made elsewhere)",
         **{name: f"{score:.5f}" for name, score in scores.items() if score is not None},
-        "state": f"{delivery.outcome(submission)}{error}",
+        "state": f"{sending.outcome(submission)}{error}",
     }

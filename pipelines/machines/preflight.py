@@ -10,8 +10,7 @@ from competition.config.params_file import locate
 from competition.config.yaml_text import line_of, read_text
 from competition.files.manifest import write_json
 from competition.preflight import results as preflight_results
-from competition.preflight.answers import require_compiler, run_preflight
-from competition.preflight.batch_search import GRAIN, largest_batch
+from competition.preflight.answers import GRAIN, largest_batch, require_compiler, run_preflight
 from competition.preflight.pairs import NEWEST, PAIRS, JaxPair
 from competition.preflight.planning import sizes_of
 from competition.preflight.results import STEPS, VERDICTS, PreflightRequest, PreflightResult

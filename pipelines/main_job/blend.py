@@ -16,9 +16,9 @@ from competition.config.errors import counted
 from competition.config.secrets import without_secrets
 from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ViewSeconds, apply_chain
-from competition.ensemble.class_shares import adapted_to_rows, shares_sentence
-from competition.ensemble.diversity import diversity
+from competition.ensemble.compare import diversity
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
+from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows
 from competition.ensemble.policy import rejected_views
@@ -29,7 +29,7 @@ from competition.prepare.caveats import digests, load_caveats
 from competition.prepare.competition import needs_a_label
 from competition.prepare.prepared import Prepared
 from competition.report.blend_scores import diversity_json, scores_of
-from competition.report.caveats import has_shift, reliance, series_sentences, shift_sentences
+from competition.report.caveats import has_shift, series_and_shift_effects, series_sentences, shift_sentences
 from competition.report.repeated_choices import choices_lines
 from competition.report.stored_blends import stored_labels
 from competition.report.terminal import (
@@ -204,12 +204,14 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
     scores = {
         **scores_of(params, honest, metric, inputs),
         "oof_digest": digest_of(sorted(zip(inputs.ids.tolist(), inputs.labels.tolist()))),
-        "chain": honest.chain.digest(),
+        "chain": digest_of(honest.chain),
         "models": model_digests(job.workspace, sources),
         "seeds": spreads,
         "views": {m: {"effect": honest.view_effects[m], "left_out": rejected[m]} for m in rejected},
         "diversity": diversity_json(diverse),
-        "caveats": reliance(load_caveats(job.path("data")), inputs, output, metric, classes, params.honest.seed),
+        "caveats": series_and_shift_effects(
+            load_caveats(job.path("data")), inputs, output, metric, classes, params.honest.seed
+        ),
     }
     return BlendResult(inputs, honest, scores)
 
@@ -219,9 +221,9 @@ def write_files(
 ) -> tuple[list[Path], str, Mapping[str, Any]]:
     """Write FILES.  Returns their paths, the digest of the submission (without test images that of the blend), and scores.json."""
     inputs, crossed = result.inputs, result.honest.cross_fitted
-    result.chain.save(folder / "chain.json")
+    write_json(folder / "chain.json", result.chain)
     loaded = Chain.load(folder / "chain.json")  # test rows go through the chain of the file
-    if loaded.digest() != result.chain.digest():
+    if digest_of(loaded) != digest_of(result.chain):
         raise AssertionError(f"{folder / 'chain.json'} differs from the chain that was scored")
     probs, decided = apply_chain(loaded, inputs.test)
     scores = result.scores
@@ -242,7 +244,7 @@ def write_files(
     if not len(inputs.test_ids):  # cross-validation only
         (folder / "submission.csv").unlink(missing_ok=True)
         files = [folder / name for name in FILES if name != "submission.csv"]
-        return files, digest_of([result.chain.digest(), sha256(folder / "honest_oof.csv")]), scores
+        return files, digest_of([digest_of(result.chain), sha256(folder / "honest_oof.csv")]), scores
     output = decided if prepared.competition.predicts == "label" else probs
     digest = format.write(inputs.test_ids, output, prepared.competition, prepared.sample, folder / "submission.csv")
     return [folder / name for name in FILES], digest, scores

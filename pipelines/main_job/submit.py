@@ -9,7 +9,7 @@ from competition.kaggle import download, submit
 from competition.kaggle.client import Client, competition_slug
 from competition.prepare.adapters import adapter_named
 from competition.report.terminal import with_error
-from competition.submission import delivery, format, ledger
+from competition.submission import format, ledger, sending
 from competition.submission.grading import WITHOUT_SOLUTION
 from competition.workspace.scores import trivial_text
 from pipelines.execution.selection import newest_submission, require_test_images
@@ -101,12 +101,12 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, source: Path | sub
     unresolved = last_event is not None and last_event.what == "sending"
     with Bar(None, "waiting for the score") as bar:
         pause, show = settings.score_pause, lambda seconds: bar.update_to(int(seconds))
-        score_wait = delivery.ScoreWait(settings.score_wait, pause, pause * LONGEST_PAUSE, show)
+        score_wait = sending.ScoreWait(settings.score_wait, pause, pause * LONGEST_PAUSE, show)
         if last_event is not None and last_event.what == "submitted" and not again:
             job.echo(f"submit: sent before as {last_event.ref}; looking for its score")
-            submission = delivery.follow(client, slug, last_event.ref, score_wait)
+            submission = sending.follow(client, slug, last_event.ref, score_wait)
             if submission.is_finished:
-                delivery.record_result(ledger_path, entry.digest, slug, submission)
+                sending.record_result(ledger_path, entry.digest, slug, submission)
         else:
             if again or not unresolved:
                 require_accepting(job, client, slug)
@@ -115,7 +115,7 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, source: Path | sub
             lost_after = ledger.refs(entries, entry.digest) if unresolved else None
             note = expected_score(entry)
             request = submit.SubmissionRequest(slug, source, entry.digest, note, again, settings.listing_lag)
-            submission = delivery.deliver(client, request, lost_after, ledger_path, score_wait)
+            submission = sending.send(client, request, lost_after, ledger_path, score_wait)
     if not submission.is_finished:
         state = f" ({submission.error})" if submission.error else ""
         where = f"`make submissions` looks again, or see {submit.page(slug)}"

@@ -4,12 +4,13 @@ import numpy as np
 
 from competition.config.params import Honest
 from competition.ensemble.blend import BlendSettings
-from competition.ensemble.chain import Chain, ChainSettings
+from competition.ensemble.chain import Chain
 from competition.ensemble.decision import DecisionSettings
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import CrossFitted, NestedCrossFit, OofRows
 from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
+from competition.ensemble.settings import ChainSettings
 
 SINGLE_LABEL = [name for name, metric in METRICS.items() if metric.target == "single"]
 

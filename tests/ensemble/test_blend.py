@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from competition.config.errors import UserError
-from competition.ensemble.blend import BLENDS, Blend, fit_blend
+from competition.ensemble.blend import BLENDS, Blend, fit_blend, sampled_rows, stack
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.stacking import sampled_rows, stack
 
 from .simulated import BLEND, draw
 
@@ -94,7 +93,7 @@ def test_stacking_of_a_regression_gives_weights_of_sum_1_that_suit_the_errors():
 
 
 def test_weights_of_many_rows_are_fitted_to_a_sample_that_does_not_depend_on_labels(monkeypatch):
-    monkeypatch.setattr("competition.ensemble.stacking.ENTRIES", 1_000 * 3 * 5)
+    monkeypatch.setattr("competition.ensemble.blend.ENTRIES", 1_000 * 3 * 5)
     rows = np.arange(100, 5_100)
     few = sampled_rows(3, rows, 5)
     assert len(few) == 1_000 and np.isin(few, rows).all() and (np.diff(few) > 0).all()

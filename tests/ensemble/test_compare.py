@@ -5,9 +5,8 @@ from competition.config.errors import UserError
 from competition.ensemble.blend import Blend
 from competition.ensemble.bootstrap import Evaluation
 from competition.ensemble.chain import Chain
-from competition.ensemble.compare import compare, seed_noise, seed_noise_of_difference
+from competition.ensemble.compare import compare, diversity, seed_noise, seed_noise_of_difference
 from competition.ensemble.decision import ARGMAX
-from competition.ensemble.diversity import diversity
 from competition.ensemble.metrics import METRICS
 
 from .simulated import as_members, draw

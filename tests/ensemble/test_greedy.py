@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from competition.ensemble.blend import half_samples
-from competition.ensemble.greedy import greedy_picks, weights_of
+from competition.ensemble.greedy import greedy_picks
 from competition.ensemble.metrics import METRICS
 
 from .simulated import draw
@@ -49,7 +49,6 @@ def test_a_cost_limit_is_respected():
 
     assert len(set(greedy_picks(probs, labels, METRICS["log_loss"], 10, "mean", allowed=at_most_two))) == 2
     assert len(set(greedy_picks(probs, labels, METRICS["log_loss"], 10, "mean"))) > 2
-    assert weights_of([2, 0, 2, 2], 4).tolist() == [0.25, 0, 0.75, 0]
 
 
 def test_half_samples_are_complements_with_half_of_each_class():

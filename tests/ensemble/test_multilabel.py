@@ -14,12 +14,13 @@ from competition.config.errors import UserError
 from competition.config.params import Honest
 from competition.ensemble.bootstrap import Evaluation, score_with_error
 from competition.ensemble.chain import Chain, apply_chain
+from competition.ensemble.decision import fit_label_thresholds, label_sets
 from competition.ensemble.honest import fit_and_score_chain
-from competition.ensemble.label_thresholds import fit_label_thresholds, label_sets
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions, mean_over_folds
 from competition.ensemble.settings import chain_settings
+from competition.files.manifest import write_json
 
 MACRO, SAMPLES, RMSE = METRICS["multilabel_macro_f1"], METRICS["samples_f1"], METRICS["rmse"]
 HONEST = Honest(200, 0, 5)
@@ -132,7 +133,7 @@ def test_the_chain_of_a_multi_label_competition_is_fitted_scored_and_stored(name
     )
     assert 0.5 < result.honest.value < 1 and result.honest.error > 0
     assert result.chain.blend.mixing == "log_odds"
-    result.chain.save(tmp_path / "chain.json")
+    write_json(tmp_path / "chain.json", result.chain)
     probs, decided = apply_chain(Chain.load(tmp_path / "chain.json"), oof)
     assert probs.shape == decided.shape == targets.shape and decided.dtype == bool
     metric = METRICS[name]

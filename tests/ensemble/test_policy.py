@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from competition.config.errors import UserError
-from competition.ensemble.calibration import STEP_RATIO
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.policy import ViewCache, fit_policy, rejected_views
+from competition.ensemble.policy import STEP_RATIO, ViewCache, fit_policy, rejected_views
 from competition.ensemble.predictions import ViewPredictions, mix_views
 
 from .simulated import POLICY, draw, softmax

@@ -17,8 +17,8 @@ F1 = METRICS["macro_f1"]
 def test_the_table_of_blends_has_every_member_and_method_scored_on_unseen_rows():
     labels, probs = draw([1.0, 1.5, 2.5], rows=300)
     views, folds = as_members(probs), np.arange(300) % 5
-    rows = blend_table(OofRows(views, labels, folds), SETTINGS, HONEST, ["greedy", "bagged"])
-    assert [r.name for r in rows] == ["m0", "m1", "m2", "equal", "best", "greedy", "bagged"]
+    rows = blend_table(OofRows(views, labels, folds), SETTINGS, HONEST)
+    assert [r.name for r in rows] == ["m0", "m1", "m2", "equal", "best", "bagged", "greedy", "stacking"]
     alone, equal, best, greedy = (next(r for r in rows if r.name == n) for n in ("m0", "equal", "best", "greedy"))
     fixed = replace(SETTINGS, blend=replace(BLEND, methods=("greedy",)), decision=replace(DECISION, rules=("argmax",)))
     assert greedy.honest.value == F1.evaluate(

@@ -9,7 +9,7 @@ from competition.kaggle import submit
 from competition.kaggle.attempts import UnknownOutcome
 from competition.kaggle.credentials import Credential
 from competition.kaggle.errors import KaggleError, error_from_event
-from competition.submission import delivery
+from competition.submission import sending
 from competition.submission.ledger import already_sent, read, refs
 
 CSV = b"id,label\na,1\nb,2\n"
@@ -36,7 +36,7 @@ def send(client, file, again=False, lag=LAG):
 
 def follow(client, ref, seconds=20.0):
     statuses = []
-    return delivery.follow(client, "flowers", ref, delivery.ScoreWait(seconds, 0.01, 0.05, statuses.append)), statuses
+    return sending.follow(client, "flowers", ref, sending.ScoreWait(seconds, 0.01, 0.05, statuses.append)), statuses
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def deliver(client, file, ledger, again=False, lag=LAG):
     before = already_sent(read(ledger), DIGEST)
     earlier = refs(read(ledger), DIGEST) if before is not None and before.what == "sending" else None
     request = request_for(file, again, lag)
-    return delivery.deliver(client, request, earlier, ledger, delivery.ScoreWait(20, 0.01, 0.05))
+    return sending.send(client, request, earlier, ledger, sending.ScoreWait(20, 0.01, 0.05))
 
 
 def events(ledger):

@@ -15,7 +15,7 @@ from competition.config.errors import UserError
 from competition.kaggle import answers, child, child_requests, download, leaderboard, submit
 from competition.kaggle.child_requests import ReportedFailure, failure_of
 from competition.kernels import api as kernels
-from competition.submission import delivery, ledger
+from competition.submission import ledger, sending
 
 ROW = {"ref": 7, "date": "2026-01-01T00:30:00.5+05:30", "status": "COMPLETE", "publicScore": "0.5", "teamName": "Ada"}
 # Method -> (an answer of Kaggle, what reads it from a client or an api).
@@ -153,7 +153,7 @@ def test_null_rows_text_numbers_and_bad_dates_do_not_hide_the_other_submissions(
 def test_a_score_that_is_no_finite_number_is_recorded_in_words(tmp_path, score):
     submission = submit.parse_submission({"ref": 7, "status": "COMPLETE", "publicScore": score})
     assert (submission.public, submission.error) == (None, f"unknown answer of Kaggle: its public score is {score!r}")
-    delivery.record_result(tmp_path / "ledger.jsonl", "a" * 64, "flowers", submission)
+    sending.record_result(tmp_path / "ledger.jsonl", "a" * 64, "flowers", submission)
     (event,) = ledger.read(tmp_path / "ledger.jsonl").events
     assert (event.what, event.ref, event.public_score, event.error) == ("scored", "7", None, submission.error)
 
@@ -194,7 +194,7 @@ def test_a_submission_whose_status_is_unknown_is_waited_for_and_then_reported(ka
     shown = kaggle._shown
     kaggle._shown = lambda submission: {**shown(submission), "status": "RESCORING", "publicScore": None}
     ref, waits = str(kaggle.submissions[0]["ref"]), []
-    submission = delivery.follow(client, "flowers", ref, delivery.ScoreWait(0.5, 0.1, 0.1, waits.append))
+    submission = sending.follow(client, "flowers", ref, sending.ScoreWait(0.5, 0.1, 0.1, waits.append))
     assert (submission.status, submission.public) == ("RESCORING", None)
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from stages import Workspace
 
+from competition.config.digests import digest_of
 from competition.ensemble.chain import Chain
 from competition.ensemble.predictions import ViewPredictions
 from competition.prepare.prepared import load_prepared
@@ -107,7 +108,7 @@ def test_view_costs_matter_only_for_a_limit_in_seconds(workspace: Workspace) -> 
 
 
 def test_test_rows_must_have_the_views_of_the_scored_chain(workspace: Workspace) -> None:
-    assert scores(workspace)["chain"] == Chain.load(workspace.blend / "chain.json").digest()
+    assert scores(workspace)["chain"] == digest_of(Chain.load(workspace.blend / "chain.json"))
     for fold in range(3):
         file = workspace.views("wide", fold) / "test.npz"
         test = ViewPredictions.load(file)

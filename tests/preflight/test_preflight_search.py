@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from competition.config.errors import UserError
-from competition.preflight.answers import remedy_for
-from competition.preflight.batch_search import GRAIN, largest_batch
+from competition.preflight.answers import GRAIN, largest_batch, remedy_for
 from competition.preflight.lowering import CannotCompile
 from competition.preflight.results import PreflightResult
 from competition.preflight.topology import GIB, topology_named

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.metrics import f1_score, precision_recall_curve
+from sklearn.metrics import f1_score
 
 from competition.prepare.competition import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
 from competition.report.page import Charts, SideBySide
-from competition.report.targets import glance_blocks, label_charts, label_curve
+from competition.report.targets import glance_blocks, label_charts
 from competition.report.terminal import with_error
 
 NAMES = ("cat", "dog", "<b>owl", "nowhere")
@@ -26,15 +26,13 @@ def drawn(rows: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return targets, scores >= 0.5, scores
 
 
-def test_the_curve_of_a_label_is_scikit_learns_also_where_scores_are_equal() -> None:
-    targets, _, scores = drawn()
-    precision, recall, thresholds = precision_recall_curve(targets[:, 1], scores[:, 1])
-    curve = label_curve(targets[:, 1], scores[:, 1])
-    np.testing.assert_allclose(curve.thresholds, thresholds[::-1])
-    np.testing.assert_allclose(curve.precision, precision[-2::-1])
-    np.testing.assert_allclose(curve.recall, recall[-2::-1])
-    half = int(np.flatnonzero(curve.thresholds >= 0.5)[-1])
-    assert curve.f1[half] == pytest.approx(f1_score(targets[:, 1], scores[:, 1] >= curve.thresholds[half]))
+def test_the_highest_f1_of_a_label_is_that_of_its_threshold() -> None:
+    targets, decided, scores = drawn()
+    (_, _, thresholds) = label_charts(targets, decided, scores, NAMES, [1]).drawings
+    stated = re.search(r"dog: highest F1 (\S+) at threshold ([\d.]+)", str(thresholds))
+    values = {t: f1_score(targets[:, 1], scores[:, 1] >= t) for t in np.unique(scores[:, 1])}
+    best = max(values, key=lambda t: (values[t], t))
+    assert (stated[1], stated[2]) == (f"{values[best]:.3f}", f"{best:.3f}")
 
 
 def test_labels_that_no_row_has_get_no_curve_and_names_are_escaped() -> None:

@@ -30,7 +30,7 @@ class ScoreWait:
     on_wait: Callable[[float], None] = lambda seconds: None  # called with the seconds waited so far
 
 
-def deliver(
+def send(
     client: Client,
     request: SubmissionRequest,
     lost_after: Collection[str] | None,

@@ -1,4 +1,4 @@
-"""Adapt probabilities to rows whose classes have other shares than those of the training rows."""
+"""Label shift: adapt probabilities to rows whose classes have other shares than those of the training rows (blend.class_shares)."""
 
 from collections.abc import Sequence
 

@@ -5,7 +5,7 @@ import pytest
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
-from competition.ensemble.class_shares import adapted_to_rows, shares_sentence
+from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.settings import chain_settings
 
 PRIOR = np.array([0.6, 0.3, 0.1])

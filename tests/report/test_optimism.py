@@ -5,7 +5,7 @@ import pytest
 
 from competition.ensemble.bootstrap import Evaluation, resampled
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.optimism import expected_optimism, normal_optimism
+from competition.report.repeated_choices import expected_optimism, normal_optimism
 
 ACCURACY = METRICS["accuracy"]
 ROWS, CLASSES, SIMULATIONS = 300, 3, 60
