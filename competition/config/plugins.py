@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from competition.config.digests import definition_digest
 from competition.config.errors import UserError, did_you_mean
-from competition.config.plugin_digest import definition_digest
 
 HEAVY = ("tensorflow", "keras", "keras_hub", "jax")
 MODULE = "goldfold_plugins"  # name of the imported module

@@ -12,6 +12,19 @@ Fit = Literal["crop", "squash"]
 
 # Pillow supports forty formats, some through external programs; only these are tried.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", *(["AVIF"] if features.check("avif") else []))
+SUFFIXES = {
+    ".jpg",
+    ".jpeg",
+    ".jpe",
+    ".jfif",
+    ".png",
+    ".webp",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".avif",
+}  # of their files
 FORMAT_NAMES = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 LARGEST = 150_000_000  # pixels, where prepare.largest_megapixels sets no other limit; a header may claim any size
 Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit, which would end photos of 200 megapixels

@@ -1,6 +1,6 @@
 """Adversarial validation: can a classifier distinguish test rows from training rows?
 
-A logistic regression on the descriptors of embedding.py, cross-validated, with duplicates and series in one fold. At an
+A logistic regression on the image descriptors of series.py, cross-validated, with duplicates and series in one fold. At an
 AUC of 0.5 they are indistinguishable; only then does an out-of-fold score predict the test score.
 """
 
@@ -20,6 +20,7 @@ ALIKE = 0.55  # the lower end of the AUC's 95 % interval above which test rows d
 # photos the deviation of the AUC was 1.31 to 1.46 times it; so corrected, 1 of 740 splits had a lower end above ALIKE.
 REFITTED = 1.35
 LARGEST_ODDS = 50.0  # largest weight of a training row
+SHEET_TESTS = 32  # on the contact sheet, at most
 UNLIKE = 0.99  # quantile of the training rows' odds; a test row above it is unlike any training row
 
 
@@ -93,3 +94,9 @@ def _held_out_logits(embedding: np.ndarray, is_test: np.ndarray, groups: np.ndar
         fitted.fit(values[chosen], is_test[chosen])
         logits[held_out] = fitted.decision_function(values[held_out])
     return logits
+
+
+def sheet_tiles(odds: pd.DataFrame) -> dict[str, str]:
+    """Return id -> caption for a contact sheet of the test rows least like training rows.  odds: of `compare`."""
+    worst = odds[odds["part"] == "test"].sort_values("odds", ascending=False, kind="stable").head(SHEET_TESTS)
+    return {str(row.id): f"{row.id}\nodds {row.odds:.3g}" for row in worst.itertuples()}

@@ -18,7 +18,7 @@ import numpy as np
 
 from competition.config.errors import UserError, counted
 from competition.files.manifest import atomic_write
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 
 Rows = list[list[str]]  # one list of cells per line, the header left out
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters that a spreadsheet would run; ids are never changed here

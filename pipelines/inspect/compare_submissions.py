@@ -3,7 +3,7 @@
 import csv
 
 from competition.files.manifest import atomic_write
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.submission.compare import compare_submissions
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job

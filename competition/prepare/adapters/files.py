@@ -7,9 +7,9 @@ from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
-from competition.prepare.competition import Part, Row
+from competition.prepare.adapter_types import Part, Row
+from competition.prepare.decoding import SUFFIXES
 
-SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"}
 UNREAD_IMAGES = {".heic", ".heif", ".jp2", ".jxl", ".dng", ".raw", ".psd", ".svg", ".ico"}
 UNREAD_TABLES = {".tsv", ".xlsx", ".xls", ".ods", ".parquet", ".feather"}
 
