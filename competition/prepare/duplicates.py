@@ -50,39 +50,6 @@ def duplicate_pairs(index: pd.DataFrame, thumbs: np.ndarray, *, bits: int, pixel
     return pd.concat([pd.DataFrame(copied), pd.DataFrame(similar)], ignore_index=True)
 
 
-def merged(groups: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return groups, (N,) int, after the pairs of rows (a, b) are added; a group's number is that of its first row."""
-    from scipy.sparse import coo_array  # a tenth of a second that commands which make no groups need not wait for
-    from scipy.sparse.csgraph import connected_components
-
-    _, first_row, which = np.unique(groups, return_index=True, return_inverse=True)
-    left, right = np.r_[a, np.arange(len(groups))], np.r_[b, first_row[which]]
-    graph = coo_array((np.ones(len(left)), (left, right)), shape=(len(groups), len(groups)))
-    _, component = connected_components(graph, directed=False)
-    _, first_row, which = np.unique(component, return_index=True, return_inverse=True)
-    return first_row[which]
-
-
-def conflicts(index: pd.DataFrame) -> pd.DataFrame:
-    """Return group, id and label of all labelled images in groups with more than one label, sorted by group."""
-    labelled = index[index["label"] >= 0]
-    several = labelled.groupby("group")["label"].transform("nunique") > 1
-    return labelled.loc[several, ["group", "id", "label"]].sort_values(["group", "label", "id"], ignore_index=True)
-
-
-def without_conflicts(index: pd.DataFrame, policy: str) -> pd.DataFrame:
-    """Handle photos with more than one label: policy "error" raises UserError, "drop" removes all copies, "keep" keeps them."""
-    conflicting = conflicts(index)
-    if policy == "error" and len(conflicting):
-        raise UserError(
-            f"{counted(conflicting['group'].nunique(), 'photo')} under more than one label, {first_few(conflicting['id'], 4)}; "
-            "correct them, or set prepare.label_conflicts to drop or keep"
-        )
-    if policy != "drop":
-        return index
-    return index[~index["id"].isin(conflicting["id"])].reset_index(drop=True)
-
-
 def near_hashes(hashes: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (a, b, distance) of all pairs a < b that differ in at most `most` bits, sorted by a, then b.
 
@@ -159,3 +126,36 @@ def _expanded(
             keep = i < j
             pair, i, j = pair[keep], i[keep], j[keep]
         yield order[starts[first[pair]] + i], order[starts[second[pair]] + j]
+
+
+def merged(groups: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return groups, (N,) int, after the pairs of rows (a, b) are added; a group's number is that of its first row."""
+    from scipy.sparse import coo_array  # a tenth of a second that commands which make no groups need not wait for
+    from scipy.sparse.csgraph import connected_components
+
+    _, first_row, which = np.unique(groups, return_index=True, return_inverse=True)
+    left, right = np.r_[a, np.arange(len(groups))], np.r_[b, first_row[which]]
+    graph = coo_array((np.ones(len(left)), (left, right)), shape=(len(groups), len(groups)))
+    _, component = connected_components(graph, directed=False)
+    _, first_row, which = np.unique(component, return_index=True, return_inverse=True)
+    return first_row[which]
+
+
+def conflicts(index: pd.DataFrame) -> pd.DataFrame:
+    """Return group, id and label of all labelled images in groups with more than one label, sorted by group."""
+    labelled = index[index["label"] >= 0]
+    several = labelled.groupby("group")["label"].transform("nunique") > 1
+    return labelled.loc[several, ["group", "id", "label"]].sort_values(["group", "label", "id"], ignore_index=True)
+
+
+def without_conflicts(index: pd.DataFrame, policy: str) -> pd.DataFrame:
+    """Handle photos with more than one label: policy "error" raises UserError, "drop" removes all copies, "keep" keeps them."""
+    conflicting = conflicts(index)
+    if policy == "error" and len(conflicting):
+        raise UserError(
+            f"{counted(conflicting['group'].nunique(), 'photo')} under more than one label, {first_few(conflicting['id'], 4)}; "
+            "correct them, or set prepare.label_conflicts to drop or keep"
+        )
+    if policy != "drop":
+        return index
+    return index[~index["id"].isin(conflicting["id"])].reset_index(drop=True)

@@ -23,6 +23,8 @@ OF_THE_SUBMISSION = (
     "slug", "metric", "predicts", "id_column", "prediction_columns", "label_values", "notes", "list_separator",
     "allows_empty_lists",
 )  # fmt: skip
+# Files of a prepared folder on which the statements of a blend about series and shift depend.
+CAVEAT_FILES = ("series.csv", "shift.csv", "shift.json")
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,6 @@ class Prepared:
         """Digest of id -> fold. External out-of-fold predictions must be made with the same folds."""
         train = self.part("train")
         return digest_of(sorted(zip(train["id"], train["fold"].astype(int).tolist())))
-
-    @property
-    def sample(self) -> Path:
-        return self.folder / "sample_submission.csv"
 
     def records(self, part: str) -> list[str]:
         """Return the paths of the record files of one part, local or gs://, in order."""
@@ -94,9 +92,6 @@ def fold_tables(prepared: Prepared, raw: Path) -> tuple[pd.DataFrame, pd.DataFra
     return train[["id", "label", "fold", "group", "file"]], test[["id", "file"]]
 
 
-CAVEAT_FILES = ("series.csv", "shift.csv", "shift.json")
-
-
 @dataclass(frozen=True)
 class Caveats:
     """series: id -> number, of the training rows in one.  odds: id -> odds, of the training rows.  shift: None = unknown."""
@@ -127,8 +122,3 @@ def load_caveats(folder: Path) -> Caveats:
         dict(zip(train["id"], train["odds"].astype(float))),
         Shift(**facts) if facts else None,
     )
-
-
-def caveat_digests(folder: Path) -> dict[str, str]:
-    """Return file -> sha256 of the existing files, on which a blend's statements about series and shift depend."""
-    return {name: sha256(folder / name) for name in CAVEAT_FILES if (folder / name).is_file()}

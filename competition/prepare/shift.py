@@ -65,16 +65,13 @@ def compare(index: pd.DataFrame, embedding: np.ndarray, groups: np.ndarray) -> t
 
 def auc_with_error(negative: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
     """Return (AUC, its standard error by DeLong, DeLong and Clarke-Pearson 1988).  negative: (n,).  positive: (m,) scores."""
-    above = _placements(positive, negative)
-    below = 1 - _placements(negative, positive)
+    shares = []  # for each score, the share of the other side's scores that are below it; ties count one half
+    for scores, others in ((positive, np.sort(negative)), (negative, np.sort(positive))):
+        below_twice = np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")
+        shares.append(below_twice / (2 * len(others)))
+    above, below = shares[0], 1 - shares[1]
     variance = above.var(ddof=1) / len(above) + below.var(ddof=1) / len(below)
     return float(above.mean()), float(np.sqrt(variance))
-
-
-def _placements(scores: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """(n,) share of `among` below each score; ties count one half."""
-    ordered = np.sort(among)
-    return (np.searchsorted(ordered, scores, "left") + np.searchsorted(ordered, scores, "right")) / (2 * len(among))
 
 
 def _held_out_logits(embedding: np.ndarray, is_test: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ MAX_LINES = 10  # of each kind
 
 def run(job: Job) -> None:
     """submissions/<A>.csv, submissions/<B>.csv -> compare_submissions/<A>-<B>.csv: id, a, b"""
-    job.workspace.require(job.path("data", "manifest.json"), "download")
+    job.workspace.require(job.path("data", "manifest.json"))
     competition = Competition.load(job.path("data", "competition.json"))
     a, b = submission_named(job, job.options.a), submission_named(job, job.options.b)
     comparison = compare_submissions(a, b, competition)

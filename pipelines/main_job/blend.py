@@ -26,7 +26,7 @@ from competition.ensemble.predictions import identity_view, save_scores
 from competition.ensemble.settings import chain_settings
 from competition.files.manifest import copy_file, sha256, write_json
 from competition.prepare.adapter_types import needs_a_label
-from competition.prepare.prepared import Prepared, caveat_digests, load_caveats
+from competition.prepare.prepared import CAVEAT_FILES, Prepared, load_caveats
 from competition.report.blend_scores import diversity_json, scores_of
 from competition.report.caveats import has_shift, reliance, series_sentences, shift_sentences
 from competition.report.repeated_choices import choices_lines
@@ -91,7 +91,7 @@ def run(job: Job) -> None:
         "seeds": spreads,
         "blend_version": BLEND,
         **blend_blocks(params),
-        "caveats": caveat_digests(job.path("data")),
+        "caveats": {name: sha256(path) for name in CAVEAT_FILES if (path := prepared.folder / name).is_file()},
     }
     depends |= plugins_entry(METRICS=(prepared.competition.metric,))
     if params.policy.seconds_limit:  # nothing else depends on inference times
@@ -244,7 +244,8 @@ def write_files(
         files = [folder / name for name in FILES if name != "submission.csv"]
         return files, digest_of([result.chain.digest(), sha256(folder / "honest_oof.csv")]), scores
     output = decided if prepared.competition.predicts == "label" else probs
-    digest = format.write(inputs.test_ids, output, prepared.competition, prepared.sample, folder / "submission.csv")
+    sample = prepared.folder / "sample_submission.csv"
+    digest = format.write(inputs.test_ids, output, prepared.competition, sample, folder / "submission.csv")
     return [folder / name for name in FILES], digest, scores
 
 

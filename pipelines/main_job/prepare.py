@@ -40,7 +40,7 @@ MOST_CLASSES = 20  # that are printed
 
 def run(job: Job) -> None:
     """raw/ -> data/: competition.json, index.csv, duplicates.csv, series.csv, shift.json, sample_submission.csv, records/"""
-    raw, params = job.workspace.require(job.path("raw.json"), "download"), job.params.prepare
+    raw, params = job.workspace.require(job.path("raw.json")), job.params.prepare
     # Data do not depend on the metric: the description holds the competition's own, load_prepared puts in the user's.
     settings = job.adapter_settings().of_data()
     depends: Mapping[str, Any] = {

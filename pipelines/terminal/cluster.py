@@ -168,7 +168,7 @@ def setup_of(job: Job, requests: Sequence[TaskRequest]) -> Setup:
             f"cluster.shared: {cluster.shared} was found, a folder with the same path on all machines was expected; mount the "
             "bucket there (gcsfuse), or leave it empty: data then go through Ray"
         )
-    data = job.workspace.require(job.path("data", "manifest.json"), "download")
+    data = job.workspace.require(job.path("data", "manifest.json"))
     records = job.prepared.remote_records
     files, start_folder = files_to_send(job.work, data, bool(records), local_files(job.params, members, is_tuning))
     references = {}

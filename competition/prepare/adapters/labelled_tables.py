@@ -119,12 +119,12 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
     groups = list(train[column]) if column else [""] * len(train)
     train = train.drop(columns=column, errors="ignore")
     test = sample if test_table is None else test_table
-    id_column = find_id_column(train, test, settings.id_column, files, name)
+    id_column = _find_id_column(train, test, settings.id_column, files, name)
     if test is None:
         test = pd.DataFrame({id_column: files.unlisted_test_ids(train[id_column])}, dtype=str)
     sample_columns = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
     test_columns = [] if test is sample else test.columns.tolist()
-    labels = find_labels(train, id_column, test_columns, sample_columns, name, settings)
+    labels = _find_labels(train, id_column, test_columns, sample_columns, name, settings)
     unused = [column for column in train if column not in (id_column, *labels.columns, labels.named_by)]
     unlisted = len(files.paths) - len(train) - len(test)
     return LabelledTables(
@@ -145,7 +145,7 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
     )
 
 
-def find_id_column(
+def _find_id_column(
     table: pd.DataFrame, test: pd.DataFrame | None, configured: str, files: ImageFiles, name: str
 ) -> str:
     """The column of ids: a column of both tables, if there are several the first whose values are names of image files."""
@@ -157,7 +157,8 @@ def find_id_column(
                     f"competition.id_column: {table_name} has no column {configured!r}, it has {first_few(content)}"
                 )
         return configured
-    shared = list(table) if test is None else [column for column in test if column in table]
+    shared = (table if test is None else test).columns.tolist()
+    shared = [column for column in shared if column in table]
     if not shared and test is not None:
         raise UserError(
             f"{name} ({first_few(table)}) and test.csv ({first_few(test)}) share no column; set competition.id_column"
@@ -166,7 +167,7 @@ def find_id_column(
     return (naming or shared)[0]
 
 
-def find_labels(
+def _find_labels(
     table: pd.DataFrame, id_column: str, test: Sequence[str], targets: Sequence[str], name: str, settings: Settings
 ) -> LabelColumns:
     """The label columns of `table`.
@@ -174,14 +175,15 @@ def find_labels(
     test: columns of the test table, which has no labels.  targets: prediction columns of the sample submission.
     Raises UserError that asks for competition.label_column if it is not certain.
     """
+    columns: list[str] = table.columns.tolist()
     if wanted := settings.label_column:
-        if wanted not in table:
-            raise UserError(f"competition.label_column: {name} has no column {wanted!r}, it has {first_few(table)}")
-        return _with_names(table, wanted, [column for column in table if column not in (id_column, wanted)])
-    if targets and all(column in table for column in targets):
-        others = [column for column in table if column not in (id_column, *targets)]
+        if wanted not in columns:
+            raise UserError(f"competition.label_column: {name} has no column {wanted!r}, it has {first_few(columns)}")
+        return _with_names(table, wanted, [column for column in columns if column not in (id_column, wanted)])
+    if targets and all(column in columns for column in targets):
+        others = [column for column in columns if column not in (id_column, *targets)]
         return _with_names(table, targets[0], others) if len(targets) == 1 else LabelColumns(list(targets))
-    others = [column for column in table if column != id_column and column not in test]
+    others = [column for column in columns if column != id_column and column not in test]
     if len(others) == 1 or (others and not targets and zeros_and_ones(table, others) is not None):
         return LabelColumns(others)
     numbered = [(a, b) for a in others for b in others if a != b and _is_named_by(table, a, b)]
