@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from competition.config.edit_yaml import rendered
 from competition.config.errors import UserError, did_you_mean
 from competition.config.params import Params
 from competition.config.params_file import BUDGET_FILE, load_params, parse_overrides
+from competition.config.yaml_text import rendered
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import default_labels
 from competition.ensemble.predictions import identity_view, load_scores
 from competition.ensemble.settings import validate_params
 from competition.files.manifest import read_manifest
-from competition.prepare.fold_table import fold_table
+from competition.prepare.prepared import fold_tables
 from competition.report.stored_blends import stored_decisions
 from competition.serving.new_images import NewImage, NewImagePredictor, read_new_images
 from competition.serving.selection import select
@@ -135,12 +135,12 @@ class Project:
     @property
     def folds(self) -> pd.DataFrame:
         """id, label (class name), fold, group and file of every training row, as `make folds` writes them."""
-        return fold_table(self._prepared, self._workspace.folder / "raw")[0]
+        return fold_tables(self._prepared, self._workspace.folder / "raw")[0]
 
     @property
     def test(self) -> pd.DataFrame:
         """id and file of every test row."""
-        return fold_table(self._prepared, self._workspace.folder / "raw")[1]
+        return fold_tables(self._prepared, self._workspace.folder / "raw")[1]
 
     def oof(self, member: str = BLEND, view: str = "") -> pd.DataFrame:
         """Out-of-fold predictions by id: fold, label, class (the most probable, or the blend's decision), probabilities.

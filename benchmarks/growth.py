@@ -24,8 +24,8 @@ from competition.ensemble.policy import ViewCache, fit_policy
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 from competition.prepare import index
-from competition.prepare.competition import Row
-from competition.prepare.duplicates import duplicate_pairs, group_duplicates
+from competition.prepare.adapter_types import Row
+from competition.prepare.duplicates import duplicate_pairs, merged
 
 ROOT = Path(__file__).resolve().parents[1]
 VIEWS = ("identity", "a", "b", "c")
@@ -86,7 +86,7 @@ def seconds_at(count: int, classes: int) -> dict[str, float]:
             )
         )
         assert len(pairs[0]) >= count // 50 * 0.9
-    seconds["groups"] = cpu_seconds(lambda: group_duplicates(pairs[0], count))
+    seconds["groups"] = cpu_seconds(lambda: merged(np.arange(count), *pairs[0][["a", "b"]].to_numpy().T))
     ids, everything = np.array([f"r{n:06}" for n in range(count)]), np.arange(count)
     labels, probs = predictions(count, classes, 0)
     views = ViewPredictions(ids, VIEWS, probs.astype(np.float16))

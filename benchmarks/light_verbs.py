@@ -20,7 +20,7 @@ import pandas as pd
 from competition.config.params_file import load_params
 from competition.ensemble.predictions import ViewPredictions
 from competition.files.manifest import write_manifest
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.index import COLUMNS
 from competition.workspace.dependencies import (
     fold_manifest_path,

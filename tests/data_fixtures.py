@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from competition.prepare.adapter_types import Row, Settings
 from competition.prepare.adapters import folder
-from competition.prepare.competition import Row, Settings
 
 PLAIN = Settings(
     name="small", adapter="digits", slug="", source="", image_size=0, validation="pool", id_column="", label_column="",

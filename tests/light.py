@@ -17,7 +17,7 @@ from fake_kaggle.small_competition import FILES
 from stages import StageResult, Workspace
 
 from competition.files.manifest import write_manifest
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.index import COLUMNS
 from competition.submission import ledger
 

@@ -5,10 +5,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from competition.config.digests import to_plain
-from competition.config.edit_yaml import rendered
-from competition.config.params import Member, Params, stated_keys
-from competition.config.params_file import Override
+from competition.config.params import Member, Params
+from competition.config.params_file import Override, stated_keys
 from competition.config.secrets import is_secret
+from competition.config.yaml_text import rendered
 
 MOST_VIEWS = 2  # of predict.views that are used: every view costs a pass over all images
 

@@ -1,11 +1,15 @@
-"""Digests of parameters: plain JSON values and their sha256."""
+"""Digests of parameters, as sha256 of plain JSON values, and of the definitions that an entry of a plugins file uses."""
 
+import ast
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
+
+# Fields of a syntax tree that do not change what the code does.
+IGNORED_FIELDS = ("lineno", "col_offset", "end_lineno", "end_col_offset", "type_comment", "ctx", "kind")
 
 
 def digest_of(value: object) -> str:
@@ -25,3 +29,82 @@ def to_plain(value: object) -> Any:
     if isinstance(value, Path):
         return value.as_posix()
     return value.item() if hasattr(value, "item") else value
+
+
+def definition_digest(source: str, kind: str, name: str) -> str:
+    """Digest of the entry `name` of the dictionary `kind`, and of every top-level definition that it reaches by name.
+
+    So a changed metric invalidates no trained model. Comments, docstrings and formatting do not count. Statements that define
+    no name (a loop, an `if`) always count, because they may change anything. Equal on all supported versions of Python.
+    """
+    statements = [node for node in ast.parse(source).body if not is_docstring(node)]
+
+    def used_names(node: ast.AST) -> set[str]:
+        return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+
+    defined_by: dict[str, list[int]] = {}  # name -> numbers of the statements that define it
+    anonymous = []
+    for number, node in enumerate(statements):
+        defined = _defined_names(node)
+        for each in defined:
+            defined_by.setdefault(each, []).append(number)
+        anonymous += [number] if not defined else []
+    entry = _entry(statements, kind, name)
+    names = used_names(entry) if entry is not None else {kind}
+    pending = [*anonymous, *(number for each in names for number in defined_by.get(each, []))]
+    used: set[int] = set()
+    while pending:
+        number = pending.pop()
+        if number in used:
+            continue
+        used.add(number)
+        pending += [other for each in used_names(statements[number]) for other in defined_by.get(each, [])]
+    reached = [_plain(statements[number]) for number in sorted(used)]
+    return digest_of([name, _plain(entry) if entry is not None else "", reached])
+
+
+def _entry(statements: list[ast.stmt], kind: str, name: str) -> ast.expr | None:
+    """The value of `name`, if the dictionary is written once, as a literal; else None: the whole statement counts."""
+    written = [node for node in statements if kind in _defined_names(node)]
+    if len(written) != 1 or not isinstance(written[0], ast.Assign | ast.AnnAssign):
+        return None
+    value = written[0].value
+    if not isinstance(value, ast.Dict) or not all(isinstance(key, ast.Constant) for key in value.keys):
+        return None
+    entries = dict(zip((key.value for key in value.keys if isinstance(key, ast.Constant)), value.values, strict=True))
+    return entries.get(name)
+
+
+def _defined_names(node: ast.stmt) -> list[str]:
+    """Names that a top-level statement defines by a plain definition, assignment or import."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    names: list[str] = []
+    for target in targets if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) else []:
+        for element in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+            while isinstance(element, ast.Attribute | ast.Subscript):  # x["y"] = ... changes what x stands for
+                element = element.value
+            names += [element.id] if isinstance(element, ast.Name) else []
+    return names
+
+
+def is_docstring(node: ast.AST) -> bool:
+    """Return True for a docstring, or any other text that stands alone."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _plain(value: object) -> object:
+    """A syntax tree as lists and texts. Empty fields are left out, because versions of Python differ in them."""
+    if isinstance(value, ast.AST):
+        fields = {
+            key: _plain(item)
+            for key, item in ast.iter_fields(value)
+            if key not in IGNORED_FIELDS and item is not None and item != []
+        }
+        return [type(value).__name__, fields]
+    if isinstance(value, list):
+        return [_plain(item) for item in value if not is_docstring(item)]
+    return value if isinstance(value, str | int | bool) else repr(value)

@@ -1,6 +1,6 @@
 """The keys of params.yaml with the type and range of each value, as frozen dataclasses without defaults."""
 
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -234,25 +234,6 @@ class Member(Block):
     def without_pretrained_weights(self) -> "Member":
         """The member for a network whose weights are loaded afterwards. A network that is read from a file keeps its file."""
         return self if self.architecture == FROM_FILE else replace(self, weights="none")
-
-
-def stated_keys(member: Member) -> dict[str, Any]:
-    """A member as a mapping, without the optional keys at their default: a new optional key leaves earlier digests alone."""
-    values = asdict(member)
-    for block, stated in ((member.train, values["train"]), (member, values)):
-        for key in fields(block):
-            if key.default is not MISSING and stated[key.name] == key.default:
-                del stated[key.name]
-    return values
-
-
-def recorded_keys(member: Member) -> dict[str, Any]:
-    """The stated keys of a member as a fold model records them: with the defaults of the parameters that were removed.
-
-    So a fold model that was trained with such a default stays current.
-    """
-    stated = stated_keys(member)
-    return {**stated, "train": {**REMOVED_FROM_TRAIN, **stated["train"]}}
 
 
 @dataclass(frozen=True)

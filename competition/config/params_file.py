@@ -4,37 +4,40 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import MISSING as NO_DEFAULT
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from competition.config.digests import to_plain
 from competition.config.errors import InvalidParameter, Key, UserError, did_you_mean
-from competition.config.params import Member, Params
+from competition.config.params import REMOVED_FROM_TRAIN, Member, Params
 from competition.config.plugins import NO_PLUGINS, activate, load_plugins
 from competition.config.secrets import is_secret
 from competition.config.validation import MISSING, validate
 from competition.config.yaml_text import Tree, line_of, parse_yaml, read_text, read_yaml
 
-# Below work/<competition>: the parameters that a budget ended with. The file states what SET stated.
+# Path below work/<competition> of the parameter file that a budget (HOURS=, BUDGET=) writes: it has the members that the budget
+# chose, and the values of SET, so that it needs no SET when it is used later.
 BUDGET_FILE = Path("budget", "params.yaml")
 
 
 @dataclass(frozen=True)
 class Override:
-    """One `key.path=value` of SET."""
+    """One `key.path=value` of SET: a value that replaces the one in the parameter files."""
 
-    path: tuple[str, ...]
-    value: object
+    path: tuple[str, ...]  # ("train", "epochs")
+    value: object  # as read from YAML
 
 
 def load_params(path: Path, overrides: Sequence[Override] = ()) -> Params:
-    """Read a parameter file and the files it extends, apply the overrides and validate the result.
+    """Read a parameter file and the files that it extends, apply the overrides and validate the result.
 
-    Its plugins become the active ones (`plugins.active`) before the names that they may define are checked.
-    Raises UserError: file, line, key, value, what was expected, the most similar valid key.
+    The file's plugins become the active ones (`plugins.active`): the names of architectures, metrics and adapters that they
+    define are then valid values.
+    Raises UserError for the first wrong value: its file, line and key, the value, what was expected, the most similar valid key.
     """
     try:
-        tree = _merged(files := _read_with_bases(path))
+        tree = _merged(_read_with_bases(path))
         _add_members(tree, overrides)
         for override in overrides:
             _apply(tree, override)
@@ -45,35 +48,61 @@ def load_params(path: Path, overrides: Sequence[Override] = ()) -> Params:
             raise InvalidParameter(("plugins",), str(error)) from error
         return validate(tree)
     except InvalidParameter as error:
-        keys, problem, others = error.keys, error.problem, error.conflicts_with
-        if keys[0] == "foreign" and len(keys) > 1:  # foreign.x.oof is members.x.predictions.oof in the file
-            keys = ("members", keys[1], "predictions", *keys[2:])
-        if problem == MISSING:
-            is_of_member, has_base = keys[0] == "members" and len(keys) > 1, len(files) > 1
-            if is_of_member and has_base:
-                problem += (
-                    "; the members of a file replace those of the file it extends, so state every key of the member"
-                )
-            elif is_of_member or has_base:  # a recipe's members are never completed by its base
-                problem += "; params.yaml in the project shows every key"
-            else:
-                problem += (
-                    "; state it, or let the file begin with `extends: ../params.yaml` (the path of the project's "
-                    "params.yaml), which gives every key that the file does not state"
-                )
-        place = locate(path, keys, overrides)
-        if others[:1] == ("members",) and not any(states(tree, others) for tree in _read_with_bases(path).values()):
-            others = others[2:]  # a value of `train` that all members have in common
-        other = locate(path, others, overrides) if others else ""
-        is_elsewhere = other and other.split()[0] != place.split()[0]  # in another file
-        raise UserError(f"{place}: {problem}{f' ({other})' if is_elsewhere else ''}") from None
+        raise _located(error, path, overrides) from None
+
+
+def _located(error: InvalidParameter, path: Path, overrides: Sequence[Override]) -> UserError:
+    """The error for the user: where the parameter is stated, what is wrong, and where a value that conflicts with it is stated."""
+    files = _read_with_bases(path)  # read again: validation completes the trees in place
+    keys, problem, other_keys = error.keys, error.problem, error.conflicts_with
+    if keys[0] == "foreign" and len(keys) > 1:  # foreign.x.oof of Params is members.x.predictions.oof in the file
+        keys = ("members", keys[1], "predictions", *keys[2:])
+    if problem == MISSING:
+        is_of_member, has_base = keys[0] == "members" and len(keys) > 1, len(files) > 1
+        if is_of_member and has_base:
+            problem += "; the members of a file replace those of the file it extends, so state every key of the member"
+        elif is_of_member or has_base:  # `extends` would not help: it adds no keys to a member, or it is there already
+            problem += "; params.yaml in the project shows every key"
+        else:
+            problem += (
+                "; state it, or let the file begin with `extends: ../params.yaml` (the path of the project's "
+                "params.yaml), which gives every key that the file does not state"
+            )
+    place = locate(path, keys, overrides)
+    if other_keys[:1] == ("members",) and not any(states(tree, other_keys) for tree in files.values()):
+        other_keys = other_keys[2:]  # no file states it for this member: it is the value of the common block `train`
+    other_place = locate(path, other_keys, overrides) if other_keys else ""
+    is_in_another_file = other_place and other_place.split()[0] != place.split()[0]
+    return UserError(f"{place}: {problem}{f' ({other_place})' if is_in_another_file else ''}")
 
 
 def file_tree(params: Params) -> Tree:
-    """Return the tree of a parameter file from which `load_params` reads the same parameters."""
+    """Return `params` as plain values in the form of a parameter file; `validate` makes the same parameters of it.
+
+    Members with external predictions, which `Params` keeps under `foreign`, are under `members` with the key `predictions`.
+    """
     tree = to_plain(params)
     external = {name: {"predictions": files} for name, files in tree.pop("foreign").items()}
     return {**tree, "members": {**tree["members"], **external}}
+
+
+def stated_keys(member: Member) -> dict[str, Any]:
+    """A member as a mapping, without the optional keys at their default: a new optional key leaves earlier digests alone."""
+    values = asdict(member)
+    for block, stated in ((member.train, values["train"]), (member, values)):
+        for key in fields(block):
+            if key.default is not NO_DEFAULT and stated[key.name] == key.default:
+                del stated[key.name]
+    return values
+
+
+def recorded_keys(member: Member) -> dict[str, Any]:
+    """The stated keys of a member as a fold model records them: with the defaults of the parameters that were removed.
+
+    So a fold model that was trained with such a default stays current.
+    """
+    stated = stated_keys(member)
+    return {**stated, "train": {**REMOVED_FROM_TRAIN, **stated["train"]}}
 
 
 def parse_overrides(text: str) -> list[Override]:
@@ -99,17 +128,20 @@ def parse_overrides(text: str) -> list[Override]:
 
 
 def locate(path: Path, keys: Sequence[Key], overrides: Sequence[Override] = ()) -> str:
-    """Where a parameter is stated: 'SET train.epochs' or 'flowers.yaml line 34: train.epochs'.
+    """Return the place where a parameter is stated, for messages: 'SET train.epochs' or 'flowers.yaml line 34: train.epochs'.
 
-    Named is the file that the value comes from: of the file and those it extends, the first that states the key of the
-    block, or the members. If none does, the first that states the block.
+    keys: of the parameter, such as ("train", "epochs").
+    An override of SET comes first. Else the files are searched from the one at `path` through those that it extends, and the
+    first that states block and key is named: its value is the one that counts. Below `members` it is the first file that has
+    members, because they replace those of its base. If no file states the key, because it is missing, the first file with
+    the block is named, or else the one at `path`.
     """
     dotted = ".".join(map(str, keys))
     if any(override.path == tuple(keys[: len(override.path)]) for override in overrides):
         return f"SET {dotted}"
     files = _read_with_bases(path)
-    merged = 1 if keys[:1] == ("members",) else 2  # members are replaced together, other blocks key by key
-    stating = [file for depth in (merged, 1) for file, tree in files.items() if states(tree, keys[:depth])]
+    deciding = 1 if keys[:1] == ("members",) else 2  # the number of keys of which the nearest statement counts
+    stating = [file for depth in (deciding, 1) for file, tree in files.items() if states(tree, keys[:depth])]
     file = next(iter([*stating, *files]))
     depth, line = line_of(read_text(file), keys)
     return f"{file.name} line {line}: {dotted}" if depth else f"{file.name}: {dotted}"
@@ -145,10 +177,10 @@ def _read_with_bases(path: Path) -> dict[Path, Tree]:
 
 
 def _merged(files: dict[Path, Tree]) -> Tree:
-    """A file states only what differs from its base, key by key in each block; `members` replaces the base's members.
+    """Merge a file with the files that it extends: key by key in each block, but `members` replace those of the base as a whole.
 
-    Members that the base tunes are then no longer tuned; if the file has none of them and does not state tune.members or
-    tune.trials itself, nothing is tuned.
+    Where a file has members, those that it lacks are removed from the base's tune.members. If none is left, tune.trials is 0,
+    so nothing is tuned, unless the file states tune.members or tune.trials itself.
     """
     merged: Tree = {}
     for file, tree in reversed(files.items()):

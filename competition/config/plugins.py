@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from competition.config.digests import definition_digest
 from competition.config.errors import UserError, did_you_mean
-from competition.config.plugin_digest import definition_digest
 
 HEAVY = ("tensorflow", "keras", "keras_hub", "jax")
 MODULE = "goldfold_plugins"  # name of the imported module
@@ -77,7 +77,9 @@ class Plugins:
         except UserError:
             raise
         except Exception as error:
-            raise UserError(self.problem(what, f"{type(error).__name__}: {_one_line(error)}", error)) from error
+            raise UserError(
+                self.problem(what, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}", error)
+            ) from error
 
     def problem(self, what: str, text: str, error: BaseException | None = None) -> str:
         """A message about one of its functions, with the line of the file where `error` was raised."""
@@ -193,7 +195,7 @@ def _run(path: Path) -> ModuleType:
         if isinstance(error, ModuleNotFoundError) and (path.parent / f"{error.name}.py").is_file():
             hint = "; a plugins file is one file: copy what it needs into it"
         where = f"{path.name} line {line}" if line else path.name
-        raise UserError(f"{where}: {type(error).__name__}: {_one_line(error)}{hint}") from error
+        raise UserError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())[:300]}{hint}") from error
     finally:
         sys.dont_write_bytecode = writes_bytecode
     if started := (sys.modules.keys() & set(HEAVY)) - heavy_before:
@@ -261,7 +263,3 @@ def _line_in(file: Path | None, error: BaseException) -> int:
     """The last line of `file` in the traceback of `error`; 0 = none."""
     frames = traceback.extract_tb(error.__traceback__)
     return next((frame.lineno or 0 for frame in reversed(frames) if file and frame.filename == str(file)), 0)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]

@@ -32,20 +32,11 @@ CHECKED_TOGETHER = ("architecture", "weights", "probe")  # parameters of which n
 # Parameters of train that a compiled engine reads at run time. Every other one is compiled in: another value needs another
 # engine, which costs a compilation.
 AT_RUN_TIME = {
-    *(
-        "seed",
-        "epochs",
-        "patience",
-        "patience_share",
-        "probe",
-        "low_resolution_size",
-        "steps_per_call",
-        "freeze_epochs",
-    ),
-    *("learning_rate", "warmup", "weight_decay", "clip_norm", "clip_value", "epsilon", "focal_gamma", "layer_decay"),
-    *("flip", "shift", "zoom", "rotate", "crop", "brightness", "contrast", "saturation", "erase"),
-    *("mixup", "cutmix", "label_smoothing", "class_weights", "sampling"),
-}
+    "seed", "epochs", "patience", "patience_share", "probe", "low_resolution_size", "steps_per_call", "freeze_epochs",
+    "learning_rate", "warmup", "weight_decay", "clip_norm", "clip_value", "epsilon", "focal_gamma", "layer_decay",
+    "flip", "shift", "zoom", "rotate", "crop", "brightness", "contrast", "saturation", "erase",
+    "mixup", "cutmix", "label_smoothing", "class_weights", "sampling",
+}  # fmt: skip
 ON_OR_OFF = ("ema", "low_resolution_epochs")  # only whether they are above 0 is compiled in
 
 
@@ -192,11 +183,6 @@ def compiled_key(member: Member) -> str:
     train |= {key: train[key] > 0 for key in ON_OR_OFF}
     own = {key: value for key, value in vars(member).items() if key not in ("train", "seeds", "tuned_folds")}
     return repr(sorted({**own, **train}.items()))
-
-
-def compiled_values(member: Member, search: Mapping[str, Dimension]) -> Values:
-    """The searched values that are compiled in."""
-    return {key: value for key, value in own_values(member, search).items() if key not in AT_RUN_TIME}
 
 
 def grid(search: Mapping[str, Dimension], keys: Sequence[str] | None = None) -> list[Values]:

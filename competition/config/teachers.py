@@ -4,12 +4,6 @@ from competition.config.errors import InvalidParameter
 from competition.config.params import Params
 
 
-def nested_teachers(params: Params) -> set[str]:
-    """Names of the members that need models trained without two folds."""
-    nested = [name for name, member in params.members.items() if member.has_nested_teachers]
-    return {teacher for name in nested for teacher in ancestors(params, name)}
-
-
 def ancestors(params: Params, name: str) -> list[str]:
     """Names of a member's direct and indirect teachers, in training order."""
     order = in_training_order(params)

@@ -1,17 +1,23 @@
-"""Validation of a parameter tree: keys, types and ranges by pydantic, then the rules between keys (rules.py)."""
+"""Validation of a parameter tree: keys, types and ranges by pydantic, then the rules that involve several keys.
+
+What one key names must exist, and what two state must fit together.
+"""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from competition.config.errors import InvalidParameter, Key, did_you_mean
-from competition.config.params import REMOVED_FROM_TRAIN, RENAMED_KEYS, Member, Params
-from competition.config.rules import check_rules
+from competition.config.errors import InvalidParameter, Key, counted, did_you_mean
+from competition.config.params import FROM_FILE, HUB, REMOVED_FROM_TRAIN, RENAMED_KEYS, TIMM, Member, Params
+from competition.config.plugins import active
+from competition.config.search_space import search_problems, variants
 from competition.config.secrets import is_secret
+from competition.config.teachers import check_nested, in_training_order
 from competition.config.yaml_text import Tree, kind
 
 if TYPE_CHECKING:
@@ -19,6 +25,20 @@ if TYPE_CHECKING:
 
 LARGEST_TUNED = 2  # folds of tune.folds, where the parameters do not state them
 MISSING = "missing"
+Keys = tuple[Key, ...]
+Problem = tuple[Keys, str] | tuple[Keys, str, Keys]  # the arguments of InvalidParameter
+WEIGHT_FILES = (".weights.h5", ".h5", ".keras")
+ARCHITECTURES = (  # of keras.applications and competition.training.model, without importing Keras
+    "cnn", "ConvNeXtBase", "ConvNeXtLarge", "ConvNeXtSmall", "ConvNeXtTiny", "ConvNeXtXLarge", "DenseNet121", "DenseNet169",
+    "DenseNet201", "EfficientNetB0", "EfficientNetB1", "EfficientNetB2", "EfficientNetB3", "EfficientNetB4", "EfficientNetB5",
+    "EfficientNetB6", "EfficientNetB7", "EfficientNetV2B0", "EfficientNetV2B1", "EfficientNetV2B2", "EfficientNetV2B3",
+    "EfficientNetV2L", "EfficientNetV2M", "EfficientNetV2S", "InceptionResNetV2", "InceptionV3", "MobileNet", "MobileNetV2",
+    "MobileNetV3Large", "MobileNetV3Small", "NASNetLarge", "NASNetMobile", "ResNet101", "ResNet101V2", "ResNet152",
+    "ResNet152V2", "ResNet50", "ResNet50V2", "VGG16", "VGG19", "Xception",
+)  # fmt: skip
+# Width multipliers with ImageNet weights; the other architectures have one width.
+PRETRAINED_WIDTHS = {"MobileNet": (0.25, 0.5, 0.75, 1.0), "MobileNetV2": (0.35, 0.5, 0.75, 1.0, 1.3, 1.4)}
+ADAPTERS = ("digits", "noisy_digits", "flowers", "plants", "folder")  # the names of competition.prepare.adapters
 
 
 def validate(tree: Tree) -> Params:
@@ -51,7 +71,9 @@ def validate(tree: Tree) -> Params:
         # With two folds none would remain, and () stays: `make tune` then says that it does nothing.
         count = min(LARGEST_TUNED, params.prepare.folds - 1)
         params = replace(params, tune=replace(params.tune, folds=tuple(range(count)) if count >= 2 else ()))
-    check_rules(params)
+    for rules in (_tune_problems, _member_problems, _name_problems):
+        for problem in rules(params):
+            raise InvalidParameter(*problem)
     return params
 
 
@@ -118,3 +140,181 @@ def _sibling_keys(keys: Sequence[Key]) -> list[str]:
     if block is Member:
         return [*names, "predictions"]  # of an external member (`validate`)
     return [name for name in names if name != "foreign"] if block is Params else names
+
+
+def _name_problems(params: Params) -> Iterator[Problem]:
+    """The adapter, the column of groups, and the members that blend.members (or stored runs) and cluster.members name."""
+    adapter, known = params.competition.adapter, [*ADAPTERS, *active().adapters]
+    if adapter not in known:
+        hint = did_you_mean(adapter, known)
+        yield ("competition", "adapter"), f"{adapter!r} was found; no adapter has this name{hint}"
+    prepare = params.prepare
+    if (prepare.group_by == "column") != bool(prepare.group_column):
+        problem = (
+            f"{prepare.group_by} was found and prepare.group_column is {prepare.group_column!r}; set both (group_by=column and "
+            "the name of a column) or neither"
+        )
+        yield ("prepare", "group_by"), problem, ("prepare", "group_column")
+    member_names = [*params.members, *params.foreign]
+    for position, name in enumerate(params.blend.members):
+        keys = ("blend", "members", position)
+        if name in params.blend.members[:position]:
+            yield keys, f"{name!r} was found twice; each member is listed once"
+        elif "@" not in name and name not in member_names:
+            yield keys, f"no member {name!r}{did_you_mean(name, member_names)}"
+        elif "@" in name and not re.fullmatch(r"[^@]+@[0-9a-f]{4,64}", name):
+            yield keys, f"{name!r} was found; a run is named member@digits, as listed by `make runs`: cnn@1a2b3c4d"
+    for name in params.cluster.members:
+        if name not in params.members:
+            yield ("cluster", "members", name), f"no member {name!r}{did_you_mean(name, params.members)}"
+
+
+def _tune_problems(params: Params) -> Iterator[Problem]:
+    """What `tune` states against the members, folds and parameters that it names."""
+    tune, folds = params.tune, ("tune", "folds")
+    for keys, problem in search_problems(tune.search, is_grid=tune.sampler == "grid"):
+        yield ("tune", "search", *keys), problem
+    for position, name in enumerate(tune.members):
+        member_keys = ("tune", "members", position)
+        if name in params.foreign:
+            yield member_keys, f"{name!r} was found; a member with external predictions cannot be tuned"
+        elif name not in params.members:
+            yield member_keys, f"no member {name!r}{did_you_mean(name, params.members)}"
+    if not tune.trials:
+        return
+    if not tune.search:
+        yield ("tune", "search"), "{} was found; at least one parameter to search was expected"
+    yield from _fold_problems(folds, tune.folds, params)
+    if tune.folds and tune.trained_on == "tune_folds" and len(set(tune.folds)) < 2:
+        yield (
+            folds,
+            f"{list(tune.folds)} was found; tune.trained_on: tune_folds needs at least two folds, because a trial is "
+            "scored on each of them but the last and trained on the others",
+        )
+    if tune.pruner == "wilcoxon" and 0 < len(tune.folds) < 5:
+        yield (
+            ("tune", "pruner"),
+            f"wilcoxon was found, and tune.folds has {counted(len(tune.folds), 'fold')}; its test can reject a trial after four scored "
+            "folds at the earliest, so it needs at least 5 folds; asha prunes within a fold",
+        )
+    for name, member in params.members.items():
+        if not member.teacher and (not tune.members or name in tune.members):
+            for variant in variants(member, tune.search):
+                for problem_keys, problem, *_ in _network_problems(name, variant):
+                    yield (
+                        ("tune", "search"),
+                        f"member {name} with architecture {variant.architecture}, weights {variant.weights} and train.probe "
+                        f"{str(variant.train.probe).lower()} can be drawn, but {problem_keys[-1]}: {problem}; `when` excludes it",
+                    )
+
+
+def _member_problems(params: Params) -> Iterator[Problem]:
+    """The teachers, external images, tuned folds and starting weights that members name."""
+    if not params.members and not params.foreign:
+        yield ("members",), "{} was found; at least one member was expected"
+    for name, member in params.members.items():
+        for position, teacher in enumerate(member.teacher):
+            keys = ("members", name, "teacher", position)
+            if teacher == name:
+                yield keys, f"{name!r} was found; a member cannot teach itself, name another member"
+            elif teacher in params.foreign:
+                yield keys, f"{teacher!r} was found; a member with external predictions cannot be a teacher"
+            elif teacher not in params.members:
+                candidates = [candidate for candidate in params.members if candidate != name]
+                yield keys, f"no other member {teacher!r}{did_you_mean(teacher, candidates)}"
+        yield from _fold_problems(("members", name, "tuned_folds"), member.tuned_folds, params)
+        if not 8 <= member.training_size <= member.image_size:
+            sizes = f"expected 0, or 8 to image_size, {member.image_size}, at which it predicts"
+            yield ("members", name, "train_size"), f"{member.train_size} was found; {sizes}"
+        yield from _network_problems(name, member)
+        if member.head is not None and member.teacher:
+            yield ("members", name, "teacher"), "a teacher was found; a member with a head is fitted to labels alone"
+        for position, other in enumerate(member.head.also if member.head else ()):
+            place = ("members", name, "head", "also", position)
+            if other == name:
+                yield place, f"{name!r} was found; its own features are always used, name another member"
+            elif other not in params.members:
+                yield place, f"no member {other!r}{did_you_mean(other, params.members)}"
+        for position, source in enumerate(member.external):
+            if source not in params.prepare.external:
+                hint = did_you_mean(source, params.prepare.external)
+                yield ("members", name, "external", position), f"{source!r} is not under prepare.external{hint}"
+    in_training_order(params)
+    check_nested(params)
+
+
+def _fold_problems(keys: Keys, folds: tuple[int, ...], params: Params) -> Iterator[Problem]:
+    for position, fold in enumerate(folds):
+        if fold >= params.prepare.folds:
+            problem = f"fold {fold} was found, folds are 0 to {params.prepare.folds - 1}"
+            yield (*keys, position), problem, ("prepare", "folds")
+
+
+def _timm_problems(name: str, member: Member) -> Iterator[Problem]:
+    """A network of timm is frozen, and its weights are in a format that runs no code."""
+    if member.head is None:
+        problem = "a network of timm is not trained here; give the member a head, or train it in timm"
+        yield (
+            ("members", name, "architecture"),
+            f"{member.architecture} was found; {problem} (docs/external_predictions.md)",
+        )
+    if member.weights not in ("none", "imagenet") and not member.weights.endswith(".safetensors"):
+        keys = ("members", name, "weights")
+        yield keys, f"{member.weights!r} was found; expected imagenet, none or a .safetensors file"
+    if member.normalise != "auto":
+        yield (
+            ("members", name, "normalise"),
+            f"{member.normalise} was found; networks of timm state their own, expected auto",
+        )
+
+
+def _network_problems(name: str, member: Member) -> Iterator[Problem]:
+    """Architecture and weights, as far as they can be judged without reading a file."""
+    architecture, weights, keys = member.architecture, member.weights, ("members", name, "weights")
+    known = [*ARCHITECTURES, FROM_FILE, *active().models]
+    if architecture.startswith(TIMM):
+        yield from _timm_problems(name, member)
+        return
+    if architecture not in known:
+        yield (
+            ("members", name, "architecture"),
+            f"{architecture!r} was found; expected {ARCHITECTURES[0]}, {FROM_FILE}, {TIMM}NAME, a name in keras.applications or in MODELS "
+            f"of the plugins{did_you_mean(architecture, known)}",
+        )
+    if weights.startswith(("http://", "https://")):
+        yield (
+            keys,
+            f"{weights!r} was found; download it, and state the path of the file or folder, or a gs:// or s3:// address",
+        )
+    is_word, is_hub = weights in ("none", "imagenet"), weights.startswith(HUB)
+    if is_hub and (architecture != FROM_FILE or not re.fullmatch(r"\w+", weights.removeprefix(HUB))):
+        yield keys, f"{weights!r} was found; {HUB}NAME is a preset of KerasHub and needs architecture {FROM_FILE}"
+    if (
+        not is_word
+        and not is_hub
+        and "/" not in weights
+        and not weights.endswith(WEIGHT_FILES)
+        and not Path(weights).is_dir()
+    ):
+        hint = did_you_mean(weights, ("none", "imagenet")).partition("; known are")[0]
+        yield (
+            keys,
+            f"{weights!r} was found; expected none, imagenet, a {' or '.join(WEIGHT_FILES)} file, the folder of a "
+            f"KerasHub preset or {HUB}NAME{hint}",
+        )
+    if architecture == FROM_FILE and is_word:
+        source = f"architecture {FROM_FILE} needs a .keras file, the folder of a KerasHub preset, or {HUB}NAME"
+        yield keys, f"{weights} was found; {source}"
+    if weights == "imagenet" and (architecture == "cnn" or architecture in active().models):
+        expected = f"there are no ImageNet weights of {architecture}, expected none or a .weights.h5 file"
+        yield keys, f"imagenet was found; {expected}"
+    widths = PRETRAINED_WIDTHS.get(architecture, ())
+    if weights == "imagenet" and widths and member.alpha not in widths:
+        existing = f"ImageNet weights of {architecture} exist for {', '.join(map(str, widths))}"
+        yield ("members", name, "alpha"), f"{member.alpha:g} was found; {existing}"
+    if member.normalise != "auto" and architecture != FROM_FILE:
+        only = f"only architecture {FROM_FILE} takes another value than auto"
+        yield ("members", name, "normalise"), f"{member.normalise} was found; {only}"
+    if member.train.probe and weights == "none":
+        problem = "none was found; train.probe needs pretrained weights to start from"
+        yield keys, problem, ("members", name, "train", "probe")

@@ -1,5 +1,10 @@
-"""YAML 1.2 as plain values: bounded size and depth, aliases included; no tags, no duplicate keys; the line of every key."""
+"""YAML 1.2 as plain values: bounded size and depth, aliases included; no tags, no duplicate keys; the line of every key.
 
+Values are set in the text of a file, so that comments, order and formatting of everything else stay as they are.
+"""
+
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +20,9 @@ Tree = dict[str, Any]  # the plain values of a file: block -> key -> value
 LARGEST_FILE = 1_000_000  # bytes; a parameter file has a few hundred lines
 DEEPEST = 20  # nested blocks
 MOST_VALUES = 100_000  # keys and values, each alias counted with all that it stands for
+# A text that is written without quotes, unless it is one of NOT_TEXT.
+PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./@-]*")
+NOT_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}
 
 
 def read_yaml(path: Path) -> Tree:
@@ -130,14 +138,9 @@ def _yaml() -> "YAML":
     return yaml
 
 
-def composed(text: str) -> Any:
-    """The document as ruamel's nodes, which know their positions in the text."""
-    return _yaml().compose(text)
-
-
 def line_of(text: str, keys: Sequence[Key]) -> tuple[int, int]:
     """Return how many of `keys` the document contains, one inside the other, and the line of the last of these, from 1."""
-    node, depth, line = composed(text), 0, 1
+    node, depth, line = _yaml().compose(text), 0, 1
     for key in keys:
         mark = None
         if isinstance(key, int) and isinstance(node.value, list) and node.id == "sequence" and key < len(node.value):
@@ -157,3 +160,49 @@ def kind(value: object) -> str:
     """Name the kind of a plain value for a message: 'a mapping', 'a list', 'a text', 'nothing' or the value itself."""
     names: Mapping[type, str] = {dict: "a mapping", list: "a list", str: "a text", type(None): "nothing"}
     return names.get(type(value), f"{value!r}")
+
+
+def set_value(text: str, keys: Sequence[str], value: object) -> str:
+    """Return `text` with the value of `keys`, one mapping inside the other; missing keys are added.
+
+    Raises UserError where the present value spans several lines of block style, which is not edited.
+    """
+    parent = _yaml().compose(text)  # ruamel's nodes know their positions in the text
+    for position, key in enumerate(keys):
+        if parent.id != "mapping":
+            raise UserError(f"{key}: a mapping was expected around it, another value was found")
+        child = next((child for name, child in parent.value if name.value == key), None)
+        if child is None:
+            for inner in reversed(keys[position + 1 :]):
+                value = {inner: value}
+            return _inserted(text, parent, key, value)
+        parent = child
+    if parent.id != "scalar" and not parent.flow_style:
+        raise UserError(f"{'.'.join(keys)}: a value of several lines is not edited; write it as {rendered(value)}")
+    return text[: parent.start_mark.index] + rendered(value) + text[parent.end_mark.index :]
+
+
+def rendered(value: object) -> str:
+    """A plain value in one line of YAML 1.2."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{rendered(key)}: {rendered(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(rendered, value)) + "]"
+    if isinstance(value, str) and PLAIN.fullmatch(value) and value.lower() not in NOT_TEXT:
+        return value
+    return json.dumps(value)
+
+
+def _inserted(text: str, parent: Any, key: str, value: object) -> str:
+    """Add `key: value` at the end of a mapping, in its style."""
+    entry = f"{rendered(key)}: {rendered(value)}"
+    if parent.flow_style:
+        at = parent.value[-1][1].end_mark.index if parent.value else parent.end_mark.index - 1
+        return text[:at] + (", " if parent.value else "") + entry + text[at:]
+    indent = " " * parent.value[0][0].start_mark.column
+    last = parent
+    while last.id != "scalar" and not last.flow_style and last.value:  # the node that ends last
+        last = last.value[-1][1] if last.id == "mapping" else last.value[-1]
+    end = text.find("\n", last.end_mark.index)
+    before, after = (text, "") if end < 0 else (text[: end + 1], text[end + 1 :])
+    return before + ("" if before.endswith("\n") else "\n") + f"{indent}{entry}\n" + after

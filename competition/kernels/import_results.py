@@ -15,7 +15,7 @@ from competition.kernels import request as kernel_request
 from competition.kernels import results as kernel_results
 from competition.kernels.push import PushIntent
 from competition.submission import ledger
-from competition.workspace.dependencies import fold_model_dependencies, is_trained, model_manifest_path
+from competition.workspace.dependencies import fold_manifest_path, fold_model_dependencies, is_trained
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.workspace import Workspace
 
@@ -53,7 +53,7 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
             run, fold = fold_model
             is_of_run = f"/{run.folder.name}/" in f"/{result_folder}"
             if is_of_run and ((intent.force and output.status == "done") or not is_trained(run, fold)):
-                model_manifest_path(run, fold).unlink(missing_ok=True)
+                fold_manifest_path(run, fold).unlink(missing_ok=True)
     root = target.workspace.folder.parent.resolve().parent
     merged = kernel_results.merge(output, root, intent.collect, target.workspace.params.kaggle.unpack_ratio)
     on = f" on {output.devices}" if output.devices else ""

@@ -19,7 +19,6 @@ from competition.workspace.dependencies import (
     fold_manifest_path,
     fold_views_path,
     is_trained,
-    model_manifest_path,
     nested_teachers,
     views_dependencies,
     weights_digest,
@@ -56,7 +55,7 @@ def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[s
         fold_manifest_path(run, fold).parent for run, fold in _local_models(params, runs, missing, teachers)
     ]
     result_folders += [
-        model_manifest_path(run, pair).parent for name, pair in nested_teachers(params, missing) for run in runs[name]
+        fold_manifest_path(run, pair).parent for name, pair in nested_teachers(params, missing) for run in runs[name]
     ]
     return {path_in_kernel(work, folder): packing.whole_folder(folder) for folder in result_folders if folder.is_dir()}
 

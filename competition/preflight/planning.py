@@ -9,7 +9,7 @@ from typing import Any
 
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
-from competition.config.teachers import nested_teachers
+from competition.config.teachers import ancestors
 from competition.prepare.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
 from competition.training.device import round_up_batch
 
@@ -73,7 +73,9 @@ def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: i
     steps = max(int(sizes.train - held_out) // batch, 1) * train.epochs  # as in data.batches.steps_per_epoch
     trials, tuning, pruned = _tuning_load(member, params, name)
     predicted = (sizes.train + folds * sizes.test) * len(params.predict.views)
-    pairs = folds * (folds - 1) // 2 if name in nested_teachers(params) else 0
+    nested_students = [student for student, one in params.members.items() if one.has_nested_teachers]
+    teaches = any(name in ancestors(params, student) for student in nested_students)
+    pairs = folds * (folds - 1) // 2 if teaches else 0  # models trained without two folds
     trainings = member.seeds * (folds + pairs) + tuning
     return Load(trainings, steps, round(held_out * train.epochs), member.seeds * predicted, folds, trials, pruned)
 

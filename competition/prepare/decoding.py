@@ -12,6 +12,19 @@ Fit = Literal["crop", "squash"]
 
 # Pillow supports forty formats, some through external programs; only these are tried.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", *(["AVIF"] if features.check("avif") else []))
+SUFFIXES = {
+    ".jpg",
+    ".jpeg",
+    ".jpe",
+    ".jfif",
+    ".png",
+    ".webp",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".avif",
+}  # of their files
 FORMAT_NAMES = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 LARGEST = 150_000_000  # pixels, where prepare.largest_megapixels sets no other limit; a header may claim any size
 Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit, which would end photos of 200 megapixels
@@ -72,7 +85,7 @@ def normalized(data: bytes, largest: int = LARGEST) -> bytes:
     image = _open(data, largest)
     common = image.format in ("JPEG", "MPO", "PNG") and image.mode in ("RGB", "L")
     reduction = math.ceil(math.sqrt(image.width * image.height / LARGEST))
-    if common and _orientation(image) == 1 and not _transparent(image) and reduction == 1:
+    if common and _orientation(image) == 1 and not image.has_transparency_data and reduction == 1:
         return data
     try:
         image = _upright_rgb(image)
@@ -115,10 +128,6 @@ def _orientation(image: Image.Image) -> int:
     return orientation if orientation in range(1, 9) else 1
 
 
-def _transparent(image: Image.Image) -> bool:
-    return image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
-
-
 def _upright_rgb(image: Image.Image) -> Image.Image:
     if _orientation(image) != 1:
         image = ImageOps.exif_transpose(image)
@@ -133,7 +142,7 @@ def _upright_rgb(image: Image.Image) -> Image.Image:
                 f"its pixels are numbers from {wide.min():g} to {wide.max():g}, expected 0 to 1 or 0 to 255"
             )
         image = Image.fromarray((wide * (255 if wide.max() <= 1 else 1)).round().astype(np.uint8))
-    if _transparent(image):
+    if image.has_transparency_data:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, image)

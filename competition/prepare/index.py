@@ -13,7 +13,7 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
 from competition.prepare import decoding as images
-from competition.prepare.competition import Row
+from competition.prepare.adapter_types import Row
 
 COLUMNS = {
     "id": str, "label": int, "part": str, "shard": str, "place": int, "width": int, "height": int, "bytes": int,
@@ -32,7 +32,7 @@ def build(
     """Return (index, thumbs): all rows in order, with digests and sizes; thumbs (N, 16, 16, 3) uint8, grey if unreadable.
 
     classes: the number of label numbers (Competition.label_count).  largest: pixels of one image, at most.
-    `group` is the row's own number and `fold` is -1; duplicates.group_duplicates and folds.assign replace them. Decoding uses
+    `group` is the row's own number and `fold` is -1; duplicates.merged and folds.assign replace them. Decoding uses
     threads, because Pillow and hashlib release the GIL. `progress` gets (rows so far, 0): the total is unknown.
     """
     entries: list[dict[str, object]] = []

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError, counted
+from competition.config.errors import UserError
 
 
 def find_label_issues(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) -> pd.DataFrame:
@@ -19,20 +19,16 @@ def find_label_issues(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) ->
     except ImportError:
         raise UserError("cleanlab is needed to look for wrong labels: pip install 'goldfold[labels]'") from None
 
-    if not len(ids) == len(labels) == len(probs):
-        raise UserError(
-            f"{counted(len(ids), 'id')}, {len(labels)} labels and {counted(len(probs), 'row')} of probabilities do not match"
-        )
-    exact = np.asarray(probs, np.float64)
-    exact = exact / exact.sum(1, keepdims=True)
+    exact = probs.astype(np.float64)
+    exact /= exact.sum(1, keepdims=True)
     worst = find_label_issues(labels, exact, return_indices_ranked_by="self_confidence", n_jobs=1)
     suggested = exact[worst].argmax(1)
     return pd.DataFrame(
         {
-            "id": np.asarray(ids)[worst],
-            "label": np.asarray(labels)[worst],
+            "id": ids[worst],
+            "label": labels[worst],
             "suggested": suggested,
-            "label_probability": exact[worst, np.asarray(labels)[worst]],
+            "label_probability": exact[worst, labels[worst]],
             "suggested_probability": exact[worst, suggested],
         }
     )

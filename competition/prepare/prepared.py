@@ -1,5 +1,8 @@
-"""The result of `make prepare` that later stages read: the competition, its index, and a digest of both."""
+"""The results of `make prepare` that later stages read: the competition, its index, a digest of both, and what limits an
+honest score: series across folds, and test rows unlike training rows.
+"""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,8 +11,11 @@ import pandas as pd
 
 from competition.config.digests import digest_of
 from competition.files.manifest import read_record, sha256
-from competition.prepare.competition import Competition, with_metric
+from competition.prepare import series
+from competition.prepare.adapter_types import Competition, with_metric
+from competition.prepare.decoding import SUFFIXES
 from competition.prepare.index import load
+from competition.prepare.shift import Shift
 from competition.storage import files
 
 # What says how predictions are scored and submitted; no fold model depends on it.
@@ -17,6 +23,8 @@ OF_THE_SUBMISSION = (
     "slug", "metric", "predicts", "id_column", "prediction_columns", "label_values", "notes", "list_separator",
     "allows_empty_lists",
 )  # fmt: skip
+# Files of a prepared folder on which the statements of a blend about series and shift depend.
+CAVEAT_FILES = ("series.csv", "shift.csv", "shift.json")
 
 
 @dataclass(frozen=True)
@@ -38,8 +46,10 @@ class Prepared:
         return self.index[self.index["part"] == name].reset_index(drop=True)
 
     @property
-    def sample(self) -> Path:
-        return self.folder / "sample_submission.csv"
+    def folds_digest(self) -> str:
+        """Digest of id -> fold. External out-of-fold predictions must be made with the same folds."""
+        train = self.part("train")
+        return digest_of(sorted(zip(train["id"], train["fold"].astype(int).tolist())))
 
     def records(self, part: str) -> list[str]:
         """Return the paths of the record files of one part, local or gs://, in order."""
@@ -64,4 +74,51 @@ def load_prepared(folder: Path, metric: str = "", predicts: str = "") -> Prepare
         load(folder / "index.csv"),
         sha256(folder / "index.csv") + digest_of(of_models),
         resolved if "://" in resolved else "",
+    )
+
+
+def fold_tables(prepared: Prepared, raw: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The folds for other programs: (id, label, fold, group and file of every training row; id and file of every test row).
+
+    A group is in one fold.
+    label: the class name, the list of class names of several labels, or the value of a regression.
+    raw: the folder of the raw files, to which `file` is appended; "" if the image is a record of a TFRecord file.
+    """
+    train, test = (
+        rows.assign(file=[(raw / s).as_posix() if Path(s).suffix.lower() in SUFFIXES else "" for s in rows["shard"]])
+        for rows in (prepared.part("train"), prepared.part("test"))
+    )
+    train["label"] = prepared.competition.written(prepared.targets(train["label"].to_numpy()))
+    return train[["id", "label", "fold", "group", "file"]], test[["id", "file"]]
+
+
+@dataclass(frozen=True)
+class Caveats:
+    """series: id -> number, of the training rows in one.  odds: id -> odds, of the training rows.  shift: None = unknown."""
+
+    series: dict[str, int]
+    odds: dict[str, float]
+    shift: Shift | None
+
+    def crossing(self, ids: np.ndarray, folds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (N,) bool, whether another row of the series is in another fold, and (N,) int, the series, -1 = none."""
+        number = np.array([self.series.get(row_id, -1) for row_id in ids], int)
+        return series.crossing(number, folds), number
+
+
+def load_caveats(folder: Path) -> Caveats:
+    """Read the caveats of a prepared folder; empty if an older version wrote it without these files."""
+    members, odds = (
+        pd.read_csv(folder / name, dtype={"id": str, "nearest": str}, keep_default_na=False)
+        if (folder / name).is_file()
+        else pd.DataFrame(columns=["id", "part", "series", "odds"])
+        for name in ("series.csv", "shift.csv")
+    )
+    shift = folder / "shift.json"
+    facts = json.loads(shift.read_text(encoding="utf-8")) if shift.is_file() else {}
+    train = odds[odds["part"] == "train"]
+    return Caveats(
+        dict(zip(members["id"], members["series"].astype(int))),
+        dict(zip(train["id"], train["odds"].astype(float))),
+        Shift(**facts) if facts else None,
     )

@@ -14,7 +14,7 @@ import pandas as pd
 from competition.config.errors import UserError, counted, first_few
 from competition.config.faults import fault_point
 from competition.prepare import decoding as images
-from competition.prepare.competition import Row
+from competition.prepare.adapter_types import Row
 from competition.prepare.tfrecord import (
     image_example,
     parse_example,

@@ -24,7 +24,62 @@ NEAR, HALF = 0.25, 0.5  # quantiles of a row's distances within its class
 SAMPLE = 2048  # rows of a class from which these quantiles are taken
 REFERENCES = 8192  # rows of all classes, searched for the nearest row of another class
 BLOCK = 512  # rows of a table of distances in memory at once
-COLUMNS = ["series", "id", "label", "nearest", "distance"]
+NOTED = 0.01  # share of the training rows in series across folds below which nothing is reported
+SHEET_SERIES, SHEET_PHOTOS = 16, 6  # on the contact sheet, at most
+# Of the image descriptors.
+LAYOUT_CELLS = 4  # a side
+GRADIENT_CELLS = 2  # a side
+ORIENTATIONS = 8  # over half a turn
+LEVELS = 4  # of each colour channel in the histogram
+SIZE = LAYOUT_CELLS**2 * 3 + GRADIENT_CELLS**2 * ORIENTATIONS + LEVELS**3  # 144
+CHUNK = 4096  # images in memory at once as float32
+
+
+def image_descriptors(thumbs: np.ndarray) -> np.ndarray:
+    """Return (N, SIZE) float32 descriptors, to be compared by Euclidean distance.  thumbs: (N, S, S, 3) uint8, 4 | S.
+
+    Coarse colour layout, gradient orientations and a colour histogram, without a neural network: photos of one object in one
+    place are close to each other. Each of the three parts has a norm of at most 1. The layout does not depend on brightness
+    and hardly on contrast.
+    On series planted among Oxford 102 photos the rule of this module joins 53 % of the planted rows with it and 57 % with the
+    pooled features of a MobileNetV2 (alpha 0.35, ImageNet weights, 128 px); with permuted labels it joins 0.03 % and 0.13 %.
+    """
+    pieces = [_descriptors_of(thumbs[start : start + CHUNK]) for start in range(0, len(thumbs), CHUNK)]
+    return np.concatenate(pieces) if pieces else np.zeros((0, SIZE), np.float32)
+
+
+def _descriptors_of(thumbs: np.ndarray) -> np.ndarray:
+    colours = thumbs.astype(np.float32) / 255
+    layout = _cell_means(colours, LAYOUT_CELLS)
+    layout -= layout.mean(1, keepdims=True)
+    layout /= np.linalg.norm(layout, axis=1, keepdims=True) + 0.5
+    grey = colours @ np.array([0.299, 0.587, 0.114], np.float32)
+    across, down = np.zeros_like(grey), np.zeros_like(grey)
+    across[:, :, 1:-1] = grey[:, :, 2:] - grey[:, :, :-2]
+    down[:, 1:-1] = grey[:, 2:] - grey[:, :-2]
+    magnitude = np.hypot(across, down)[..., None]
+    place = np.arctan2(down, across) % np.pi / np.pi * ORIENTATIONS
+    lower, share = (np.floor(place).astype(int) % ORIENTATIONS)[..., None], (place - np.floor(place))[..., None]
+    # The gradient's magnitude, shared between the two nearest orientations.
+    orientations = np.zeros((*grey.shape, ORIENTATIONS), np.float32)
+    np.put_along_axis(orientations, lower, magnitude * (1 - share), -1)
+    np.put_along_axis(orientations, (lower + 1) % ORIENTATIONS, magnitude * share, -1)
+    gradients = np.sqrt(_cell_means(orientations, GRADIENT_CELLS))
+    gradients /= np.linalg.norm(gradients, axis=1, keepdims=True) + 0.1
+    # Square roots of the shares of the pixels in each cube of colours (Hellinger distance).
+    levels = thumbs.astype(np.int64) * LEVELS // 256
+    bins = (levels @ np.array([LEVELS**2, LEVELS, 1])).reshape(len(thumbs), -1)
+    bins += np.arange(len(thumbs))[:, None] * LEVELS**3
+    counts = np.bincount(bins.ravel(), minlength=len(thumbs) * LEVELS**3).reshape(len(thumbs), -1)
+    histogram = np.sqrt(counts / max(bins.shape[1], 1)).astype(np.float32)
+    return np.concatenate([layout, gradients, histogram], axis=1)
+
+
+def _cell_means(values: np.ndarray, cells: int) -> np.ndarray:
+    """(N, S, S, K) -> (N, cells * cells * K)."""
+    count, size, _, depth = values.shape
+    side = size // cells
+    return values.reshape(count, cells, side, cells, side, depth).mean((2, 4)).reshape(count, -1)
 
 
 def find_series(index: pd.DataFrame, embedding: np.ndarray) -> pd.DataFrame:
@@ -123,3 +178,17 @@ def _nearest_of_other_classes(embedding: np.ndarray, labels: np.ndarray) -> np.n
 def _evenly(count: int, most: int) -> np.ndarray:
     """Return all row numbers, or `most` of them at equal steps."""
     return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(int)
+
+
+def sheet_tiles(members: pd.DataFrame, index: pd.DataFrame) -> dict[str, str]:
+    """Return id -> caption for a contact sheet of the largest series, those across folds first.  members: of find_series."""
+    fold = dict(zip(index["id"], index["fold"].astype(int)))
+    table = members.assign(fold=members["id"].map(fold))
+    sizes = table.groupby("series")["fold"].agg(["nunique", "size"])
+    sizes["crosses"] = sizes["nunique"] > 1
+    order = sizes.sort_values(["crosses", "size"], ascending=False, kind="stable").index[:SHEET_SERIES]
+    tiles: dict[str, str] = {}
+    for rank, number in enumerate(order, 1):
+        for row in table[table["series"] == number].head(SHEET_PHOTOS).itertuples():
+            tiles[str(row.id)] = f"series {rank} of {len(sizes)}\n{row.id}, fold {row.fold}"
+    return tiles

@@ -1,6 +1,6 @@
 """Adversarial validation: can a classifier distinguish test rows from training rows?
 
-A logistic regression on the descriptors of embedding.py, cross-validated, with duplicates and series in one fold. At an
+A logistic regression on the image descriptors of series.py, cross-validated, with duplicates and series in one fold. At an
 AUC of 0.5 they are indistinguishable; only then does an out-of-fold score predict the test score.
 """
 
@@ -20,6 +20,7 @@ ALIKE = 0.55  # the lower end of the AUC's 95 % interval above which test rows d
 # photos the deviation of the AUC was 1.31 to 1.46 times it; so corrected, 1 of 740 splits had a lower end above ALIKE.
 REFITTED = 1.35
 LARGEST_ODDS = 50.0  # largest weight of a training row
+SHEET_TESTS = 32  # on the contact sheet, at most
 UNLIKE = 0.99  # quantile of the training rows' odds; a test row above it is unlike any training row
 
 
@@ -64,16 +65,13 @@ def compare(index: pd.DataFrame, embedding: np.ndarray, groups: np.ndarray) -> t
 
 def auc_with_error(negative: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
     """Return (AUC, its standard error by DeLong, DeLong and Clarke-Pearson 1988).  negative: (n,).  positive: (m,) scores."""
-    above = _placements(positive, negative)
-    below = 1 - _placements(negative, positive)
+    shares = []  # for each score, the share of the other side's scores that are below it; ties count one half
+    for scores, others in ((positive, np.sort(negative)), (negative, np.sort(positive))):
+        below_twice = np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")
+        shares.append(below_twice / (2 * len(others)))
+    above, below = shares[0], 1 - shares[1]
     variance = above.var(ddof=1) / len(above) + below.var(ddof=1) / len(below)
     return float(above.mean()), float(np.sqrt(variance))
-
-
-def _placements(scores: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """(n,) share of `among` below each score; ties count one half."""
-    ordered = np.sort(among)
-    return (np.searchsorted(ordered, scores, "left") + np.searchsorted(ordered, scores, "right")) / (2 * len(among))
 
 
 def _held_out_logits(embedding: np.ndarray, is_test: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -93,3 +91,9 @@ def _held_out_logits(embedding: np.ndarray, is_test: np.ndarray, groups: np.ndar
         fitted.fit(values[chosen], is_test[chosen])
         logits[held_out] = fitted.decision_function(values[held_out])
     return logits
+
+
+def sheet_tiles(odds: pd.DataFrame) -> dict[str, str]:
+    """Return id -> caption for a contact sheet of the test rows least like training rows.  odds: of `compare`."""
+    worst = odds[odds["part"] == "test"].sort_values("odds", ascending=False, kind="stable").head(SHEET_TESTS)
+    return {str(row.id): f"{row.id}\nodds {row.odds:.3g}" for row in worst.itertuples()}

@@ -10,8 +10,8 @@ import pandas as pd
 
 from competition.config.errors import counted
 from competition.ensemble.metrics import METRICS, Metric, default_labels
-from competition.prepare.caveats import NOTED, Caveats
-from competition.prepare.series import crossing
+from competition.prepare.prepared import Caveats
+from competition.prepare.series import NOTED, crossing
 from competition.prepare.shift import Shift
 from competition.report.page import Block, Image, Section, Table, Text
 from competition.report.pictures import sheet_uri

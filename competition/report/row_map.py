@@ -15,8 +15,8 @@ from competition.report.mistakes import confusion, most_confident_errors
 from competition.report.page import PointMap, Section
 from competition.report.pictures import row_tiles
 from competition.report.svg import NORMAL, PLACEHOLDERS, PointMark, chart, shortened
-from competition.workspace.features import feature_table
 from competition.workspace.runs import blended_runs
+from competition.workspace.training_inputs import feature_table
 from competition.workspace.workspace import Workspace
 
 MOST_POINTS = 1_000  # t-SNE of them takes 1 to 2 s of one core

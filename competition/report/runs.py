@@ -13,8 +13,16 @@ from competition.preflight.planning import duration
 from competition.report.page import Section, Table, Text
 from competition.report.terminal import with_error
 from competition.workspace.dependencies import fold_manifest_path
-from competition.workspace.run_usage import honest_scores, runs_in_use, seconds_of_training, size_of, submissions_by_run
-from competition.workspace.runs import Run, blended_external, runs_of, stored_runs
+from competition.workspace.runs import (
+    Run,
+    blended_external,
+    honest_scores,
+    runs_in_use,
+    runs_of,
+    size_of,
+    stored_runs,
+    submissions_by_run,
+)
 from competition.workspace.scores import held_out_score, trivial_text
 from competition.workspace.workspace import Workspace
 
@@ -65,7 +73,7 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
                 f"{len(complete)}/{folds}",
                 f"{np.mean(scores):.4f}{TUNED * is_tuned}" if scores else "-",
                 with_error(score["score"], score["standard_error"], metric) if score else "-",
-                duration(seconds_of_training(run, folds)),
+                duration(sum(float(each.result.get("seconds", 0)) for each in manifests.values() if each)),
                 f"{size_of(run.folder) / 1e6:.1f}",
                 ", ".join(dict.fromkeys(files)) or "-",
             ]

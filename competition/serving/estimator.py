@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
 
 from competition.config.errors import UserError
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.serving.new_images import NewImage, NewImagePredictor, read_new_images
 
 

@@ -16,8 +16,8 @@ from competition.ensemble.predictions import ViewPredictions, mean_over_folds
 from competition.prepare.adapters.files import image_paths
 from competition.prepare.decoding import BadImage, decode, encode_png, normalized
 from competition.serving.selection import select
-from competition.workspace.features import networks_of
 from competition.workspace.studies import network_digest
+from competition.workspace.training_inputs import networks_of
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import ARGMAX, Decision
 from competition.files.manifest import files_intact, read_manifest
-from competition.prepare.competition import Competition, needs_a_label
+from competition.prepare.adapter_types import Competition, needs_a_label
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import budget_file_of, fold_manifest_path, is_trained, newest_blend
 from competition.workspace.ensemble_inputs import prediction_sources

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from competition.config.errors import UserError, counted
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.submission.format import read_predictions
 
 

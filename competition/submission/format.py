@@ -19,7 +19,7 @@ import numpy as np
 
 from competition.config.errors import UserError, counted
 from competition.files.manifest import atomic_write
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 
 if TYPE_CHECKING:  # the terminal needs no pandas
     import pandas as pd

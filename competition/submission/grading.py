@@ -11,7 +11,7 @@ from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.target_metrics import UndefinedScore
 from competition.ensemble.trivial import trivial_score
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.submission import ledger
 from competition.submission.format import read_predictions
 

@@ -11,7 +11,7 @@ import optuna
 from optuna.trial import Trial
 
 from competition.config.params import Member, Params
-from competition.config.search_space import Values, compiled_key, compiled_values, with_values
+from competition.config.search_space import AT_RUN_TIME, Values, compiled_key, own_values, with_values
 from competition.ensemble import bootstrap
 from competition.tuning.choice import RESAMPLES, Comparison, compare, format_values
 from competition.tuning.samplers import FULL
@@ -144,7 +144,8 @@ class TrialRunner:
         if not is_compiled and member.head is None:
             compiling = round(max(building + time.monotonic() - progress.started - seconds, 0.0), 2)
             facts["compiled"] = compiling
-            searched = format_values(compiled_values(member, tune.search))
+            compiled_in = {k: v for k, v in own_values(member, tune.search).items() if k not in AT_RUN_TIME}
+            searched = format_values(compiled_in)
             self._show(
                 f"building and compiling a network took {compiling:.1f} s"
                 + (f" ({searched}; trials with these values share it)" if searched else "")

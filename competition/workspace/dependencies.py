@@ -21,16 +21,13 @@ from competition.workspace.studies import DIGITS, plugins_entry
 NEWEST = "newest.txt"  # the folders of all blends, the one made or confirmed last at the end
 
 
-def fold_manifest_path(run: Run, fold: int) -> Path:
-    """Path of the manifest of one fold model, beside weights.npz, history.csv and oof.npz (identity view)."""
-    return run.folder / f"fold{fold}" / "manifest.json"
+def fold_manifest_path(run: Run, fold: ExcludedFolds) -> Path:
+    """Path of the manifest of a fold model, or of a nested teacher, which is trained without two folds.
 
-
-def model_manifest_path(run: Run, fold: ExcludedFolds) -> Path:
-    """Path of the manifest of a fold model, or of a nested teacher: a model trained without two folds."""
-    if isinstance(fold, int):
-        return fold_manifest_path(run, fold)
-    return run.folder / "without" / f"{fold[0]}-{fold[1]}" / "manifest.json"
+    Beside it are weights.npz, history.csv and oof.npz (identity view).
+    """
+    folder = f"fold{fold}" if isinstance(fold, int) else f"without/{fold[0]}-{fold[1]}"
+    return run.folder / folder / "manifest.json"
 
 
 def describe_fold(fold: ExcludedFolds) -> str:
@@ -46,7 +43,7 @@ def fold_names(folds: Sequence[ExcludedFolds]) -> str:
 
 def soft_labels_path(run: Run, fold: ExcludedFolds) -> Path:
     """Path of the manifest of a teacher's predictions for the rows it was trained on, beside soft.npz."""
-    return model_manifest_path(run, fold).parent / "soft" / "manifest.json"
+    return fold_manifest_path(run, fold).parent / "soft" / "manifest.json"
 
 
 def fold_views_path(run: Run, params: Params, fold: int) -> Path:
@@ -80,12 +77,12 @@ def fold_model_dependencies(run: Run, fold: ExcludedFolds) -> dict[str, Any]:
 
 def is_trained(run: Run, fold: ExcludedFolds) -> bool:
     """Return True if this model of the run is complete and intact."""
-    return is_current(model_manifest_path(run, fold), fold_model_dependencies(run, fold))
+    return is_current(fold_manifest_path(run, fold), fold_model_dependencies(run, fold))
 
 
 def weights_digest(run: Run, fold: ExcludedFolds) -> str:
     """Digest of the weights of one model of a run; "" if it is not trained."""
-    manifest = read_manifest(model_manifest_path(run, fold))
+    manifest = read_manifest(fold_manifest_path(run, fold))
     return manifest.files.get("weights.npz", "") if manifest else ""
 
 

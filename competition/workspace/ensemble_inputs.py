@@ -16,7 +16,6 @@ from competition.ensemble.external_check import Confidence, agreement_notes, con
 from competition.ensemble.external_predictions import OurRows, load_external
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
 from competition.files.manifest import sha256
-from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_views_path, views_manifest, weights_digest
 from competition.workspace.runs import Run, blended_external, blended_runs
 from competition.workspace.workspace import Workspace
@@ -142,7 +141,7 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
             run_oof, run_tests = load(runs[0])
             own.append(confidence(run_oof, run_tests, mean_over_folds(run_tests)))
     notes: list[str] = []
-    competition, ours = prepared.competition, folds_digest(prepared) if external_names else ""
+    competition, ours = prepared.competition, prepared.folds_digest if external_names else ""
     for name in external_names:
         files = params.foreign[name]
         rows = OurRows(competition.classes, ids, test_ids, labels, ours, competition.targets.kind)
@@ -192,15 +191,3 @@ def model_digests(workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]
         else:
             digests[name] = digest_of(source)
     return digests
-
-
-def run_labels(sources: Mapping[str, Mapping[str, Any]], params: Params) -> tuple[str, ...]:
-    """Names (member@digits) of the runs whose predictions are listed in `sources`."""
-    trained_here = [name for name in sources if name not in params.foreign]
-    return tuple(f"{name.partition('@')[0]}@{digest[:8]}" for name in trained_here for digest in sources[name])
-
-
-def folds_digest(prepared: Prepared) -> str:
-    """Digest of id -> fold. External out-of-fold predictions must be made with the same folds."""
-    train = prepared.part("train")
-    return digest_of(sorted(zip(train["id"], train["fold"].astype(int).tolist())))

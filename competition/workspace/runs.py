@@ -1,6 +1,8 @@
-"""Runs: the trained versions of a member. A run is stored under the digest of everything that its fold models depend on
-except the fold, so that other parameters, data, plugins or another version of the training start another run and never
-replace this one. The version (training/versions.py) is raised by hand when results change.
+"""Runs: the trained versions of a member, and what uses them: the current parameters, and the submissions in the ledger.
+
+A run is stored under the digest of everything that its fold models depend on except the fold, so that other parameters, data,
+plugins or another version of the training start another run and never replace this one. The version (training/versions.py)
+is raised by hand when results change.
 """
 
 import json
@@ -18,6 +20,7 @@ from competition.config.errors import UserError
 from competition.config.params import REMOVED_FROM_TRAIN, Member, Params, Train
 from competition.config.plugins import plugin_digest
 from competition.files.manifest import read_manifest, write_json
+from competition.submission import ledger
 from competition.training.versions import TRAINING
 from competition.workspace.studies import DIGITS, study_subject, tuned_member
 from competition.workspace.workspace import Workspace
@@ -177,3 +180,43 @@ def _stored(folder: Path) -> Run | None:
         for teacher, of_teacher in folders.items()
     }
     return Run(name, member, folds, depends, digest, folder, teachers, f"{name}@{digest[:8]}", created)
+
+
+def runs_in_use(workspace: Workspace) -> dict[str, Run]:
+    """Digest -> run of the members of these parameters, of their blend, and of all teachers."""
+    runs = [run for name in workspace.params.members for run in runs_of(workspace, name)]
+    runs += [run for members in blended_runs(workspace).values() for run in members]
+    return {run.digest: run for run in with_teachers(runs)}
+
+
+def with_teachers(runs: Sequence[Run]) -> list[Run]:
+    """The runs and, after them, their direct and indirect teachers."""
+    teachers = [teacher for run in runs for group in run.teachers.values() for teacher in group]
+    return [*runs, *with_teachers(teachers)] if teachers else list(runs)
+
+
+def submissions_by_run(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> dict[str, list[ledger.Row]]:
+    """Digest of a run -> the ledger's rows of the submissions that mix it."""
+    competition = workspace.params.competition
+    rows = ledger.of_competition(ledger.read(submissions / "ledger.jsonl"), competition.name, competition.slug)
+    return {run.digest: [row for row in rows if any(map(run.is_called, row.entry.runs))] for run in runs}
+
+
+def honest_scores(work: Path, metric: str) -> dict[str, Mapping[str, float]]:
+    """Digest of a run -> score and standard error on rows that chose nothing, from the newest blend with only this run of
+    the member under this metric.
+    """
+    scores: dict[str, Mapping[str, float]] = {}
+    for path in sorted((work / "blend").glob("*/manifest.json"), key=lambda path: path.stat().st_mtime):
+        manifest = read_manifest(path)
+        if manifest is None or manifest.result.get("metric") != metric:
+            continue
+        for name, runs in manifest.depends.get("predictions", {}).items():
+            if len(runs) == 1 and name in manifest.result.get("members", {}):
+                scores[next(iter(runs))] = manifest.result["members"][name]
+    return scores
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

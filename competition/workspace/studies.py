@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from competition.config.digests import digest_of, to_plain
-from competition.config.params import Member, Params, recorded_keys
+from competition.config.params import Member, Params
+from competition.config.params_file import recorded_keys
 from competition.config.plugins import plugin_digest, plugin_digests
 from competition.config.search_space import AUGMENT, changes_nothing, own_values, with_values
 from competition.files.manifest import changed_keys, files_intact, path_digest, read_manifest

@@ -1,15 +1,26 @@
-"""One worker of a member's study, and where the study is stored."""
+"""Work on a member's study: its settings, the values it starts with, where it is stored, and one worker that runs trials."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from competition.config.errors import UserError
+from competition.config.search_space import Values, grid, own_values
+from competition.config.yaml_text import read_yaml
 from competition.files.manifest import copy_file
 from competition.preflight.planning import duration
 from competition.tuning.choice import best_trial, finished_trials, format_values, score_of
-from competition.tuning.settings import StudySettings
+from competition.tuning.settings import StudySettings, folds_used_in_tuning
 from competition.tuning.storage import open_storage
-from competition.workspace.studies import continued_journal, tuning_dependencies, tuning_result_path
+from competition.workspace.studies import (
+    continued_journal,
+    finished_studies,
+    study_name,
+    tuning_dependencies,
+    tuning_result_path,
+)
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -18,6 +29,96 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from competition.tuning.trials import TrialRunner
+
+MOST_EARLIER = 3  # values taken from earlier studies, and as many from relatives
+EARLIER, FAMILY = "earlier", "family"
+
+
+def study_settings(workspace: Workspace, name: str, workers: int = 1) -> StudySettings:
+    """The study that the block `tune` describes for a member.  workers: processes that share the time limit."""
+    params = workspace.params
+    tune, member = params.tune, params.members[name]
+    depends, starts = tuning_dependencies(workspace, name), warm_starts(workspace, name)
+    return StudySettings(
+        name=study_name(name, depends),
+        search=tune.search,
+        trials=tune.trials,
+        seed=tune.seed,
+        sampler=tune.sampler,
+        pruner=tune.pruner,
+        own_values=own_values(member, tune.search),
+        warm_start=[values for values, _ in starts],
+        folds=sorted({*folds_used_in_tuning(params), *(fold for _, folds in starts for fold in folds)}),
+        grid=grid(tune.search) if tune.sampler == "grid" else (),
+        hours=tune.hours,
+        patience=tune.patience,
+        workers=workers,
+        heartbeat=tune.heartbeat,
+        retries=tune.retries,
+    )
+
+
+def warm_starts(workspace: Workspace, name: str) -> list[tuple[Values, list[int]]]:
+    """Values to try first, with the folds that chose them, from the sources in tune.warm_start.
+
+    Relatives have the same architecture up to its first digit: EfficientNetB6 and EfficientNetB4. Values outside the search
+    space are left out; a parameter that a source does not state is drawn by the sampler.
+    """
+    params = workspace.params
+    values_with_folds: list[tuple[Values, list[int]]] = []
+    for source in params.tune.warm_start:
+        if source == EARLIER:
+            values_with_folds += _of_studies(workspace, [name], name)
+        elif source == FAMILY:
+            family = re.split(r"\d", params.members[name].architecture)[0]
+            architectures = {other: member.architecture for other, member in params.members.items() if other != name}
+            relatives = [other for other, each in architectures.items() if re.split(r"\d", each)[0] == family]
+            values_with_folds += _of_studies(workspace, relatives, name)
+        else:
+            values_with_folds += read_warm_start(Path(source))
+    search, starts = params.tune.search, list[tuple[Values, list[int]]]()
+
+    def is_inside(key: str, value: Any) -> bool:
+        if key not in search or search[key].choices:
+            return key in search and value in search[key].choices
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and (search[key].low or 0.0) <= value <= (search[key].high or 0.0)
+
+    for values, folds in values_with_folds:
+        inside = {key: value for key, value in values.items() if is_inside(key, value)}
+        if inside and inside not in [start for start, _ in starts]:
+            starts.append((inside, folds))
+    return starts
+
+
+def read_warm_start(path: Path) -> list[tuple[Values, list[int]]]:
+    """Values from a YAML or JSON file: {values: {...} or a list of them, folds: [...]}, as best.json of a study has.
+
+    Raises UserError if the file does not say which folds chose the values: their rows are in no honest score.
+    """
+    if not path.is_file():
+        raise UserError(f"tune.warm_start: {path} is not there; expected {EARLIER}, {FAMILY} or a YAML or JSON file")
+    content = read_yaml(path)
+    values, folds = content.get("values"), content.get("folds")
+    points = [point for point in (values if isinstance(values, list) else [values]) if isinstance(point, dict)]
+    if not points or not isinstance(folds, list):
+        raise UserError(
+            f"tune.warm_start: {path} was found without values or folds; expected `values:` with parameters and `folds:` with "
+            "the folds whose labels chose them, [] if no row of this competition did"
+        )
+    return [(dict(point), [int(fold) for fold in folds]) for point in points]
+
+
+def _of_studies(workspace: Workspace, names: list[str], name: str) -> list[tuple[Values, list[int]]]:
+    """Best values of the newest studies of some members on these data, the newest first; not those of this very study."""
+    own = tuning_result_path(workspace.folder, name, tuning_dependencies(workspace, name))
+    results = [result for each in names for result in finished_studies(workspace.folder, each) if result != own]
+    contents = [json.loads(result.read_text(encoding="utf-8")) for result in reversed(results)]
+    return [
+        (best["values"], best["folds"])
+        for best in contents
+        if best.get("data") == workspace.prepared.digest and "values" in best
+    ][:MOST_EARLIER]
 
 
 def work_on_study(

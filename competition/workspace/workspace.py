@@ -34,7 +34,7 @@ class Workspace:
             return self.loaded
         from competition.prepare.prepared import load_prepared
 
-        manifest = self.require(self.folder / "data" / "manifest.json", "download")
+        manifest = self.require(self.folder / "data" / "manifest.json")
         now = to_plain(self.params.prepare)
         recorded = manifest.depends.get("prepare", now)
         # A parameter that did not exist when the data were prepared had no effect on them.
@@ -53,11 +53,11 @@ class Workspace:
         """The same with these members, or stored runs, in blend.members."""
         return self.with_params(replace(self.params, blend=replace(self.params.blend, members=names)))
 
-    def require(self, manifest: Path, verb: str) -> Manifest:
-        """Return the manifest of an earlier stage. Raises UserError naming the command that makes it."""
+    def require(self, manifest: Path) -> Manifest:
+        """Return a manifest that `make download` writes. Raises UserError if it is missing."""
         result = read_manifest(manifest)
         if result is None:
             raise UserError(
-                f"{display_path(manifest)} is missing: this stage needs the results of `make {verb}`; run it first"
+                f"{display_path(manifest)} is missing: this stage needs the results of `make download`; run it first"
             )
         return result

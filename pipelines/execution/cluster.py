@@ -23,15 +23,14 @@ from competition.workspace.dependencies import (
     fold_model_dependencies,
     fold_views_path,
     is_trained,
-    model_manifest_path,
     nested_teachers,
     teacher_models,
     views_dependencies,
 )
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import result_line
-from competition.workspace.soft_labels import missing_teacher
 from competition.workspace.studies import tuned_member
+from competition.workspace.training_inputs import missing_teacher
 from pipelines.execution.selection import selected_folds
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -72,8 +71,8 @@ def train_on_cluster(job: Job, names: Sequence[str]) -> None:
         for model in teachers:
             if task_name(*model) not in models and not is_trained(*model):
                 raise missing_teacher(run, *model)
-        inputs = tuple(result_folder(job, model_manifest_path(*model)) for model in teachers)
-        requests.append(request_for(job, "train", run, fold, model_manifest_path(run, fold), inputs))
+        inputs = tuple(result_folder(job, fold_manifest_path(*model)) for model in teachers)
+        requests.append(request_for(job, "train", run, fold, fold_manifest_path(run, fold), inputs))
     run_on_cluster(job, requests, partial(deliver_model, job, models))
 
 
@@ -169,7 +168,7 @@ def setup_of(job: Job, requests: Sequence[TaskRequest]) -> Setup:
             f"cluster.shared: {cluster.shared} was found, a folder with the same path on all machines was expected; mount the "
             "bucket there (gcsfuse), or leave it empty: data then go through Ray"
         )
-    data = job.workspace.require(job.path("data", "manifest.json"), "download")
+    data = job.workspace.require(job.path("data", "manifest.json"))
     records = job.prepared.remote_records
     files, start_folder = files_to_send(job.work, data, bool(records), local_files(job.params, members, is_tuning))
     references = {}
@@ -191,7 +190,7 @@ def setup_of(job: Job, requests: Sequence[TaskRequest]) -> Setup:
 def deliver_model(job: Job, models: Models, request: TaskRequest, archive: Path) -> str:
     """Install a trained model. A complete earlier one stays in its place until this one is complete."""
     run, fold = models[request.name]
-    target, depends = model_manifest_path(run, fold), fold_model_dependencies(run, fold)
+    target, depends = fold_manifest_path(run, fold), fold_model_dependencies(run, fold)
     previous = read_manifest(target)
     trained_before = previous is not None and files_intact(target, previous)
     path = retraining_path(run.folder, target) if trained_before else target

@@ -25,8 +25,7 @@ from competition.files.manifest import changed_keys, write_manifest
 from competition.workspace.dependencies import views_dependencies
 from competition.workspace.runs import runs_of, stored_runs
 from competition.workspace.studies import tuning_dependencies
-from competition.workspace.study_settings import study_settings
-from competition.workspace.study_worker import storage_of, work_on_study
+from competition.workspace.study_worker import storage_of, study_settings, work_on_study
 from competition.workspace.workspace import Workspace
 from pipelines.execution.cluster_tuning import with_storage
 from pipelines.execution.prediction import predict_folds

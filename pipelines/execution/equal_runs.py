@@ -11,11 +11,11 @@ from typing import Any
 from competition.config.digests import digest_of
 from competition.files.manifest import copy_file, is_current, read_manifest
 from competition.workspace.dependencies import (
+    fold_manifest_path,
     fold_model_dependencies,
     fold_names,
     fold_views_path,
     is_trained,
-    model_manifest_path,
     views_dependencies,
 )
 from competition.workspace.runs import Run, stored_runs
@@ -34,7 +34,7 @@ def copy_equal_models(job: Job, run: Run) -> None:
         if lacking:
             job.begin_run(run)
         for fold in lacking:
-            source, target = model_manifest_path(other, fold), model_manifest_path(run, fold)
+            source, target = fold_manifest_path(other, fold), fold_manifest_path(run, fold)
             with suppress(InUse):  # another process trains it now
                 job.cached(
                     f"train {run.title} fold {fold}",

@@ -19,9 +19,9 @@ from competition.workspace.dependencies import (
     is_trained,
     views_dependencies,
 )
-from competition.workspace.features import feature_table, networks_of
 from competition.workspace.runs import Run, stored_runs
 from competition.workspace.studies import head_entry
+from competition.workspace.training_inputs import feature_table, networks_of
 from pipelines.execution.trainer import TrainerInputs, engine_key, open_scorer, open_trainer, read_images, start_device
 from pipelines.terminal import hosts
 from pipelines.terminal.progress import Bar

@@ -17,8 +17,8 @@ from competition.images.cache import CacheBudget
 from competition.preflight.planning import Sizes, Speed
 from competition.prepare.targets import check_training
 from competition.workspace.dependencies import training_parts
-from competition.workspace.features import feature_table, feature_views, missing_tables, networks_of
 from competition.workspace.runs import Run
+from competition.workspace.training_inputs import feature_table, missing_tables, networks_of
 from pipelines.terminal import hosts
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job, image_cache, start_backend
@@ -117,7 +117,9 @@ def open_scorer(
 
     prepared, workspace = job.prepared, job.workspace
     parts = inputs.parts or training_parts(member)
-    wanted = WantedFeatures(parts, feature_views(workspace, member))
+    # The views that the head is fitted to, that of its score, and those it predicts under.
+    views = list(dict.fromkeys([*member.head.views, "identity", *job.params.predict.views]))
+    wanted = WantedFeatures(parts, views)
     ids = np.concatenate([prepared.part(part)["id"].to_numpy(str) for part in parts])
     sources = []
     for network in networks_of(workspace, member):

@@ -29,19 +29,19 @@ from competition.training.fault_tolerance import stop_signals
 from competition.training.memory import available_bytes, memory_warning
 from competition.workspace.dependencies import (
     describe_fold,
+    fold_manifest_path,
     fold_model_dependencies,
     fold_names,
     is_nested,
     is_trained,
-    model_manifest_path,
     soft_labels_dependencies,
     soft_labels_path,
     teacher_models,
 )
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import result_line
-from competition.workspace.soft_labels import load_soft_labels, missing_teacher, save_soft_labels
 from competition.workspace.tracking import Tracked, fold_outcome, fold_subject
+from competition.workspace.training_inputs import load_soft_labels, missing_teacher, save_soft_labels
 from pipelines.execution.selection import selected_folds
 from pipelines.execution.trainer import TrainerInputs, engine_key, open_scorer, start_device, target_caption
 from pipelines.terminal import hosts
@@ -81,7 +81,7 @@ def fold_models(run: Run, folds: Sequence[ExcludedFolds]) -> list[FoldModel]:
         FoldModel(
             fold,
             f"{run.title} {describe_fold(fold)}",
-            model_manifest_path(run, fold),
+            fold_manifest_path(run, fold),
             fold_model_dependencies(run, fold),
         )
         for fold in folds
@@ -262,7 +262,7 @@ def update_soft_labels(
         if trainer is None:
             inputs = TrainerInputs(parts=("train",), alive=alive)
             trainer = open_scorer(job, teacher.member, teacher.title, device, inputs)
-        make = partial(save_soft_labels, trainer, model_manifest_path(teacher, fold).parent, fold)
+        make = partial(save_soft_labels, trainer, fold_manifest_path(teacher, fold).parent, fold)
         title = f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}"
         while True:  # another `make train` in this folder may predict them now
             try:

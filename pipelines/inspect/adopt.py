@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from competition.config.digests import to_plain
-from competition.config.edit_yaml import rendered, set_value
 from competition.config.errors import UserError, did_you_mean
-from competition.config.params import Member, Params, stated_keys
-from competition.config.params_file import load_params
+from competition.config.params import Member, Params
+from competition.config.params_file import load_params, stated_keys
 from competition.config.search_space import with_values
-from competition.config.yaml_text import read_text, read_yaml
+from competition.config.yaml_text import read_text, read_yaml, rendered, set_value
 from competition.files.manifest import changed_keys, write_text
 from competition.workspace.runs import find_run, runs_of
 from competition.workspace.studies import study_differences, used_study

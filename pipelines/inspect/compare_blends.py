@@ -17,7 +17,7 @@ from competition.files.manifest import atomic_write
 from competition.report.stored_blends import has_outputs, shared_rows, stored_output
 from competition.report.terminal import gain, seeds_line
 from competition.submission.format import for_spreadsheet
-from competition.workspace.seed_studies import seed_spreads
+from competition.workspace.scores import seed_spreads
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 

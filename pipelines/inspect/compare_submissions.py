@@ -3,7 +3,7 @@
 import csv
 
 from competition.files.manifest import atomic_write
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.submission.compare import compare_submissions
 from pipelines.execution.selection import submission_named
 from pipelines.terminal.output import display_path
@@ -14,7 +14,7 @@ MAX_LINES = 10  # of each kind
 
 def run(job: Job) -> None:
     """submissions/<A>.csv, submissions/<B>.csv -> compare_submissions/<A>-<B>.csv: id, a, b"""
-    job.workspace.require(job.path("data", "manifest.json"), "download")
+    job.workspace.require(job.path("data", "manifest.json"))
     competition = Competition.load(job.path("data", "competition.json"))
     a, b = submission_named(job, job.options.a), submission_named(job, job.options.b)
     comparison = compare_submissions(a, b, competition)

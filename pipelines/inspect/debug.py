@@ -23,7 +23,7 @@ SHEET_IMAGES = 48
 
 def run(job: Job) -> None:
     """data/ -> debug/<member>-fold<k>-{batch,worst}.png; finished fold models are not touched"""
-    job.workspace.require(job.path("data", "manifest.json"), "download")
+    job.workspace.require(job.path("data", "manifest.json"))
     device = start_device(job)
     # No step is compiled on either backend, so that a debugger can enter every line; the first NaN is an error.
     import keras

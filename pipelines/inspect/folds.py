@@ -4,8 +4,7 @@ from pathlib import Path
 
 from competition.config.errors import counted
 from competition.files.manifest import atomic_write
-from competition.prepare.fold_table import fold_table
-from competition.workspace.ensemble_inputs import folds_digest
+from competition.prepare.prepared import fold_tables
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 
@@ -13,8 +12,8 @@ from pipelines.terminal.runner import Job
 def run(job: Job) -> None:
     """data/ -> folds.csv: id, label, fold, group, file; test_ids.csv: id, file"""
     prepared, raw = job.prepared, Path(display_path(job.path("raw")))
-    for name, table in zip(("folds.csv", "test_ids.csv"), fold_table(prepared, raw), strict=True):
+    for name, table in zip(("folds.csv", "test_ids.csv"), fold_tables(prepared, raw), strict=True):
         with atomic_write(job.path(name)) as temporary:
             table.to_csv(temporary, index=False, lineterminator="\n")
         job.echo(f"folds: {counted(len(table), 'row')} in {display_path(job.path(name))}")
-    job.echo(f"folds: predictions.folds of a member trained on these folds: {folds_digest(prepared)}")
+    job.echo(f"folds: predictions.folds of a member trained on these folds: {prepared.folds_digest}")

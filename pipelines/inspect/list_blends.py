@@ -7,12 +7,12 @@ from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import blend_table, policy_table
 from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_json
-from competition.prepare.competition import needs_a_label
+from competition.prepare.adapter_types import needs_a_label
 from competition.report.blend_tables import ways_section
 from competition.report.page import Table
 from competition.report.terminal import seeds_line
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources, view_seconds
-from competition.workspace.seed_studies import seed_spreads
+from competition.workspace.scores import seed_spreads
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job
 

@@ -15,7 +15,7 @@ from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_json
 from competition.workspace.dependencies import fold_manifest_path, is_trained
 from competition.workspace.runs import run_with
-from competition.workspace.seed_studies import seed_study_path
+from competition.workspace.scores import seed_study_path
 from competition.workspace.studies import tuned_member
 from pipelines.execution.selection import selected_members
 from pipelines.execution.trainer import open_scorer, start_device

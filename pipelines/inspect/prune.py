@@ -7,8 +7,7 @@ from competition.config.errors import UserError, counted
 from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.settings import validate_params
 from competition.prepare.prepared import load_prepared
-from competition.workspace.run_usage import runs_in_use, size_of, submissions_by_run, with_teachers
-from competition.workspace.runs import RUN_FOLDER, stored_runs
+from competition.workspace.runs import RUN_FOLDER, runs_in_use, size_of, stored_runs, submissions_by_run, with_teachers
 from competition.workspace.workspace import Workspace
 from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.output import display_path

@@ -15,7 +15,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, changed_keys, read_manifest, write_text
 from competition.images.cache import Pixels
-from competition.prepare.caveats import load_caveats
+from competition.prepare.prepared import load_caveats
 from competition.report import (
     blend_tables,
     caveats,
@@ -41,7 +41,7 @@ from competition.submission.compare import compare_submissions
 from competition.workspace.dependencies import blend_blocks, blended_names, budget_file_of, newest_blend
 from competition.workspace.ensemble_inputs import prediction_digests
 from competition.workspace.runs import Run, blended_runs, runs_of
-from competition.workspace.seed_studies import seed_spreads
+from competition.workspace.scores import seed_spreads
 from competition.workspace.studies import used_study
 from competition.workspace.tracking import Outcome, Subject
 from pipelines.terminal.output import display_path, with_params

@@ -8,7 +8,7 @@ from competition.config.errors import UserError, counted
 from competition.kaggle import submit
 from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.submit import Submission
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.report.repeated_choices import choices_lines
 from competition.submission import ledger, sending
 from competition.workspace.scores import trivial_text

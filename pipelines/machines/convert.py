@@ -79,7 +79,7 @@ def run(job: Job) -> None:
 def recipe_of(job: Job, params: ConvertParams) -> Recipe:
     source = job.options.source or params.source
     if not source:
-        job.workspace.require(job.path("raw.json"), "download")
+        job.workspace.require(job.path("raw.json"))
         source = str(job.path("raw"))
     if source.lower().endswith(".zip"):
         raise UserError(

@@ -25,9 +25,8 @@ from competition.ensemble.policy import rejected_views
 from competition.ensemble.predictions import identity_view, save_scores
 from competition.ensemble.settings import chain_settings
 from competition.files.manifest import copy_file, sha256, write_json
-from competition.prepare.caveats import digests, load_caveats
-from competition.prepare.competition import needs_a_label
-from competition.prepare.prepared import Prepared
+from competition.prepare.adapter_types import needs_a_label
+from competition.prepare.prepared import CAVEAT_FILES, Prepared, load_caveats
 from competition.report.blend_scores import diversity_json, scores_of
 from competition.report.caveats import has_shift, series_and_shift_effects, series_sentences, shift_sentences
 from competition.report.repeated_choices import choices_lines
@@ -48,10 +47,9 @@ from competition.workspace.ensemble_inputs import (
     load_predictions,
     model_digests,
     prediction_sources,
-    run_labels,
     view_seconds,
 )
-from competition.workspace.seed_studies import seed_spreads
+from competition.workspace.scores import seed_spreads
 from competition.workspace.studies import DIGITS, plugins_entry, tuning_trials
 from competition.workspace.tracking import Outcome, Subject, file_digests, flat
 from pipelines.terminal.output import Bold, display_path, table_lines
@@ -93,7 +91,7 @@ def run(job: Job) -> None:
         "seeds": spreads,
         "blend_version": BLEND,
         **blend_blocks(params),
-        "caveats": digests(job.path("data")),
+        "caveats": {name: sha256(path) for name in CAVEAT_FILES if (path := prepared.folder / name).is_file()},
     }
     depends |= plugins_entry(METRICS=(prepared.competition.metric,))
     if params.policy.seconds_limit:  # nothing else depends on inference times
@@ -175,7 +173,9 @@ def create_blend(
     """
     result = fit(job, sources, spreads, seconds)
     files, digest, scores = write_files(folder, job.prepared, result, job.params.blend.class_shares)
-    file = write_submission(job, folder, result, digest, run_labels(sources, job.params))
+    trained_here = [name for name in sources if name not in job.params.foreign]
+    runs = tuple(f"{name.partition('@')[0]}@{run[:8]}" for name in trained_here for run in sources[name])
+    file = write_submission(job, folder, result, digest, runs)
     with track(job, Subject("blend", "blends", folder.name, flat(blend_blocks(job.params)))) as tracking:
         numbers = {f"member/{name}": one["score"] for name, one in scores["members"].items()}
         numbers |= {key: scores[key] for key in ("honest", "standard_error", "chosen_on", "honest_rows")}
@@ -246,7 +246,8 @@ def write_files(
         files = [folder / name for name in FILES if name != "submission.csv"]
         return files, digest_of([digest_of(result.chain), sha256(folder / "honest_oof.csv")]), scores
     output = decided if prepared.competition.predicts == "label" else probs
-    digest = format.write(inputs.test_ids, output, prepared.competition, prepared.sample, folder / "submission.csv")
+    sample = prepared.folder / "sample_submission.csv"
+    digest = format.write(inputs.test_ids, output, prepared.competition, sample, folder / "submission.csv")
     return [folder / name for name in FILES], digest, scores
 
 

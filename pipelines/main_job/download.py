@@ -11,8 +11,8 @@ from competition.config.faults import fault_point
 from competition.config.params import HUB
 from competition.kaggle import download, partial
 from competition.kaggle.archive import UnpackRules
+from competition.prepare.adapter_types import Settings
 from competition.prepare.adapters import adapter_named
-from competition.prepare.competition import Settings
 from competition.storage import locations as storage
 from competition.workspace.dependencies import plugins_entry
 from pipelines.terminal.output import display_path

@@ -21,11 +21,11 @@ from competition.files.manifest import (
     sha256,
     write_json,
 )
-from competition.prepare import caveats, duplicates, embedding, folds, index, leaks, records, series, shift
 from competition.prepare import decoding as images
+from competition.prepare import duplicates, folds, index, leaks, records, series, shift
+from competition.prepare.adapter_types import Competition, Row, Settings, with_metric
 from competition.prepare.adapters import adapter_named
 from competition.prepare.adapters.folder import external_rows
-from competition.prepare.competition import Competition, Row, Settings, with_metric
 from competition.prepare.targets import check_training
 from competition.report.caveats import series_line, shift_line
 from competition.report.pictures import TILE, contact_sheet
@@ -40,7 +40,7 @@ MOST_CLASSES = 20  # that are printed
 
 def run(job: Job) -> None:
     """raw/ -> data/: competition.json, index.csv, duplicates.csv, series.csv, shift.json, sample_submission.csv, records/"""
-    raw, params = job.workspace.require(job.path("raw.json"), "download"), job.params.prepare
+    raw, params = job.workspace.require(job.path("raw.json")), job.params.prepare
     # Data do not depend on the metric: the description holds the competition's own, load_prepared puts in the user's.
     settings = job.adapter_settings().of_data()
     depends: Mapping[str, Any] = {
@@ -107,9 +107,9 @@ def prepare(job: Job, settings: Settings) -> Computed:
     (data / "competition.json").write_bytes(competition.json_bytes())
     shutil.copyfile(adapter_named(settings.adapter).sample(job.path("raw")), data / "sample_submission.csv")
     shutil.rmtree(data / "records", ignore_errors=True)
-    sheets = {"series.png": caveats.series_tiles(tables["series.csv"], table)}
+    sheets = {"series.png": series.sheet_tiles(tables["series.csv"], table)}
     if difference and difference.differs:
-        sheets["shift.png"] = caveats.shift_tiles(tables["shift.csv"])
+        sheets["shift.png"] = shift.sheet_tiles(tables["shift.csv"])
     image_bytes: dict[str, bytes] = {}
     with Bar(len(table), "writing records") as bar:
         sheet_ids = {name for tiles in sheets.values() for name in tiles}
@@ -197,13 +197,13 @@ def build_index(
     rows = with_column_values(all_rows(job, settings, competition))
     with Bar(None, "reading images") as bar:
         table, thumbs = index.build(rows, competition.label_count, bar.update_to, params.largest_megapixels * 1_000_000)
-    descriptors = pd.DataFrame(embedding.describe(thumbs), index=table["id"])
+    descriptors = pd.DataFrame(series.image_descriptors(thumbs), index=table["id"])
     if job.options.folds_from:
         job.echo(f"prepare: groups and folds as in {display_path(Path(job.options.folds_from))}")
         table = index.folds_from(table, Path(job.options.folds_from))
         return table, {"series.csv": series.find_series(table, descriptors.loc[table["id"]].to_numpy())}, descriptors
     pairs = duplicates.duplicate_pairs(table, thumbs, bits=params.near_bits, pixels=params.near_pixels)
-    table["group"] = duplicates.group_duplicates(pairs, len(table))
+    table["group"] = duplicates.merged(table["group"].to_numpy(), pairs["a"].to_numpy(), pairs["b"].to_numpy())
     ids = table["id"].to_numpy()
     tables = {
         "duplicates.csv": pairs.assign(a=ids[pairs["a"]], b=ids[pairs["b"]]),

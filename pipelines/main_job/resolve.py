@@ -11,7 +11,7 @@ from pipelines.terminal.runner import Computed, Job, bucket_of
 
 def run(job: Job) -> None:
     """data/, storage.bucket, what this machine is -> resolve.json: path, reason, machine"""
-    data = job.workspace.require(job.path("data", "manifest.json"), "download")
+    data = job.workspace.require(job.path("data", "manifest.json"))
     local, settings = job.path("data", "records"), job.params.storage
 
     def choose() -> Computed:

@@ -26,7 +26,9 @@ def run(job: Job) -> None:
     require_test_images(job)
     entry = newest_submission(job)
     file = job.submissions / entry.file
-    checked = format.check(file, prepared.sample, prepared.part("test")["id"], prepared.competition)
+    checked = format.check(
+        file, prepared.folder / "sample_submission.csv", prepared.part("test")["id"], prepared.competition
+    )
     job.echo(*(f"submit: {line}" for line in [*checked.mended, *checked.warnings]))
     if checked.digest != entry.digest:
         raise UserError(

@@ -43,8 +43,7 @@ from competition.workspace.studies import (
     tuning_dependencies,
     tuning_result_path,
 )
-from competition.workspace.study_settings import study_settings
-from competition.workspace.study_worker import storage_of, work_on_study
+from competition.workspace.study_worker import storage_of, study_settings, work_on_study
 from competition.workspace.tracking import Outcome, Subject
 from pipelines.execution.cluster_tuning import reachable_study, run_workers
 from pipelines.execution.selection import selected_members

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from competition.config.errors import UserError
 from competition.config.faults import fault_point
-from competition.config.params import Params, recorded_keys
-from competition.config.params_file import Override, load_params
+from competition.config.params import Params
+from competition.config.params_file import Override, load_params, recorded_keys
 from competition.ensemble.settings import validate_params
 from competition.files.locks import Held, Holder, exclusive
 from competition.files.manifest import (
@@ -26,7 +26,7 @@ from competition.files.manifest import (
 )
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, RetryPolicy
-from competition.prepare.competition import Settings
+from competition.prepare.adapter_types import Settings
 from competition.training import backend
 from competition.workspace.tracking import Subject, Tracked, tracked
 from competition.workspace.workspace import Workspace

@@ -8,8 +8,7 @@ from builders import ROOT, params
 
 from competition.cluster.project import PARAMS, local_files, write_project
 from competition.config.errors import UserError
-from competition.config.params import stated_keys
-from competition.config.params_file import load_params
+from competition.config.params_file import load_params, stated_keys
 
 
 def test_the_parameters_of_a_machine_have_tuned_values_and_no_path_of_this_one(tmp_path: Path) -> None:

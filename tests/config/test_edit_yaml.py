@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from competition.config.edit_yaml import set_value
 from competition.config.errors import UserError
-from competition.config.yaml_text import parse_yaml
+from competition.config.yaml_text import parse_yaml, set_value
 
 TEXT = """\
 # A file.

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from builders import ROOT
 
-from competition.config import rules
+from competition.config import validation
+from competition.config.digests import definition_digest
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
-from competition.config.plugin_digest import definition_digest
 from competition.config.plugins import NO_PLUGINS, activate, active, load_plugins
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
@@ -149,7 +149,7 @@ def test_an_error_in_a_function_is_one_sentence_with_its_line(tmp_path: Path) ->
 
 
 def test_the_parameters_accept_the_names_of_all_adapters() -> None:
-    assert set(rules.ADAPTERS) == set(ADAPTERS)
+    assert set(validation.ADAPTERS) == set(ADAPTERS)
 
 
 def test_an_adapter_may_leave_out_its_solution_and_reports_errors_of_single_rows(tmp_path: Path) -> None:

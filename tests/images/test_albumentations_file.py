@@ -11,7 +11,7 @@ from builders import member, params, pixels_of
 from test_batches import N
 
 from competition.config.errors import UserError
-from competition.config.params import stated_keys
+from competition.config.params_file import stated_keys
 from competition.images import draws
 from competition.images.albumentations_file import pipeline_of
 from competition.workspace.studies import study_subject

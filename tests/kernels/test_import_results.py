@@ -13,7 +13,7 @@ from competition.kaggle.submit import KernelSubmission
 from competition.kernels import request as kernel_work
 from competition.kernels.api import KernelVersion
 from competition.kernels.import_results import LEDGER, SUBMISSION, ImportTarget, fold_model_of_folder, import_submission
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.submission.ledger import Entry, append, read
 from competition.workspace.dependencies import fold_manifest_path

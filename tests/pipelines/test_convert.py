@@ -18,8 +18,8 @@ from PIL import Image
 from stages import Workspace
 
 from competition.config.errors import UserError
+from competition.prepare.adapter_types import Settings
 from competition.prepare.adapters import flowers
-from competition.prepare.competition import Settings
 from competition.storage import files
 
 PARAMS = f"""

@@ -8,7 +8,7 @@ from stages import new_workspace
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
-from competition.config.rules import ARCHITECTURES
+from competition.config.validation import ARCHITECTURES
 from competition.ensemble.settings import validate_params
 from competition.images.augmentations import augmentation_named
 from competition.workspace.workspace import Workspace as LibraryWorkspace

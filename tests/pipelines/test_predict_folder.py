@@ -11,7 +11,7 @@ from stages import Workspace
 from competition.config.errors import UserError
 from competition.ensemble.predictions import load_scores
 from competition.prepare import records
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import load_prepared
 from pipelines.serving.predict_folder import prediction_table, require_writable, write_predictions
 

@@ -27,7 +27,7 @@ from competition.workspace.dependencies import (
     views_dependencies,
 )
 from competition.workspace.runs import Run, write_run_file
-from competition.workspace.seed_studies import seed_study_path
+from competition.workspace.scores import seed_study_path
 from competition.workspace.studies import tuning_dependencies, tuning_result_path
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 

@@ -16,7 +16,7 @@ from stages import ROOT, Workspace
 
 import goldfold
 from competition.ensemble.predictions import load_scores
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 
 STAGES = ("download", "prepare", "train", "predict", "blend", "report")
 COLOURS = np.array(["red", "green", "blue"])

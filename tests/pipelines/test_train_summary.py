@@ -6,7 +6,7 @@ import pandas as pd
 from builders import params
 
 from competition.files.manifest import write_manifest
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.runs import runs_of

@@ -4,7 +4,7 @@ from PIL import Image
 
 from competition.prepare import decoding as images
 from competition.prepare import index
-from competition.prepare.competition import Row
+from competition.prepare.adapter_types import Row
 
 NO_PROBLEM = ""
 # File -> (upright size, problem, whether the file is written unchanged).

@@ -1,3 +1,4 @@
+import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image, ImageEnhance
@@ -11,7 +12,9 @@ BITS, PIXELS = 10, 18.0
 def index_with_groups(rows, classes=9):
     index_table, thumbs = index.build(rows, classes)
     pairs = duplicates.duplicate_pairs(index_table, thumbs, bits=BITS, pixels=PIXELS)
-    index_table["group"] = duplicates.group_duplicates(pairs, len(index_table))
+    index_table["group"] = duplicates.merged(
+        index_table["group"].to_numpy(), pairs["a"].to_numpy(), pairs["b"].to_numpy()
+    )
     return index_table, thumbs, pairs
 
 
@@ -53,8 +56,8 @@ def test_the_groups_are_exactly_the_planted_ones(helpers):
 
 def test_a_chain_of_pairs_is_one_group():
     chain = pd.DataFrame({"a": [1, 2, 5], "b": [2, 3, 6]})
-    assert duplicates.group_duplicates(chain, 7).tolist() == [0, 1, 1, 1, 4, 5, 5]
-    assert duplicates.group_duplicates(chain[:0], 3).tolist() == [0, 1, 2]
+    assert duplicates.merged(np.arange(7), *chain.to_numpy().T).tolist() == [0, 1, 1, 1, 4, 5, 5]
+    assert duplicates.merged(np.arange(3), *chain[:0].to_numpy().T).tolist() == [0, 1, 2]
 
 
 def test_unreadable_images_are_never_duplicates(helpers):

@@ -7,7 +7,7 @@ from photos import another_photo, scene
 
 from competition.config.errors import UserError
 from competition.files.manifest import read_manifest
-from competition.prepare.competition import Settings
+from competition.prepare.adapter_types import Settings
 from competition.prepare.index import load
 from competition.workspace.workspace import Workspace
 from pipelines.main_job import download, prepare

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from competition.config.errors import UserError
 from competition.prepare import index
-from competition.prepare.competition import Row
+from competition.prepare.adapter_types import Row
 
 PLAIN_TEXT_IDS = "001 1 1e5 NA null nan None True 1_0 ../../x /etc/x é"
 AWKWARD_IDS = ["x" * 300, "", " x ", "a,b", 'say "b"', *PLAIN_TEXT_IDS.split(" ")]

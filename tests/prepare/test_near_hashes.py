@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from competition.prepare import near_hashes as module
-from competition.prepare.near_hashes import near_hashes
+from competition.prepare import duplicates
+from competition.prepare.duplicates import near_hashes
 
 RANDOM = np.random.default_rng(0)
 
@@ -26,9 +26,9 @@ def test_any_number_of_parts_finds_the_pairs_that_comparing_all_pairs_finds(
     hashes = with_neighbours(150, 6)
     apart = np.bitwise_count(hashes[:, None] ^ hashes[None])
     expected = [(a, b, apart[a, b]) for a, b in zip(*np.nonzero(apart <= most), strict=True) if a < b]
-    monkeypatch.setattr(module, "AT_ONCE", 701)
-    monkeypatch.setattr(module, "PARTS", (parts,))
-    monkeypatch.setattr(module, "BLOCK", 7)
+    monkeypatch.setattr(duplicates, "AT_ONCE", 701)
+    monkeypatch.setattr(duplicates, "PARTS", (parts,))
+    monkeypatch.setattr(duplicates, "BLOCK", 7)
     assert list(zip(*near_hashes(hashes, most), strict=True)) == expected and len(expected) >= 15
 
 

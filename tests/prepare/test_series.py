@@ -4,7 +4,7 @@ import pytest
 from photos import another_photo, digit_thumbs, scene, thumb
 
 from competition.prepare import series
-from competition.prepare.embedding import describe
+from competition.prepare.series import image_descriptors
 
 CLASSES, SINGLES, SERIES, PHOTOS = 4, 30, 5, 4  # per class: single photos, series, photos in a series
 
@@ -36,7 +36,7 @@ def planted_series():
 
 def test_the_planted_series_are_found_and_no_others(planted_series):
     index, thumbs, objects = planted_series
-    members = series.find_series(index, describe(thumbs))
+    members = series.find_series(index, image_descriptors(thumbs))
     object_of = dict(zip(index["id"], objects.tolist()))
     assert (members.assign(object=members["id"].map(object_of)).groupby("series")["object"].nunique() == 1).all()
     assert len(members) >= 0.9 * CLASSES * SERIES * PHOTOS
@@ -47,25 +47,28 @@ def test_the_planted_series_are_found_and_no_others(planted_series):
 def test_almost_no_series_are_found_in_data_without_series(rows):
     thumbs, labels = digit_thumbs()
     chosen = np.random.default_rng(0).choice(len(labels), rows, replace=False)
-    members = series.find_series(index_of(labels[chosen]), describe(thumbs[chosen]))
+    members = series.find_series(index_of(labels[chosen]), image_descriptors(thumbs[chosen]))
     assert len(members) <= 0.004 * rows
 
 
 def test_a_series_contains_training_rows_of_one_class_only():
     thumbs = np.stack([thumb(scene(n)) for n in range(40)] + [thumb(another_photo(scene(0), n)) for n in range(4)])
     labels = np.r_[np.arange(40) % 2, [0, 0, 1, 1]]
-    members = series.find_series(index_of(labels), describe(thumbs))
+    members = series.find_series(index_of(labels), image_descriptors(thumbs))
     assert len(members) and (members.groupby("series")["label"].nunique() == 1).all()
     part = np.where(np.arange(44) < 40, "train", "test")
-    assert len(series.find_series(index_of(labels, part=part), describe(thumbs))) == 0
+    assert len(series.find_series(index_of(labels, part=part), image_descriptors(thumbs))) == 0
 
 
 def test_duplicates_alone_are_not_a_series_but_may_belong_to_one():
     thumbs = np.stack([thumb(scene(n)) for n in range(40)] + [thumb(scene(0)), thumb(another_photo(scene(1), 5))])
     groups = np.r_[np.arange(40), 0, 41]
-    assert series.find_series(index_of([0] * 42, groups), describe(thumbs))["id"].tolist() == ["i0001", "i0041"]
+    assert series.find_series(index_of([0] * 42, groups), image_descriptors(thumbs))["id"].tolist() == [
+        "i0001",
+        "i0041",
+    ]
     groups[2] = 1  # a duplicate by its hash, although its descriptor differs
-    assert series.find_series(index_of([0] * 42, groups), describe(thumbs))["id"].tolist() == [
+    assert series.find_series(index_of([0] * 42, groups), image_descriptors(thumbs))["id"].tolist() == [
         "i0001",
         "i0002",
         "i0041",
@@ -75,9 +78,9 @@ def test_duplicates_alone_are_not_a_series_but_may_belong_to_one():
 @pytest.mark.parametrize("rows", [0, 1, 7])
 def test_no_series_is_found_in_a_class_of_few_rows(rows):
     thumbs = np.zeros((rows, 16, 16, 3), np.uint8)
-    assert len(series.find_series(index_of(np.zeros(rows, int)), describe(thumbs))) == 0
+    assert len(series.find_series(index_of(np.zeros(rows, int)), image_descriptors(thumbs))) == 0
     identical = np.zeros((40, 16, 16, 3), np.uint8)
-    assert len(series.find_series(index_of([0, 1] * 20), describe(identical))) == 0
+    assert len(series.find_series(index_of([0, 1] * 20), image_descriptors(identical))) == 0
 
 
 def test_a_row_crosses_folds_only_if_its_series_has_rows_in_another_fold():

@@ -6,7 +6,7 @@ from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
 from competition.prepare import shift
-from competition.prepare.embedding import describe
+from competition.prepare.series import image_descriptors
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def compare_parts(embedding, is_test, groups=None):
 
 @pytest.fixture(scope="module")
 def digits():
-    return describe(digit_thumbs()[0])
+    return image_descriptors(digit_thumbs()[0])
 
 
 def test_random_splits_of_several_seeds_raise_no_warning(digits):
@@ -50,7 +50,7 @@ def test_a_planted_shift_raises_the_warning(change):
     thumbs = thumbs[:600] * 0.8 + 30
     is_test = np.random.default_rng(0).random(600) < 0.3
     thumbs[is_test] = change(thumbs[is_test])
-    result, rows = compare_parts(describe(thumbs.clip(0, 255).astype(np.uint8)), is_test)
+    result, rows = compare_parts(image_descriptors(thumbs.clip(0, 255).astype(np.uint8)), is_test)
     assert result is not None and result.differs and result.unlike > 0.5 * result.test_rows
     odds = rows.groupby("part")["odds"].median()
     assert odds["test"] > 1 > odds["train"]

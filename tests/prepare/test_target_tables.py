@@ -9,9 +9,9 @@ from builders import params
 
 from competition.config.errors import UserError
 from competition.prepare import folds
+from competition.prepare.adapter_types import Competition, needs_a_label, with_metric
 from competition.prepare.adapters import folder
 from competition.prepare.adapters.target_tables import detect_target
-from competition.prepare.competition import Competition, needs_a_label, with_metric
 from competition.prepare.targets import Targets, check_training
 
 IDS = [f"i{n:02}" for n in range(12)]

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from competition.ensemble.metrics import metric_named
-from competition.prepare.caveats import Caveats
+from competition.prepare.prepared import Caveats
 from competition.prepare.shift import Shift
 from competition.report.caveats import (
     accuracy,

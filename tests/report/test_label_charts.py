@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import f1_score
 
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
 from competition.report.page import Charts, SideBySide

@@ -11,7 +11,7 @@ from competition.config.params import ExternalFiles
 from competition.config.params_file import load_params
 from competition.ensemble.metrics import METRICS
 from competition.files.manifest import Manifest
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.members import FoldModel
 from competition.report.next_steps import (

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from competition.images.cache import cache_file
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.pictures import cached_pixels, data_uri, samples_section
 

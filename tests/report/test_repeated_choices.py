@@ -10,7 +10,7 @@ import pytest
 
 from competition.config.errors import UserError
 from competition.ensemble.metrics import METRICS
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.repeated_choices import normal_optimism, repeated_choices
 from competition.report.stored_blends import shared_rows, stored_output

@@ -12,7 +12,7 @@ from builders import numbered
 from PIL import Image
 from threadpoolctl import threadpool_limits
 
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
 from competition.report.page import PointMap

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from competition.config.errors import UserError
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.submission import format as submission
 
 IDS = ["001", "NA", "1e5", "=cmd", "i4"]

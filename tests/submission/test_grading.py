@@ -2,7 +2,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 from competition.config.errors import UserError
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
 from competition.submission.grading import grade

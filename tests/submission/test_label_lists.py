@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import f1_score, mean_absolute_error
 
 from competition.config.errors import UserError
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.submission.compare import compare_submissions
 from competition.submission.format import check, render
 from competition.submission.grading import grade

@@ -12,12 +12,11 @@ from competition.config.params import Member, Params
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import NO_PLUGINS, activate
 from competition.files.manifest import write_json, write_manifest
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import (
     fold_manifest_path,
     fold_model_dependencies,
-    model_manifest_path,
     teacher_models,
     views_dependencies,
 )
@@ -171,7 +170,7 @@ def test_a_fold_model_records_the_folds_that_it_and_its_teachers_were_tuned_on(t
 
 def train(run: Run, fold: int | tuple[int, int], depends: dict[str, object], weights: bytes) -> None:
     """Write the files of a fold model that other results depend on, like `make train`."""
-    manifest = model_manifest_path(run, fold)
+    manifest = fold_manifest_path(run, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.with_name("weights.npz").write_bytes(weights)
     write_manifest(manifest, depends, [manifest.with_name("weights.npz")], {}, {})

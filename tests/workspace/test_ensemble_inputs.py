@@ -13,7 +13,7 @@ from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.ensemble.predictions import ViewPredictions
 from competition.files.manifest import write_manifest
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import (
     fold_manifest_path,

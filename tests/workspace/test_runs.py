@@ -10,9 +10,10 @@ from builders import params, run_of
 
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
-from competition.config.params import REMOVED_FROM_TRAIN, Member, stated_keys
+from competition.config.params import REMOVED_FROM_TRAIN, Member
+from competition.config.params_file import stated_keys
 from competition.files.manifest import write_manifest
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared, load_prepared
 from competition.workspace import runs
 from competition.workspace.dependencies import (

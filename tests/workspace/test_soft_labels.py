@@ -12,11 +12,11 @@ from builders import params
 
 from competition.config.params import ExcludedFolds, Params
 from competition.ensemble.predictions import ViewPredictions
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import model_manifest_path, nested_teachers, soft_labels_path
+from competition.workspace.dependencies import fold_manifest_path, nested_teachers, soft_labels_path
 from competition.workspace.runs import Run
-from competition.workspace.soft_labels import load_soft_labels
+from competition.workspace.training_inputs import load_soft_labels
 
 FOLDS, ROWS = 3, 9
 INDEX = pd.DataFrame(
@@ -54,7 +54,7 @@ def work(tmp_path: Path) -> Path:
     for fold in range(FOLDS):
         save(soft_labels_path(run_in(tmp_path, "cnn"), fold).with_name("soft.npz"), folds != fold, probability_of(fold))
     for pair in ((0, 1), (0, 2), (1, 2)):
-        oof = model_manifest_path(run_in(tmp_path, "cnn"), pair).with_name("oof.npz")
+        oof = fold_manifest_path(run_in(tmp_path, "cnn"), pair).with_name("oof.npz")
         save(oof, np.isin(folds, pair), probability_of(pair))
     return tmp_path
 

@@ -9,10 +9,10 @@ from builders import params
 from competition.config.errors import UserError
 from competition.config.params import Params
 from competition.files.manifest import write_json, write_manifest
-from competition.prepare.competition import Competition
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.studies import tuning_dependencies, tuning_result_path
-from competition.workspace.study_settings import study_settings
+from competition.workspace.study_worker import study_settings
 from competition.workspace.workspace import Workspace
 
 COMPETITION = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))

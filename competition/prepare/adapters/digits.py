@@ -13,12 +13,12 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from competition.prepare import records
+from competition.prepare.adapter_types import Competition, Settings
 from competition.prepare.adapters.flowers import label_competition
 from competition.prepare.adapters.flowers import rows as rows
 from competition.prepare.adapters.source import sample as sample
 from competition.prepare.adapters.source import solution as solution
 from competition.prepare.adapters.tables import write_csv
-from competition.prepare.competition import Competition, Settings
 from competition.prepare.decoding import encode
 from competition.prepare.records import Record
 

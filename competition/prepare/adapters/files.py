@@ -2,25 +2,27 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
-from competition.prepare.competition import Part, Row
+from competition.prepare.adapter_types import Part, Row
+from competition.prepare.decoding import SUFFIXES
 
-SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"}
 UNREAD_IMAGES = {".heic", ".heif", ".jp2", ".jxl", ".dng", ".raw", ".psd", ".svg", ".ico"}
 UNREAD_TABLES = {".tsv", ".xlsx", ".xls", ".ods", ".parquet", ".feather"}
 
+FORMS = 6  # of the name of a file, see _forms
 ADDRESS = re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE)
 
 
 def unread_files_notes(folder: Path) -> list[str]:
     """One sentence each on hidden images, and on images (HEIC of telephones) and tables (spreadsheets) in formats that are not read."""
     notes = []
-    if hidden := _images(folder)[1]:
-        names = first_few(sorted({next(name for name in path.parts if name.startswith(".")) for path in hidden}), 3)
+    if hidden := image_paths(folder, hidden=True):
+        parts = [PurePosixPath(path).parts for path in hidden]
+        names = first_few(sorted({next(name for name in one if name.startswith(".")) for one in parts}), 3)
         notes.append(
             f"{counted(len(hidden), 'image')} in hidden folders or files ({names}) left out: rename what is to be used"
         )
@@ -36,22 +38,19 @@ def unread_files_notes(folder: Path) -> list[str]:
     return notes
 
 
-def image_paths(folder: Path) -> list[str]:
-    """Return the sorted paths, relative to `folder`, of all files with an image suffix, without hidden files and folders."""
-    return sorted(path.as_posix() for path in _images(folder)[0])
+def image_paths(folder: Path, hidden: bool = False) -> list[str]:
+    """Return the sorted paths, relative to `folder`, of the files with an image suffix: the visible or the hidden ones.
 
-
-def _images(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The paths, relative to `folder`, of the visible and of the hidden files with an image suffix.
-
-    Both without the copies of attributes that macOS puts into archives and on foreign disks.
+    Hidden are files and folders whose names begin with a point. The copies of attributes that macOS puts into archives and on
+    foreign disks are neither.
     """
-    visible: list[Path] = []
-    hidden: list[Path] = []
-    for path in (path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
-        if not path.name.startswith("._") and not any(name.startswith("__MACOSX") for name in path.parts):
-            (hidden if any(name.startswith(".") for name in path.parts) else visible).append(path)
-    return visible, hidden
+    paths = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES]
+    images = [
+        path
+        for path in paths
+        if not path.name.startswith("._") and not any(part.startswith("__MACOSX") for part in path.parts)
+    ]
+    return sorted(p.as_posix() for p in images if any(part.startswith(".") for part in p.parts) == hidden)
 
 
 class ImageFiles:
@@ -62,7 +61,7 @@ class ImageFiles:
         self.paths = image_paths(raw)
         self._by_name: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
-            for name in {form(path) for form in FORMS}:
+            for name in set(_forms(path)):
                 self._by_name[name].append(path)
 
     def find(self, ids: Iterable[str], part: str) -> dict[str, str]:
@@ -131,9 +130,9 @@ class ImageFiles:
         train = self.find(train_ids, "train")
         listed = set(train.values())
         paths = [path for path in self.paths if path not in listed and _in_part(path, "test")]
-        for form in FORMS:
-            if all(form(path) == row_id for row_id, path in train.items()):
-                ids = [form(path) for path in paths]
+        for form in range(FORMS):
+            if all(_forms(path)[form] == row_id for row_id, path in train.items()):
+                ids = [_forms(path)[form] for path in paths]
                 return ids if len({*ids, *train}) == len(ids) + len(train) else paths
         return paths
 
@@ -145,24 +144,13 @@ class ImageFiles:
             yield Row(row_id, label, part, path, 0, (self.raw / path).read_bytes(), group)
 
 
-def _inside(path: str) -> str:
-    """The path within the part: without its first folder."""
-    return "/".join(PurePosixPath(path).parts[1:]) or path
-
-
-def _stem(name: str) -> str:
-    return str(PurePosixPath(name).with_suffix(""))
-
-
-# The names by which tables may refer to a file: path, path within the part, file name, each with and without its suffix.
-FORMS: tuple[Callable[[str], str], ...] = (
-    lambda path: PurePosixPath(path).name,
-    lambda path: _stem(PurePosixPath(path).name),
-    lambda path: path,
-    _stem,
-    _inside,
-    lambda path: _stem(_inside(path)),
-)
+def _forms(path: str) -> list[str]:
+    """The names by which tables may refer to a file: its name, its path, and its path within the part, which lacks the first
+    folder; each with and without the suffix.
+    """
+    parts = PurePosixPath(path).parts
+    names = (parts[-1], path, "/".join(parts[1:]) or path)
+    return [form for name in names for form in (name, str(PurePosixPath(name).with_suffix("")))]
 
 
 def _in_part(path: str, part: str) -> bool:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from competition.config.errors import UserError
 from competition.prepare import records
+from competition.prepare.adapter_types import Competition, Part, Row, Settings, only_predicts
 from competition.prepare.adapters.source import fetch_source
 from competition.prepare.adapters.source import sample as sample
 from competition.prepare.adapters.source import solution as solution
-from competition.prepare.competition import Competition, Part, Row, Settings, only_predicts
 from competition.prepare.targets import resolve_metric
 
 # In the order of the competition's class numbers.

@@ -1,13 +1,17 @@
-"""Tables with ids and labels: train.csv or the only table that names images, test.csv, sample_submission.csv, classes.csv."""
+"""Tables with ids and labels: train.csv or the only table that names images, test.csv, sample_submission.csv, classes.csv.
 
-from dataclasses import dataclass
+Which columns hold the ids, the labels and the class names is seen in the tables; what is not certain is an error.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
-from competition.prepare.adapters.columns import LabelColumns, find_id_column, find_labels
+from competition.prepare.adapter_types import Competition, Layout, Predicts, Settings
 from competition.prepare.adapters.files import ADDRESS, ImageFiles
 from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
 from competition.prepare.adapters.target_tables import (
@@ -17,12 +21,14 @@ from competition.prepare.adapters.target_tables import (
     read_grades,
     read_lists,
     read_numbers,
+    zeros_and_ones,
 )
-from competition.prepare.competition import Competition, Layout, Predicts, Settings
 from competition.prepare.targets import Target, default_metric, resolve_metric
 
 SAMPLE = "sample_submission.csv"
 OTHER_TABLES = ("test.csv", SAMPLE, "classes.csv")
+# A column with one of these names is the label if the values of the table leave several possibilities.
+LABEL_NAMES = ("label", "class", "category", "target", "species", "breed", "class_name", "label_name", "class_id")
 
 
 def table_of_labels(raw: Path, files: ImageFiles) -> str:
@@ -47,6 +53,15 @@ def table_of_labels(raw: Path, files: ImageFiles) -> str:
             "with the test ids, if any, to test.csv"
         )
     return naming[0] if naming else ""
+
+
+@dataclass(frozen=True)
+class LabelColumns:
+    """columns: the label's, or one per class.  names: label value -> class name, {} = the values are the names."""
+
+    columns: list[str]
+    names: Mapping[str, str] = field(default_factory=dict)
+    named_by: str = ""  # the column of the class names, if any
 
 
 @dataclass(frozen=True)
@@ -104,12 +119,12 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
     groups = list(train[column]) if column else [""] * len(train)
     train = train.drop(columns=column, errors="ignore")
     test = sample if test_table is None else test_table
-    id_column = find_id_column(train, test, settings.id_column, files, name)
+    id_column = _find_id_column(train, test, settings.id_column, files, name)
     if test is None:
         test = pd.DataFrame({id_column: files.unlisted_test_ids(train[id_column])}, dtype=str)
     sample_columns = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
     test_columns = [] if test is sample else test.columns.tolist()
-    labels = find_labels(train, id_column, test_columns, sample_columns, name, settings)
+    labels = _find_labels(train, id_column, test_columns, sample_columns, name, settings)
     unused = [column for column in train if column not in (id_column, *labels.columns, labels.named_by)]
     unlisted = len(files.paths) - len(train) - len(test)
     return LabelledTables(
@@ -128,6 +143,79 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
             *([f"{counted(unlisted, 'image file')} in no table and therefore ignored"] if unlisted > 0 else []),
         ],
     )
+
+
+def _find_id_column(
+    table: pd.DataFrame, test: pd.DataFrame | None, configured: str, files: ImageFiles, name: str
+) -> str:
+    """The column of ids: a column of both tables, if there are several the first whose values are names of image files."""
+    tables = {name: table} if test is None else {name: table, "test.csv": test}
+    if configured:
+        for table_name, content in tables.items():
+            if configured not in content:
+                raise UserError(
+                    f"competition.id_column: {table_name} has no column {configured!r}, it has {first_few(content)}"
+                )
+        return configured
+    shared = (table if test is None else test).columns.tolist()
+    shared = [column for column in shared if column in table]
+    if not shared and test is not None:
+        raise UserError(
+            f"{name} ({first_few(table)}) and test.csv ({first_few(test)}) share no column; set competition.id_column"
+        )
+    naming = [column for column in shared if files.known_share(list(table[column])) == 1]
+    return (naming or shared)[0]
+
+
+def _find_labels(
+    table: pd.DataFrame, id_column: str, test: Sequence[str], targets: Sequence[str], name: str, settings: Settings
+) -> LabelColumns:
+    """The label columns of `table`.
+
+    test: columns of the test table, which has no labels.  targets: prediction columns of the sample submission.
+    Raises UserError that asks for competition.label_column if it is not certain.
+    """
+    columns: list[str] = table.columns.tolist()
+    if wanted := settings.label_column:
+        if wanted not in columns:
+            raise UserError(f"competition.label_column: {name} has no column {wanted!r}, it has {first_few(columns)}")
+        return _with_names(table, wanted, [column for column in columns if column not in (id_column, wanted)])
+    if targets and all(column in columns for column in targets):
+        others = [column for column in columns if column not in (id_column, *targets)]
+        return _with_names(table, targets[0], others) if len(targets) == 1 else LabelColumns(list(targets))
+    others = [column for column in columns if column != id_column and column not in test]
+    if len(others) == 1 or (others and not targets and zeros_and_ones(table, others) is not None):
+        return LabelColumns(others)
+    numbered = [(a, b) for a in others for b in others if a != b and _is_named_by(table, a, b)]
+    if len(numbered) == 1:  # one column of numbers, one of their names
+        return _with_names(table, numbered[0][0], [numbered[0][1]])
+    named = [column for column in others if column.casefold() in LABEL_NAMES]
+    if len(named) == 1 and not table[named[0]].is_unique:
+        return LabelColumns(named)
+    if settings.target == "multi" and others:
+        return LabelColumns(others)
+    raise UserError(
+        f"{name} has the columns {first_few(others, 8)} besides the ids in {id_column!r}, and it is not certain which of "
+        f'them is the label: set competition.label_column, e.g. SET="competition.label_column={(named or others or ["label"])[0]}"'
+    )
+
+
+def _with_names(table: pd.DataFrame, column: str, others: Sequence[str]) -> LabelColumns:
+    """The label column; its class names from another column if its values are numbers and one column names them."""
+    naming = [other for other in others if _is_named_by(table, column, other)]
+    if len(naming) != 1:
+        return LabelColumns([column])
+    names = dict(zip(table[column], table[naming[0]], strict=True))
+    return LabelColumns([column], names, naming[0])
+
+
+def _is_named_by(table: pd.DataFrame, numbers: str, names: str) -> bool:
+    """Return True if `numbers` holds whole numbers that repeat and `names` has one name for each, different for all."""
+    if not table[numbers].str.fullmatch(r"\d+").all() or table[names].str.fullmatch(r"[-+.\d]*").any():
+        return False
+    pairs = table[[numbers, names]].drop_duplicates()
+    one_to_one = not pairs[numbers].duplicated().any() and not pairs[names].duplicated().any()
+    return one_to_one and 2 <= len(pairs) < len(table)
 
 
 def _read_classes(tables: LabelledTables) -> tuple[list[str], list[str], list[int]]:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from competition.config.errors import UserError
+from competition.prepare.adapter_types import Competition, Row, Settings, only_predicts
 from competition.prepare.adapters.files import ImageFiles
 from competition.prepare.adapters.source import fetch_source
 from competition.prepare.adapters.source import sample as sample
 from competition.prepare.adapters.source import solution as solution
 from competition.prepare.adapters.tables import one_hot_labels, read_csv
-from competition.prepare.competition import Competition, Row, Settings, only_predicts
 from competition.prepare.targets import resolve_metric
 
 ID = "image_id"

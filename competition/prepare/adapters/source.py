@@ -7,7 +7,7 @@ from pathlib import Path
 
 from competition.config.errors import UserError
 from competition.kaggle import archive
-from competition.prepare.competition import Settings
+from competition.prepare.adapter_types import Settings
 
 MAX_RATIO = 200  # unpacked to packed bytes; images hardly compress, so real archives are far below
 

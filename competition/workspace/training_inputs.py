@@ -1,0 +1,141 @@
+"""What fold models learn from besides images and labels: features of frozen networks, and soft labels of teachers.
+
+Features are stored under what they depend on and are shared by all members, folds and trials. Soft labels are the
+probabilities that a student's teachers predict for the rows it is trained on. No teacher model was trained on the student's
+held-out rows (dependencies.teacher_models):
+
+    same_fold   every row is predicted by the teacher's model of the student's fold, which was trained on that row
+    nested      a row of fold j is predicted by the teacher's model trained without fold j and the student's fold
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from competition.config.digests import digest_of
+from competition.config.errors import UserError
+from competition.config.params import ExcludedFolds, Member
+from competition.ensemble.predictions import Predictions, ViewPredictions, concatenate_folds
+from competition.files.manifest import is_current
+from competition.prepare.prepared import Prepared
+from competition.training.versions import PREDICTION
+from competition.workspace.dependencies import (
+    describe_fold,
+    fold_manifest_path,
+    is_nested,
+    soft_labels_path,
+    teacher_models,
+)
+from competition.workspace.runs import Run
+from competition.workspace.studies import DIGITS, network_dependencies, plugins_entry
+from competition.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from competition.training.scorer import FoldScorer
+
+SOFT_LABEL_VIEW = "identity"
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """The features of the images of one part of the index under one view."""
+
+    part: str  # train, external, test
+    view: str
+    path: Path  # of the manifest, beside features.npy: (N, F) float16 in index order
+    depends: dict[str, Any]
+
+    @property
+    def file(self) -> Path:
+        return self.path.with_name("features.npy")
+
+    @property
+    def is_current(self) -> bool:
+        return is_current(self.path, self.depends)
+
+    def load(self) -> np.ndarray:
+        """(N, F) float16, memory-mapped."""
+        table: np.ndarray = np.load(self.file, mmap_mode="r", allow_pickle=False)
+        return table
+
+
+def networks_of(workspace: Workspace, member: Member) -> list[Member]:
+    """The members whose networks give the features of a frozen-feature member: itself first."""
+    assert member.head is not None
+    return [member, *(workspace.params.members[name] for name in member.head.also)]
+
+
+def feature_table(workspace: Workspace, network: Member, part: str, view: str) -> FeatureTable:
+    """Where the features of a network are. Nothing that is fitted takes part: a label changes no feature."""
+    depends = {
+        "data": workspace.prepared.digest,
+        "fit": workspace.params.prepare.fit,
+        "part": part,
+        "view": view,
+        **network_dependencies(network),
+        "prediction_version": PREDICTION,
+        **plugins_entry(MODELS=(network.architecture,), VIEWS=view.split("+")),
+    }
+    path = workspace.folder / "features" / digest_of(depends)[:DIGITS] / "manifest.json"
+    return FeatureTable(part, view, path, depends)
+
+
+def missing_tables(
+    workspace: Workspace, network: Member, parts: Sequence[str], views: Sequence[str]
+) -> dict[str, list[FeatureTable]]:
+    """Part -> its tables that are not complete."""
+    tables = {part: [feature_table(workspace, network, part, view) for view in views] for part in parts}
+    return {part: absent for part, ts in tables.items() if (absent := [t for t in ts if not t.is_current])}
+
+
+def load_soft_labels(prepared: Prepared, run: Run, fold: ExcludedFolds) -> Predictions:
+    """Mean over the teachers, for every readable training row of the model of `run` without `fold`.
+
+    A teacher with several seeds counts as one: the mean over its runs.
+    """
+    predictions = [
+        [_teacher_predictions(prepared, run, teacher, fold) for teacher in teachers]
+        for teachers in run.teachers.values()
+    ]
+    first = predictions[0][0]
+    means = [np.mean([each.at(first.ids).view(SOFT_LABEL_VIEW) for each in runs], axis=0) for runs in predictions]
+    return Predictions(first.ids, np.mean(means, axis=0), first.target)
+
+
+def _teacher_predictions(prepared: Prepared, student: Run, teacher: Run, fold: ExcludedFolds) -> ViewPredictions:
+    """Predictions of one run of a teacher for the training rows of the student's model."""
+    if not is_nested(student.member, fold):
+        return ViewPredictions.load(soft_labels_path(teacher, fold).with_name("soft.npz"))
+    train = prepared.part("train")
+    fold_by_id = dict(zip(train["id"].astype(str), train["fold"], strict=True))
+    parts = []
+    for pair in teacher_models(student.member, student.folds, fold):
+        held_out = ViewPredictions.load(fold_manifest_path(teacher, pair).with_name("oof.npz"))
+        parts.append(held_out.at(np.array([id_ for id_ in held_out.ids if fold_by_id[id_] != fold], str)))
+    return concatenate_folds(parts)
+
+
+def missing_teacher(student: Run, teacher: Run, fold: ExcludedFolds) -> UserError:
+    """The error for a teacher model that is not current."""
+    return UserError(
+        f"member {student.title} learns from {teacher.title}, whose model {describe_fold(fold)} is missing or was "
+        f"trained with other parameters; train it with `make train MEMBER={teacher.name}`"
+    )
+
+
+def save_soft_labels(trainer: "FoldScorer", folder: Path, fold: ExcludedFolds) -> tuple[list[Path], dict[str, int]]:
+    """Predict the rows that a teacher model was trained on and write them to soft/soft.npz in its folder.
+
+    trainer: of the teacher.  Returns the file, and the number of rows for the manifest.
+    """
+    from competition.training.checkpoint import load_arrays
+
+    images = trainer.images
+    rows = np.flatnonzero((images.folds >= 0) & ~np.isin(images.folds, fold) & images.readable)
+    labels = trainer.predict(load_arrays(folder / "weights.npz"), images, rows, [SOFT_LABEL_VIEW])
+    path = folder / "soft" / "soft.npz"
+    labels.save(path)
+    return [path], {"rows": len(labels.ids)}
