@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -116,10 +116,15 @@ class Workspace:
         assert not (wrong := FIXED_PLURAL.findall(result.out)), f"{stage} prints {wrong}"
         return result.out
 
-    def do_in_one_process(self, *stages: str, code: str = "") -> str:
-        """Run the stages in one process, as make does, expect exit code 0 and return its stdout.  code: see run."""
-        arguments = [word for stage in stages for word in ("+", *self.command(stage)[3:])][1:]
-        result = self.result(*run_preloaded("pipelines", arguments, ROOT, os.environ, code))
+    def do_in_one_process(
+        self, *stages: str, arguments: Sequence[str] = (), cwd: Path = ROOT, code: str = "", **environment: str
+    ) -> str:
+        """Run the stages in one process, as make does, expect exit code 0 and return its stdout.
+
+        arguments: of each stage.  code: see run.
+        """
+        words = [word for stage in stages for word in ("+", *self.command(stage, *arguments)[3:])][1:]
+        result = self.result(*run_preloaded("pipelines", words, cwd, {**os.environ, **environment}, code))
         assert result.code == 0, f"{stages}: {result.out}\n{result.err}"
         return result.out
 

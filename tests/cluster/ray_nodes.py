@@ -17,6 +17,8 @@ QUICK_LOSS = {  # a dead node is noticed after 3 s instead of 20
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
 }
+# Processes of Ray that nothing of ours uses: seconds of each start.
+NO_SERVICES_OF_HEAD = ("--include-dashboard=false", "--no-monitor")
 
 
 def free_port(address: str) -> int:
@@ -113,14 +115,14 @@ class RayCluster:
     ) -> Node:
         """Start a node and wait until it has joined.  prefix: of the command, e.g. taskset."""
         self.port = self.port or free_port(address)
-        head = ["--head", f"--port={self.port}", "--include-dashboard=false", f"--temp-dir={self.temporary}"]
+        head = ["--head", f"--port={self.port}", f"--temp-dir={self.temporary}", *NO_SERVICES_OF_HEAD]
         where = head if not self.nodes else [f"--address={self.address}"]
         home = self.folder / f"home-{address}"
         home.mkdir(parents=True, exist_ok=True)
         command = [
             *prefix, sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--block",
             f"--node-ip-address={address}", f"--num-cpus={cpus}", f"--resources={resources}", "--disable-usage-stats",
-            "--object-store-memory=100000000",
+            "--object-store-memory=100000000", "--include-log-monitor=false",  # of lines that nothing of ours reads
             "--min-worker-port=0", "--max-worker-port=0",  # free ones: other nodes of this machine use the same range
             *where,
         ]  # fmt: skip

@@ -26,8 +26,10 @@ def environment(faults: str = "", **variables: str) -> dict[str, str]:
     }
 
 
-def run_stage(workspace: Workspace, faults: str, stage: str, *arguments: str, sets: str = "") -> StageResult:
-    return workspace.run(stage, *arguments, sets=sets, code=ARM, **environment(faults))
+def run_stage(
+    workspace: Workspace, faults: str, stage: str, *arguments: str, sets: str = "", **variables: str
+) -> StageResult:
+    return workspace.run(stage, *arguments, sets=sets, code=ARM, **environment(faults, **variables))
 
 
 def run_code(code: str, *arguments: object, faults: str = "", **variables: str) -> StageResult:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 from builders import ROOT
-from injection import environment
+from injection import run_stage
 from packaging.requirements import Requirement
 from packaging.version import Version
 from stages import Workspace
@@ -37,7 +37,7 @@ def test_no_secret_is_in_any_file_or_output_after_stages_with_faults(workspace: 
     outputs = []
     variables = {"HTTPS_PROXY": "http://127.0.0.1:9", "VERBOSE": "true", **SECRETS}
     for stage, arguments, sets, faults in STAGES:
-        result = workspace.run(stage, *arguments, sets=sets, **environment(faults, **variables))
+        result = run_stage(workspace, faults, stage, *arguments, sets=sets, **variables)
         outputs.append(f"{stage} {result.code}\n{result.out}{result.err}")
     files = [path for path in workspace.folder.rglob("*") if path.is_file() and path.stat().st_size < 5_000_000]
     assert {"run.json", "ledger.jsonl", "report.html"} <= {path.name for path in files}

@@ -159,8 +159,8 @@ def test_the_written_file_repeats_the_submission_to_the_byte_without_the_search(
     for folder in ("features", "members", "blend", "blends"):
         shutil.rmtree(again.work / folder)
     shutil.rmtree(again.submissions)
-    for stage in ("tune", "train", "predict", "blend"):
-        again.do(stage, "--params", str(again.work / BUDGET_FILE))
+    stages = ("tune", "train", "predict", "blend")
+    again.do_in_one_process(*stages, arguments=["--params", str(again.work / BUDGET_FILE)])
     assert again.submission() == spent[0].submission()
 
 

@@ -53,9 +53,11 @@ class KaggleWorkspace:
     def copy_to(self, folder: Path) -> "KaggleWorkspace":
         return KaggleWorkspace(self.kaggle, self.workspace.copy_to(folder), self.home, self.outputs)
 
+    def environment(self, **variables: str) -> dict[str, str]:
+        return self.kaggle.environment(self.home, VERBOSE="1", KAGGLE_TOKEN="junk", **variables)
+
     def run(self, stage: str, *arguments: str, sets: str = "", **variables: str):
-        environment = self.kaggle.environment(self.home, VERBOSE="1", KAGGLE_TOKEN="junk", **variables)
-        result = self.workspace.run(stage, *arguments, sets=sets, **environment)
+        result = self.workspace.run(stage, *arguments, sets=sets, **self.environment(**variables))
         self.outputs.append(result.out + result.err)
         return result
 
@@ -114,8 +116,7 @@ def downloaded(tmp_path_factory):
 def submitted(downloaded, tmp_path_factory):
     """The workspace after `make download train predict submit`; tests must not change it."""
     remote = downloaded.copy_to(tmp_path_factory.mktemp("submitted"))
-    for stage in STAGES_AFTER_PREPARE:
-        remote.do(stage)
+    remote.outputs.append(remote.workspace.do_in_one_process(*STAGES_AFTER_PREPARE, **remote.environment()))
     remote.first = remote.do("submit")
     return remote
 
