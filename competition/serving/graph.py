@@ -92,8 +92,11 @@ class ExportedChain(tf.Module):
         pixels = {spec.name: spec for spec in self._inputs.values()}
         of_features = self._inputs[self._features_size]
 
+        # Traced once for the three signatures that call it: each trace of all networks takes seconds.
+        traced_outputs = tf.function(self._outputs, autograph=False, input_signature=[[*self._inputs.values()]])
+
         def named(images: Sequence[tf.Tensor]) -> Outputs:
-            outputs = self._outputs(images)
+            outputs = traced_outputs(list(images))
             return {**outputs, "class_name": tf.gather(self.class_names, outputs["class_id"])}
 
         functions = {
