@@ -1,6 +1,6 @@
 """Run tasks on a Ray cluster: each result comes home exactly once, whichever machines come and go.
 
-Ray decides where a task runs, starts it again when its machine or process was lost (max_retries), and gives the results of
+Ray decides where a task runs, starts it again when its machine or process was lost (cluster.retries), and gives the results of
 teachers to the tasks of their students.
 """
 

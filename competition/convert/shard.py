@@ -22,7 +22,7 @@ from PIL import Image, features
 
 from competition.config.errors import UserError, counted
 from competition.prepare import decoding as images
-from competition.prepare.tfrecord import (
+from competition.prepare.tfrecord_format import (
     Values,
     image_example,
     parse_example,

@@ -16,7 +16,7 @@ from competition.prepare.adapters.files import ImageFiles
 from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER, label_competition, of_converted
 from competition.prepare.adapters.tables import csv_text
 from competition.prepare.decoding import SUFFIXES
-from competition.prepare.tfrecord import parse_example, read_records
+from competition.prepare.tfrecord_format import parse_example, read_records
 from competition.storage import files
 
 RECORDS = re.compile(r"\.tfrec(ord)?s?$|-\d{5}-of-\d{5}$")

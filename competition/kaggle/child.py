@@ -1,6 +1,7 @@
 """Child process that runs one action of the `kaggle` package, for client.py. See competition/files/child_process.py.
 
-Each action takes an authenticated KaggleApi, `emit` and plain values.
+Each action takes an authenticated KaggleApi, `emit` and plain values. Its time limits: kaggle.stall, for which it may be silent
+(client.py), and that of a connection (child_requests.py).
 """
 
 import os

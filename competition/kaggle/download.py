@@ -1,8 +1,8 @@
 """Download a competition's files: check access, download one archive, verify it, unpack it.
 
 Retries of requests, and of an interrupted download, are decided in client.py (`ask`, errors.RETRYABLE); the
-download is resumed in child_download.py (`save`). Decided here (`_download_verified`): an archive that fails verification is
-downloaded once more.
+download is resumed in child_download.py (`save`); archive.py verifies and unpacks it. Decided here
+(`_download_verified`): an archive that fails verification is downloaded once more.
 """
 
 import shutil

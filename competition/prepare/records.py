@@ -15,7 +15,7 @@ from competition.config.errors import UserError, counted, first_few
 from competition.config.faults import fault_point
 from competition.prepare import decoding as images
 from competition.prepare.adapter_types import Row
-from competition.prepare.tfrecord import (
+from competition.prepare.tfrecord_format import (
     image_example,
     parse_example,
     read_records,

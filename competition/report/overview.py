@@ -99,8 +99,11 @@ def small_matrix(table: np.ndarray, names: Sequence[str]) -> Charts:
     return Charts([drawing], note)
 
 
-def figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
-    """The figures at the top of the page: honest score, trivial baseline, expected and actual leaderboard scores."""
+def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
+    """Honest score, trivial baseline, expected and actual leaderboard scores: the first figures at the top of the page.
+
+    pipelines/inspect/report.py adds the others.
+    """
     band = scores["leaderboard_band"]  # None without test images
     kind, rows = "honest", "took no part in the choice"
     if scores.get("optimistic"):

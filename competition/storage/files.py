@@ -195,8 +195,12 @@ def opened(path: str, mode: str = "rb") -> Iterator[BinaryIO]:
     if other := _fsspec(path) if is_remote(path) else None:
         with _fsspec_errors(path, action):
             file = other.open(path, mode)
-        with file:
-            yield file
+        try:
+            with file:
+                yield file
+        except OSError as error:  # in the middle of it
+            with _fsspec_errors(path, action):
+                raise error
         return
     beam = _beam() if is_remote(path) else None
     if beam or not is_remote(path):

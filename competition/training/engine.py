@@ -1,4 +1,5 @@
-"""What both engines share: the interface, names of variables, random seeds, collecting probabilities.
+"""What both engines share: the interface, names of variables, random seeds, collecting probabilities. The step itself is in
+engine_tensorflow.py and engine_jax.py.
 
 An engine is one member's compiled training step. It is built once, then reset, trained and asked for probabilities fold
 after fold. The step is our own and not a Keras optimizer, which clips gradients per replica before they are summed and

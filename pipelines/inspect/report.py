@@ -195,7 +195,7 @@ def head_of(job: Job, results: Results) -> Head:
     parts.append(f"{job.params.prepare.folds} folds")
     figures = [Figure("honest score", "none yet", "`make train predict` makes one")]
     if blend is not None:
-        figures = overview.figures(blend.result, results.test_scores)
+        figures = overview.score_figures(blend.result, results.test_scores)
         if results.rows is not None and competition.targets.kind == "single":
             figures.insert(1, overview.wrong_rows_figure(results.rows))
         has_test = len(prepared.part("test")) > 0

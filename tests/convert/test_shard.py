@@ -11,7 +11,7 @@ from small_source import digests, stamps
 from competition.config.errors import UserError
 from competition.convert.shard import Shard, convert_shard, finished_shard, verify_file
 from competition.prepare import decoding as images
-from competition.prepare import records, tfrecord
+from competition.prepare import records, tfrecord_format
 
 
 def test_each_size_gets_one_file_with_kaggles_name_and_the_rows_in_order(shards, recipe):
@@ -76,8 +76,8 @@ def test_a_damaged_shard_is_written_again(shards, recipe, damage):
 def write_file(path: Path, triples: list[tuple[str, int, bytes]]) -> None:
     with path.open("wb") as file:
         for row_id, label, image in triples:
-            tfrecord.write_record(
-                file, tfrecord.serialize_example({"id": row_id.encode(), "class": label, "image": image})
+            tfrecord_format.write_record(
+                file, tfrecord_format.serialize_example({"id": row_id.encode(), "class": label, "image": image})
             )
 
 

@@ -8,7 +8,7 @@ from small_source import write_photo
 from competition.config.errors import UserError
 from competition.convert.shard import Recipe, Shard, codecs, convert_shard
 from competition.convert.sources import read_source
-from competition.prepare import records, tfrecord
+from competition.prepare import records, tfrecord_format
 from competition.prepare.records import Record
 
 
@@ -21,7 +21,7 @@ def write_records(path: Path, examples: list[dict]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         for features in examples:
-            tfrecord.write_record(file, tfrecord.serialize_example(features))
+            tfrecord_format.write_record(file, tfrecord_format.serialize_example(features))
 
 
 def photo(seed: int, folder: Path) -> bytes:

@@ -17,7 +17,7 @@ from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 from competition.report.blend_scores import member_score, scores_of
 from competition.report.blend_tables import blend_section
-from competition.report.overview import figures
+from competition.report.overview import score_figures
 from competition.report.terminal import summary_rows
 from competition.workspace.ensemble_inputs import EnsembleInputs
 from pipelines.main_job.blend import caution_lines, conclusion
@@ -109,7 +109,7 @@ def test_a_useless_result_of_every_kind_of_target_is_called_useless_in_the_termi
     assert f"WARNING not better than an answer that looks at no image: {answer}" in conclusion(scores)
     ((_, _, _, note), _) = summary_rows(scores, result.chain)
     assert note == "identity; not better than the trivial baseline"
-    section, (figure, *_) = blend_section(scores, result.chain), figures(scores, [])
+    section, (figure, *_) = blend_section(scores, result.chain), score_figures(scores, [])
     assert "not better than an answer" in figure.note
     (trivial,) = section.blocks[0].rows  # one member: nothing else to compare the blend with
     assert trivial[0].startswith(f"trivial: {answer}")

@@ -6,7 +6,7 @@ import pytest
 
 from competition.config.errors import UserError
 from competition.prepare import decoding as images
-from competition.prepare import folds, index, records, tfrecord
+from competition.prepare import folds, index, records, tfrecord_format
 from competition.prepare.records import Record
 
 
@@ -20,7 +20,7 @@ def shard(tmp_path, helpers):
 
 
 def record(serialized: bytes) -> bytes:
-    tfrecord.write_record(file := io.BytesIO(), serialized)
+    tfrecord_format.write_record(file := io.BytesIO(), serialized)
     return file.getvalue()
 
 
@@ -44,7 +44,9 @@ DAMAGED = {
 def test_a_damaged_or_missing_shard_is_an_error_with_file_and_record(shard, name):
     damage, message = DAMAGED[name]
     with shard.open("rb") as file:
-        ends = [offset + len(one) + tfrecord.TAIL for offset, one in tfrecord.read_records(file, shard.name)]
+        ends = [
+            offset + len(one) + tfrecord_format.TAIL for offset, one in tfrecord_format.read_records(file, shard.name)
+        ]
     data = shard.read_bytes()
     shard.unlink()
     if damage:
@@ -71,7 +73,7 @@ def test_a_damaged_or_missing_shard_is_an_error_with_file_and_record(shard, name
 )
 def test_a_wrong_schema_is_an_error_that_names_the_feature(tmp_path, feature, message):
     path = tmp_path / "a-1.tfrec"
-    path.write_bytes(record(tfrecord.serialize_example(feature)))
+    path.write_bytes(record(tfrecord_format.serialize_example(feature)))
     with pytest.raises(UserError, match=f"a-1.tfrec, record 0.*{message}"):
         list(records.read_shard(str(path), labelled=True))
 
@@ -104,7 +106,7 @@ def test_every_row_is_written_once_in_order_to_the_shards_of_its_fold(prepared, 
         assert [(image_id, label) for image_id, label, _ in read] == list(
             zip(expected_rows["id"], expected_rows["label"])
         )
-    assert sum(int(tfrecord.COUNT_IN_NAME.search(name)[1]) for name in names) == len(index_table)
+    assert sum(int(tfrecord_format.COUNT_IN_NAME.search(name)[1]) for name in names) == len(index_table)
     # An unreadable test image becomes grey; rows dropped from the index are not written.
     kept = index_table[index_table["id"] != "i3"].reset_index(drop=True)
     names = records.write(rows, kept, str(tmp_path / "kept"), shard_bytes=10**6)
@@ -117,7 +119,7 @@ def test_shards_are_below_the_size_limit_and_of_similar_size(prepared, tmp_path)
     rows, index_table = prepared
     size = index_table["bytes"].max()
     names = records.write(rows, index_table, str(tmp_path), shard_bytes=int(3.5 * size))
-    counts = [int(tfrecord.COUNT_IN_NAME.search(name)[1]) for name in names if name.startswith("fold")]
+    counts = [int(tfrecord_format.COUNT_IN_NAME.search(name)[1]) for name in names if name.startswith("fold")]
     assert max(counts) <= 4 and min(counts) >= 2
 
 
@@ -161,7 +163,7 @@ def test_without_google_crc32c_the_checksums_are_the_same():
 
     data = np.random.default_rng(0).integers(0, 256, 5_000, np.uint8).tobytes()
     for length in (0, 1, 3, 8, 100, 4_999):
-        assert tfrecord.numpy_crc32c(data[:length]) == google_crc32c.value(data[:length])
+        assert tfrecord_format.numpy_crc32c(data[:length]) == google_crc32c.value(data[:length])
 
 
 def test_unusual_ids_are_never_used_as_paths(tmp_path):

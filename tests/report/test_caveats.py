@@ -14,7 +14,7 @@ from competition.report.caveats import (
     shift_sentences,
     weighted_score,
 )
-from competition.report.overview import figures
+from competition.report.overview import score_figures
 from competition.report.page import Text
 from competition.workspace.ensemble_inputs import EnsembleInputs
 from pipelines.main_job.blend import caution_lines, conclusion
@@ -95,7 +95,7 @@ def test_the_report_shows_a_warning_instead_of_the_interval(tmp_path):
     train = pd.DataFrame({"id": IDS, "fold": FOLDS})
     scores = scores_of(OTHER, odds=dict.fromkeys(IDS, 1.0))
     for one, interval in ((scores, "unknown"), (scores_of(ALIKE), "0.8800 to 0.9200")):
-        assert {f.name: f.value for f in figures(one, [])}["expected leaderboard"] == interval
+        assert {f.name: f.value for f in score_figures(one, [])}["expected leaderboard"] == interval
     for shift, warns in ((OTHER, True), (ALIKE, False)):
         section = caveats_section(tmp_path, Caveats(SERIES, {}, shift), train, scores if warns else scores_of(ALIKE))
         texts = [block for block in section.blocks if isinstance(block, Text)]
