@@ -57,7 +57,7 @@ class HeadTrainer(FoldScorer):
         groups = np.arange(len(rows)) if images.groups is None else images.groups[rows]
         strata = self.rows.targets.strata(images.labels[rows], STRATUM_ROWS)
         seed = train.seed * 1_000 + model_number(fold)
-        fitted = fit_best_head(head, fitted_rows, inner_parts_of(strata, groups, seed), seed)
+        fitted = fit_best_head(head, fitted_rows, inner_parts_of(strata, groups, seed), seed, self._alive)
         self._arrays = fitted.arrays
         self._scored = {1: (predictions := self.held_out(fold))}
         score = self.score_of(predictions, fold)

@@ -5,10 +5,9 @@ layer of an exported network, with Keras: both run the same lines.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from competition.config.params import Head
 from competition.ensemble.metrics import TargetKind
 from competition.training.backend import Tensor
+from competition.training.logistic_regression import logistic_path
 
 Arrays = dict[str, np.ndarray]  # "head/..." -> float32 array
 
@@ -30,15 +30,11 @@ LANDMARKS = (
     1_000  # rows that approximate the kernel of `rbf` (Nystroem); 3,000 gain nothing and cost three times as much
 )
 GAMMA = 0.5  # of the kernel exp(-GAMMA / F * squared distance of standardised features)
-ITERATIONS = 300
-TOLERANCE = 1e-5  # of the mean loss of the logistic regression in nats, between two iterations
-RANK_TOLERANCE = 1e-6  # of the largest square: axes below it are not used
 MLP_EPOCHS = 60
 INNER_PARTS = 4
 FEW_ROWS = 500
 MANY_ROWS = 2_000  # of which one view says as much about the strength as all; of 700 rows it does not (macro-F1 .692 instead of .719)
 LARGEST_SERIAL = 2e9  # numbers in the features times classes
-LARGE, BLOCKS = 1e8, 4  # a logistic regression of so many products per step sums its loss over so many blocks of rows
 FACTOR_RANGE = 3.0  # of the logarithm of 1 / temperature
 NEIGHBOUR_TEMPERATURE = 0.05  # of the cosine similarities that weight the neighbours
 CLASS_FLOOR = 1e-3  # probability shared by the classes that no neighbour has
@@ -73,15 +69,21 @@ class HeadRows:
         )
 
 
-def fit_head(head: Head, rows: HeadRows, strength: float, seed: int) -> Arrays:
+def nothing() -> None:
+    """The default of `alive`."""
+
+
+def fit_head(head: Head, rows: HeadRows, strength: float, seed: int, alive: Callable[[], None] = nothing) -> Arrays:
     """Fit a head of one strength; see fit_path."""
-    return fit_path(head, rows, (strength,), seed)[0]
+    return fit_path(head, rows, (strength,), seed, alive)[0]
 
 
-def fit_path(head: Head, rows: HeadRows, strengths: Sequence[float], seed: int) -> list[Arrays]:
+def fit_path(
+    head: Head, rows: HeadRows, strengths: Sequence[float], seed: int, alive: Callable[[], None] = nothing
+) -> list[Arrays]:
     """Fit a head of each strength. Each view of a row counts as a row with an equal share of its weight.
 
-    Raises ValueError for features that are not finite.
+    alive: called again and again; it may raise an error to end the fit.  Raises ValueError for features that are not finite.
     """
     features = rows.features.reshape(-1, rows.features.shape[2])
     arrays = _scaling(rows.features[0], rows.may_root)
@@ -95,7 +97,11 @@ def fit_path(head: Head, rows: HeadRows, strengths: Sequence[float], seed: int) 
             arrays | {"head/neighbours": np.asarray(min(strength, len(unit)), np.float32)} for strength in strengths
         ]
     if head.kind == "mlp":
-        return [arrays | _fit_mlp(head, _as_rows(x, rows), strength, seed) for strength in strengths]
+        path = list[Arrays]()
+        for strength in strengths:
+            alive()
+            path.append(arrays | _fit_mlp(head, _as_rows(x, rows), strength, seed))
+        return path
     if head.kind == "rbf":
         landmarks = np.random.default_rng(seed).permutation(len(x))[:LANDMARKS]
         arrays["head/landmarks"] = x[np.sort(landmarks)].astype(np.float32)
@@ -103,12 +109,12 @@ def fit_path(head: Head, rows: HeadRows, strengths: Sequence[float], seed: int) 
         # Nystroem: in this basis the inner product of two rows approximates their kernel.
         values, vectors = np.linalg.eigh(_kernel_values(arrays, arrays["head/landmarks"], np).astype(np.float64))
         basis = (vectors / np.sqrt(np.maximum(values, 1e-6))).astype(np.float32)
-        path = _fit_linear(_as_rows(x @ basis, rows), strengths)
+        fitted = _fit_linear(_as_rows(x @ basis, rows), strengths, alive)
         return [
-            arrays | {"head/kernel": (basis @ kernel).astype(np.float32), "head/bias": bias} for kernel, bias in path
+            arrays | {"head/kernel": (basis @ kernel).astype(np.float32), "head/bias": bias} for kernel, bias in fitted
         ]
-    path = _fit_linear(_as_rows(x, rows), strengths)
-    return [arrays | {"head/kernel": kernel, "head/bias": bias} for kernel, bias in path]
+    fitted = _fit_linear(_as_rows(x, rows), strengths, alive)
+    return [arrays | {"head/kernel": kernel, "head/bias": bias} for kernel, bias in fitted]
 
 
 def head_outputs(head: Mapping[str, Tensor], features: Tensor, kind: TargetKind, xp: Any = np) -> Tensor:
@@ -144,12 +150,15 @@ def output_loss(probs: np.ndarray, rows: HeadRows) -> float:
     return float(np.average(losses, weights=rows.weights))
 
 
-def fit_best_head(head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], seed: int) -> FittedHead:
+def fit_best_head(
+    head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], seed: int, alive: Callable[[], None] = nothing
+) -> FittedHead:
     """Choose the strength of the least loss on rows that the head was not fitted to, then fit it to all rows.
 
     Losses are compared at the temperature that is best for each strength, and this temperature becomes part of the head: a
     strong penalty makes probabilities too even, which says nothing about their order.
     inner_parts: (n,) bool each, rows that are held out together; [] = nothing is chosen, the middle strength is used.
+    alive: see fit_path; called in several threads.
     """
     from threadpoolctl import threadpool_limits
 
@@ -158,19 +167,21 @@ def fit_best_head(head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray],
     is_small = head.kind in ("linear", "rbf") or rows.features.size * rows.classes <= LARGEST_SERIAL
     threads = min(len(inner_parts), os.cpu_count() or 1) if is_small else 1
     with threadpool_limits(1 if is_small else None):
-        return _fit_best(head, rows, inner_parts, seed, max(threads, 1))
+        return _fit_best(head, rows, inner_parts, seed, max(threads, 1), alive)
 
 
-def _fit_best(head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], seed: int, threads: int) -> FittedHead:
+def _fit_best(
+    head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], seed: int, threads: int, alive: Callable[[], None]
+) -> FittedHead:
     strengths = sorted(head.strengths or STRENGTHS[head.kind])
     if len(strengths) == 1 or not len(inner_parts):
         strength = strengths[len(strengths) // 2]
-        return FittedHead(fit_head(head, rows, strength, seed), strength, None)
+        return FittedHead(fit_head(head, rows, strength, seed, alive), strength, None)
 
     chosen_on = rows if len(rows.targets) <= MANY_ROWS else replace(rows, features=rows.features[:1])
 
     def held_out_outputs(inner: np.ndarray) -> list[np.ndarray]:
-        path, views = fit_path(head, chosen_on.part(~inner), strengths, seed), rows.part(inner).features
+        path, views = fit_path(head, chosen_on.part(~inner), strengths, seed, alive), rows.part(inner).features
         return [np.mean([head_outputs(fitted, view, rows.kind) for view in views], 0) for fitted in path]
 
     with ThreadPoolExecutor(threads) as pool:
@@ -178,7 +189,7 @@ def _fit_best(head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], see
     held_out = rows.part(np.concatenate([np.flatnonzero(inner) for inner in inner_parts]))
     scored = [(*_best_factor(output, held_out), strength) for output, strength in zip(outputs, strengths, strict=True)]
     loss, factor, strength = min(scored)
-    arrays = fit_head(head, rows, strength, seed) | {"head/factor": np.asarray(factor, np.float32)}
+    arrays = fit_head(head, rows, strength, seed, alive) | {"head/factor": np.asarray(factor, np.float32)}
     return FittedHead(arrays, strength, loss)
 
 
@@ -252,7 +263,9 @@ def _as_rows(x: np.ndarray, rows: HeadRows) -> HeadRows:
     return replace(rows, features=x[None], targets=targets, weights=weights)
 
 
-def _fit_linear(rows: HeadRows, strengths: Sequence[float]) -> list[tuple[np.ndarray, np.ndarray]]:
+def _fit_linear(
+    rows: HeadRows, strengths: Sequence[float], alive: Callable[[], None]
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """(kernel (F, C), bias (C,)) float32 for each strength: a logistic regression, one per label, or a ridge regression.
 
     rows: of one view.  A class or label without rows gets a bias below all others.
@@ -268,7 +281,7 @@ def _fit_linear(rows: HeadRows, strengths: Sequence[float]) -> list[tuple[np.nda
     truth = np.eye(rows.classes, dtype=bool)[targets] if rows.kind == "single" else targets.astype(bool)
     varies = truth.any(0) & ~truth.all(0)
     fitted = []
-    for kernel, bias in _logistic_path(x, truth[:, varies], weights, strengths, rows.kind):
+    for kernel, bias in logistic_path(x, truth[:, varies], weights, strengths, rows.kind, alive):
         floor = bias.min(initial=0.0) - 5.0
         # Of single labels only one class can be that of all rows; then no other class varies either.
         all_biases = np.where(truth.all(0), -floor if rows.kind == "multi" else 0.0, floor)
@@ -276,77 +289,6 @@ def _fit_linear(rows: HeadRows, strengths: Sequence[float]) -> list[tuple[np.nda
         all_kernels[:, varies], all_biases[varies] = kernel, bias
         fitted.append((all_kernels, all_biases.astype(np.float32)))
     return fitted
-
-
-def _logistic_path(
-    x: np.ndarray, truth: np.ndarray, weights: np.ndarray, strengths: Sequence[float], kind: TargetKind
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(kernel (F, C), bias (C,)) of a logistic regression for each strength, from the weakest on, each starting at the last.
-
-    The features are rotated to their principal axes, where the curvature of the loss is nearly diagonal, and scaled by it: this
-    takes a third to a sixth of the time that scikit-learn's solver needs for the same loss (docs/frozen_features.md).
-    x: (n, F) float32.  truth: (n, C) bool.  The loss is the sum over rows plus the squared kernel / (2 strength).
-    """
-    from scipy.optimize import minimize
-
-    classes, total = truth.shape[1], float(weights.sum())
-    shares, row_weights = truth.astype(np.float32), weights.astype(np.float32)[:, None]
-    axes, variances = _principal_axes(x * np.sqrt(row_weights))
-    rotated, rank = x @ axes, axes.shape[1]
-    curvature = 0.2 * float(np.mean(shares.mean(0) * (1 - shares.mean(0)))) if classes else 0.0
-    kernel, bias = np.zeros((rank, classes)), np.zeros(classes)
-    # The number of blocks, and so the order of the sum, is the same on every machine.
-    rows = np.array_split(np.arange(len(x)), BLOCKS if rotated.size * classes > LARGE else 1)
-    blocks = [(rotated[part], shares[part], row_weights[part]) for part in rows]
-    with ThreadPoolExecutor(min(len(blocks), os.cpu_count() or 1)) as pool:
-        for strength in strengths:
-            scale = (1 / np.sqrt(curvature * variances + 1 / strength)).astype(np.float32)[:, None]
-            penalty = scale**2 / np.float32(strength)
-
-            def loss(
-                values: np.ndarray, scale: np.ndarray = scale, penalty: np.ndarray = penalty
-            ) -> tuple[float, np.ndarray]:
-                steps = values.astype(np.float32)
-                inner, offset = steps[: rank * classes].reshape(rank, classes), steps[rank * classes :]
-                parts = pool.map(partial(_block_loss, scale * inner, offset, kind), *zip(*blocks, strict=True))
-                value, slopes, bias_slopes = (sum(part) for part in zip(*parts, strict=True))
-                value += (penalty * inner**2).sum(dtype=np.float64) / 2
-                gradient = np.concatenate([(scale * slopes + penalty * inner).ravel(), bias_slopes])
-                return value / total, gradient.astype(np.float64) / total
-
-            start = np.concatenate([(kernel / scale).ravel(), bias])
-            options = {"maxiter": ITERATIONS, "ftol": TOLERANCE, "gtol": 0.0}
-            found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x if classes else start
-            kernel, bias = found[: rank * classes].reshape(rank, classes) * scale, found[rank * classes :]
-            yield axes @ kernel.astype(np.float32), bias
-
-
-def _block_loss(
-    kernel: np.ndarray, bias: np.ndarray, kind: TargetKind, x: np.ndarray, truth: np.ndarray, weights: np.ndarray
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """(loss, slopes of the kernel (r, C), slopes of the bias (C,)) of rows x (n, r), without the penalty.
-
-    truth: (n, C) float32.  weights: (n, 1).
-    """
-    from scipy.special import expit, log_softmax
-
-    logits = x @ kernel + bias
-    if kind == "single":
-        log_probs = log_softmax(logits, 1)
-        probs, losses = np.exp(log_probs), -(log_probs * truth).sum(1)
-    else:
-        probs, losses = expit(logits), (np.logaddexp(0, logits) - logits * truth).sum(1)
-    slopes = (probs - truth) * weights
-    return (losses * weights[:, 0]).sum(dtype=np.float64), x.T @ slopes, slopes.sum(0)
-
-
-def _principal_axes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(F, r) float32 orthonormal axes of the rows x (n, F), without those that no row needs, and the squares along them (r,)."""
-    is_wide = len(x) < x.shape[1]
-    squares, vectors = np.linalg.eigh(x @ x.T if is_wide else x.T @ x)
-    kept = squares > RANK_TOLERANCE * squares[-1]
-    squares, vectors = squares[kept], vectors[:, kept]
-    return (x.T @ vectors / np.sqrt(squares) if is_wide else vectors), squares
 
 
 def _fit_mlp(head: Head, rows: HeadRows, strength: float, seed: int) -> Arrays:

@@ -13,7 +13,7 @@ from competition.config.params import Head
 from competition.ensemble.predictions import ViewPredictions
 from competition.images.labelled_images import Images
 from competition.prepare.targets import SINGLE, Targets
-from competition.training import features, heads
+from competition.training import features, logistic_regression
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
 from competition.training.head_trainer import HeadLayer, HeadTrainer, network_with_head
@@ -193,8 +193,23 @@ def test_a_large_regression_is_summed_over_blocks_of_rows_to_the_same_solution(m
     features = random.normal(size=(1, 200, 12)).astype(np.float32) + np.eye(4, 12, dtype=np.float32)[labels]
     rows = HeadRows(features, labels, np.ones(200), 4, "single")
     fitted = []
-    for large in (heads.LARGE, 1.0):
-        monkeypatch.setattr(heads, "LARGE", large)
+    for large in (logistic_regression.LARGE, 1.0):
+        monkeypatch.setattr(logistic_regression, "LARGE", large)
         fitted.append(fit_head(Head("linear"), rows, 1.0, 0)["head/kernel"])
     np.testing.assert_allclose(fitted[1], fitted[0], atol=2e-3)
     assert np.abs(fitted[0]).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["linear", "rbf", "mlp"])
+def test_a_fit_ends_as_soon_as_there_is_no_time_left(kind: str) -> None:
+    calls = list[int]()
+
+    def time_is_up_at_the_third_call() -> None:
+        calls.append(1)
+        if len(calls) >= 3:
+            raise TimeoutError
+
+    rows = rows_of("single")
+    with pytest.raises(TimeoutError):
+        fit_best_head(Head(kind), rows, inner_parts_of(LABELS, np.arange(N), 0), 0, time_is_up_at_the_third_call)
+    assert len(calls) < 20  # and not one for every step of every fit
