@@ -11,8 +11,8 @@ Drawing is not measured. Of each stage: seconds; processor seconds, of its child
 files, looked at up to 10 times a second; bytes read and written by system calls, cached or not; how much its files grew at the
 worst moment; milliseconds per image. The table is in Markdown, for docs/measured_runs.md.
 
-The last stage of `flowers` trains one fold with a network whose step waits as long as that of the fastest member of the flowers on a v5e-8, and
-says how much of the time is spent outside these steps.
+The last stage of `flowers` trains one fold with a network whose step waits as long as that of the fastest member of the recipe on a
+v5e-8, and says how much of the time is spent outside these steps.
 
 --kills: then runs the main job once more in another folder, ends each of its long stages twice, after a third of the time that it took by
 SIGTERM and after another third by SIGKILL, runs it to its end, and compares the submissions. Needs twice the disk.
