@@ -27,6 +27,9 @@ class Machine:
     resources: Resources  # all, whether free or not
 
 
+CONNECT_SECONDS = 10.0
+
+
 @contextmanager
 def connected(address: str, project: Path) -> Iterator[None]:
     """Be a driver of the cluster inside the block.  address: auto, or HOST:PORT.  project: folder that all tasks start in.
@@ -38,7 +41,12 @@ def connected(address: str, project: Path) -> Iterator[None]:
     except ImportError:
         raise UserError("CLUSTER= needs Ray, which is not installed; install goldfold[cluster]") from None
     # Of two nodes on one machine, Ray may choose either as the driver's own: with the other one the command would die.
-    host = address.rpartition(":")[0]
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        except (OSError, OverflowError) as error:  # Ray would wait for minutes
+            raise UserError(f"CLUSTER={address}: no Ray cluster was reached ({error}); {START}") from None
     own = {"_node_ip_address": host} if host else {}
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

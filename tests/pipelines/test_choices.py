@@ -25,10 +25,11 @@ def add_external_member(workspace: Workspace, folds: str = "") -> None:
     """Add the external member torch: the predictions of `wide`, with its out-of-fold rows as CSV in reverse order."""
     parts = [ViewPredictions.load(workspace.views("wide", k) / "oof.npz") for k in range(3)]
     ids, probs = np.concatenate([p.ids for p in parts]), np.concatenate([p.view("identity") for p in parts])
-    table = pd.DataFrame(probs[::-1], columns=load_prepared(workspace.work / "data").competition.classes)
+    classes = load_prepared(workspace.work / "data").competition.classes
+    table = pd.DataFrame(probs[::-1], columns=classes)
     table.assign(id=ids[::-1]).to_csv(workspace.folder / "oof.csv", index=False)
     test = ViewPredictions.load(workspace.views("wide", 0) / "test.npz")
-    np.savez(workspace.folder / "test.npz", ids=test.ids, probs=test.view("identity"))
+    np.savez(workspace.folder / "test.npz", ids=test.ids, probs=test.view("identity"), classes=classes)
     lines = workspace.params.read_text().splitlines(keepends=True)
     position = next(n for n, line in enumerate(lines) if line.startswith("predict:"))
     workspace.params.write_text(
