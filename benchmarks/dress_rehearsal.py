@@ -397,13 +397,20 @@ def run_in_sessions(job: WorkFolder, minutes: float) -> bool:
     sets = f"kernel.machine='' kernel.devices=1 kernel.internet=false kernel.pause=0.5 kernel.hours={minutes / 60} kernel.reserve=0.01"
     for title in ("download", "prepare"):
         remote.run(title, *STAGES[title])
-    print(f"\n| session of {minutes:g} min | seconds | fold models imported |\n|---|---|---|", flush=True)
-    number, done, folds = 0, 0, load_params(job.folder / "params.yaml").prepare.folds
-    while done < folds:  # of the one member
+    print(
+        f"\n| session of {minutes:g} min | seconds | fold models trained | and predicted |\n|---|---|---|---|",
+        flush=True,
+    )
+    number, done, folds = 0, (0, 0), load_params(job.folder / "params.yaml").prepare.folds
+    while done[1] < folds:  # of the one member
         number += 1
         cost = remote.run(f"session {number}", "kernel", "--set", sets)
-        before, done = done, len(list((job.folder / remote.work).glob("*/members/*/*/fold*/views/*/manifest.json")))
-        print(f"| {number} | {cost.seconds:.1f} | {done - before} |", flush=True)
+        models = f"{remote.work}/*/members/*/*/fold*"
+        before, done = (
+            done,
+            tuple(len(list(job.folder.glob(f"{models}/{each}manifest.json"))) for each in ("", "views/*/")),
+        )
+        print(f"| {number} | {cost.seconds:.1f} | {done[0] - before[0]} | {done[1] - before[1]} |", flush=True)
         if cost.exit_code or (done == before and number > 1):
             return False
     is_equal = not remote.run("blend", "blend").exit_code and job.submission() == remote.submission()

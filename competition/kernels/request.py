@@ -41,15 +41,30 @@ def stale_folds(runs: Iterable[Run], folds: Iterable[AnyFold]) -> list[AnyFold]:
     return [fold for fold in folds if not all(is_trained(run, fold) for run in runs)]
 
 
-def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[str, Sequence[int]]) -> ResultFolders:
-    """Unfinished fold models with checkpoints, and the teachers of students that the kernel trains.
-
-    runs: of every member.  missing: member -> folds that the kernel trains.
-    """
-    parts = [
-        fold_manifest_path(run, fold).parent for name, folds in missing.items() for fold in folds for run in runs[name]
+def incomplete_folds(runs: Sequence[Run], params: Params, folds: Iterable[int]) -> list[int]:
+    """Folds of which one of a member's runs has no complete fold model, or no predictions of it under predict.views."""
+    return [
+        fold
+        for fold in folds
+        if not all(
+            is_trained(run, fold)
+            and is_current(fold_views_path(run, params, fold), views_dependencies(run, params, fold))
+            for run in runs
+        )
     ]
-    result_folders = [folder for folder in parts if any(folder.glob("checkpoints/*.json"))]
+
+
+def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[str, Sequence[int]]) -> ResultFolders:
+    """Unfinished fold models with checkpoints, those that are only to be predicted by, and the teachers of students.
+
+    runs: of every member.  missing: member -> folds that the kernel trains or predicts by.
+    """
+    parts = [(run, fold) for name, folds in missing.items() for fold in folds for run in runs[name]]
+    result_folders = [
+        folder
+        for run, fold in parts
+        if any((folder := fold_manifest_path(run, fold).parent).glob("checkpoints/*.json")) or is_trained(run, fold)
+    ]
     teachers = sorted({teacher for name in missing for teacher in ancestors(params, name)})
     result_folders += [
         fold_manifest_path(run, fold).parent for run, fold in _local_models(params, runs, missing, teachers)

@@ -99,18 +99,35 @@ def merge(output: Output, into: Path, allowed: Sequence[str], max_ratio: float) 
 def install(packed: Path, target: Path, max_ratio: float) -> Action:
     """Unpack a result folder to `target`, at once or not at all. A complete local result is never replaced: "skipped".
 
+    What lies below it and is missing here, such as predictions of a fold model that was trained in an earlier session, is added.
     Raises UserError if the archive is unsafe or does not match its manifest.
     """
-    local_manifest = read_manifest(target / "manifest.json")
-    if local_manifest is not None and files_intact(target / "manifest.json", local_manifest):
-        return "skipped"
     unpacked = target.with_name(f".{target.name}.merging")
     shutil.rmtree(unpacked, ignore_errors=True)
     archive.extract(packed, unpacked, archive.UnpackRules(max_ratio, case_twins=True))
-    manifest = read_manifest(unpacked / "manifest.json")
+    manifest, local = read_manifest(unpacked / "manifest.json"), read_manifest(target / "manifest.json")
     if manifest is not None and not files_intact(unpacked / "manifest.json", manifest):
         shutil.rmtree(unpacked)
         raise UserError(f"{'/'.join(target.parts[-4:])} does not match its manifest: compute it again.")
+    if local is not None and files_intact(target / "manifest.json", local):
+        is_same = manifest is not None and (manifest.digest, manifest.files) == (local.digest, local.files)
+        added = [
+            path.parent for path in unpacked.glob("*/*/manifest.json") if is_same and _is_new(path, unpacked, target)
+        ]
+        for folder in added:
+            shutil.rmtree(place := target / folder.relative_to(unpacked), ignore_errors=True)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            folder.replace(place)
+        shutil.rmtree(unpacked)
+        return "copied" if added else "skipped"
     shutil.rmtree(target, ignore_errors=True)
     unpacked.replace(target)
     return "copied" if manifest is not None else "partial"
+
+
+def _is_new(path: Path, unpacked: Path, target: Path) -> bool:
+    """Whether the result of this manifest in `unpacked` is complete, and missing or damaged in `target`."""
+    manifest, other = read_manifest(path), target / path.relative_to(unpacked)
+    local = read_manifest(other)
+    is_complete = manifest is not None and files_intact(path, manifest)
+    return is_complete and (local is None or not files_intact(other, local))

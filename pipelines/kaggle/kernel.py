@@ -39,7 +39,7 @@ from pipelines.terminal.versions import ROOT
 HOUR = 3600
 INDEX = ("kernel", "index", "index.csv")
 OUTPUT = ("kernel", "made")  # in the kernel: the submission and its ledger entry
-Folds = dict[str, list[int]]  # member -> folds whose models are missing
+Folds = dict[str, list[int]]  # member -> folds whose models or predictions are missing
 Tuned = Mapping[str, tuple[Member, Mapping[str, object]]]  # of member_with_tuned_values
 
 
@@ -49,11 +49,14 @@ def run(job: Job) -> None:
     tuned = {n: member_with_tuned_values(job.workspace, n) for n in names}
     runs = {name: runs_of(job.workspace, name) for name in tuned}
     folds = selected_folds(job)
-    stale = {n: folds if job.options.force else request.stale_folds(runs[n], folds) for n in selected_members(job)}
+    stale = {
+        name: folds if job.options.force else request.incomplete_folds(runs[name], job.params, folds)
+        for name in selected_members(job)
+    }
     missing: Folds = {name: stale[name] for name in runs if stale.get(name)}
     state = job.path("kernel", "run.json")
     if not missing and not state.exists() and not needs_submission(job, runs):
-        job.echo("kernel: current; all selected fold models exist")
+        job.echo("kernel: current; all selected fold models and their predictions exist")
         return
     state.parent.mkdir(parents=True, exist_ok=True)
     with lock(state.with_name("kernel.lock"), "kernel"):

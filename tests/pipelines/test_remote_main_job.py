@@ -210,6 +210,14 @@ def test_a_kernel_gives_the_same_weights_and_submission_for_all_folds(downloaded
     remote.do("blend")
     assert remote.workspace.submission() == submitted.workspace.submission()
     assert "kernel: current" in remote.do("kernel")
+    # A session that ended between training and prediction: the next one predicts by the model that it gets.
+    views = remote.workspace.views("slim", 1)
+    predicted = (views / "oof.npz").read_bytes()
+    shutil.rmtree(views)
+    output = remote.do("kernel")
+    assert "kernel: slim: folds 1" in output and "train slim: fold 1 current" in output
+    assert (views / "oof.npz").read_bytes() == predicted
+    assert remote.workspace.weights() == submitted.workspace.weights()
     notebook = json.loads((remote.workspace.work / "kernel" / "notebook" / "goldfold-small.ipynb").read_text())
     assert {cell["cell_type"] for cell in notebook["cells"]} == {"markdown", "code"}
 
