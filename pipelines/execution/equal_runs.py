@@ -2,13 +2,13 @@
 hyperparameters: a study that keeps a member's own values trains nothing again, and its rows are still left out of honest scores.
 """
 
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from competition.config.digests import digest_of
+from competition.config.errors import UserError
 from competition.files.manifest import copy_file, is_current, read_manifest
 from competition.workspace.dependencies import (
     fold_manifest_path,
@@ -55,7 +55,7 @@ def copy_equal_models(job: Job, run: Run) -> None:
                     job.cached(f"predict {run.title} fold {fold}", target, depends, partial(copy, source, target))
 
 
-def equal_runs(work: Path, run: Run) -> Iterator[Run]:
+def equal_runs(work: Path, run: Run) -> list[Run]:
     """The stored runs of the member that differ from `run` in nothing but the folds that chose their hyperparameters."""
 
     def training(of_run: Run) -> str:
@@ -63,11 +63,11 @@ def equal_runs(work: Path, run: Run) -> Iterator[Run]:
         member.pop("tuned_folds", None)
         return digest_of({**of_run.depends, "member": member, "tuned_folds": []})
 
-    return (
-        other
-        for other in stored_runs(work, run.name)
-        if other.digest != run.digest and training(other) == training(run)
-    )
+    try:
+        stored = stored_runs(work, run.name)
+    except UserError:  # one has parameters of another version; `make runs` names it, and training does not need it
+        return []
+    return [other for other in stored if other.digest != run.digest and training(other) == training(run)]
 
 
 def copy(source: Path, target: Path) -> Computed:
