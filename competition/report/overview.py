@@ -188,7 +188,9 @@ def score_note(scores: Scores, points: Sequence[Point]) -> str:
         without = f"; those of {folds_text(tuned)} chose hyperparameters and are left out" if tuned else ""
         sentences = [f"Circles: the same {rows}{without}."]
     if any(point.test for point in points):
-        sentences.append("Diamonds: test rows, not comparable row by row; a part of them scatters more than the band, which is for all.")
+        sentences.append(
+            "Diamonds: test rows, not comparable row by row; a part of them scatters more than the band, which is for all."
+        )
     sentences.append(
         "Bars are one standard error. A member's score is that of its identity view, for which nothing was chosen."
     )
