@@ -14,6 +14,7 @@ from competition.config.params import Needs
 GIGABYTE = 1e9
 Resources = dict[str, float]  # Ray's names: CPU, GPU, TPU (chips), memory (bytes)
 RESOURCES = ("CPU", "GPU", "TPU", "memory")
+CONNECT_SECONDS = 10.0  # for a first connection to HOST:PORT, before Ray tries for minutes
 START = (
     "`ray start --head --node-ip-address=ADDRESS` on one machine and `ray start --address=ADDRESS:6379` on the others, "
     "with the ray of this environment, form one (docs/cluster.md)"
@@ -25,9 +26,6 @@ class Machine:
     node: str  # Ray's id
     address: str
     resources: Resources  # all, whether free or not
-
-
-CONNECT_SECONDS = 10.0
 
 
 @contextmanager
@@ -45,7 +43,7 @@ def connected(address: str, project: Path) -> Iterator[None]:
     if host and port.isdecimal():
         try:
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-        except (OSError, OverflowError) as error:  # Ray would wait for minutes
+        except (OSError, OverflowError) as error:
             raise UserError(f"CLUSTER={address}: no Ray cluster was reached ({error}); {START}") from None
     own = {"_node_ip_address": host} if host else {}
     try:

@@ -69,17 +69,15 @@ class HeadRows:
         )
 
 
-def nothing() -> None:
-    """The default of `alive`."""
-
-
-def fit_head(head: Head, rows: HeadRows, strength: float, seed: int, alive: Callable[[], None] = nothing) -> Arrays:
+def fit_head(
+    head: Head, rows: HeadRows, strength: float, seed: int, alive: Callable[[], None] = lambda: None
+) -> Arrays:
     """Fit a head of one strength; see fit_path."""
     return fit_path(head, rows, (strength,), seed, alive)[0]
 
 
 def fit_path(
-    head: Head, rows: HeadRows, strengths: Sequence[float], seed: int, alive: Callable[[], None] = nothing
+    head: Head, rows: HeadRows, strengths: Sequence[float], seed: int, alive: Callable[[], None] = lambda: None
 ) -> list[Arrays]:
     """Fit a head of each strength. Each view of a row counts as a row with an equal share of its weight.
 
@@ -151,7 +149,7 @@ def output_loss(probs: np.ndarray, rows: HeadRows) -> float:
 
 
 def fit_best_head(
-    head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], seed: int, alive: Callable[[], None] = nothing
+    head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], seed: int, alive: Callable[[], None] = lambda: None
 ) -> FittedHead:
     """Choose the strength of the least loss on rows that the head was not fitted to, then fit it to all rows.
 

@@ -60,8 +60,8 @@ def logistic_path(
 
             start = np.concatenate([(kernel / scale).ravel(), bias])
             options = {"maxiter": ITERATIONS, "ftol": TOLERANCE, "gtol": 0.0}
-            found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x if classes else start
-            kernel, bias = found[: rank * classes].reshape(rank, classes) * scale, found[rank * classes :]
+            solution = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x if classes else start
+            kernel, bias = solution[: rank * classes].reshape(rank, classes) * scale, solution[rank * classes :]
             yield axes @ kernel.astype(np.float32), bias
 
 

@@ -218,14 +218,10 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
         update_soft_labels(device, job, run, teacher, same_fold, alive)
     soft = partial(load_soft_labels, prepared, run) if member.teacher else None
     trainer = open_scorer(job, member, name, device, TrainerInputs(soft_labels=soft, alive=alive))
-    pixels, sheet, single_folds = (
-        trainer.images.pixels,
-        run.folder / AUGMENTED,
-        [f for f in folds if isinstance(f, int)],
-    )
-    if (
-        isinstance(trainer, Trainer) and single_folds and hosts.writes() and not sheet.is_file()
-    ):  # `make report` shows it
+    pixels, sheet = trainer.images.pixels, run.folder / AUGMENTED
+    single_folds = [fold for fold in folds if isinstance(fold, int)]
+    # `make report` shows the sheet.
+    if isinstance(trainer, Trainer) and single_folds and hosts.writes() and not sheet.is_file():
         images, targets, _ = trainer.first_batch(single_folds[0], member.train)
         captions = [target_caption(row, prepared.competition.classes) for row in targets[:AUGMENTED_IMAGES]]
         contact_sheet(images[:AUGMENTED_IMAGES], captions, sheet)
