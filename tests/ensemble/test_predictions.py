@@ -51,6 +51,8 @@ def test_csv_columns_are_found_by_name(tmp_path):
     assert table.probs.tolist() == [[0.75, 0.25], [0.5, 0.5]]
     with pytest.raises(UserError, match="lacks 1 column, 'bird' and has 1 unknown column, 'dog'; expected 'id' and"):
         Predictions.load_csv(tmp_path / "t.csv", ["cat", "bird"])
+    with pytest.raises(UserError, match="has 1 unknown column, 'dog'; expected"):
+        Predictions.load_csv(tmp_path / "t.csv", ["cat"])
     (tmp_path / "t.csv").write_text("row_id,cat,id\n007,0.25,0.75\n")  # one class is called id
     assert Predictions.load_csv(tmp_path / "t.csv", ["cat", "id"]).ids.tolist() == ["007"]
 
