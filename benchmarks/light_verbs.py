@@ -22,12 +22,7 @@ from competition.ensemble.predictions import ViewPredictions
 from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
 from competition.prepare.index import COLUMNS
-from competition.workspace.dependencies import (
-    fold_manifest_path,
-    fold_model_dependencies,
-    fold_views_path,
-    views_dependencies,
-)
+from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
 from competition.workspace.runs import runs_of
 from competition.workspace.workspace import Workspace
 
@@ -90,8 +85,8 @@ def write_member(workspace: Workspace, name: str, number: int) -> None:
         manifest.parent.mkdir(parents=True)
         manifest.with_name("weights.npz").write_bytes(f"{name} {fold}".encode())
         result = {"metric": "macro_f1", "held_out": 0.85, "seconds": 100.0}
-        write_manifest(manifest, fold_model_dependencies(run, fold), [manifest.with_name("weights.npz")], result, {})
-        views = fold_views_path(run, workspace.params, fold)
+        write_manifest(manifest, fold_model(run, fold).depends, [manifest.with_name("weights.npz")], result, {})
+        views = fold_views(run, workspace.params, fold).manifest
         views.parent.mkdir(parents=True, exist_ok=True)
         files = [views.with_name("oof.npz"), views.with_name("test.npz")]
         table = prepared.part("train")
@@ -101,7 +96,7 @@ def write_member(workspace: Workspace, name: str, number: int) -> None:
             save(test_file, prepared.part("test"), bank, number)
         else:
             os.link(test_file, files[1])
-        write_manifest(views, views_dependencies(run, workspace.params, fold), files, {}, {})
+        write_manifest(views, fold_views(run, workspace.params, fold).depends, files, {}, {})
 
 
 def save(path: Path, rows: pd.DataFrame, bank: np.ndarray, number: int) -> None:

@@ -29,6 +29,19 @@ class Manifest:
     made_with: dict[str, str]  # package -> version
 
 
+@dataclass(frozen=True)
+class Stored:
+    """A result that is stored, or is to be computed."""
+
+    manifest: Path  # beside its files
+    depends: dict[str, Any]  # what it is computed from, and nothing else
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is complete and was computed from exactly `depends`."""
+        return is_current(self.manifest, self.depends)
+
+
 def sha256(path: Path) -> str:
     """Return the hexadecimal sha256 of a file."""
     with path.open("rb") as file:
@@ -172,7 +185,7 @@ def damaged_files(path: Path, manifest: Manifest) -> Iterator[str]:
 
 def changed_keys(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """Return "key: old value -> new value" for each dotted key in which two `depends` differ: why a result is stale."""
-    before, after = _flat(to_plain(recorded)), _flat(to_plain(current))
+    before, after = flattened(to_plain(recorded)), flattened(to_plain(current))
     keys = [key for key in {**before, **after} if before.get(key, "absent") != after.get(key, "absent")]
     texts = [[str(tree.get(key, "absent")) for tree in (before, after)] for key in keys]
     # A digest is shown by its first digits.
@@ -180,9 +193,12 @@ def changed_keys(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> lis
     return [f"{key}: {old} -> {new}" for key, (old, new) in zip(keys, shown, strict=True)]
 
 
-def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+def flattened(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> value of nested mappings.  prefix: of the keys."""
     if not isinstance(tree, Mapping):
         return {prefix: tree}
     return {
-        key: value for name, item in tree.items() for key, value in _flat(item, f"{prefix}.{name}".strip(".")).items()
+        key: value
+        for name, item in tree.items()
+        for key, value in flattened(item, f"{prefix}.{name}".strip(".")).items()
     }

@@ -21,6 +21,13 @@ def retraining_path(run_folder: Path, manifest: Path) -> Path:
     return run_folder / AGAIN / manifest.relative_to(run_folder)
 
 
+def training_path(run_folder: Path, manifest: Path) -> Path:
+    """Where the model with this manifest is trained: apart from a complete earlier one, which stays until it is replaced."""
+    previous = read_manifest(manifest)
+    is_complete = previous is not None and files_intact(manifest, previous)
+    return retraining_path(run_folder, manifest) if is_complete else manifest
+
+
 def replace_model(run_folder: Path, manifest: Path) -> None:
     """Put the model that was trained again, if it is complete, in the place of the one with this manifest.
 

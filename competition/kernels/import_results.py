@@ -15,7 +15,7 @@ from competition.kernels import request as kernel_request
 from competition.kernels import results as kernel_results
 from competition.kernels.push import PushIntent
 from competition.submission import ledger
-from competition.workspace.dependencies import fold_manifest_path, fold_model_dependencies, is_trained
+from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.workspace import Workspace
 
@@ -49,10 +49,10 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
     target.say(f"kernel: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
     output = kernel_results.pull(client, pushed, intent.run, target.workspace.folder / "kernel" / "output")
     for result_folder in output.result_folders:
-        if fold_model := fold_model_of_folder(target, result_folder):
-            run, fold = fold_model
+        if model_of_folder := fold_model_of_folder(target, result_folder):
+            run, fold = model_of_folder
             is_of_run = f"/{run.folder.name}/" in f"/{result_folder}"
-            if is_of_run and ((intent.force and output.status == "done") or not is_trained(run, fold)):
+            if is_of_run and ((intent.force and output.status == "done") or not fold_model(run, fold).is_current):
                 fold_manifest_path(run, fold).unlink(missing_ok=True)
     root = target.workspace.folder.parent.resolve().parent
     merged = kernel_results.merge(output, root, intent.collect, target.workspace.params.kaggle.unpack_ratio)
@@ -79,10 +79,10 @@ def report_merged(target: ImportTarget, result_folders: Mapping[kernel_results.A
         if names:
             target.say(f"kernel: {word}: {', '.join('/'.join(Path(name).parts[-2:]) for name in names)}")
     for result_folder in result_folders["copied"]:
-        if fold_model := fold_model_of_folder(target, result_folder):
-            run, fold = fold_model
+        if model_of_folder := fold_model_of_folder(target, result_folder):
+            run, fold = model_of_folder
             manifest = read_manifest(target.workspace.folder.parent.resolve().parent / result_folder / "manifest.json")
-            if manifest and (changes := changed_keys(manifest.depends, fold_model_dependencies(run, fold))):
+            if manifest and (changes := changed_keys(manifest.depends, fold_model(run, fold).depends)):
                 target.say(
                     f"kernel: WARNING {run.title} fold {fold} does not match the parameters ({'; '.join(changes[:3])})"
                 )

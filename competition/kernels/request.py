@@ -12,15 +12,13 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Params
 from competition.config.teachers import ancestors
-from competition.files.manifest import is_current
 from competition.kernels import packing
 from competition.workspace.dependencies import (
     blend_blocks,
     fold_manifest_path,
-    fold_views_path,
-    is_trained,
+    fold_model,
+    fold_views,
     nested_teachers,
-    views_dependencies,
     weights_digest,
 )
 from competition.workspace.runs import Run
@@ -38,7 +36,7 @@ def path_in_kernel(work: Path, path: Path) -> str:
 def stale_folds(runs: Iterable[Run], folds: Iterable[AnyFold]) -> list[AnyFold]:
     """Folds of which one of a member's runs has no complete fold model."""
     runs = list(runs)
-    return [fold for fold in folds if not all(is_trained(run, fold) for run in runs)]
+    return [fold for fold in folds if not all(fold_model(run, fold).is_current for run in runs)]
 
 
 def incomplete_folds(runs: Sequence[Run], params: Params, folds: Iterable[int]) -> list[int]:
@@ -46,11 +44,7 @@ def incomplete_folds(runs: Sequence[Run], params: Params, folds: Iterable[int]) 
     return [
         fold
         for fold in folds
-        if not all(
-            is_trained(run, fold)
-            and is_current(fold_views_path(run, params, fold), views_dependencies(run, params, fold))
-            for run in runs
-        )
+        if not all(fold_model(run, fold).is_current and fold_views(run, params, fold).is_current for run in runs)
     ]
 
 
@@ -63,7 +57,8 @@ def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[s
     result_folders = [
         folder
         for run, fold in parts
-        if any((folder := fold_manifest_path(run, fold).parent).glob("checkpoints/*.json")) or is_trained(run, fold)
+        if any((folder := fold_manifest_path(run, fold).parent).glob("checkpoints/*.json"))
+        or fold_model(run, fold).is_current
     ]
     teachers = sorted({teacher for name in missing for teacher in ancestors(params, name)})
     result_folders += [
@@ -87,13 +82,13 @@ def results_to_blend(
     if noise.is_dir():
         result_folders[path_in_kernel(work, noise)] = packing.whole_folder(noise)
     for run, fold in _local_models(params, runs, missing, params.members):
-        manifest, views = fold_manifest_path(run, fold), fold_views_path(run, params, fold)
+        manifest, views = fold_manifest_path(run, fold), fold_views(run, params, fold)
         folder, name = manifest.parent, path_in_kernel(work, manifest.parent)
         if name not in excluded and folder.is_dir():
             result_folders[name] = packing.whole_folder(folder)
             # Predictions are found by the digest of the weights, which is in the model's manifest.
-            if is_current(views, views_dependencies(run, params, fold)):
-                result_folders[name] = folder, [manifest, *packing.whole_folder(views.parent)[1]]
+            if views.is_current:
+                result_folders[name] = folder, [manifest, *packing.whole_folder(views.manifest.parent)[1]]
     return result_folders
 
 

@@ -21,7 +21,7 @@ from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.runs import TUNED, without_folder
 from competition.report.svg import PLACEHOLDERS, axis_ends, chart, shortened
 from competition.report.terminal import folds_text, number
-from competition.workspace.dependencies import fold_manifest_path, fold_model_dependencies, views_manifest
+from competition.workspace.dependencies import fold_manifest_path, fold_model, views_manifest
 from competition.workspace.runs import Run
 from competition.workspace.scores import held_out_score, trivial_score_of_fold
 
@@ -89,7 +89,7 @@ def in_training(run: Run, folds: int) -> list[FoldModel]:
         for file in checkpoints[-1:]:
             with suppress(OSError, ValueError, KeyError, TypeError):  # replaced meanwhile, or damaged
                 facts = json.loads(file.read_text(encoding="utf-8"))
-                is_current = facts["made_from"] == digest_of(fold_model_dependencies(run, fold))
+                is_current = facts["made_from"] == digest_of(fold_model(run, fold).depends)
                 if is_current and facts["history"]:
                     history = pd.DataFrame(facts["history"])
                     models.append(FoldModel(fold, Manifest("", {}, {}, {}, {}), nan, history, 0.0))

@@ -13,7 +13,7 @@ from competition.ensemble.decision import ARGMAX, Decision
 from competition.files.manifest import files_intact, read_manifest
 from competition.prepare.adapter_types import Competition, needs_a_label
 from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import budget_file_of, fold_manifest_path, is_trained, newest_blend
+from competition.workspace.dependencies import budget_file_of, fold_manifest_path, fold_model, newest_blend
 from competition.workspace.ensemble_inputs import prediction_sources
 from competition.workspace.runs import Run, blended_runs
 from competition.workspace.workspace import Workspace
@@ -133,7 +133,7 @@ def _selection(
             )
         weights[member] = {}
         for run, fold in ((run, fold) for run, folds in by_run for fold in folds):
-            if not is_trained(run, fold):
+            if not fold_model(run, fold).is_current:
                 raise UserError(
                     f"member {run.name} fold {fold} is not trained with these parameters; `make train MEMBER={run.name} "
                     f"FOLD={fold}` trains it"

@@ -5,7 +5,7 @@ Every stage takes both from here, so that no two stages disagree about what is c
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,53 @@ from competition.config.digests import digest_of
 from competition.config.params import ExcludedFolds, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import ancestors
-from competition.files.manifest import Manifest, atomic_write, is_current, read_manifest
+from competition.files.manifest import Manifest, Stored, atomic_write, read_manifest
 from competition.training.versions import PREDICTION
 from competition.workspace.runs import Run
 from competition.workspace.studies import DIGITS, plugins_entry
 
 NEWEST = "newest.txt"  # the folders of all blends, the one made or confirmed last at the end
+
+
+@dataclass(frozen=True)
+class FoldModel(Stored):
+    """One model of a run: weights.npz, history.csv and oof.npz (identity view) beside its manifest."""
+
+    fold: ExcludedFolds  # that it is not trained on; two folds for a nested teacher
+    name: str  # for messages: slim fold 0
+
+
+def fold_model(run: Run, fold: ExcludedFolds) -> FoldModel:
+    """The model of a run without this fold, as its parameters and its teachers are now.
+
+    It does not depend on the device: a model counts as the same on any device.
+    """
+    # Of exactly those models whose soft labels this one learns from.
+    excluded = teacher_models(run.member, run.folds, fold)
+    weights = {
+        teacher: [{str(model): weights_digest(teacher_run, model) for model in excluded} for teacher_run in runs]
+        for teacher, runs in run.teachers.items()
+    }
+    depends = {**run.depends, "fold": fold, "teacher_weights": weights}
+    return FoldModel(fold_manifest_path(run, fold), depends, fold, f"{run.title} {describe_fold(fold)}")
+
+
+def fold_views(run: Run, params: Params, fold: int) -> Stored:
+    """The predictions of one fold model under predict.views: oof.npz and test.npz.
+
+    They depend on its weights by their digest, however they were trained.
+    """
+    depends = {
+        "data": run.depends["data"],
+        "fit": run.depends["fit"],
+        "views": params.predict.views,
+        "model": weights_digest(run, fold) or "none",
+        "tuned_folds": run.depends["tuned_folds"],
+        "prediction_version": PREDICTION,
+        **plugins_entry(VIEWS=(part for view in params.predict.views for part in view.split("+"))),
+    }
+    folder = fold_manifest_path(run, fold).parent / "views" / digest_of(depends)[:DIGITS]
+    return Stored(folder / "manifest.json", depends)
 
 
 def fold_manifest_path(run: Run, fold: ExcludedFolds) -> Path:
@@ -46,12 +87,6 @@ def soft_labels_path(run: Run, fold: ExcludedFolds) -> Path:
     return fold_manifest_path(run, fold).parent / "soft" / "manifest.json"
 
 
-def fold_views_path(run: Run, params: Params, fold: int) -> Path:
-    """Path of the manifest of one fold model's predictions under predict.views, beside oof.npz and test.npz."""
-    digest = digest_of(views_dependencies(run, params, fold))
-    return fold_manifest_path(run, fold).parent / "views" / digest[:DIGITS] / "manifest.json"
-
-
 def export_path(work: Path, name: str) -> Path:
     """Path of the manifest of an export, beside its model, serving.json and README.md.  name: `Selection.name`."""
     return work / "export" / name / "manifest.json"
@@ -60,24 +95,6 @@ def export_path(work: Path, name: str) -> Path:
 def training_parts(member: Member) -> tuple[str, ...]:
     """Parts of the index whose images a member is trained on."""
     return ("train", "external") if member.external else ("train",)
-
-
-def fold_model_dependencies(run: Run, fold: ExcludedFolds) -> dict[str, Any]:
-    """What the weights of a fold model depend on. Not the device: a model counts as the same on any device.
-
-    teacher_weights: of exactly those models whose soft labels this one learns from.
-    """
-    excluded = teacher_models(run.member, run.folds, fold)
-    weights = {
-        teacher: [{str(model): weights_digest(teacher_run, model) for model in excluded} for teacher_run in runs]
-        for teacher, runs in run.teachers.items()
-    }
-    return {**run.depends, "fold": fold, "teacher_weights": weights}
-
-
-def is_trained(run: Run, fold: ExcludedFolds) -> bool:
-    """Return True if this model of the run is complete and intact."""
-    return is_current(fold_manifest_path(run, fold), fold_model_dependencies(run, fold))
 
 
 def weights_digest(run: Run, fold: ExcludedFolds) -> str:
@@ -116,30 +133,19 @@ def nested_teachers(params: Params, folds: Mapping[str, Sequence[ExcludedFolds]]
     return list(teachers)
 
 
-def views_dependencies(run: Run, params: Params, fold: int) -> dict[str, Any]:
-    """What the predictions of a fold model depend on: its weights by their digest, however they were trained."""
-    return {
-        "data": run.depends["data"],
-        "fit": run.depends["fit"],
-        "views": params.predict.views,
-        "model": weights_digest(run, fold) or "none",
-        "tuned_folds": run.depends["tuned_folds"],
-        "prediction_version": PREDICTION,
-        **plugins_entry(VIEWS=(part for view in params.predict.views for part in view.split("+"))),
-    }
-
-
 def views_manifest(run: Run, params: Params, fold: int) -> Manifest | None:
     """The manifest of a fold model's predictions under predict.views; None if they are missing."""
-    manifest, depends = read_manifest(fold_views_path(run, params, fold)), views_dependencies(run, params, fold)
-    return manifest if manifest is not None and manifest.digest == digest_of(depends) else None
+    views = fold_views(run, params, fold)
+    manifest = read_manifest(views.manifest)
+    return manifest if manifest is not None and manifest.digest == digest_of(views.depends) else None
 
 
-def soft_labels_dependencies(run: Run, fold: ExcludedFolds) -> dict[str, Any]:
-    """What the soft labels of one teacher model depend on."""
+def soft_labels(run: Run, fold: ExcludedFolds) -> Stored:
+    """The predictions of one teacher model for the rows it was trained on."""
     model = weights_digest(run, fold) or "none"
     data, fit = run.depends["data"], run.depends["fit"]
-    return {"data": data, "fit": fit, "model": model, "prediction_version": PREDICTION}
+    depends = {"data": data, "fit": fit, "model": model, "prediction_version": PREDICTION}
+    return Stored(soft_labels_path(run, fold), depends)
 
 
 def blend_blocks(params: Params) -> dict[str, Any]:

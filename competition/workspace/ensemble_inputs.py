@@ -16,7 +16,7 @@ from competition.ensemble.external_check import Confidence, agreement_notes, con
 from competition.ensemble.external_predictions import OurRows, load_external
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
 from competition.files.manifest import sha256
-from competition.workspace.dependencies import fold_views_path, views_manifest, weights_digest
+from competition.workspace.dependencies import fold_views, views_manifest, weights_digest
 from competition.workspace.runs import Run, blended_external, blended_runs
 from competition.workspace.workspace import Workspace
 
@@ -119,7 +119,7 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     def load(run: Run) -> tuple[ViewPredictions, list[ViewPredictions]]:
         """(out-of-fold predictions in the order of ids, test predictions of each fold model)"""
         parts = {"oof": shared, "test": folds_by_run[run.digest]}
-        paths = {name: [fold_views_path(run, params, fold) for fold in folds] for name, folds in parts.items()}
+        paths = {name: [fold_views(run, params, fold).manifest for fold in folds] for name, folds in parts.items()}
         fold_oof, fold_test = (
             [ViewPredictions.load(path.with_name(f"{name}.npz"), mapped=True) for path in paths[name]] for name in parts
         )

@@ -19,7 +19,7 @@ from competition.config.digests import to_plain
 from competition.config.params import Params
 from competition.config.redaction import redact
 from competition.config.secrets import known_secrets, without_secrets
-from competition.files.manifest import sha256
+from competition.files.manifest import flattened, sha256
 
 if TYPE_CHECKING:
     from competition.workspace.runs import Run
@@ -266,7 +266,7 @@ def tracked(params: Params, work: Path, subject: Subject, show: Callable[[str], 
 def fold_subject(params: Params, run: "Run", fold: str) -> Subject:
     """A fold model: the parameters of its member and of its folds.  fold: "fold 2"."""
     public = without_secrets(params)
-    values = {"member": run.name, **flat(run.member), **flat(public.prepare, "prepare."), "data": run.depends["data"]}
+    values = {"member": run.name, **flat(run.member), **flat(public.prepare, "prepare"), "data": run.depends["data"]}
     return Subject("fold", run.label, fold.replace(" ", "-"), values)
 
 
@@ -284,10 +284,5 @@ def file_digests(files: Iterable[Path]) -> dict[str, str]:
 
 def flat(block: object, prefix: str = "") -> dict[str, Value]:
     """Nested parameters by dotted names; a list is its text."""
-    values: dict[str, Value] = {}
-    for key, value in to_plain(block).items():
-        if isinstance(value, dict):
-            values |= flat(value, f"{prefix}{key}.")
-        else:
-            values[prefix + key] = value if isinstance(value, bool | int | float | str) else str(value)
-    return values
+    values = flattened(to_plain(block), prefix)
+    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in values.items()}

@@ -11,7 +11,7 @@ held-out rows (dependencies.teacher_models):
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Member
 from competition.ensemble.predictions import Predictions, ViewPredictions, concatenate_folds
-from competition.files.manifest import is_current
+from competition.files.manifest import Stored
 from competition.prepare.prepared import Prepared
 from competition.training.versions import PREDICTION
 from competition.workspace.dependencies import (
@@ -40,21 +40,15 @@ SOFT_LABEL_VIEW = "identity"
 
 
 @dataclass(frozen=True)
-class FeatureTable:
-    """The features of the images of one part of the index under one view."""
+class FeatureTable(Stored):
+    """The features of the images of one part of the index under one view: features.npy, (N, F) float16 in index order."""
 
     part: str  # train, external, test
     view: str
-    path: Path  # of the manifest, beside features.npy: (N, F) float16 in index order
-    depends: dict[str, Any]
 
     @property
     def file(self) -> Path:
-        return self.path.with_name("features.npy")
-
-    @property
-    def is_current(self) -> bool:
-        return is_current(self.path, self.depends)
+        return self.manifest.with_name("features.npy")
 
     def load(self) -> np.ndarray:
         """(N, F) float16, memory-mapped."""
@@ -80,7 +74,7 @@ def feature_table(workspace: Workspace, network: Member, part: str, view: str) -
         **plugins_entry(MODELS=(network.architecture,), VIEWS=view.split("+")),
     }
     path = workspace.folder / "features" / digest_of(depends)[:DIGITS] / "manifest.json"
-    return FeatureTable(part, view, path, depends)
+    return FeatureTable(path, depends, part, view)
 
 
 def missing_tables(

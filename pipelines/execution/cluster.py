@@ -13,32 +13,23 @@ from competition.cluster.driver import Callbacks, Status, run_tasks
 from competition.cluster.node import RESULT_RATIO, Setup, TaskRequest
 from competition.cluster.project import files_to_send, local_files, write_project
 from competition.config.errors import UserError, counted
-from competition.config.params import ExcludedFolds
-from competition.files.manifest import changed_keys, copy_file, files_intact, is_current, read_manifest, sha256
-from competition.files.replacement import replace_model, retraining_path
+from competition.files.manifest import Stored, changed_keys, copy_file, is_current, read_manifest, sha256
+from competition.files.replacement import replace_model, training_path
 from competition.kernels.results import install
-from competition.workspace.dependencies import (
-    describe_fold,
-    fold_manifest_path,
-    fold_model_dependencies,
-    fold_views_path,
-    is_trained,
-    nested_teachers,
-    teacher_models,
-    views_dependencies,
-)
+from competition.workspace.dependencies import FoldModel, fold_model, nested_teachers, teacher_models
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import result_line
 from competition.workspace.studies import tuned_member
 from competition.workspace.training_inputs import missing_teacher
 from pipelines.execution.selection import selected_folds
+from pipelines.execution.training import begin_run
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, lock
 from pipelines.terminal.versions import RECORDED_PACKAGES, ROOT, versions
 
 COMMAND = ("-u", "-m", "pipelines.execution.cluster_child")
-Models = dict[str, tuple[Run, ExcludedFolds]]  # task -> its model
+Models = dict[str, tuple[Run, FoldModel]]  # task -> its model
 Deliver = Callable[[TaskRequest, Path], str]  # installs an archive at home and returns the line for the screen
 
 
@@ -47,57 +38,50 @@ def train_on_cluster(job: Job, names: Sequence[str]) -> None:
     models: Models = {}
     for name in names:
         for run in runs_of(job.workspace, name):
-            selected = list(selected_folds(job))
-            stale = [fold for fold in selected if job.options.force or not is_trained(run, fold)]
+            selected = [fold_model(run, fold) for fold in selected_folds(job)]
+            stale = [model for model in selected if job.options.force or not model.is_current]
             if len(stale) < len(selected):
                 job.echo(f"train {run.title}: {len(selected) - len(stale)} of {len(selected)} fold models current")
-            for teacher, pair in nested_teachers(job.params, {name: stale}):
+            for teacher, pair in nested_teachers(job.params, {name: [model.fold for model in stale]}):
                 for teacher_run in runs_of(job.workspace, teacher):
-                    if not is_trained(teacher_run, pair):
-                        models[task_name(teacher_run, pair)] = teacher_run, pair
-            models |= {task_name(run, fold): (run, fold) for fold in stale}
+                    if not (model := fold_model(teacher_run, pair)).is_current:
+                        models[model.name] = teacher_run, model
+            models |= {model.name: (run, model) for model in stale}
     # The longest first: the last machine then has least to do while the others wait.
     in_order = sorted(
         models.values(), key=lambda model: -(model[0].member.image_size ** 2) * model[0].member.train.epochs
     )
     requests = []
-    for run, fold in in_order:
-        teachers = [
-            (teacher_run, excluded)
-            for runs in run.teachers.values()
-            for teacher_run in runs
-            for excluded in teacher_models(run.member, run.folds, fold)
-        ]
-        for model in teachers:
-            if task_name(*model) not in models and not is_trained(*model):
-                raise missing_teacher(run, *model)
-        inputs = tuple(result_folder(job, fold_manifest_path(*model)) for model in teachers)
-        requests.append(request_for(job, "train", run, fold, fold_manifest_path(run, fold), inputs))
+    for run, model in in_order:
+        inputs = []
+        for teacher_run in [teacher_run for runs in run.teachers.values() for teacher_run in runs]:
+            for fold in teacher_models(run.member, run.folds, model.fold):
+                needed = fold_model(teacher_run, fold)
+                if needed.name not in models and not needed.is_current:
+                    raise missing_teacher(run, teacher_run, fold)
+                inputs.append(result_folder(job, needed.manifest))
+        requests.append(request_for(job, "train", run, model, model.manifest, tuple(inputs)))
     run_on_cluster(job, requests, partial(deliver_model, job, models))
 
 
-def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, object]]]) -> None:
+def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, Stored]]]) -> None:
     """Predict by the fold models of each run that have no current predictions."""
-    models: Models = {task_name(run, fold): (run, fold) for run, folds in stale for fold in folds}
-    requests = []
+    predictions, requests = dict[str, Stored](), []  # task -> its predictions
     for run, folds in stale:
-        for fold in folds:
-            inputs = (result_folder(job, fold_manifest_path(run, fold)),)
-            path = fold_views_path(run, job.params, fold)
-            requests.append(request_for(job, "predict", run, fold, path, inputs))
-    run_on_cluster(job, requests, partial(deliver_views, job, models))
-
-
-def task_name(run: Run, fold: ExcludedFolds) -> str:
-    return f"{run.title} {describe_fold(fold)}"
+        for fold, result in folds.items():
+            model = fold_model(run, fold)
+            predictions[model.name] = result
+            inputs = (result_folder(job, model.manifest),)
+            requests.append(request_for(job, "predict", run, model, result.manifest, inputs))
+    run_on_cluster(job, requests, partial(deliver_views, job, predictions))
 
 
 def request_for(
-    job: Job, verb: str, run: Run, fold: ExcludedFolds, manifest: Path, inputs: tuple[str, ...]
+    job: Job, verb: str, run: Run, model: FoldModel, manifest: Path, inputs: tuple[str, ...]
 ) -> TaskRequest:
-    values = {"run": run.digest, "depends": dict(run.depends), "fold": fold}
+    values = {"run": run.digest, "depends": dict(run.depends), "fold": model.fold}
     folder = result_folder(job, manifest)
-    return TaskRequest(task_name(run, fold), run.name, verb, folder, values, inputs, job.options.force)
+    return TaskRequest(model.name, run.name, verb, folder, values, inputs, job.options.force)
 
 
 def result_folder(job: Job, manifest: Path) -> str:
@@ -189,32 +173,28 @@ def setup_of(job: Job, requests: Sequence[TaskRequest]) -> Setup:
 
 def deliver_model(job: Job, models: Models, request: TaskRequest, archive: Path) -> str:
     """Install a trained model. A complete earlier one stays in its place until this one is complete."""
-    run, fold = models[request.name]
-    target, depends = fold_manifest_path(run, fold), fold_model_dependencies(run, fold)
-    previous = read_manifest(target)
-    trained_before = previous is not None and files_intact(target, previous)
-    path = retraining_path(run.folder, target) if trained_before else target
-    job.begin_run(run)
+    run, requested = models[request.name]
+    model = fold_model(run, requested.fold)  # its teachers may have come home since the request
+    path = training_path(run.folder, model.manifest)
+    begin_run(job, run)
     unpack(archive, path)
     manifest = read_manifest(path)
-    if manifest is None or not is_current(path, depends):
-        changes = changed_keys(manifest.depends, depends) if manifest else []
+    if manifest is None or not is_current(path, model.depends):
+        changes = changed_keys(manifest.depends, model.depends) if manifest else []
         raise UserError(f"{display_path(path.parent)} came home, but is of another run: {'; '.join(changes[:3])}")
-    if trained_before:
-        replace_model(run.folder, target)
+    if path != model.manifest:
+        replace_model(run.folder, model.manifest)
     return f"train {request.name}: {result_line(job.prepared.competition.metric, manifest)}"
 
 
-def deliver_views(job: Job, models: Models, request: TaskRequest, archive: Path) -> str:
-    """Install the predictions of a fold model."""
-    run, fold = models[request.name]
-    assert isinstance(fold, int)
-    path, depends = fold_views_path(run, job.params, fold), views_dependencies(run, job.params, fold)
-    if job.options.force or not is_current(path, depends):
-        path.unlink(missing_ok=True)
-    unpack(archive, path)
-    if not is_current(path, depends):
-        raise UserError(f"{display_path(path.parent)} came home, but is of another model or other views")
+def deliver_views(job: Job, predictions: Mapping[str, Stored], request: TaskRequest, archive: Path) -> str:
+    """Install the predictions of a fold model.  predictions: of each task."""
+    result = predictions[request.name]
+    if job.options.force or not result.is_current:
+        result.manifest.unlink(missing_ok=True)
+    unpack(archive, result.manifest)
+    if not result.is_current:
+        raise UserError(f"{display_path(result.manifest.parent)} came home, but is of another model or other views")
     return f"predict {request.name}: done"
 
 

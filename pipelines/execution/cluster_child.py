@@ -17,12 +17,11 @@ from typing import Any
 from competition.cluster.node import MACHINE_EXIT
 from competition.cluster.project import PARAMS
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds
 from competition.config.params_file import load_params
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
 from competition.files.manifest import changed_keys, write_manifest
-from competition.workspace.dependencies import views_dependencies
+from competition.workspace.dependencies import fold_model, fold_views
 from competition.workspace.runs import runs_of, stored_runs
 from competition.workspace.studies import tuning_dependencies
 from competition.workspace.study_worker import storage_of, study_settings, work_on_study
@@ -92,10 +91,9 @@ def work(job: Job, task: Mapping[str, Any]) -> None:
             f"this machine would train another run ({'; '.join(changes[:3])}): its packages or files differ"
         )
     if task["verb"] == "train":
-        models: list[ExcludedFolds] = [fold if isinstance(fold, int) else (fold[0], fold[1])]
-        train_models(job, run, models)
+        train_models(job, run, [fold_model(run, fold if isinstance(fold, int) else (fold[0], fold[1]))])
     else:
-        predict_folds(job, run, {fold: views_dependencies(run, job.params, fold)})
+        predict_folds(job, run, {fold: fold_views(run, job.params, fold)})
 
 
 def work_on_the_study(job: Job, name: str, values: Mapping[str, Any]) -> None:

@@ -3,23 +3,16 @@ hyperparameters: a study that keeps a member's own values trains nothing again, 
 """
 
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.files.manifest import copy_file, is_current, read_manifest
-from competition.workspace.dependencies import (
-    fold_manifest_path,
-    fold_model_dependencies,
-    fold_names,
-    fold_views_path,
-    is_trained,
-    views_dependencies,
-)
+from competition.files.manifest import Stored, copy_file, read_manifest
+from competition.workspace.dependencies import fold_model, fold_names, fold_views
 from competition.workspace.runs import Run, stored_runs
 from pipelines.execution.selection import selected_folds
+from pipelines.execution.training import begin_run
 from pipelines.terminal import hosts
 from pipelines.terminal.runner import Computed, InUse, Job
 
@@ -30,29 +23,18 @@ def copy_equal_models(job: Job, run: Run) -> None:
         return
     folds = selected_folds(job)
     for other in equal_runs(job.work, run):
-        lacking = [fold for fold in folds if not is_trained(run, fold) and is_trained(other, fold)]
+        models = {fold: fold_model(run, fold) for fold in folds}
+        lacking = [fold for fold in folds if not models[fold].is_current and fold_model(other, fold).is_current]
         if lacking:
-            job.begin_run(run)
-        for fold in lacking:
-            source, target = fold_manifest_path(other, fold), fold_manifest_path(run, fold)
-            with suppress(InUse):  # another process trains it now
-                job.cached(
-                    f"train {run.title} fold {fold}",
-                    target,
-                    fold_model_dependencies(run, fold),
-                    partial(copy, source, target),
-                )
-        if lacking:
-            job.echo(
-                f"train {run.title}: {fold_names(lacking)} copied from {other.label}, which was trained in the same way"
-            )
-        for fold in folds:
-            source, target = fold_views_path(other, job.params, fold), fold_views_path(run, job.params, fold)
-            depends = views_dependencies(run, job.params, fold)
-            has_source = is_current(source, views_dependencies(other, job.params, fold))
-            if has_source and is_trained(run, fold) and not is_current(target, depends):
-                with suppress(InUse):
-                    job.cached(f"predict {run.title} fold {fold}", target, depends, partial(copy, source, target))
+            begin_run(job, run)
+            for fold in lacking:
+                copy(job, f"train {models[fold].name}", fold_model(other, fold), models[fold])
+            names = fold_names(lacking)
+            job.echo(f"train {run.title}: {names} copied from {other.label}, which was trained in the same way")
+        for fold, model in models.items():
+            source, target = fold_views(other, job.params, fold), fold_views(run, job.params, fold)
+            if source.is_current and model.is_current and not target.is_current:
+                copy(job, f"predict {model.name}", source, target)
 
 
 def equal_runs(work: Path, run: Run) -> list[Run]:
@@ -70,10 +52,16 @@ def equal_runs(work: Path, run: Run) -> list[Run]:
     return [other for other in stored if other.digest != run.digest and training(other) == training(run)]
 
 
-def copy(source: Path, target: Path) -> Computed:
-    """Copy the files of a complete result.  source, target: paths of the manifests."""
-    manifest = read_manifest(source)
-    assert manifest is not None, f"{source} was removed while it was copied"
-    for name in manifest.files:
-        copy_file(source.parent / name, target.parent / name)
-    return [target.parent / name for name in manifest.files], manifest.result
+def copy(job: Job, title: str, source: Stored, target: Stored) -> None:
+    """Copy the files of a complete result, unless another process computes it now."""
+
+    def copy_files() -> Computed:
+        manifest = read_manifest(source.manifest)
+        assert manifest is not None, f"{source.manifest} was removed while it was copied"
+        folder = target.manifest.parent
+        for name in manifest.files:
+            copy_file(source.manifest.with_name(name), folder / name)
+        return [folder / name for name in manifest.files], manifest.result
+
+    with suppress(InUse):
+        job.cached(title, target.manifest, target.depends, copy_files)

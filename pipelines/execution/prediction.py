@@ -5,20 +5,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from competition.config.errors import UserError, counted
-from competition.files.manifest import changed_keys, is_current, read_manifest
+from competition.files.manifest import Stored, changed_keys, read_manifest
 from competition.training.versions import TRAINING
-from competition.workspace.dependencies import (
-    fold_manifest_path,
-    fold_model_dependencies,
-    fold_views_path,
-    is_trained,
-    views_dependencies,
-)
+from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
 from competition.workspace.runs import Run, stored_runs
 from competition.workspace.studies import head_entry
 from competition.workspace.training_inputs import feature_table, networks_of
@@ -32,16 +26,15 @@ if TYPE_CHECKING:
     from competition.training.scorer import FoldScorer
 
 
-def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, dict[str, Any]]:
-    """Fold -> what its predictions depend on, for the fold models of a run whose predictions are missing.
+def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, Stored]:
+    """Fold -> the predictions that are missing, of the fold models of a run.
 
     is_named: the run is named in blend.members; nothing can train its missing fold models.
     """
     folds = folds_to_predict(job, run, is_named)
-    depends = {fold: views_dependencies(run, job.params, fold) for fold in folds}
-    paths = {fold: fold_views_path(run, job.params, fold) for fold in folds}
-    missing = [fold for fold in folds if job.options.force or not is_current(paths[fold], depends[fold])]
-    stale = {fold: depends[fold] for fold in hosts.decided(missing)}
+    predictions = {fold: fold_views(run, job.params, fold) for fold in folds}
+    missing = [fold for fold in folds if job.options.force or not predictions[fold].is_current]
+    stale = {fold: predictions[fold] for fold in hosts.decided(missing)}
     if len(folds) > len(stale):
         job.echo(f"predict {run.title}: {len(folds) - len(stale)} of {len(folds)} fold models current")
     if stale and (run.depends["data"] != job.prepared.digest or run.depends["training_version"] != TRAINING):
@@ -58,14 +51,16 @@ def folds_to_predict(job: Job, run: Run, is_named: bool) -> list[int]:
 
     Raises UserError with the command that trains the others, unless --allow-partial is set.
     """
-    current = [fold for fold in range(job.params.prepare.folds) if is_trained(run, fold)]
+    folds = range(job.params.prepare.folds)
     reasons = {}  # fold -> why its model is not current
-    for fold in sorted({*range(job.params.prepare.folds)} - {*current}):
-        manifest = read_manifest(fold_manifest_path(run, fold))
-        changes = changed_keys(manifest.depends, fold_model_dependencies(run, fold)) if manifest else ["not trained"]
-        reasons[fold] = "; ".join(changes[:3]) or "its files were damaged"
+    for fold in folds:
+        model = fold_model(run, fold)
+        if not model.is_current:
+            manifest = read_manifest(model.manifest)
+            changes = changed_keys(manifest.depends, model.depends) if manifest else ["not trained"]
+            reasons[fold] = "; ".join(changes[:3]) or "its files were damaged"
     if not reasons or job.options.allow_partial:
-        return current
+        return [fold for fold in folds if fold not in reasons]
     lacking = ", ".join(f"fold {fold} ({reason})" for fold, reason in reasons.items())
     if is_named:
         raise UserError(f"run {run.label} lacks {lacking}; `make predict ALLOW_PARTIAL=1` predicts without it")
@@ -80,8 +75,8 @@ def folds_to_predict(job: Job, run: Run, is_named: bool) -> list[int]:
     )
 
 
-def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> None:
-    """Predict by the fold models in `stale`: fold -> what its predictions depend on."""
+def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
+    """Predict by the fold models in `stale`: fold -> its predictions."""
     device, views, name = start_device(job), job.params.predict.views, run.title
     job.echo(
         f"predict {name}: on {device.replicas} x {device.kind}; {counted(len(views), 'view')} of {counted(len(stale), 'fold model')}"
@@ -104,10 +99,11 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, dict[str, Any]]) -> No
         times = feature_times(job, run, views)
     costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
     with Bar(len(stale), f"predict {name}") as bar:
-        for fold, depends in stale.items():
-            manifest, weights = fold_views_path(run, job.params, fold), fold_manifest_path(run, fold).parent
-            make = partial(predict_fold, trainer, test, weights, manifest.parent, fold, times)
-            costs = job.cached(f"predict {name} fold {fold}", manifest, depends, make).result["seconds_per_1000"]
+        for fold, predictions in stale.items():
+            weights, folder = fold_manifest_path(run, fold).parent, predictions.manifest.parent
+            make = partial(predict_fold, trainer, test, weights, folder, fold, times)
+            manifest = job.cached(f"predict {name} fold {fold}", predictions.manifest, predictions.depends, make)
+            costs = manifest.result["seconds_per_1000"]
             bar.update()
     slowest = max(costs, key=costs.__getitem__)
     job.echo_detail(
@@ -141,7 +137,7 @@ def feature_times(job: Job, run: Run, views: Sequence[str]) -> ViewTimes:
     seconds = dict.fromkeys(views, 0.0)
     for network in networks_of(job.workspace, run.member):
         for view in views:
-            manifest = read_manifest(feature_table(job.workspace, network, "train", view).path)
+            manifest = read_manifest(feature_table(job.workspace, network, "train", view).manifest)
             seconds[view] += manifest.result["seconds_per_1000"] / 1000 / job.params.prepare.folds if manifest else 0.0
     return ViewTimes(seconds, 1, True)
 

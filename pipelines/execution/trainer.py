@@ -1,5 +1,6 @@
 """Open a Trainer for one member: select the Keras backend, open the device, and only then read the images."""
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -85,8 +86,6 @@ def open_trainer(
     from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer
 
-    if member.head is not None:
-        raise UserError(f"{title}: the network of a member with a head is not trained; name another member: MEMBER=...")
     parts = inputs.parts or training_parts(member)
     images = inputs.images or inputs.select(read_images(job, member, parts, title))
     try:
@@ -187,7 +186,7 @@ def store_missing(
 
             for table in tables:
                 name, make = f"{title}: features under {table.view}", partial(computed, table.file)
-                job.cached(name, table.path, table.depends, make)
+                job.cached(name, table.manifest, table.depends, make)
 
 
 def open_trial_runner(job: Job, name: str) -> "TrialRunner":
@@ -196,12 +195,11 @@ def open_trial_runner(job: Job, name: str) -> "TrialRunner":
     from competition.tuning.settings import folds_used_in_tuning
     from competition.tuning.trials import TrialRunner
 
-    device: list[Device] = []
+    device = functools.cache(partial(start_device, job))
     select = partial(restricted_to_folds, folds=folds_used_in_tuning(job.params))
 
     def open_with(member: Member, images: "Images | None") -> "FoldScorer":
-        device[:] = device or [start_device(job)]
-        return open_scorer(job, member, f"tune {name}", device[0], TrainerInputs(images=images, select=select))
+        return open_scorer(job, member, f"tune {name}", device(), TrainerInputs(images=images, select=select))
 
     return TrialRunner(job.params.members[name], job.params, open_with, lambda line: job.echo(f"tune {name}: {line}"))
 

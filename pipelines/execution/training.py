@@ -13,32 +13,33 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
+from competition.config.params_file import load_params, recorded_keys
 from competition.config.plugins import active
 from competition.config.teachers import ancestors
+from competition.ensemble.settings import validate_params
 from competition.files.locks import last_holder
-from competition.files.manifest import Manifest, files_intact, is_current, read_manifest
-from competition.files.replacement import replace_model, retraining_path
+from competition.files.manifest import Manifest, changed_keys
+from competition.files.replacement import replace_model, retraining_path, training_path
 from competition.images.pixels import is_streamed
 from competition.training.checkpoint import Checkpoints
 from competition.training.fault_tolerance import stop_signals
 from competition.training.memory import available_bytes, memory_warning
 from competition.workspace.dependencies import (
+    FoldModel,
     describe_fold,
     fold_manifest_path,
-    fold_model_dependencies,
+    fold_model,
     fold_names,
     is_nested,
-    is_trained,
-    soft_labels_dependencies,
-    soft_labels_path,
+    soft_labels,
     teacher_models,
 )
-from competition.workspace.runs import Run, runs_of
+from competition.workspace.runs import Run, runs_of, write_run_file
 from competition.workspace.scores import result_line
 from competition.workspace.tracking import Tracked, fold_outcome, fold_subject
 from competition.workspace.training_inputs import load_soft_labels, missing_teacher, save_soft_labels
@@ -61,50 +62,23 @@ AUGMENTED_IMAGES = 16  # on the sheet of an augmented batch
 KEPT_WEIGHTS = 20_000_000
 
 
-@dataclass(frozen=True)
-class FoldModel:
-    """One model of a run: the inputs that it is computed from, and where it is stored."""
-
-    fold: ExcludedFolds  # that it is not trained on; two folds for a nested teacher
-    name: str  # for messages: slim fold 0
-    manifest: Path  # beside its files
-    depends: dict[str, Any]  # the inputs and parameters that its manifest records
-
-    @property
-    def is_current(self) -> bool:
-        return is_current(self.manifest, self.depends)
-
-
-def fold_models(run: Run, folds: Sequence[ExcludedFolds]) -> list[FoldModel]:
-    """The models of a run without these folds, as its parameters and its teachers are now."""
-    return [
-        FoldModel(
-            fold,
-            f"{run.title} {describe_fold(fold)}",
-            fold_manifest_path(run, fold),
-            fold_model_dependencies(run, fold),
-        )
-        for fold in folds
-    ]
-
-
 def train_run(job: Job, run: Run, at_step: Callable[[], None] = lambda: None) -> None:
     """Train the selected fold models of a run that are not current, or all of them with FORCE=1.
 
     at_step: called at every step; it may raise an error to end the training, whose complete fold models stay.
     """
-    models = fold_models(run, selected_folds(job))
-    stale = [model for model in models if job.options.force or not model.is_current]
-    stale_folds = hosts.decided([model.fold for model in interrupted_last(run, stale)])
-    current = [model for model in models if model.fold not in stale_folds]
+    models = [fold_model(run, fold) for fold in selected_folds(job)]
+    stale = interrupted_last(run, [model for model in models if job.options.force or not model.is_current])
+    stale = [models[number] for number in hosts.decided([models.index(model) for model in stale])]
+    current = [model for model in models if model not in stale]
     if current:
         again = "; FORCE=1 trains it again" if job.options.fold else ""
         job.echo(f"train {run.title}: {fold_names([model.fold for model in current])} current{again}")
     for model in current if hosts.writes() else ():
         # A process that was killed after it wrote the manifest left them.
         Checkpoints(model.manifest.with_name("checkpoints"), "").clear()
-    if stale_folds:
-        train_models(job, run, stale_folds, at_step)
+    if stale:
+        train_models(job, run, stale, at_step)
 
 
 def interrupted_last(run: Run, models: Sequence[FoldModel]) -> list[FoldModel]:
@@ -128,18 +102,24 @@ def train_nested_teachers(job: Job, name: str) -> None:
         return
     pairs = sorted({pair for fold in folds for pair in teacher_models(member, job.params.prepare.folds, fold)})
     for run in [run for teacher in ancestors(job.params, name) for run in runs_of(job.workspace, teacher)]:
-        missing: list[ExcludedFolds] = [
-            (a, b) for a, b in hosts.decided([pair for pair in pairs if not is_trained(run, pair)])
-        ]
+        models = [fold_model(run, pair) for pair in pairs]
+        missing = hosts.decided([number for number, model in enumerate(models) if not model.is_current])
         if missing:
             job.echo(f"train {name}: {len(missing)} of {len(pairs)} nested teacher models of {run.title} are missing")
-            train_models(job, run, missing)
+            train_models(job, run, [models[number] for number in missing])
 
 
-def train_models(
-    job: Job, run: Run, folds: Sequence[ExcludedFolds], at_step: Callable[[], None] = lambda: None
-) -> None:
-    """Train the models of a run without these folds under a watchdog, and again after a loss of the device.
+def begin_run(job: Job, run: Run) -> None:
+    """Describe a run in its folder, with its difference from the parameter file, before its first model is trained."""
+    if not hosts.writes():
+        return
+    members = validate_params(load_params(job.options.params)).members
+    stated = recorded_keys(members[run.name]) if run.name in members else {}
+    write_run_file(run, changed_keys(stated, run.depends["member"]))
+
+
+def train_models(job: Job, run: Run, models: Sequence[FoldModel], at_step: Callable[[], None] = lambda: None) -> None:
+    """Train these models of a run under a watchdog, and again after a loss of the device.
 
     Raises UserError if the device is lost too often, or with the largest batch that fits if its memory is exhausted.
     """
@@ -147,7 +127,7 @@ def train_models(
     from competition.training.fault_tolerance import train_with_retries
     from competition.training.memory import is_out_of_memory, step_fits, too_large
 
-    pending, limits, member, title = fold_models(run, folds), job.params.device, run.member, run.title
+    pending, limits, member, title = list(models), job.params.device, run.member, run.title
 
     def show(line: str) -> None:
         job.echo(f"train {title}: {line}")
@@ -167,7 +147,7 @@ def train_models(
         device = start_device(job)
         if device.kind == "cpu" and (warning := memory_warning(title, member, device.batches_ahead, available_bytes())):
             job.echo(f"train {warning}")
-        job.begin_run(run)
+        begin_run(job, run)
         try:
             train_on(device, job, run, pending, step)
         except Exception as error:
@@ -250,10 +230,10 @@ def update_soft_labels(
     """
     trainer: FoldScorer | None = None  # built for the first fold that needs it
     for fold in folds:
-        if not is_trained(teacher, fold):
+        if not fold_model(teacher, fold).is_current:
             raise missing_teacher(student, teacher, fold)
-        manifest, depends = soft_labels_path(teacher, fold), soft_labels_dependencies(teacher, fold)
-        if hosts.decided(is_current(manifest, depends)):
+        labels = soft_labels(teacher, fold)
+        if hosts.decided(labels.is_current):
             continue
         if trainer is None:
             inputs = TrainerInputs(parts=("train",), alive=alive)
@@ -262,7 +242,7 @@ def update_soft_labels(
         title = f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}"
         while True:  # another `make train` in this folder may predict them now
             try:
-                job.cached(title, manifest, depends, make)
+                job.cached(title, labels.manifest, labels.depends, make)
                 break
             except InUse:
                 if hosts.are_joined():
@@ -310,10 +290,8 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
     done: models of the session that are complete, for its bar.
     """
     job, run_folder = session.job, session.run.folder
-    previous = read_manifest(model.manifest)
-    trained_before = previous is not None and files_intact(model.manifest, previous)
-    path = retraining_path(run_folder, model.manifest) if trained_before else model.manifest
-    if trained_before and job.options.force:
+    path = training_path(run_folder, model.manifest)
+    if path != model.manifest and job.options.force:
         job.echo(f"train {model.name}: made again (FORCE=1)")
 
     def report_damage(name: str) -> None:
@@ -330,7 +308,7 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
     manifest = job.cached(f"train {model.name}", path, model.depends, make)
     if hosts.writes():
         checkpoints.clear()  # after the manifest: a kill before it costs no steps
-        if trained_before:
+        if path != model.manifest:
             replace_model(run_folder, model.manifest)
     hosts.wait_for_all()
     return manifest

@@ -21,7 +21,7 @@ from competition.kernels import api as kernels
 from competition.storage import locations
 from competition.training.backend import is_installed
 from competition.training.memory import available_bytes, memory_warning, training_bytes
-from competition.workspace.dependencies import is_trained
+from competition.workspace.dependencies import fold_model
 from competition.workspace.runs import runs_of
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, image_cache
@@ -221,7 +221,7 @@ def data(job: Job) -> Iterator[Finding]:
     yield from decoded_images(job)
     for name in job.params.members:
         for run in runs_of(job.workspace, name):
-            trained = [fold for fold in range(job.params.prepare.folds) if is_trained(run, fold)]
+            trained = [fold for fold in range(job.params.prepare.folds) if fold_model(run, fold).is_current]
             yield Finding(
                 f"{run.title}: {len(trained)} of {job.params.prepare.folds} fold models trained and current (run {run.label})"
             )

@@ -10,7 +10,7 @@ from competition.files.manifest import Manifest, atomic_write, read_manifest
 from competition.report.classes import honest_rows
 from competition.report.grad_cam import FILE, MANIFEST, chosen_rows
 from competition.report.pictures import cached_pixels
-from competition.workspace.dependencies import fold_manifest_path, is_trained, newest_blend
+from competition.workspace.dependencies import fold_manifest_path, fold_model, newest_blend
 from competition.workspace.runs import Run, runs_of
 from pipelines.execution.selection import selected_members
 from pipelines.terminal.output import display_path
@@ -45,7 +45,7 @@ def explained_run(job: Job, weights: Mapping[str, float]) -> Run:
     names = selected_members(job)
     name = max(names, key=lambda member: weights.get(member, 0.0))
     one = runs_of(job.workspace, name)[0]
-    missing = [fold for fold in range(job.params.prepare.folds) if not is_trained(one, fold)]
+    missing = [fold for fold in range(job.params.prepare.folds) if not fold_model(one, fold).is_current]
     if missing:
         raise UserError(
             f"{one.title}: folds {', '.join(map(str, missing))} are not trained; run `make train MEMBER={name}`"

@@ -13,7 +13,7 @@ from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
 from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_json
-from competition.workspace.dependencies import fold_manifest_path, is_trained
+from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import run_with
 from competition.workspace.scores import seed_study_path
 from competition.workspace.studies import tuned_member
@@ -61,7 +61,7 @@ def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewP
     member = replace(member, train=replace(member.train, seed=seed), seeds=1)
     run = run_with(job.workspace, name, member)
     folds = range(job.params.prepare.folds)
-    if all(is_trained(run, fold) for fold in folds) and not job.options.force:
+    if all(fold_model(run, fold).is_current for fold in folds) and not job.options.force:
         job.echo(f"noise {name} seed {seed}: current, run {run.label}")
         paths = [fold_manifest_path(run, fold).with_name("oof.npz") for fold in folds]
         return concatenate_folds([ViewPredictions.load(path) for path in paths])

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from competition.config.errors import UserError
 from competition.config.faults import fault_point
 from competition.config.params import Params
-from competition.config.params_file import Override, load_params, recorded_keys
-from competition.ensemble.settings import validate_params
+from competition.config.params_file import Override
 from competition.files.locks import Held, Holder, exclusive
 from competition.files.manifest import (
     Manifest,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:  # pandas is imported by the stages that need it
     from competition.images.cache import CacheBudget
     from competition.prepare.prepared import Prepared
     from competition.training.engine import Engine
-    from competition.workspace.runs import Run
 
 
 TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.\w+)?")  # as manifest.atomic_write names them
@@ -94,16 +92,6 @@ class Job:
         """The parameters that an adapter reads."""
         prepare = self.params.prepare
         return Settings(**asdict(self.params.competition), seed=prepare.seed, group_column=prepare.group_column)
-
-    def begin_run(self, run: "Run") -> None:
-        """Describe a run in its folder, with its difference from the parameter file, before its first model is trained."""
-        from competition.workspace.runs import write_run_file
-
-        if not hosts.writes():
-            return
-        members = validate_params(load_params(self.options.params)).members
-        stated = recorded_keys(members[run.name]) if run.name in members else {}
-        write_run_file(run, changed_keys(stated, run.depends["member"]))
 
     def cached(
         self, name: str, manifest: Path, depends: Mapping[str, object], compute: Callable[[], Computed]

@@ -10,8 +10,8 @@ import pytest
 from injection import KILLED, environment, run_code
 from stages import new_workspace
 
-from competition.workspace.dependencies import fold_manifest_path
-from pipelines.execution.training import FoldModel, interrupted_last
+from competition.workspace.dependencies import FoldModel, fold_manifest_path
+from pipelines.execution.training import interrupted_last
 
 WAIT = """
 import sys, time
@@ -71,7 +71,7 @@ with exclusive(path, "train cnn fold 1"):
 
 def test_a_fold_whose_process_died_is_trained_last(tmp_path: Path) -> None:
     run = SimpleNamespace(folder=tmp_path)
-    models = [FoldModel(fold, "", fold_manifest_path(run, fold), {}) for fold in (1, 0, (0, 1))]
+    models = [FoldModel(fold_manifest_path(run, fold), {}, fold, "") for fold in (1, 0, (0, 1))]
     assert run_code(DIE, models[0].manifest.with_suffix(".lock")).code == KILLED
     assert [model.fold for model in interrupted_last(run, models)] == [0, (0, 1), 1]
 

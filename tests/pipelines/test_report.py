@@ -20,12 +20,7 @@ from competition.images.cache import cache_file
 from competition.preflight.results import PreflightResult
 from competition.prepare.prepared import load_prepared
 from competition.submission import ledger
-from competition.workspace.dependencies import (
-    fold_manifest_path,
-    fold_model_dependencies,
-    fold_views_path,
-    views_dependencies,
-)
+from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
 from competition.workspace.runs import Run, write_run_file
 from competition.workspace.scores import seed_study_path
 from competition.workspace.studies import tuning_dependencies, tuning_result_path
@@ -103,7 +98,7 @@ def write_fold_models(workspace: ReportWorkspace) -> None:
             oof.save(manifest.with_name("oof.npz"))
             files = [manifest.with_name(file) for file in ("weights.npz", "history.csv", "oof.npz")]
             result = {"held_out": 0.8125, "epoch": 3, "held_out_last": 0.8125, "loss": 0.7, "seconds": 41.0}
-            write_manifest(manifest, fold_model_dependencies(run, fold), files, result, {})
+            write_manifest(manifest, fold_model(run, fold).depends, files, result, {})
             write_views(workspace, run, fold, oof, test_predictions)
 
 
@@ -120,12 +115,12 @@ def write_views(
     workspace: ReportWorkspace, run: Run, fold: int, oof: ViewPredictions, test_predictions: ViewPredictions
 ) -> None:
     params = load_params(workspace.params)
-    manifest = fold_views_path(run, params, fold)
+    manifest = fold_views(run, params, fold).manifest
     manifest.parent.mkdir(parents=True, exist_ok=True)
     oof.save(manifest.with_name("oof.npz"))
     test_predictions.save(manifest.with_name("test.npz"))
     files = [manifest.with_name("oof.npz"), manifest.with_name("test.npz")]
-    depends = views_dependencies(run, params, fold)
+    depends = fold_views(run, params, fold).depends
     write_manifest(manifest, depends, files, {"seconds": 2.0}, {})
 
 
@@ -246,7 +241,7 @@ def test_a_blend_of_other_parameters_and_predictions_is_reported_and_missing_pic
 ) -> None:
     params = load_params(workspace.params)
     run = run_of(workspace.work, load_prepared(workspace.work / "data"), params, "wide")
-    views_manifest = fold_views_path(run, params, 1)
+    views_manifest = fold_views(run, params, 1).manifest
     oof, test_predictions = (ViewPredictions.load(views_manifest.with_name(name)) for name in ("oof.npz", "test.npz"))
     write_views(workspace, run, 1, ViewPredictions(oof.ids, oof.views, oof.probs[:, :, [1, 2, 0]]), test_predictions)
     shutil.rmtree(workspace.work / "cache")

@@ -14,12 +14,7 @@ from competition.config.plugins import NO_PLUGINS, activate
 from competition.files.manifest import write_json, write_manifest
 from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import (
-    fold_manifest_path,
-    fold_model_dependencies,
-    teacher_models,
-    views_dependencies,
-)
+from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views, teacher_models
 from competition.workspace.runs import Run
 from competition.workspace.studies import (
     member_with_tuned_values,
@@ -36,7 +31,7 @@ PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)
 def digests(work: Path, overrides: str = "", prepared: Prepared = PREPARED) -> dict[str, str]:
     settings = params(overrides)
     depends = {
-        "fold model": fold_model_dependencies(run_of(work, prepared, settings, "cnn"), 0),
+        "fold model": fold_model(run_of(work, prepared, settings, "cnn"), 0).depends,
         "views": views_of_equal_weights(work, prepared, settings),
         "study": tuning_dependencies(Workspace(Path(), settings, loaded=prepared), "cnn"),
     }
@@ -46,7 +41,7 @@ def digests(work: Path, overrides: str = "", prepared: Prepared = PREPARED) -> d
 def views_of_equal_weights(work: Path, prepared: Prepared, settings: Params) -> dict[str, object]:
     """What the views of a fold model depend on, if its weights are those of the run of the default parameters."""
     run = run_of(work, prepared, settings, "cnn")
-    return views_dependencies(replace(run, folder=run_of(work, PREPARED, params(), "cnn").folder), settings, 0)
+    return fold_views(replace(run, folder=run_of(work, PREPARED, params(), "cnn").folder), settings, 0).depends
 
 
 @pytest.mark.parametrize(
@@ -162,10 +157,10 @@ def test_a_fold_model_records_the_folds_that_it_and_its_teachers_were_tuned_on(t
     overrides = "members.small.teacher=[cnn] members.small.tuned_folds=[4]"
     settings = params(overrides)
     finish_study(tmp_path, settings, {"learning_rate": 0.25}, [0, 2])
-    assert fold_model_dependencies(run_of(tmp_path, PREPARED, settings, "cnn"), 1)["tuned_folds"] == [0, 2]
+    assert fold_model(run_of(tmp_path, PREPARED, settings, "cnn"), 1).depends["tuned_folds"] == [0, 2]
     student = run_of(tmp_path, PREPARED, settings, "small")
-    assert fold_model_dependencies(student, 1)["tuned_folds"] == [0, 2, 4]
-    assert views_dependencies(student, settings, 1)["tuned_folds"] == [0, 2, 4]
+    assert fold_model(student, 1).depends["tuned_folds"] == [0, 2, 4]
+    assert fold_views(student, settings, 1).depends["tuned_folds"] == [0, 2, 4]
 
 
 def train(run: Run, fold: int | tuple[int, int], depends: dict[str, object], weights: bytes) -> None:
@@ -180,7 +175,7 @@ def student_digests(work: Path, scheme: str) -> list[str]:
     """Digest of what each fold model of a student of cnn depends on."""
     settings = params(f"prepare.folds=3 members.small.teacher=[cnn] members.small.teacher_scheme={scheme}")
     student = run_of(work, PREPARED, settings, "small")
-    return [digest_of(fold_model_dependencies(student, fold)) for fold in range(3)]
+    return [digest_of(fold_model(student, fold).depends) for fold in range(3)]
 
 
 def test_a_student_depends_on_exactly_the_teacher_models_it_learns_from(tmp_path: Path) -> None:
@@ -242,8 +237,8 @@ def test_a_changed_plugin_repeats_only_the_results_that_use_it(
         (tmp_path / "mine.py").write_text(code)
         settings = load_params(tmp_path / "recipe.yaml", parse_overrides(f"{names} {sets}"))
         depends = {
-            "fold model": fold_model_dependencies(run_of(tmp_path, prepared, settings, "cnn"), 0),
-            "views": views_dependencies(run, settings, 0),
+            "fold model": fold_model(run_of(tmp_path, prepared, settings, "cnn"), 0).depends,
+            "views": fold_views(run, settings, 0).depends,
             "study": tuning_dependencies(Workspace(Path(), settings, loaded=prepared), "cnn"),
         }
         return {name: digest_of(value) for name, value in depends.items()}

@@ -15,12 +15,7 @@ from competition.ensemble.predictions import ViewPredictions
 from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import (
-    fold_manifest_path,
-    fold_model_dependencies,
-    fold_views_path,
-    views_dependencies,
-)
+from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
 from competition.workspace.ensemble_inputs import EnsembleInputs, load_predictions, prediction_sources
 from competition.workspace.runs import runs_of
 from competition.workspace.workspace import Workspace
@@ -46,14 +41,14 @@ def write_model(work: Path, settings: Params, name: str, fold: int, probability:
     manifest = fold_manifest_path(run, fold)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     manifest.with_name("weights.npz").write_bytes(f"{run.digest} {fold}".encode())
-    write_manifest(manifest, fold_model_dependencies(run, fold), [manifest.with_name("weights.npz")], {}, {})
-    views = fold_views_path(run, settings, fold)
+    write_manifest(manifest, fold_model(run, fold).depends, [manifest.with_name("weights.npz")], {}, {})
+    views = fold_views(run, settings, fold).manifest
     files = [views.with_name("oof.npz"), views.with_name("test.npz")]
     for file, rows in zip(files, (INDEX["fold"] == fold, INDEX["part"] == "test"), strict=True):
         ids = INDEX.loc[rows, "id"].to_numpy(str)
         probs = np.tile(np.array([probability, 1 - probability], np.float16), (len(ids), 1, 1))
         ViewPredictions(ids, ("identity",), probs).save(file)
-    write_manifest(views, views_dependencies(run, settings, fold), files, {}, {})
+    write_manifest(views, fold_views(run, settings, fold).depends, files, {}, {})
 
 
 def write_member(work: Path, settings: Params, name: str, probability: float = 0.5, seed: int = 0) -> None:

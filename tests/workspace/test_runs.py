@@ -16,11 +16,7 @@ from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared, load_prepared
 from competition.workspace import runs
-from competition.workspace.dependencies import (
-    fold_manifest_path,
-    fold_model_dependencies,
-    is_trained,
-)
+from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import find_run, runs_of, stored_runs, write_run_file
 from competition.workspace.workspace import Workspace
 
@@ -40,9 +36,9 @@ def test_a_fold_model_trained_with_the_default_of_a_removed_parameter_stays_curr
     depends["member"]["train"]["removed"] = 3
     manifest = tmp_path / "members" / "cnn" / digest_of(depends)[:12] / "fold0" / "manifest.json"
     write_manifest(manifest, {**depends, "fold": 0, "teacher_weights": {}}, [], {}, {})
-    assert not is_trained(run, 0)
+    assert not fold_model(run, 0).is_current
     monkeypatch.setitem(REMOVED_FROM_TRAIN, "removed", 3)
-    assert is_trained(run_of(tmp_path, PREPARED, params(), "cnn"), 0)
+    assert fold_model(run_of(tmp_path, PREPARED, params(), "cnn"), 0).is_current
     (stored,) = stored_runs(tmp_path)
     assert (stored.member, stored.digest) == (run.member, digest_of(depends))
     with pytest.raises(UserError, match=r"SET train.removed: this parameter was removed; remove the line"):
@@ -82,7 +78,7 @@ def test_a_stored_run_is_read_from_its_file_or_described_by_its_fold_models(tmp_
     assert (stored.digest, stored.member, stored.folder) == (run.digest, run.member, run.folder)
     manifest = fold_manifest_path(run, 1)
     manifest.parent.mkdir()
-    write_manifest(manifest, fold_model_dependencies(run, 1), [], {}, {})
+    write_manifest(manifest, fold_model(run, 1).depends, [], {}, {})
     for damaged in ("{", None):  # a run that came from a bucket or a kernel has no run.json
         (run.folder / "run.json").unlink() if damaged is None else (run.folder / "run.json").write_text(damaged)
         (stored,) = stored_runs(tmp_path)
