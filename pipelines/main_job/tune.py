@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
 
 from competition.config.errors import UserError, counted
 from competition.config.search_space import changes_nothing
@@ -117,11 +118,15 @@ def tune_member(job: Job, name: str) -> Manifest | None:
                 f"several hosts that share a folder cannot lead the study of {name}; run `make tune` on one machine first, or set "
                 "tune.trials=0"
             )
-    with leading(result) as leads:
-        if not leads:
-            job.echo(f"tune {name}: another process leads this study; this one joins it")
-            join_study(job, name)
-    with leading(result, wait=True):
+    result.parent.mkdir(parents=True, exist_ok=True)
+    leader = FileLock(result.with_name("leader.lock"))  # that of a dead process is free
+    try:
+        leader.acquire(timeout=0)
+        leader.release()
+    except Timeout:
+        job.echo(f"tune {name}: another process leads this study; this one joins it")
+        join_study(job, name)
+    with leader:
         compute = partial(lead_study, job, name, depends)
         return job.cached(f"tune {name}", result.with_name("manifest.json"), depends, compute)
 
@@ -147,22 +152,6 @@ def work(job: Job, name: str, study: "Study", settings: StudySettings, runner: "
             tracking.end(Outcome(numbers, {"member": name, "state": trial.state.name.lower()}))
 
     work_on_study(study, settings, runner, sign, lambda line: job.echo(f"tune {name}: {line}"), track_trial)
-
-
-@contextmanager
-def leading(result: Path, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock of a study's leader if it is free; the value tells. The lock of a dead process is free."""
-    from filelock import FileLock, Timeout
-
-    result.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(result.with_name("leader.lock"), timeout=-1 if wait else 0)
-    try:
-        held = lock.acquire()
-    except Timeout:
-        yield False
-    else:
-        with held:
-            yield True
 
 
 def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
