@@ -13,7 +13,7 @@ from competition.config.digests import digest_of
 from competition.config.params import ExcludedFolds, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import ancestors
-from competition.files.manifest import Manifest, Stored, atomic_write, read_manifest
+from competition.files.manifest import Manifest, Stored, read_manifest, write_text
 from competition.training.versions import PREDICTION
 from competition.workspace.runs import Run
 from competition.workspace.studies import DIGITS, plugins_entry
@@ -186,11 +186,8 @@ def set_newest_blend(folder: Path) -> None:
     path = folder.with_name(NEWEST)
     names = path.read_text(encoding="utf-8").split() if path.is_file() else []
     if names[-1:] != [folder.name]:
-        with atomic_write(path) as temporary:
-            temporary.write_text(
-                "".join(f"{name}\n" for name in [*(n for n in names if n != folder.name), folder.name]),
-                encoding="utf-8",
-            )
+        ordered = [*(name for name in names if name != folder.name), folder.name]
+        write_text(path, "".join(f"{name}\n" for name in ordered))
 
 
 def budget_file_of(members: Iterable[str], work: Path, params: Params) -> Path | None:

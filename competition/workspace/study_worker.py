@@ -1,6 +1,5 @@
 """Work on a member's study: its settings, the values it starts with, where it is stored, and one worker that runs trials."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from competition.tuning.storage import open_storage
 from competition.workspace.studies import (
     continued_journal,
     finished_studies,
+    read_result,
     study_name,
     tuning_dependencies,
     tuning_result_path,
@@ -113,7 +113,7 @@ def _of_studies(workspace: Workspace, names: list[str], name: str) -> list[tuple
     """Best values of the newest studies of some members on these data, the newest first; not those of this very study."""
     own = tuning_result_path(workspace.folder, name, tuning_dependencies(workspace, name))
     results = [result for each in names for result in finished_studies(workspace.folder, each) if result != own]
-    contents = [json.loads(result.read_text(encoding="utf-8")) for result in reversed(results)]
+    contents = [read_result(result) for result in reversed(results)]
     return [
         (best["values"], best["folds"])
         for best in contents

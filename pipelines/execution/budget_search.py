@@ -10,7 +10,7 @@ from competition.budget.clock import Clock
 from competition.budget.parameters import file_text, with_members
 from competition.config.params import Member
 from competition.config.params_file import BUDGET_FILE
-from competition.files.manifest import atomic_write
+from competition.files.manifest import write_text
 from competition.preflight.planning import duration
 from competition.workspace.scores import trivial_text
 from pipelines.terminal.output import display_path, table_lines
@@ -90,11 +90,8 @@ def write_file(search: Search) -> None:
     }
     path, base = job.work / BUDGET_FILE, job.options.params
     head = [f"Made within {duration(search.clock.seconds)}. `make train predict` with this file repeats the result."]
-    path.parent.mkdir(parents=True, exist_ok=True)
     base_path = Path(os.path.relpath(base.resolve(), path.parent.resolve()))  # as the file states it
-    text = file_text(job_of(search, search.complete).params, base_path, job.overrides, comments, head)
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, file_text(job_of(search, search.complete).params, base_path, job.overrides, comments, head))
 
 
 def summary(search: Search) -> list[str]:

@@ -14,7 +14,7 @@ from competition.workspace.runs import Run, stored_runs
 from pipelines.execution.selection import selected_folds
 from pipelines.execution.training import begin_run
 from pipelines.terminal import hosts
-from pipelines.terminal.runner import Computed, InUse, Job
+from pipelines.terminal.runner import InUse, Job
 
 
 def copy_equal_models(job: Job, run: Run) -> None:
@@ -54,14 +54,11 @@ def equal_runs(work: Path, run: Run) -> list[Run]:
 
 def copy(job: Job, title: str, source: Stored, target: Stored) -> None:
     """Copy the files of a complete result, unless another process computes it now."""
-
-    def copy_files() -> Computed:
-        manifest = read_manifest(source.manifest)
-        assert manifest is not None, f"{source.manifest} was removed while it was copied"
-        folder = target.manifest.parent
-        for name in manifest.files:
-            copy_file(source.manifest.with_name(name), folder / name)
-        return [folder / name for name in manifest.files], manifest.result
-
-    with suppress(InUse):
-        job.cached(title, target.manifest, target.depends, copy_files)
+    folder = target.manifest.parent
+    with suppress(InUse), job.computing(title, target) as result:
+        if result.is_due:
+            manifest = read_manifest(source.manifest)
+            assert manifest is not None, f"{source.manifest} was removed while it was copied"
+            for name in manifest.files:
+                copy_file(source.manifest.parent / name, folder / name)
+            result.output = [folder / name for name in manifest.files], manifest.result

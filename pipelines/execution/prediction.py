@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -101,9 +100,10 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
     with Bar(len(stale), f"predict {name}") as bar:
         for fold, predictions in stale.items():
             weights, folder = fold_manifest_path(run, fold).parent, predictions.manifest.parent
-            make = partial(predict_fold, trainer, test, weights, folder, fold, times)
-            manifest = job.cached(f"predict {name} fold {fold}", predictions.manifest, predictions.depends, make)
-            costs = manifest.result["seconds_per_1000"]
+            with job.computing(f"predict {name} fold {fold}", predictions) as result:
+                if result.is_due:
+                    result.output = predict_fold(trainer, test, weights, folder, fold, times)
+            costs = result.manifest.result["seconds_per_1000"]
             bar.update()
     slowest = max(costs, key=costs.__getitem__)
     job.echo_detail(

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +21,7 @@ from competition.workspace.runs import Run
 from competition.workspace.training_inputs import feature_table, missing_tables, networks_of
 from pipelines.terminal import hosts
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Computed, Job, image_cache, start_backend
+from pipelines.terminal.runner import Job, image_cache, start_backend
 
 if TYPE_CHECKING:
     from competition.images.labelled_images import Images
@@ -179,14 +178,10 @@ def store_missing(
                 job.echo(
                     f"{title}: features of {counted(count, f'{part} image')} under {counted(len(tables), 'view')} took {seconds:.1f} s"
                 )
-            result = {"rows": count, "seconds_per_1000": 1000 * seconds / len(tables) / max(count, 1)}
-
-            def computed(file: Path, result: dict[str, float] = result) -> Computed:
-                return [file], result
-
+            facts = {"rows": count, "seconds_per_1000": 1000 * seconds / len(tables) / max(count, 1)}
             for table in tables:
-                name, make = f"{title}: features under {table.view}", partial(computed, table.file)
-                job.cached(name, table.manifest, table.depends, make)
+                with job.computing(f"{title}: features under {table.view}", table) as result:
+                    result.output = [table.file], facts
 
 
 def open_trial_runner(job: Job, name: str) -> "TrialRunner":

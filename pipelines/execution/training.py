@@ -23,7 +23,7 @@ from competition.config.plugins import active
 from competition.config.teachers import ancestors
 from competition.ensemble.settings import validate_params
 from competition.files.locks import last_holder
-from competition.files.manifest import Manifest, changed_keys
+from competition.files.manifest import Manifest, Stored, changed_keys
 from competition.files.replacement import replace_model, retraining_path, training_path
 from competition.images.pixels import is_streamed
 from competition.training.checkpoint import Checkpoints
@@ -32,7 +32,6 @@ from competition.training.memory import available_bytes, memory_warning
 from competition.workspace.dependencies import (
     FoldModel,
     describe_fold,
-    fold_manifest_path,
     fold_model,
     fold_names,
     is_nested,
@@ -230,7 +229,8 @@ def update_soft_labels(
     """
     trainer: FoldScorer | None = None  # built for the first fold that needs it
     for fold in folds:
-        if not fold_model(teacher, fold).is_current:
+        model = fold_model(teacher, fold)
+        if not model.is_current:
             raise missing_teacher(student, teacher, fold)
         labels = soft_labels(teacher, fold)
         if hosts.decided(labels.is_current):
@@ -238,11 +238,11 @@ def update_soft_labels(
         if trainer is None:
             inputs = TrainerInputs(parts=("train",), alive=alive)
             trainer = open_scorer(job, teacher.member, teacher.title, device, inputs)
-        make = partial(save_soft_labels, trainer, fold_manifest_path(teacher, fold).parent, fold)
-        title = f"train {student.title}: soft labels by {teacher.title} {describe_fold(fold)}"
         while True:  # another `make train` in this folder may predict them now
             try:
-                job.cached(title, labels.manifest, labels.depends, make)
+                with job.computing(f"train {student.title}: soft labels by {model.name}", labels) as result:
+                    if result.is_due:
+                        result.output = save_soft_labels(trainer, model.manifest.parent, fold)
                 break
             except InUse:
                 if hosts.are_joined():
@@ -304,14 +304,15 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
     checkpoints = Checkpoints(
         path.with_name("checkpoints"), digest_of(model.depends), seconds, report_damage, hosts.writes()
     )
-    make = partial(train_and_store, session, model.fold, path.parent, checkpoints, done)
-    manifest = job.cached(f"train {model.name}", path, model.depends, make)
+    with job.computing(f"train {model.name}", Stored(path, model.depends)) as result:
+        if result.is_due:
+            result.output = train_and_store(session, model.fold, path.parent, checkpoints, done)
     if hosts.writes():
         checkpoints.clear()  # after the manifest: a kill before it costs no steps
         if path != model.manifest:
             replace_model(run_folder, model.manifest)
     hosts.wait_for_all()
-    return manifest
+    return result.manifest
 
 
 def train_and_store(

@@ -1,6 +1,5 @@
 """Write the parameters of a stored run, or of one trial of a study, into the parameter file; comments and formatting stay."""
 
-import json
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,7 +11,7 @@ from competition.config.search_space import with_values
 from competition.config.yaml_text import read_text, read_yaml, rendered, set_value
 from competition.files.manifest import changed_keys, write_text
 from competition.workspace.runs import find_run, runs_of
-from competition.workspace.studies import study_differences, used_study
+from competition.workspace.studies import read_result, study_differences, used_study
 from competition.workspace.workspace import Workspace
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
@@ -98,7 +97,7 @@ def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
             else "it has no finished study"
         )
         raise UserError(f"TRIAL={label}: {reason}; `make tune MEMBER={name}` makes one of the present parameters")
-    best = json.loads(study.read_text(encoding="utf-8"))
+    best = read_result(study)
     points = {str(best["trial"]): best["values"], **best.get("tried", {})}
     if number not in points:
         raise UserError(

@@ -3,18 +3,21 @@
 import os
 
 from competition.config.errors import UserError
-from competition.files.manifest import write_json
+from competition.files.manifest import Stored, write_json
 from competition.storage import locations as storage
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Computed, Job, bucket_of
+from pipelines.terminal.runner import Job, bucket_of
 
 
 def run(job: Job) -> None:
     """data/, storage.bucket, what this machine is -> resolve.json: path, reason, machine"""
     data = job.workspace.require(job.path("data", "manifest.json"))
     local, settings = job.path("data", "records"), job.params.storage
-
-    def choose() -> Computed:
+    depends = {"data": data.digest, "device": job.params.device, "bucket": settings.bucket}
+    depends["machine"] = storage.machine(os.environ, os.path.exists)
+    with job.computing("resolve", Stored(job.path("resolve.manifest.json"), depends)) as result:
+        if not result.is_due:
+            return
         slug = job.params.competition.slug
         bucket = f"{bucket_of(job)}/data/records" if settings.bucket else ""
         place = storage.choose_location(os.environ, os.path.exists, storage.kaggle_gcs_path, str(local), bucket, slug)
@@ -29,8 +32,4 @@ def run(job: Job) -> None:
         write_json(job.path("resolve.json"), choice)
         echo = job.echo if "://" in place.path else job.echo_detail  # a local folder is where everybody expects it
         echo(f"resolve: {path}: {place.reason}; {listing.files} entries, read in {listing.seconds:.1f} s")
-        return [job.path("resolve.json")], choice
-
-    depends = {"data": data.digest, "device": job.params.device, "bucket": settings.bucket}
-    depends["machine"] = storage.machine(os.environ, os.path.exists)
-    job.cached("resolve", job.path("resolve.manifest.json"), depends, choose)
+        result.output = [job.path("resolve.json")], choice

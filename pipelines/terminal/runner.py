@@ -17,9 +17,9 @@ from competition.config.params_file import Override
 from competition.files.locks import Held, Holder, exclusive
 from competition.files.manifest import (
     Manifest,
+    Stored,
     changed_keys,
     discarded_writes,
-    is_current,
     read_manifest,
     write_manifest,
 )
@@ -44,6 +44,15 @@ if TYPE_CHECKING:  # pandas is imported by the stages that need it
 TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\.\w+)?")  # as manifest.atomic_write names them
 HOSTS_WAIT = 60.0  # seconds that a host waits for another one that does the same before they are connected
 Computed = tuple[Iterable[Path], Mapping[str, object]]  # the files of a result, and facts for its manifest
+
+
+@dataclass
+class Computation:
+    """A result within `Job.computing`."""
+
+    is_due: bool  # it is to be computed here
+    output: Computed | None = None
+    manifest: Manifest = field(init=False)  # after the block
 
 
 @dataclass(frozen=True)
@@ -100,39 +109,54 @@ class Job:
 
         depends: whatever the result depends on, by name.
         """
-        previous = read_manifest(manifest)
-        is_done = previous is not None and not self.options.force and is_current(manifest, depends)
-        if hosts.decided(is_done):
+        with self.computing(name, Stored(manifest, dict(depends))) as result:
+            if result.is_due:
+                result.output = compute()
+        return result.manifest
+
+    @contextmanager
+    def computing(self, name: str, stored: Stored) -> Iterator[Computation]:
+        """Hold the lock of a result that is due, and write its manifest at the end of the block, which sets `output`."""
+        path, previous = stored.manifest, read_manifest(stored.manifest)
+        is_done = previous is not None and not self.options.force and stored.is_current
+        result = Computation(is_due=not hosts.decided(is_done))
+        if not result.is_due:
             self.echo(f"{name}: current")
-            return previous or hosts.written(manifest)
+            result.manifest = previous or hosts.written(path)
+            yield result
+            return
         if not hosts.writes():
             with discarded_writes():
-                compute()
-            return hosts.written(manifest)
+                yield result
+            result.manifest = hosts.written(path)
+            return
         if previous:
-            changes = changed_keys(previous.depends, depends)
+            changes = changed_keys(previous.depends, stored.depends)
             reason = "FORCE=1" if self.options.force else "; ".join(changes[:3]) or "its files were damaged"
             self.echo(f"{name}: made again ({reason}{' ...' if len(changes) > 3 else ''})")
         started = time.monotonic()
-        manifest.parent.mkdir(parents=True, exist_ok=True)
-        with lock(manifest.with_suffix(".lock"), name) as dead:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with lock(path.with_suffix(".lock"), name) as dead:
             if dead is not None:
                 self.echo(f"{name}: {dead} was killed or crashed; its complete steps are used")
-            if not self.options.force and is_current(manifest, depends) and not hosts.are_joined():
+            if not self.options.force and stored.is_current and not hosts.are_joined():
                 self.echo(f"{name}: another process has just computed it")
-                return read_manifest(manifest) or hosts.written(manifest)
-            if manifest.name == "manifest.json":  # other manifests share their folder
-                for path in manifest.parent.glob(".*.*"):
-                    if path.is_file() and TEMPORARY.fullmatch(path.name):
-                        path.unlink(missing_ok=True)
-            manifest.unlink(missing_ok=True)
-            files, result = compute()
-            fault_point("result.before_manifest", manifest)
+                result.is_due, result.manifest = False, read_manifest(path) or hosts.written(path)
+                yield result
+                return
+            if path.name == "manifest.json":  # other manifests share their folder
+                for leftover in path.parent.glob(".*.*"):
+                    if leftover.is_file() and TEMPORARY.fullmatch(leftover.name):
+                        leftover.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            yield result
+            assert result.output is not None, f"{name}: nothing was computed"
+            files, facts = result.output
+            fault_point("result.before_manifest", path)
             measured = {"seconds": round(time.monotonic() - started, 1), "peak_memory": peak_memory()}
-            written = write_manifest(manifest, depends, files, {**result, **measured}, versions())
-        fault_point("result.after_manifest", manifest)
+            result.manifest = write_manifest(path, stored.depends, files, {**facts, **measured}, versions())
+        fault_point("result.after_manifest", path)
         hosts.wait_for_all()
-        return written
 
 
 def peak_memory() -> int:
