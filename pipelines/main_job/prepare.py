@@ -257,9 +257,7 @@ def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competiti
     job.echo(*(f"prepare: {warning}" for warning in small_class_warning(labels, len(competition.classes))))
 
 
-def report_findings(
-    job: Job, tables: Mapping[str, pd.DataFrame], inflation: leaks.Inflation, kind: TargetKind = "single"
-) -> None:
+def report_findings(job: Job, tables: Mapping[str, pd.DataFrame], inflation: leaks.Inflation, kind: TargetKind) -> None:
     pairs, conflicts, unreadable = tables["duplicates.csv"], tables["conflicts.csv"], tables["unreadable.csv"]
     if len(pairs):
         exact = int(pairs["exact"].sum())

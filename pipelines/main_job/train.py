@@ -29,13 +29,13 @@ def run(job: Job) -> None:
                 f"train {name}: {display_path(job.path('tune', name))} is not used because the data or the member "
                 f"have changed since ({'; '.join(changes[:3])}); `make tune` repeats the study"
             )
-        for run in runs_of(job.workspace, name):
+        runs = runs_of(job.workspace, name)
+        for run in runs:
             copy_equal_models(job, run)
-        if job.options.cluster:
-            continue
-        train_nested_teachers(job, name)
-        for run in runs_of(job.workspace, name):
-            train_run(job, run)
+        if not job.options.cluster:
+            train_nested_teachers(job, name)
+            for run in runs:
+                train_run(job, run)
     if job.options.cluster:
         train_on_cluster(job, names)
     job.echo(*summary_lines(job.workspace, names))

@@ -186,11 +186,11 @@ def lock(path: Path, what: str = "") -> Iterator[Holder | None]:
         raise InUse(f"{display_path(path.parent)} is in use by {held}; wait for it, or stop it") from None
 
 
-def kaggle_client(job: Job, tries: int = 0) -> Client:
-    """Return a Kaggle client; print where its credential comes from, never the credential. tries: 0 = kaggle.max_attempts."""
+def kaggle_client(job: Job) -> Client:
+    """Return a Kaggle client; print where its credential comes from, never the credential."""
     credential, settings = credentials.find_credential(os.environ), job.params.kaggle
     job.echo(*(f"kaggle: {line}" for line in (credential, *credential.warnings, *credential.notes)))
-    policy = RetryPolicy(tries or settings.max_attempts, settings.first_wait, settings.longest_wait, settings.stall)
+    policy = RetryPolicy(settings.max_attempts, settings.first_wait, settings.longest_wait, settings.stall)
     return Client(os.environ, policy, job.echo)
 
 
