@@ -55,7 +55,7 @@ from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.runner import Job
 
 if TYPE_CHECKING:
-    from competition.training.features import FeatureEngine
+    pass
 
 # A head takes about as long as a linear one on so many times its features, and so many more (900 and 6,000 photos).
 HEAD_COSTS = {"linear": (1, 0), "rbf": (0, 1_000), "mlp": (3, 300)}
@@ -160,7 +160,7 @@ def compute_features(search: Search, network: Network, is_first: bool = False) -
     heads, is_flexible = head_needs(search, network, "linear"), len(search.complete) <= 1
     pace, started, views = Pace(), time.monotonic(), search.views
 
-    def check(images_to_fit: int, before: int, done: int) -> None:
+    def check(images_to_fit: int, before: int, done: int, _: int) -> None:
         pace.add(before + done)
         # Without the other views the first member is made again.
         again = heads if pace.seconds_to(count * len(views)) + heads > search.left else 0.0
@@ -170,8 +170,12 @@ def compute_features(search: Search, network: Network, is_first: bool = False) -
 
     for number, view in enumerate(views):
         to_fit = 0 if is_first and not number else count * (number + 1 if is_flexible else len(views))
+        before = number * count  # images of all views and parts so far
         try:
-            pass_over_images(search, network, engine, view, partial(check, to_fit, number * count))
+            for part in parts:
+                wanted = WantedFeatures((part,), (view,), keeps_images=len(search.views) > 1)
+                store_missing(job, network.member, network.name, lambda: engine, wanted, partial(check, to_fit, before))
+                before += len(job.prepared.part(part))
         except DoesNotFit:
             search.each[network.name] = pace.each
             if not (is_flexible and number) or (search.complete and search.left < 2 * heads):
@@ -179,21 +183,6 @@ def compute_features(search: Search, network: Network, is_first: bool = False) -
             give_up_views(search, network)
             break
     search.each[network.name] = pace.each or (time.monotonic() - started) / max(count, 1) / len(views)
-
-
-def pass_over_images(
-    search: Search, network: Network, engine: "FeatureEngine", view: str, progress: Callable[[int], None]
-) -> None:
-    """Compute the missing features under one view.  progress: called before every batch with the images of all parts so far."""
-    job, before = search.job, 0
-
-    def in_part(start: int, done: int, size: int) -> None:
-        progress(start + done)
-
-    for part in (*training_parts(network.member), "test"):
-        wanted = WantedFeatures((part,), (view,), keeps_images=len(search.views) > 1)
-        store_missing(job, network.member, network.name, lambda: engine, wanted, partial(in_part, before))
-        before += len(job.prepared.part(part))
 
 
 def give_up_views(search: Search, network: Network) -> None:
