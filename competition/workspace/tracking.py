@@ -8,8 +8,8 @@ are those without secrets. A tracker that fails is left out, with one line; the 
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -198,8 +198,8 @@ TRACKERS: dict[str, Callable[[Path, str, Subject], TrackerRun]] = {
 }
 
 
-class Tracked:
-    """One run in all trackers of `track`; see the module."""
+class Tracked(AbstractContextManager["Tracked"]):
+    """One run in all trackers of `track`; if its block ends without a call of `end`, the run counts as ended early."""
 
     def __init__(self, params: Params, work: Path, subject: Subject, show: Callable[[str], None]) -> None:
         """work: work/<competition>.  show: gets the line about a tracker that failed."""
@@ -243,6 +243,9 @@ class Tracked:
             self._try(name, lambda: run.end(outcome))  # noqa: B023
         self._runs.clear()
 
+    def __exit__(self, *_: object) -> None:
+        self.end(None)
+
     def _try(self, name: str, action: Callable[[], None]) -> None:
         try:
             action()
@@ -251,16 +254,6 @@ class Tracked:
             missing = isinstance(error, ImportError)
             reason = f"it is not installed; install goldfold[{name}]" if missing else f"{type(error).__name__}: {error}"
             self._show(f"track: {name} is left out, {redact(reason, self._known).splitlines()[0]}")
-
-
-@contextmanager
-def tracked(params: Params, work: Path, subject: Subject, show: Callable[[str], None]) -> Iterator[Tracked]:
-    """A run in all trackers; if the block does not call `end`, because it raises, the run counts as ended early."""
-    run = Tracked(params, work, subject, show)
-    try:
-        yield run
-    finally:
-        run.end(None)
 
 
 def fold_subject(params: Params, run: "Run", fold: str) -> Subject:

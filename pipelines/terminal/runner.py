@@ -5,7 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from competition.kaggle import credentials
 from competition.kaggle.client import Client, RetryPolicy
 from competition.prepare.adapter_types import Settings
 from competition.training import backend
-from competition.workspace.tracking import Subject, Tracked, tracked
+from competition.workspace.tracking import Subject, Tracked
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
 from pipelines.terminal.options import Options
@@ -199,10 +199,10 @@ def bucket_of(job: Job) -> str:
     return f"{job.params.storage.bucket.rstrip('/')}/{job.params.competition.name}"
 
 
-def track(job: Job, subject: Subject) -> AbstractContextManager[Tracked]:
+def track(job: Job, subject: Subject) -> Tracked:
     """A run in the trackers of the parameters; in none on a host that writes no results."""
     params = job.params if hosts.writes() else replace(job.params, track=())
-    return tracked(params, job.work, subject, job.echo)
+    return Tracked(params, job.work, subject, job.echo)
 
 
 def image_cache(job: Job) -> "CacheBudget":

@@ -12,7 +12,7 @@ from builders import params
 from stages import Workspace
 
 from competition.files.manifest import read_manifest
-from competition.workspace.tracking import Outcome, Subject, Tracked, tracked
+from competition.workspace.tracking import Outcome, Subject, Tracked
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 INSTALLED = [name for name in TRACKERS if importlib.util.find_spec(name)]
@@ -214,7 +214,7 @@ def test_training_that_ends_early_ends_the_run_and_its_error_is_not_hidden(tmp_p
     subject = Subject("fold", "g", "n", {"x": 1})
     with (
         pytest.raises(KeyboardInterrupt),
-        tracked(params(f"track=[{name}]"), tmp_path, subject, lines.append) as run,
+        Tracked(params(f"track=[{name}]"), tmp_path, subject, lines.append) as run,
     ):
         run.step(1, 0.5)
         raise KeyboardInterrupt
