@@ -7,7 +7,7 @@ from competition.config.errors import UserError, counted
 from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.settings import validate_params
 from competition.prepare.prepared import load_prepared
-from competition.workspace.runs import RUN_FOLDER, runs_in_use, size_of, stored_runs, submissions_by_run, with_teachers
+from competition.workspace.runs import runs_in_use, size_of, stored_runs, submissions_by_run, with_teachers
 from competition.workspace.workspace import Workspace
 from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.output import display_path
@@ -33,7 +33,7 @@ def run(job: Job) -> None:
 
 
 def unused_folders(job: Job) -> dict[Path, int]:
-    """Folder -> bytes: runs that nothing uses, and fold models of an earlier layout that no run could be found for."""
+    """Folder -> bytes of the runs that nothing uses."""
     used = runs_in_use(job.workspace)
     recipes = [path for path in sorted((ROOT / "recipes").glob("*.yaml")) if path != PORTFOLIO]
     of_budget = [path for path in [job.work / BUDGET_FILE] if path.is_file()]
@@ -48,11 +48,5 @@ def unused_folders(job: Job) -> dict[Path, int]:
     runs = stored_runs(job.work)
     submitted = submissions_by_run(job.workspace, job.submissions, runs)
     digests_in_use = {run.digest for run in with_teachers([run for run in runs if submitted[run.digest]])} | used.keys()
-    folders_in_use = {run.folder for run in runs if run.digest in digests_in_use}
-    folders = [folder for folder in sorted(job.path("members").glob("*/*")) if folder.is_dir()]
-    run_folders = {run.folder for run in runs}
-    return {
-        folder: size_of(folder)
-        for folder in folders
-        if folder not in folders_in_use and (folder in run_folders or not RUN_FOLDER.fullmatch(folder.name))
-    }
+    unused = sorted(run.folder for run in runs if run.digest not in digests_in_use)
+    return {folder: size_of(folder) for folder in unused}

@@ -53,7 +53,7 @@ app = typer.Typer(
 
 @dataclass
 class Process:
-    """What the verbs of one process share.  is_last: no other verb follows.  engines: see trainer.keep_engine."""
+    """What the verbs of one process share.  is_last: no other verb follows.  engines: see trainer.engine_key."""
 
     is_last: bool = True
     engines: "dict[str, Engine]" = field(default_factory=dict)
