@@ -199,6 +199,7 @@ class Head(Block):
     strengths: tuple[AboveZero, ...] = ()
     hidden: Positive = 256  # mlp: hidden units
     also: tuple[Name, ...] = ()  # members whose networks' features are appended
+    columns: tuple[Name, ...] = ()  # of train.csv and test.csv, appended as features, such as age and sex
 
 
 @dataclass(frozen=True)

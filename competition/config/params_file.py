@@ -89,7 +89,12 @@ def file_tree(params: Params) -> Tree:
 def stated_keys(member: Member) -> dict[str, Any]:
     """A member as a mapping, without the optional keys at their default: a new optional key leaves earlier digests alone."""
     values = asdict(member)
-    for block, stated in ((member.train, values["train"]), (member, values)):
+    blocks = [
+        (member.train, values["train"]),
+        *([(member.head, values["head"])] if member.head else []),
+        (member, values),
+    ]
+    for block, stated in blocks:
         for key in fields(block):
             if key.default is not NO_DEFAULT and stated[key.name] == key.default:
                 del stated[key.name]

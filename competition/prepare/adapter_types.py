@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
@@ -187,11 +188,15 @@ def only_predicts(settings: Settings, own: Predicts) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """The detected content of a folder. train: ids, labels and groups; test: ids; in the order of the tables."""
+    """The detected content of a folder. train: ids, labels and groups; test: ids; in the order of the tables.
+
+    columns: id and what the tables hold besides ids and labels of both train and test rows, as text; None without such columns.
+    """
 
     competition: Competition
     train: tuple[list[str], list[int], list[str]]
     test: list[str]
+    columns: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)

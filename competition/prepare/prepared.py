@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from competition.config.digests import digest_of
-from competition.files.manifest import read_record, sha256
-from competition.prepare import series
+from competition.files.manifest import path_digest, read_record, sha256
+from competition.prepare import columns, series
 from competition.prepare.adapter_types import Competition, with_metric
 from competition.prepare.decoding import SUFFIXES
 from competition.prepare.index import load
@@ -44,6 +44,11 @@ class Prepared:
     def part(self, name: str) -> pd.DataFrame:
         """Return the rows of one part (train, test, external, val), numbered from 0 in index order."""
         return self.index[self.index["part"] == name].reset_index(drop=True)
+
+    @property
+    def columns_digest(self) -> str:
+        """Digest of the columns of the tables besides ids and labels; "" without any."""
+        return path_digest(self.folder / columns.FILE)
 
     @property
     def folds_digest(self) -> str:

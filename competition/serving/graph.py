@@ -65,9 +65,10 @@ class ExportedChain(tf.Module):
             if member.head is None:
                 self.models[name] = [load_model(member, len(class_names), each) for each in arrays]
                 continue
-            if member.head.also:
+            if member.head.also or member.head.columns:
                 raise UserError(
-                    "a member with head.also has features of several networks, which cannot be exported as one model"
+                    f"{name}: a member with head.also or head.columns has features of several networks or of tables, which cannot be "
+                    "exported as one model of images; export another member: MEMBER=..."
                 )
             self._network_of[name] = digest = network_digest(member)
             if digest not in self.frozen_networks:

@@ -143,6 +143,11 @@ class NewImagePredictor:
             if member.head is None:
                 self._scorers[key] = Trainer(rows, competition.metric, device, batch)
             else:
+                if member.head.columns:
+                    raise UserError(
+                        f"a member has columns of tables beside the features of photos (head.columns: {first_few(member.head.columns)}), "
+                        "which new photos do not have; predict them by another member, or blend without it"
+                    )
                 networks = networks_of(self.workspace, member)
                 if any(network.image_size != member.image_size for network in networks):
                     raise UserError(

@@ -112,8 +112,19 @@ class StoredFeatures:
         return np.asarray(self.tables[view][positions(self.ids, images.ids[rows])], np.float32)
 
 
+@dataclass(frozen=True)
+class ColumnFeatures:
+    """Columns of the tables, the same under every view. A FeatureSource.  ids: (N,) str.  values: (N, D) float32."""
+
+    ids: np.ndarray
+    values: np.ndarray
+
+    def __call__(self, images: Images, rows: np.ndarray, view: str) -> np.ndarray:
+        return self.values[positions(self.ids, images.ids[rows])]
+
+
 def concatenated(sources: Sequence[FeatureSource]) -> FeatureSource:
-    """The features of several networks side by side."""
+    """The features of several networks, and columns, side by side."""
     if len(sources) == 1:
         return sources[0]
     return lambda images, rows, view: np.concatenate([source(images, rows, view) for source in sources], axis=1)

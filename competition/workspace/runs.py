@@ -67,7 +67,7 @@ def run_with(workspace: Workspace, name: str, member: Member, seed: int = 0) -> 
     teachers = {teacher: tuple(runs_of(workspace, teacher)) for teacher in member.teacher}
     folds = {fold for runs in teachers.values() for run in runs for fold in run.depends["tuned_folds"]}
     depends = {
-        **study_subject(workspace.prepared.digest, workspace.params, member),
+        **study_subject(workspace.prepared, workspace.params, member),
         "teachers": {teacher: [run.digest for run in runs] for teacher, runs in teachers.items()},
         "tuned_folds": sorted({*member.tuned_folds, *folds}),
         "training_version": TRAINING,

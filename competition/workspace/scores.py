@@ -122,7 +122,7 @@ def seed_study_path(workspace: Workspace, name: str, member: Member) -> Path:
     It is valid for the data, the metric, the version of training, and the member without its seed.
     """
     member = replace(member, train=replace(member.train, seed=0))
-    subject = study_subject(workspace.prepared.digest, workspace.params, member)
+    subject = study_subject(workspace.prepared, workspace.params, member)
     depends = {**subject, "metric": workspace.prepared.competition.metric, "training_version": TRAINING}
     return workspace.folder / "noise" / name / f"{digest_of(depends)[:DIGITS]}.json"
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from competition.config.digests import digest_of, to_plain
 from competition.config.params import Member, Params
@@ -21,20 +21,24 @@ from competition.tuning.choice import format_value
 from competition.tuning.settings import overridden_keys
 from competition.workspace.workspace import Workspace
 
+if TYPE_CHECKING:
+    from competition.prepare.prepared import Prepared
+
 STOPPING_RULES = ("trials", "hours", "patience", "confirm_seeds")  # a study continues when they change
 WITHOUT_INFLUENCE = ("members", "storage", "heartbeat", "retries")  # keys of tune that change no result of a study
 DIGITS = 12  # hexadecimal digits of a digest in the name of a folder
 
 
-def study_subject(data: str, params: Params, member: Member) -> dict[str, Any]:
-    """The data and the member of a fold model or of a study.  data: digest."""
+def study_subject(prepared: "Prepared", params: Params, member: Member) -> dict[str, Any]:
+    """The data and the member of a fold model or of a study."""
     return {
-        "data": data,
+        "data": prepared.digest,
         "fit": params.prepare.fit,
         "member": recorded_keys(replace(member, seeds=1)),
         "weights": path_digest(Path(member.weights)),  # "" if it is no file or folder on this machine
         **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
         **head_entry(params, member),
+        **({"columns": prepared.columns_digest} if member.head and member.head.columns else {}),
         **({"albumentations": path_digest(Path(pipeline))} if (pipeline := member.train.albumentations) else {}),
         **({"probe_version": PROBE} if member.train.probe else {}),
     }
@@ -88,7 +92,7 @@ def tuning_dependencies(workspace: Workspace, name: str) -> dict[str, Any]:
     strengths = [key.removeprefix(AUGMENT) for key in tune.search if key.startswith(AUGMENT)]
     code = plugin_digests(MODELS=models, AUGMENTATIONS=strengths)
     return {
-        **study_subject(prepared.digest, params, params.members[name]),
+        **study_subject(prepared, params, params.members[name]),
         **{key: value for key, value in vars(tune).items() if key not in WITHOUT_INFLUENCE},
         "objectives": "score",  # a parameter of earlier versions: their studies stay current and can be continued
         **({"searched_weights": {choice: path_digest(Path(choice)) for choice in weights}} if weights else {}),
@@ -234,7 +238,7 @@ def _differences(workspace: Workspace, result: Path, name: str) -> list[str]:
     tried = (best["values"], *best["tried"].values())
     results = [own, *({**own, **values} for values in tried)]
     is_known = any(all(stated[key] == values[key] for key in own if key not in overridden) for values in results)
-    after = study_subject(workspace.prepared.digest, workspace.params, member)
+    after = study_subject(workspace.prepared, workspace.params, member)
     before = {key: manifest.depends.get(key) for key in after}
     ignored = {*(set(own) if is_known else overridden), "tuned_folds"}
 

@@ -15,6 +15,7 @@ from competition.config.params_file import locate
 from competition.ensemble.predictions import Predictions
 from competition.images.cache import CacheBudget
 from competition.preflight.planning import Sizes, Speed
+from competition.prepare.columns import encoded_columns
 from competition.prepare.targets import check_training
 from competition.workspace.dependencies import training_parts
 from competition.workspace.runs import Run
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from competition.images.labelled_images import Images
     from competition.training.device import Device
     from competition.training.engine import Engine
-    from competition.training.features import FeatureEngine
+    from competition.training.features import FeatureEngine, FeatureSource
     from competition.training.scorer import FoldScorer
     from competition.training.trainer import Trainer
     from competition.tuning.trials import TrialRunner
@@ -109,7 +110,7 @@ def open_scorer(
             f"{title}: a member with a head needs one host, and several are connected; train it on one of them"
         )
     from competition.images.labelled_images import images_without_pixels
-    from competition.training.features import StoredFeatures, concatenated, feature_engine
+    from competition.training.features import ColumnFeatures, StoredFeatures, concatenated, feature_engine
     from competition.training.fold_rows import FoldRows
     from competition.training.head_trainer import HeadTrainer
 
@@ -119,7 +120,7 @@ def open_scorer(
     views = list(dict.fromkeys([*member.head.views, "identity", *job.params.predict.views]))
     wanted = WantedFeatures(parts, views)
     ids = np.concatenate([prepared.part(part)["id"].to_numpy(str) for part in parts])
-    sources = []
+    sources: list[FeatureSource] = []
     for network in networks_of(workspace, member):
         if missing_tables(workspace, network, parts, wanted.views):
             engine = partial(feature_engine, network, device, job.params.predict.batch)
@@ -129,6 +130,8 @@ def open_scorer(
             for view in wanted.views
         }
         sources.append(StoredFeatures(ids, by_view))
+    if names := member.head.columns:
+        sources.append(ColumnFeatures(ids, encoded_columns(prepared.folder, names, ids)))
     images = inputs.images or inputs.select(images_without_pixels(prepared, [part for part in parts if part != "test"]))
     rows = FoldRows(member, images, len(prepared.competition.classes), prepared.competition.targets)
     return HeadTrainer(rows, prepared.competition.metric, concatenated(sources), inputs.alive)

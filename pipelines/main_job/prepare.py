@@ -21,11 +21,11 @@ from competition.files.manifest import (
     sha256,
     write_json,
 )
+from competition.prepare import columns, duplicates, folds, index, leaks, records, series, shift
 from competition.prepare import decoding as images
-from competition.prepare import duplicates, folds, index, leaks, records, series, shift
 from competition.prepare.adapter_types import Competition, Row, Settings, with_metric
 from competition.prepare.adapters import adapter_named
-from competition.prepare.adapters.folder import external_rows
+from competition.prepare.adapters.folder import external_rows, other_columns
 from competition.prepare.targets import check_training
 from competition.report.caveats import series_line, shift_line
 from competition.report.pictures import TILE, contact_sheet
@@ -99,6 +99,9 @@ def prepare(job: Job, settings: Settings) -> Computed:
     require_disk_space(table, data)
     support = folds.support(table, len(competition.classes), competition.targets)
     tables["support.csv"] = support.reset_index()
+    (data / columns.FILE).unlink(missing_ok=True)
+    if settings.adapter == "folder" and (other := other_columns(job.path("raw"), settings)) is not None:
+        tables[columns.FILE] = other
     for name, content in tables.items():
         with atomic_write(data / name) as temporary:
             content.to_csv(temporary, index=False, lineterminator="\n")

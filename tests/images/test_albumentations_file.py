@@ -14,6 +14,7 @@ from competition.config.errors import UserError
 from competition.config.params_file import stated_keys
 from competition.images import draws
 from competition.images.albumentations_file import pipeline_of
+from competition.prepare.prepared import Prepared
 from competition.workspace.studies import study_subject
 
 PIXELS = pixels_of(np.arange(N) % 3, size=24)
@@ -62,9 +63,8 @@ def test_a_changed_file_is_another_run_and_no_file_leaves_earlier_runs_alone(tmp
     path = tmp_path / "transforms.yaml"
     path.write_text("a")
     augmented = member(albumentations=str(path))
-    first = study_subject("data", params(), augmented)
+    data = Prepared(tmp_path, None, None, "digest")  # type: ignore[arg-type]
+    first = study_subject(data, params(), augmented)
     path.write_text("b")
-    assert first != study_subject("data", params(), augmented) and first["member"]["train"]["albumentations"] == str(
-        path
-    )
-    assert "albumentations" not in study_subject("data", params(), member())
+    assert first != study_subject(data, params(), augmented) and first["member"]["train"]["albumentations"] == str(path)
+    assert "albumentations" not in study_subject(data, params(), member())

@@ -3,6 +3,8 @@
 import json
 import re
 
+import numpy as np
+import pandas as pd
 import pytest
 from builders import ROOT
 from stages import Workspace
@@ -10,6 +12,7 @@ from stages import Workspace
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.ensemble.settings import validate_params
+from competition.prepare.decoding import encode_png
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -91,3 +94,32 @@ def test_a_stored_run_does_not_predict_by_features_of_other_networks(frozen, tmp
 def test_a_wrong_head_is_refused_before_anything_is_computed(frozen, change: str, sentence: str) -> None:
     with pytest.raises(UserError, match=re.escape(sentence)):
         validate_params(load_params(frozen[0].params, parse_overrides(change)))
+
+
+def test_columns_of_the_tables_decide_where_the_photos_say_nothing_and_a_changed_one_is_another_run(tmp_path) -> None:
+    noise, photos = np.random.default_rng(0), tmp_path / "photos"
+    photos.mkdir()
+    for number in range(60):
+        pixels = noise.integers(0, 256, (16, 16, 3), np.uint8)
+        (photos / f"{number}.png").write_bytes(encode_png(pixels))
+    table = pd.DataFrame(
+        {"image": [f"{n}.png" for n in range(60)], "label": ["a", "b", "c"] * 20, "site": ["x", "y", "z"] * 20}
+    )
+    table[:45].to_csv(photos / "train.csv", index=False)
+    table[45:].drop(columns="label").to_csv(photos / "test.csv", index=False)
+    head = "{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {kind: linear, strengths: [1.0], columns: [site]}}"
+    workspace = Workspace(tmp_path)
+    workspace.params.write_text(
+        f"extends: {ROOT}/params.yaml\ncompetition: {{name: small, adapter: folder, source: {photos}}}\nprepare: {{folds: 3}}\n"
+        f"members:\n  sited: {head}\npredict: {{batch: 16, views: [identity]}}\nhonest: {{resamples: 50}}\n"
+    )
+    output = workspace.do_in_one_process("download", "prepare", "resolve", "train", "predict", "blend")
+    assert "head.columns of a member can add 'site' to its features" in output
+    scores = json.loads(next(workspace.work.glob("blend/*/scores.json")).read_text())
+    assert scores["honest"] > 0.9
+    assert "columns of tables beside the features of photos" in workspace.refused(
+        "predict_folder", "--folder", str(photos)
+    )
+    columns = workspace.work / "data" / "columns.csv"
+    columns.write_text(columns.read_text().replace("z", "x"))
+    assert workspace.do("train").count("held-out rows") == 3

@@ -75,10 +75,18 @@ class LabelledTables:
     id_column: str
     sample_columns: list[str]  # prediction columns of the sample submission; empty without one
     labels: LabelColumns
+    unused: list[str]  # columns of the training table without ids, labels and groups
     class_names: dict[str, str]  # label value -> class name; {} = the values are the names
     has_class_table: bool  # class_names come from classes.csv
     groups: list[str]
     notes: list[str]  # about columns and files that are not used
+
+    @property
+    def other_columns(self) -> pd.DataFrame | None:
+        """The ids and the unused columns that the test table has, too; None without any."""
+        shared = [column for column in self.unused if column in self.test]
+        rows = [table[[self.id_column, *shared]] for table in (self.train, self.test)] if shared else []
+        return pd.concat(rows) if rows else None
 
     @property
     def known_classes(self) -> list[str]:
@@ -106,7 +114,7 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
         values, names, numbers = _read_classes(tables)
         competition = _class_competition(tables, values, names, target, settings)
     ids, test_ids = list(tables.train[tables.id_column]), list(tables.test[tables.id_column])
-    return Layout(competition, (ids, numbers, tables.groups), test_ids)
+    return Layout(competition, (ids, numbers, tables.groups), test_ids, tables.other_columns)
 
 
 def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> LabelledTables:
@@ -135,14 +143,21 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
         id_column=id_column,
         sample_columns=sample_columns,
         labels=labels,
+        unused=unused,
         class_names=dict(labels.names if listed is None else zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True)),
         has_class_table=listed is not None,
         groups=groups,
         notes=[
-            *([f"columns {first_few(unused)} of {name} are not used"] if unused else []),
+            *(_unused_notes(unused, test_columns, name) if unused else []),
             *([f"{counted(unlisted, 'image file')} in no table and therefore ignored"] if unlisted > 0 else []),
         ],
     )
+
+
+def _unused_notes(unused: Sequence[str], test_columns: Sequence[str], name: str) -> list[str]:
+    shared = [column for column in unused if column in test_columns]
+    advice = f"; head.columns of a member can add {first_few(shared)} to its features" if shared else ""
+    return [f"columns {first_few(unused)} of {name} are not used{advice}"]
 
 
 def _find_id_column(
