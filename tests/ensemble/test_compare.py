@@ -22,6 +22,18 @@ def test_a_comparison_names_the_rows_that_changed():
     assert compare(ids, labels, labels, labels, Evaluation(F1, 2, 50, seed=0)).changed == ()
 
 
+@pytest.mark.parametrize("name", ["macro_f1", "log_loss"])
+def test_an_exchange_of_the_two_results_changes_the_sign_of_the_difference_and_nothing_else(name):
+    labels, probs = draw([1.5, 1.5], rows=300)
+    first, second = (METRICS[name].output_of(p, p.argmax(1)) for p in probs)
+    evaluation, ids = Evaluation(METRICS[name], 5, 50, seed=0), np.arange(300)
+    one, other = (compare(ids, labels, *pair, evaluation).difference for pair in ((first, second), (second, first)))
+    assert one.value and one.error and one.changed > 12
+    assert (other.value, other.low, other.high) == (-one.value, -one.high, -one.low)
+    assert (other.error, other.p_value, other.changed) == (one.error, one.p_value, one.changed)
+    assert (other.corrected, other.corrupted) == (one.corrupted, one.corrected)
+
+
 def test_seed_noise_is_the_spread_of_scores_beyond_sampling_error():
     labels, probs = draw([1.5, 1.5, 1.5], rows=1000)
     noise = seed_noise(labels, [p.argmax(1) for p in probs], F1, 5)
