@@ -76,7 +76,10 @@ def seeds_line(spreads: Mapping[str, float], members: Iterable[str]) -> list[str
 
 
 def summary_rows(scores: Scores, chain: Chain) -> list[list[str]]:
-    """Rows of SUMMARY_COLUMNS: each member, the blend of several, the trivial baseline.  scores: as in scores.json."""
+    """Rows of SUMMARY_COLUMNS: each member, of several the best one and the blend, the trivial baseline.
+
+    scores: as in scores.json.
+    """
     rows = []
     for name, single in scores["members"].items():
         policy, effect = chain.policies[name], Difference(**scores["views"][name]["effect"])
@@ -86,12 +89,30 @@ def summary_rows(scores: Scores, chain: Chain) -> list[list[str]]:
         error = with_error(single["score"], single["standard_error"], scores["metric"])
         rows.append([name, error, f"{chain.blend.shares.get(name, 0.0):.2f}", "; ".join(notes)])
     if len(rows) > 1:
-        over_best = f"over the best member (chosen on the other folds): {gain(Difference(**scores['over_best']))}"
+        # Its score is not that of the member's own row, which has the identity view and no choice.
+        error = with_error(scores["best"]["score"], scores["best"]["standard_error"], scores["metric"])
+        rows.append(["best member", error, "", f"with its views; chosen on the other folds: {best_members(scores)}"])
         error = with_error(scores["honest"], scores["standard_error"], scores["metric"])
+        over_best = f"over the best member: {gain(Difference(**scores['over_best']))}"
         rows.append(["blend", error, "", f"{how(chain)}; {over_best}"])
     trivial = scores["trivial"]
     error = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     return [*rows, ["trivial", error, "", trivial["name"]]]
+
+
+def best_members(scores: Scores) -> str:
+    """The best member of each scored fold, chosen on the other folds: "cnn", or "cnn in folds 2, 3 and small in fold 4".
+
+    scores: as in scores.json.
+    """
+    unscored = () if scores["optimistic"] else scores["tuned_folds"]
+    of_scored = {
+        name: [fold for fold in folds if fold not in unscored] for name, folds in scores["best_members"].items()
+    }
+    of_scored = {name: folds for name, folds in of_scored.items() if folds}
+    if len(of_scored) == 1:
+        return next(iter(of_scored))
+    return " and ".join(f"{name} in {folds_text(folds)}" for name, folds in of_scored.items())
 
 
 def no_better_than_trivial(scores: Scores) -> list[str]:

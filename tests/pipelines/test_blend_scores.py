@@ -1,5 +1,6 @@
 """Scores and notes of `make blend`, without trained members."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +19,7 @@ from competition.ensemble.settings import chain_settings
 from competition.report.blend_scores import member_score, scores_of
 from competition.report.blend_tables import blend_section
 from competition.report.overview import score_figures
-from competition.report.terminal import summary_rows
+from competition.report.terminal import best_members, summary_rows
 from competition.workspace.ensemble_inputs import EnsembleInputs
 from pipelines.main_job.blend import caution_lines, conclusion
 
@@ -70,6 +71,24 @@ def test_the_conclusion_names_the_rows_it_rests_on(tuned: tuple[int, ...], words
     )
     alone, trivial = summary_rows(scores, result.chain)  # of one member no line compares it with itself
     assert alone[0] == "m" and alone[2:] == ["1.00", "identity"] and trivial[0] == "trivial"
+
+
+def test_the_gain_of_the_blend_stands_below_the_score_that_it_is_the_difference_to() -> None:
+    params = load_params(ROOT / "params.yaml", parse_overrides("honest.resamples=20 blend.methods=[equal]"))
+    names, folds = ("identity", "shift_up"), np.arange(60) // 3 % 4
+    oof = {"a": member(names, (0.7, 0.9)), "b": member(names, (0.8, 0.6))}
+    result = fit_and_score_chain(OofRows(oof, LABELS, folds), chain_settings(params, "macro_f1"), params.honest)
+    rows = EnsembleInputs(IDS, LABELS, folds, oof, IDS[:20], {}, (0, 1, 2, 3), (), ())
+    views = {name: {"effect": effect, "left_out": {}} for name, effect in result.view_effects.items()}
+    scores = to_plain({**scores_of(params, result, F1, rows), "views": views})
+    a, b, best, blend, _ = summary_rows(scores, result.chain)
+    assert [row[0] for row in (a, b, best, blend)] == ["a", "b", "best member", "blend"]
+    tuned = scores | {"best_members": {"b": [0], "a": [1, 3], "c": [2]}, "tuned_folds": [0, 1]}
+    assert best_members(tuned) == "a in fold 3 and c in fold 2"
+    assert best_members(tuned | {"optimistic": True}).startswith("b in fold 0 and a in folds 1, 3")
+    assert best[3] == "with its views; chosen on the other folds: a" and best[1] != a[1]
+    (gain,) = re.findall(r"over the best member: ([+-]\d\.\d{4})", blend[3])
+    assert float(blend[1].split()[0]) - float(best[1].split()[0]) == pytest.approx(float(gain), abs=1.5e-4)
 
 
 def at_chance(classes: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
