@@ -28,6 +28,11 @@ RENAMED_KEYS = {
     "policy.by": "objective",
     "kaggle.tries": "max_attempts",
 }
+# Keys that do not exist though one may expect them -> what to write instead.
+NOT_A_KEY = {
+    "blend.weights": "the weights of the members are fitted; blend.members=[a, b] chooses the members, blend.methods=[equal] weights "
+    "them equally",
+}
 # Parameters of `train` that no longer exist, with the default that they had.
 REMOVED_FROM_TRAIN: dict[str, Any] = {"loop": "auto", "rand_augment": 0, "trivial_augment": False}
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]  # also the name of a folder

@@ -1,7 +1,7 @@
 """params.yaml, recipes and SET -> Params. Every error names the file, line and key, the value and what was expected."""
 
 import os
-import shlex
+import re
 from collections.abc import Sequence
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import asdict, dataclass, fields
@@ -10,15 +10,18 @@ from typing import Any
 
 from competition.config.digests import to_plain
 from competition.config.errors import InvalidParameter, Key, UserError, did_you_mean
-from competition.config.params import REMOVED_FROM_TRAIN, Member, Params
+from competition.config.params import NOT_A_KEY, REMOVED_FROM_TRAIN, Member, Params
 from competition.config.plugins import NO_PLUGINS, activate, load_plugins
-from competition.config.secrets import is_secret
+from competition.config.secrets import is_secret, words_of_set
 from competition.config.validation import MISSING, validate
 from competition.config.yaml_text import Tree, line_of, parse_yaml, read_text, read_yaml
 
 # Path below work/<competition> of the parameter file that a budget (HOURS=, BUDGET=) writes: it has the members that the budget
 # chose, and the values of SET, so that it needs no SET when it is used later.
 BUDGET_FILE = Path("budget", "params.yaml")
+
+# A value outside brackets that goes on behind a comma with another parameter, or ends in a comma.
+SEPARATED = re.compile(rf"^[^\[{{].*[,;](?:$|(?:{'|'.join(field.name for field in fields(Params))})\.[\w.]+=)")
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,25 @@ def _located(error: InvalidParameter, path: Path, overrides: Sequence[Override])
     return UserError(f"{place}: {problem}{f' ({other_place})' if is_in_another_file else ''}")
 
 
+def unused_members_lines(path: Path) -> list[str]:
+    """One line that names the members of the extended file which the file at `path` drops by stating its own; [] without any.
+
+    Raises UserError if a file cannot be read.
+    """
+    (_, tree), *bases = _read_with_bases(path).items()
+    # Of several bases the nearest with members counts: its members replace those of the files that it extends.
+    base, inherited = next(((file, tree["members"]) for file, tree in bases if "members" in tree), (path, {}))
+    members: Tree = tree.get("members") or inherited
+    unused = [name for name in inherited if name not in members]
+    if not unused:
+        return []
+    shown = base.name if base.name != path.name else str(base)
+    return [
+        f"members: {', '.join(members)}; not used: {', '.join(unused)} of {shown}, because {path.name} states its own members; "
+        f"to use one of those, state it in {path.name}, too"
+    ]
+
+
 def file_tree(params: Params) -> Tree:
     """Return `params` as plain values in the form of a parameter file; `validate` makes the same parameters of it.
 
@@ -111,12 +133,12 @@ def recorded_keys(member: Member) -> dict[str, Any]:
 
 
 def parse_overrides(text: str) -> list[Override]:
-    """Parse SET, e.g. 'train.epochs=3 predict.views="[identity, flip_lr]"': shell words with YAML values."""
+    """Parse SET, e.g. 'train.epochs=3 predict.views=[identity, flip_lr]': shell words with YAML values."""
     # A blank or an open quote may have cut a secret into parts, so no part of SET with a secret is shown.
     keys = [word.strip("'\"").partition("=")[0].split(".") for word in text.split()]
     has_secret = any(map(is_secret, keys))
     try:
-        words = shlex.split(text)
+        words = words_of_set(text)
     except ValueError as error:
         shown = "a text" if has_secret else repr(text)
         raise UserError(f"SET: {shown} cannot be read ({str(error).lower()}); close the quotes") from None
@@ -126,7 +148,12 @@ def parse_overrides(text: str) -> list[Override]:
         if not equals or not all(key.split(".")):
             raise UserError(
                 f'SET: {"a text" if has_secret else repr(word)} was found where key.path=value was expected, e.g. SET="train.epochs=3"; '
-                "put a value that contains blanks in quotes"
+                "no blanks around the =, and a value that contains blanks in quotes"
+            )
+        if SEPARATED.search(value):
+            raise UserError(
+                f"SET: {'a text' if has_secret else repr(word)} was found; separate the parameters by blanks, "
+                'e.g. SET="train.epochs=3 train.batch=32"'
             )
         overrides.append(Override(tuple(key.split(".")), parse_yaml(value, f"SET {key}") if value else ""))
     return overrides
@@ -230,6 +257,8 @@ def _apply(tree: Tree, override: Override) -> None:
         if not isinstance(block, dict) or key not in block:
             new_member = override.path[0] == "members" and depth == 1
             hint = "; a new member needs architecture, image_size, alpha and weights" if new_member else ""
+            if instead := NOT_A_KEY.get(".".join(override.path[: depth + 1])):
+                raise InvalidParameter(override.path, f"unknown key '{key}'; {instead}")
             suggestion = did_you_mean(key, block if isinstance(block, dict) else ())
             raise InvalidParameter(override.path, f"unknown key '{key}'{suggestion}{hint}")
         block = block[key]

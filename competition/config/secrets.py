@@ -52,7 +52,7 @@ def secrets_of(text: str) -> tuple[str, ...]:
 def public_sets(sets: str) -> str:
     """SET with HIDDEN in place of each secret value. What cannot be read is hidden as a whole."""
     try:
-        words = [word.partition("=") for word in shlex.split(sets)]
+        words = [word.partition("=") for word in words_of_set(sets)]
     except ValueError:
         return HIDDEN
     public = [
@@ -60,6 +60,25 @@ def public_sets(sets: str) -> str:
         for key, equals, value in words
     ]
     return sets if public == ["".join(word) for word in words] else shlex.join(public)
+
+
+def words_of_set(sets: str) -> list[str]:
+    """The key.path=value words of SET, split as by a shell; a value that begins with [ or { ends where the bracket closes.
+
+    So `predict.views=[identity, flip_lr]` needs no second pair of quotes.  Raises ValueError for an open quote.
+    """
+    words: list[str] = []
+    depth = 0  # of open brackets
+    for part in shlex.split(sets):
+        if depth > 0:
+            words[-1] += f" {part}"
+        else:
+            words.append(part)
+        value = words[-1].partition("=")[2]
+        depth = sum(value.count(sign) for sign in "[{") - sum(value.count(sign) for sign in "]}")
+        if not value.startswith(("[", "{")):
+            depth = 0
+    return words
 
 
 def _secret_paths() -> Iterator[tuple[str, str]]:

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import InvalidParameter, Key, counted, did_you_mean
-from competition.config.params import FROM_FILE, HUB, REMOVED_FROM_TRAIN, RENAMED_KEYS, TIMM, Member, Params
+from competition.config.params import (
+    FROM_FILE,
+    HUB,
+    NOT_A_KEY,
+    REMOVED_FROM_TRAIN,
+    RENAMED_KEYS,
+    TIMM,
+    ExternalFiles,
+    Member,
+    Params,
+)
 from competition.config.plugins import active
 from competition.config.search_space import search_problems, variants
 from competition.config.secrets import is_secret
@@ -110,13 +120,18 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
     if error["type"] == "unexpected_keyword_argument":
         if new_key := RENAMED_KEYS.get(".".join(map(str, keys[-2:]))):
             return InvalidParameter(keys, f"renamed; write {new_key}")
+        if instead := NOT_A_KEY.get(".".join(map(str, keys))):
+            return InvalidParameter(keys, f"unknown key; {instead}")
         name = str(keys[-1])
         if name in REMOVED_FROM_TRAIN and keys[-2:-1] == ["train"]:
             return InvalidParameter(keys, "this parameter was removed; remove the line")
         blocks = {block: schema for block, schema in get_type_hints(Params).items() if is_dataclass(schema)}
-        blocks["members.NAME"] = Member
+        blocks |= {"members.NAME": Member, "members.NAME.predictions": ExternalFiles}
         elsewhere = [f"{block}.{name}" for block, schema in blocks.items() if name in {f.name for f in fields(schema)}]
-        hint = f"; did you mean '{elsewhere[0]}'?" if len(elsewhere) == 1 else did_you_mean(name, _sibling_keys(keys))
+        is_elsewhere = (
+            len(elsewhere) == 1 and keys[0] != "foreign"
+        )  # of external predictions only their own keys are meant
+        hint = f"; did you mean '{elsewhere[0]}'?" if is_elsewhere else did_you_mean(name, _sibling_keys(keys))
         return InvalidParameter(keys, f"unknown key{hint}")
     if error["type"] in ("missing", "missing_argument"):
         return InvalidParameter(keys, MISSING)
@@ -125,6 +140,9 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
     expected, hint = error["msg"][0].lower() + error["msg"][1:], ""
     if error["type"] == "literal_error":
         hint = did_you_mean(str(error["input"]), re.findall(r"'([^']*)'", error["ctx"]["expected"]))
+    elif error["type"] == "tuple_type":
+        expected = "a list was expected, such as "
+        expected += f"[{error['input']}]" if isinstance(error["input"], str) and not is_secret(keys) else "[a, b]"
     elif error["type"] == "string_pattern_mismatch":
         expected = "a name of letters, digits, '.', '_' and '-' was expected"
     value = "a value" if is_secret(keys) else json.dumps(error["input"], default=str)[:80]

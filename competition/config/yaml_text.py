@@ -62,8 +62,7 @@ def parse_yaml(text: str, where: str) -> Any:
     except UserError:
         raise
     except MarkedYAMLError as error:
-        # The mark of its beginning. In SET, the blank after a comma ends a value without quotes.
-        is_open = "<stream end>" in (error.problem or "") and error.context_mark and not where.startswith("SET ")
+        is_open = "<stream end>" in (error.problem or "") and error.context_mark  # the mark of its beginning
         mark = error.context_mark if is_open else error.problem_mark
         line = f" line {mark.line + 1}" if mark else ""
         problem = " ".join((error.problem or str(error)).split())

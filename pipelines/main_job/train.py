@@ -1,5 +1,6 @@
 """Train every fold model that is not current, in one process: a member is compiled once, its weights are reset between folds."""
 
+from competition.config.params_file import unused_members_lines
 from competition.config.teachers import in_training_order
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import summary_lines
@@ -17,6 +18,7 @@ from pipelines.terminal.runner import Job
 def run(job: Job) -> None:
     """data/, tune/ -> members/<member>/<run>/fold<k>/: weights.npz, history.csv, oof.npz, manifest.json"""
     _ = job.prepared  # an error before anything is started
+    job.echo(*unused_members_lines(job.options.params))
     if hosts.are_expected():
         start_device(job)  # the hosts decide together what is missing
     names = [name for name in in_training_order(job.params) if name in selected_members(job)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from competition.config.errors import UserError
 from competition.config.params import ExternalFiles, Params
-from competition.config.params_file import file_tree, load_params, parse_overrides
+from competition.config.params_file import file_tree, load_params, parse_overrides, unused_members_lines
 
 PROJECT = Path(__file__).resolve().parents[2] / "params.yaml"
 TEXT = PROJECT.read_text(encoding="utf-8")
@@ -84,7 +84,11 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
             "    weights: none\n    train_size: 40",
             "members.cnn.train_size: 40 was found; expected 0, or 8 to image_size, 32",
         ),
-        ("views: [identity", "views: identity #", 'predict.views: "identity" was found; input should be a valid array'),
+        (
+            "views: [identity",
+            "views: identity #",
+            'predict.views: "identity" was found; a list was expected, such as [identity]',
+        ),
         ("members: [small]", "members: [smal]", "tune.members.0: no member 'smal'; did you mean 'small'?"),
         ("low: 5.0e-4", "low: 5.0e-1", "tune.search.learning_rate: low 0.5 and high 0.008 are not an interval"),
         ("{low: 5.0e-4, high: 8.0e-3, log: true}", "5", "tune.search.learning_rate: 5 was found; a block of keys"),
@@ -184,11 +188,21 @@ def test_byte_order_marks_line_ends_and_comments_do_not_change_the_parameters(tm
         ("competition.slug=", "competition.slug", ""),
         ("competition.slug='\"7\"'", "competition.slug", "7"),
         ("tune.search='{shift: {low: 0}}'", "tune.search", {"shift": {"low": 0}}),
+        ("predict.views=[identity, flip_lr]", "predict.views", ["identity", "flip_lr"]),
+        ("tune.search={shift: {low: 0, high: [a, b]}}", "tune.search", {"shift": {"low": 0, "high": ["a", "b"]}}),
+        ("competition.slug=a,b", "competition.slug", "a,b"),
     ],
 )  # fmt: skip
 def test_set_takes_a_key_path_and_a_yaml_value(text: str, path: str, value: object) -> None:
     (override,) = parse_overrides(text)
     assert (".".join(override.path), override.value) == (path, value)
+
+
+def test_the_parameters_behind_a_list_with_blanks_are_read() -> None:
+    overrides = parse_overrides("blend.members=[cnn, small] members.cnn.alpha=1 members.small.alpha=0.5")
+    assert [(".".join(override.path), override.value) for override in overrides] == [
+        ("blend.members", ["cnn", "small"]), ("members.cnn.alpha", 1), ("members.small.alpha", 0.5)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -197,7 +211,19 @@ def test_set_takes_a_key_path_and_a_yaml_value(text: str, path: str, value: obje
         ("train.epochs", "SET: 'train.epochs' was found where key.path=value was expected"),
         ("train.=3", "key.path=value was expected"),
         ('train.epochs="3', "SET: 'train.epochs=\"3' cannot be read (no closing quotation)"),
-        ("predict.views=[identity, flip_lr]", "put a text that contains blanks or special characters in quotes"),
+        ("predict.views=[identity, flip_lr train.epochs=3", "close the bracket or the quote"),
+        ("predict.views=[identity]] train.epochs=3", "put a text that contains blanks or special characters in quotes"),
+        ("train.epochs = 3", "SET: 'train.epochs' was found where key.path=value was expected"),
+        ("train.epochs=3, train.batch=8", "SET: 'train.epochs=3,' was found; separate the parameters by blanks"),
+        ("train.epochs=3;train.batch=8", "SET: 'train.epochs=3;train.batch=8' was found; separate the parameters by"),
+        (
+            "blend.weights={cnn: 0.5, small: 0.5}",
+            "SET blend.weights: unknown key; the weights of the members are fitted",
+        ),
+        (
+            "blend.weights.cnn=0.5",
+            "SET blend.weights.cnn: unknown key 'weights'; the weights of the members are fitted",
+        ),
         ("trian.epochs=3", "SET trian.epochs: unknown key 'trian'; did you mean 'train'?"),
         ("members.cnn.train.small_size=0.5", "SET members.cnn.train.small_size: renamed; write low_resolution_size"),
         ("train.epoch=3", "SET train.epoch: unknown key; did you mean 'epochs'?"),
@@ -259,6 +285,21 @@ def test_recipes_that_extend_one_another_are_an_error(tmp_path: Path) -> None:
     message = user_error(tmp_path, "extends: a.yaml\n")
     assert "params.yaml -> a.yaml -> params.yaml is a cycle; remove `extends`" in message
     assert "params.yaml -> params.yaml is a cycle" in user_error(tmp_path, "extends: params.yaml\n")
+
+
+def test_members_that_a_file_drops_by_stating_its_own_are_named(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.yaml" for name in ("base", "photos", "more", "mixed", "nothing")}
+    files["base"].write_text(TEXT)
+    files["photos"].write_text("extends: base.yaml\ntrain: {epochs: 3}\n")  # the members of base.yaml
+    files["more"].write_text("extends: base.yaml\nmembers: {cnn: {}, small: {}, third: {}}\n")
+    files["mixed"].write_text("extends: photos.yaml\nmembers: {torch: {}, cnn: {}}\n")
+    files["nothing"].write_text("extends: mixed.yaml\n")  # what mixed.yaml drops was told to who wrote that file
+    lines = {name: unused_members_lines(file) for name, file in files.items()}
+    assert lines.pop("mixed") == [
+        "members: torch, cnn; not used: small of base.yaml, because mixed.yaml states its own members; "
+        "to use one of those, state it in mixed.yaml, too"
+    ]
+    assert not any(lines.values())
 
 
 def test_a_missing_key_of_a_file_without_extends_names_extends(tmp_path: Path) -> None:
@@ -398,6 +439,7 @@ def test_no_suggestion_repeats_the_rejected_word(tmp_path: Path, teacher: str, p
     [
         ("oof: a.csv, test", "test", "recipe.yaml line 4: members.torch.predictions.oof: missing"),
         ("oof: a.csv", "off: a.csv", "members.torch.predictions.off: unknown key; did you mean 'oof'?"),
+        ("oof: a.csv", "train: a.csv", "members.torch.predictions.train: unknown key; known are oof, test, folds"),
         (
             "b.csv}",
             "b.csv}\n    image_size: 32",

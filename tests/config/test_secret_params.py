@@ -32,6 +32,8 @@ def test_parameters_that_leave_this_machine_have_no_secret(sent) -> None:
 
 
 def test_overrides_are_shown_without_secrets_and_else_unchanged() -> None:
+    with_blank = "convert.beam_options=[--a=1, --db_password=planted-option] train.epochs=3"
+    assert public_sets(with_blank) == "'convert.beam_options=[hidden]' train.epochs=3"
     assert public_sets(SETS) == "'tune.storage=[hidden]' 'convert.beam_options=[hidden]' train.epochs=3"
     for plain in ("", "train.epochs=3  blend.name='a b'"):
         assert public_sets(plain) == plain
