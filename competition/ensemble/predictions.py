@@ -60,7 +60,11 @@ class Predictions:
         if missing or unknown:
             problems = [f"lacks {counted(len(missing), 'column')}, {first_few(missing)}"] if missing else []
             problems += [f"has {counted(len(unknown), 'unknown column')}, {first_few(unknown)}"] if unknown else []
-            raise UserError(f"{path} {' and '.join(problems)}; expected {name!r} and one column for each class name")
+            remedy = "; write it with index=False" if any(str(c).startswith("Unnamed: ") for c in unknown) else ""
+            remedy = "; separate the columns by commas" if len(table.columns) == 1 else remedy
+            raise UserError(
+                f"{path} {' and '.join(problems)}; expected {name!r} and one column for each class name{remedy}"
+            )
         try:
             probs = table[list(classes)].to_numpy(np.float32)
         except (ValueError, TypeError, OverflowError) as error:
@@ -270,7 +274,13 @@ def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) ->
             int(np.count_nonzero(bad)),
             probs[np.flatnonzero(bad)[0]].astype(np.float64).reshape(-1, probs.shape[-1]),
         )
-        if target == "single" and np.isfinite(first).all() and (first >= 0).all() and (first <= 1).all():
+        is_percent = (np.abs(first.sum(-1) - 100) <= 1).all()
+        if (
+            target == "single"
+            and np.isfinite(first).all()
+            and (first >= 0).all()
+            and ((first <= 1).all() or is_percent)
+        ):
             wanted += f" but {first.sum(-1)[np.argmax(np.abs(first.sum(-1) - 1))]:.3g} in the first"
             remedy = "divide each row by its sum"
         raise UserError(

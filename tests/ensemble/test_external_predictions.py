@@ -109,3 +109,8 @@ def test_errors_in_the_files_name_the_file(tmp_path):
     logits = csv(tmp_path / "logits.csv", TRAIN, 5 * probs(40, 1))
     with pytest.raises(UserError, match=r"logits\.csv: 40 rows are not probabilities .* apply a softmax"):
         load(logits, test)
+    percent = csv(
+        tmp_path / "percent.csv", TRAIN, 100 * probs(40, 1)
+    )  # a softmax of these would be accepted, and wrong
+    with pytest.raises(UserError, match=r"percent\.csv: 40 rows .* but 100 in the first.* divide each row by its sum"):
+        load(percent, test)

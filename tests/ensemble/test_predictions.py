@@ -53,6 +53,12 @@ def test_csv_columns_are_found_by_name(tmp_path):
         Predictions.load_csv(tmp_path / "t.csv", ["cat", "bird"])
     with pytest.raises(UserError, match="has 1 unknown column, 'dog'; expected"):
         Predictions.load_csv(tmp_path / "t.csv", ["cat"])
+    (tmp_path / "t.csv").write_text(",id,cat,dog\n0,NA,0.75,0.25\n")
+    with pytest.raises(UserError, match=r"has 1 unknown column, 'Unnamed: 0'; .*; write it with index=False"):
+        Predictions.load_csv(tmp_path / "t.csv", ["cat", "dog"])
+    (tmp_path / "t.csv").write_text("id;cat;dog\nNA;0.75;0.25\n")
+    with pytest.raises(UserError, match=r"lacks 3 columns, .*; separate the columns by commas"):
+        Predictions.load_csv(tmp_path / "t.csv", ["cat", "dog"])
     (tmp_path / "t.csv").write_text("row_id,cat,id\n007,0.25,0.75\n")  # one class is called id
     assert Predictions.load_csv(tmp_path / "t.csv", ["cat", "id"]).ids.tolist() == ["007"]
 
