@@ -12,7 +12,9 @@ import numpy as np
 from competition.config.params import Member, Params, Train
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import NO_PLUGINS, activate
+from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
+from competition.submission.ledger import Entry
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.workspace import Workspace
 
@@ -39,6 +41,29 @@ def _params(overrides: str) -> Params:
 def run_of(work: Path, prepared: Prepared, params: Params, name: str, seed: int = 0) -> Run:
     """The run of one seed of a member, by default the first."""
     return runs_of(Workspace(work, params, loaded=prepared), name)[seed]
+
+
+def competition(names: tuple[str, ...] = ("a", "b"), **changes: Any) -> Competition:
+    """A competition on single labels of the classes `names`, scored by accuracy, that is not on Kaggle."""
+    fields = {"name": "c", "slug": "", "metric": "accuracy", "predicts": "label", "id_column": "id"}
+    fields |= {"classes": names, "prediction_columns": ("label",), "label_values": names}
+    return Competition(**{**fields, **changes})
+
+
+def ledger_entry(**changes: Any) -> Entry:
+    """A submission of one member whose honest macro-F1 is 0.90 ± 0.01 on 539 rows."""
+    entry = Entry(
+        digest="abcd" * 16, file="a.csv", competition="c", members=("cnn",), weights=(1.0,), views=("identity",),
+        params_digest="", git_commit="", metric="macro_f1", oof_score=0.9, honest_score=0.9, standard_error=0.01,
+        oof_rows=539, test_rows=9, partial="", made="",
+    )  # fmt: skip
+    return replace(entry, **changes)
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    """Path below the folder -> content of every file that is not hidden."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def member(**train: Any) -> Member:

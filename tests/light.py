@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from builders import ROOT
+from builders import ROOT, competition, ledger_entry
 from fake_kaggle.parts import Contest
 from fake_kaggle.server import FakeKaggle
 from fake_kaggle.small_competition import FILES
 from stages import StageResult, Workspace
 
 from competition.files.manifest import write_manifest
-from competition.prepare.adapter_types import Competition
 from competition.prepare.index import COLUMNS
 from competition.submission import ledger
 
@@ -34,32 +33,35 @@ CSV = b"id,label\na,1\nb,0\n"
 DIGEST = hashlib.sha256(CSV).hexdigest()
 
 
-@dataclass(frozen=True)
+@dataclass
 class KaggleSetup:
-    """A fake Kaggle server and a workspace with one submission that is ready to be sent."""
+    """A fake Kaggle server and a workspace that uses it."""
 
     kaggle: FakeKaggle
     workspace: Workspace
     home: Path
 
+    def environment(self, **variables: str) -> dict[str, str]:
+        return self.kaggle.environment(self.home, **variables)
+
     def start(self, stage: str, *arguments: str, sets: str = "") -> "subprocess.Popen[str]":
-        environment = {**os.environ, **self.kaggle.environment(self.home)}
+        environment = {**os.environ, **self.environment()}
         command = self.workspace.command(stage, *arguments, sets=sets)
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
-    def run(self, stage: str, *arguments: str, sets: str = "") -> StageResult:
-        result = self.workspace.run(stage, *arguments, sets=sets, **self.kaggle.environment(self.home))
-        assert "Traceback" not in result.err
+    def run(self, stage: str, *arguments: str, sets: str = "", **variables: str) -> StageResult:
+        result = self.workspace.run(stage, *arguments, sets=sets, **self.environment(**variables))
+        assert "Traceback" not in result.err, result.err
         return result
 
-    def do(self, stage: str, *arguments: str, sets: str = "") -> str:
-        result = self.run(stage, *arguments, sets=sets)
-        assert result.code == 0, f"{result.out}\n{result.err}"
+    def do(self, stage: str, *arguments: str, sets: str = "", **variables: str) -> str:
+        result = self.run(stage, *arguments, sets=sets, **variables)
+        assert result.code == 0, f"{stage}: {result.out}\n{result.err}"
         return result.out
 
-    def refused(self, stage: str, *arguments: str, sets: str = "") -> str:
-        result = self.run(stage, *arguments, sets=sets)
-        assert result.code == 1, f"{result.out}\n{result.err}"
+    def refused(self, stage: str, *arguments: str, sets: str = "", **variables: str) -> str:
+        result = self.run(stage, *arguments, sets=sets, **variables)
+        assert result.code == 1 and "goldfold: " in result.err, f"{result.out}\n{result.err}"
         return result.err
 
     def note(self, kind: str, ref: str = "", public: float | None = None, error: str = "") -> None:
@@ -86,8 +88,8 @@ def light_workspace(folder: Path) -> Workspace:
     for folder_to_create in (data, workspace.submissions, home):
         folder_to_create.mkdir(parents=True)
     workspace.params.write_text(PARAMS.format(root=ROOT))
-    competition = Competition("small", "flowers", ("0", "1"), "macro_f1", "label", "id", ("label",), ("0", "1"))
-    (data / "competition.json").write_bytes(competition.json_bytes())
+    flowers = competition(("0", "1"), name="small", slug="flowers", metric="macro_f1")
+    (data / "competition.json").write_bytes(flowers.json_bytes())
     blank = {
         "place": 0,
         "width": 8,
@@ -109,20 +111,8 @@ def light_workspace(folder: Path) -> Workspace:
     (workspace.work / "raw").mkdir()
     (workspace.work / "raw" / "sample_submission.csv").write_text("id,label\na,0\nb,0\n")
     (workspace.submissions / f"{DIGEST[:12]}.csv").write_bytes(CSV)
-    scores = {"oof_score": 0.9, "honest_score": 0.9, "standard_error": 0.01, "oof_rows": 9, "test_rows": 2}
-    entry = ledger.Entry(
-        digest=DIGEST,
-        file=f"{DIGEST[:12]}.csv",
-        competition="small",
-        members=("slim",),
-        weights=(1.0,),
-        views=("identity",),
-        params_digest="",
-        git_commit="",
-        metric="macro_f1",
-        partial="",
-        made="2026-01-01",
-        **scores,
+    entry = ledger_entry(
+        digest=DIGEST, file=f"{DIGEST[:12]}.csv", competition="small", members=("slim",), oof_rows=9, test_rows=2
     )
     ledger.append(workspace.submissions / "ledger.jsonl", entry)
     return workspace

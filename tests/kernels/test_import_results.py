@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from builders import params, run_of
+from builders import competition, ledger_entry, params, run_of
 
 from competition.config.errors import UserError
 from competition.files.manifest import read_record, write_manifest
@@ -13,9 +13,8 @@ from competition.kaggle.submit import KernelSubmission
 from competition.kernels import request as kernel_work
 from competition.kernels.api import KernelVersion
 from competition.kernels.import_results import LEDGER, SUBMISSION, ImportTarget, fold_model_of_folder, import_submission
-from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
-from competition.submission.ledger import Entry, append, read
+from competition.submission.ledger import append, read
 from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.runs import Run
 from competition.workspace.workspace import Workspace
@@ -23,13 +22,7 @@ from competition.workspace.workspace import Workspace
 CSV = b"id,label\na,1\n"
 PUSHED = KernelVersion("ada", "goldfold-digits", 3, "https://www.kaggle.com/code/ada/goldfold-digits")
 
-
-PREPARED = Prepared(
-    Path("data"),
-    Competition("x", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1")),
-    pd.DataFrame(),
-    "d",
-)
+PREPARED = Prepared(Path("data"), competition(name="x", metric="macro_f1"), pd.DataFrame(), "d")
 
 
 def run_in(work, settings):
@@ -47,19 +40,9 @@ def write_kernel_output(folder, content):
     """Write the output of a kernel: a submission file and a ledger with the entry of CSV."""
     folder.mkdir()
     (folder / SUBMISSION).write_bytes(content)
-    scores = {"oof_score": 0.9, "honest_score": 0.9, "standard_error": 0.01, "oof_rows": 9, "test_rows": 1}
-    settings = {
-        "competition": "digits",
-        "members": ("cnn",),
-        "weights": (1.0,),
-        "views": ("identity",),
-        "metric": "macro_f1",
-    }
-    digest = hashlib.sha256(CSV).hexdigest()
-    entry = Entry(
-        digest=digest, file="there.csv", params_digest="", git_commit="", partial="", made="", **settings, **scores
+    append(
+        folder / LEDGER, ledger_entry(digest=hashlib.sha256(CSV).hexdigest(), file="there.csv", competition="digits")
     )
-    append(folder / LEDGER, entry)
 
 
 def import_target(folder):

@@ -6,16 +6,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from builders import competition
 from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.ensemble.predictions import load_scores
 from competition.prepare import records
-from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import load_prepared
 from pipelines.serving.predict_folder import prediction_table, require_writable, write_predictions
 
 IMAGES = 40
+CALLED_ID_AND_LABEL = competition(
+    ("id", "label"), id_column="image", prediction_columns=("class",), label_values=("0", "1")
+)
 
 
 @pytest.fixture(scope="module")
@@ -98,17 +101,15 @@ def test_the_predictions_replace_no_file_of_the_user_no_link_and_no_device(tmp_p
 
 
 def test_columns_of_our_own_give_way_to_classes_of_the_same_name() -> None:
-    competition = Competition("x", "", ("id", "label"), "accuracy", "label", "image", ("class",), ("0", "1"))
-    table = prediction_table(competition, ["a.jpg"], np.array([[0.3, 0.7]]), np.array([1]))
+    table = prediction_table(CALLED_ID_AND_LABEL, ["a.jpg"], np.array([[0.3, 0.7]]), np.array([1]))
     assert table.columns.tolist() == ["row_label", "id", "label"] and table["row_label"].tolist() == ["label"]
 
 
 def test_names_of_images_are_neither_formulas_nor_lines_of_their_own_nor_an_error(tmp_path: Path) -> None:
-    competition = Competition("x", "", ("id", "label"), "accuracy", "label", "image", ("class",), ("0", "1"))
     not_utf8 = b"caf\xe9.jpg".decode(errors="surrogateescape")
     names = ["=1+1.jpg", "+1.jpg", "-1.jpg", "@A1.jpg", "a,b.jpg", "two\nlines.jpg", not_utf8]
-    table = prediction_table(competition, names, np.full((len(names), 2), 0.5), np.zeros(len(names), int))
-    write_predictions(table, {"a,b.jpg": "cut"}, competition, tmp_path / "out.csv")
+    table = prediction_table(CALLED_ID_AND_LABEL, names, np.full((len(names), 2), 0.5), np.zeros(len(names), int))
+    write_predictions(table, {"a,b.jpg": "cut"}, CALLED_ID_AND_LABEL, tmp_path / "out.csv")
     written = pd.read_csv(tmp_path / "out.csv", keep_default_na=False)
     formulas = ["./=1+1.jpg", "./+1.jpg", "./-1.jpg", "./@A1.jpg"]
     assert written.iloc[:, 0].tolist() == [*formulas, "a,b.jpg", "two\nlines.jpg", "caf\\udce9.jpg"]

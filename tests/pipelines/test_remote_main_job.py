@@ -16,7 +16,8 @@ from builders import ROOT
 from fake_kaggle.gcs import FakeGcs
 from fake_kaggle.parts import SIGNATURE, Contest
 from fake_kaggle.server import FakeKaggle
-from stages import Workspace
+from light import KaggleSetup
+from stages import StageResult, Workspace
 
 from competition.prepare.adapters import drawn
 from competition.prepare.adapters.flowers import NAMES
@@ -42,36 +43,19 @@ STAGES_AFTER_PREPARE = ("resolve", "tune", "train", "predict", "blend")
 
 
 @dataclass
-class KaggleWorkspace:
-    """A fake Kaggle server with one competition, and a workspace that uses it."""
-
-    kaggle: FakeKaggle
-    workspace: Workspace
-    home: Path
+class KaggleWorkspace(KaggleSetup):
     outputs: list[str] = field(default_factory=list)  # stdout and stderr of all stages
 
     def copy_to(self, folder: Path) -> "KaggleWorkspace":
         return KaggleWorkspace(self.kaggle, self.workspace.copy_to(folder), self.home, self.outputs)
 
     def environment(self, **variables: str) -> dict[str, str]:
-        return self.kaggle.environment(self.home, VERBOSE="1", KAGGLE_TOKEN="junk", **variables)
+        return super().environment(VERBOSE="1", KAGGLE_TOKEN="junk", **variables)
 
-    def run(self, stage: str, *arguments: str, sets: str = "", **variables: str):
-        result = self.workspace.run(stage, *arguments, sets=sets, **self.environment(**variables))
+    def run(self, stage: str, *arguments: str, sets: str = "", **variables: str) -> StageResult:
+        result = super().run(stage, *arguments, sets=sets, **variables)
         self.outputs.append(result.out + result.err)
         return result
-
-    def do(self, stage: str, *arguments: str, sets: str = "", **variables: str) -> str:
-        result = self.run(stage, *arguments, sets=sets, **variables)
-        assert result.code == 0, f"{stage}: {result.out}\n{result.err}"
-        return result.out
-
-    def refused(self, stage: str, *arguments: str, sets: str = "", **variables: str) -> str:
-        result = self.run(stage, *arguments, sets=sets, **variables)
-        assert result.code == 1 and "goldfold: " in result.err and "Traceback" not in result.err, (
-            f"{result.out}\n{result.err}"
-        )
-        return result.err
 
     def ledger(self) -> list[dict]:
         return [json.loads(line) for line in (self.workspace.submissions / "ledger.jsonl").read_text().splitlines()]
@@ -167,20 +151,6 @@ def test_a_file_changed_by_hand_is_not_sent(remote) -> None:
     assert len(remote.kaggle.calls) == before
 
 
-def test_the_table_of_submissions_reads_late_scores(remote) -> None:
-    remote.kaggle.pending_polls = 10**9
-    assert "has no score yet" in remote.do("submit", "--again", sets="kaggle.score_wait=0")
-    assert remote.ledger()[-1]["what"] == "submitted"
-    remote.kaggle.pending_polls = 0
-    output = remote.do("submissions")
-    assert remote.ledger()[-1]["what"] == "scored"
-    entry, public = remote.ledger()[0], remote.ledger()[-1]["public_score"]
-    row = [line for line in output.splitlines() if line.startswith(entry["digest"][:12])][-1]  # one line per submission
-    assert f"{public:.5f}" in row and f"{public - entry['honest_score']:+.4f}" in row and row.endswith("scored")
-    assert "left today" in output
-    assert "the local ledger's: Kaggle does not accept" in remote.refused("submissions", KAGGLE_KEY="wrong")
-
-
 def test_two_submissions_are_compared_row_by_row(remote) -> None:
     (file,) = remote.workspace.submissions.glob("*.csv")
     head, first, *rest = file.read_text().splitlines()
@@ -253,9 +223,7 @@ def notebooks_only(downloaded):
     downloaded.kaggle.contests["flowers"].kernels_only = False
 
 
-def test_submitting_a_file_to_a_notebook_competition_is_an_error_with_the_parameter_to_set(
-    remote, notebooks_only
-) -> None:
+def test_submitting_a_file_to_a_notebook_competition_is_an_error_with_the_parameter_to_set(remote, notebooks_only):
     error = remote.refused("submit", "--again")
     assert "set kaggle.submit to notebook, then `make kernel submit`; nothing was sent" in error
     assert "no kernel has made a submission yet" in remote.refused("submit", sets="kaggle.submit=notebook")
@@ -321,13 +289,6 @@ def test_a_kernel_without_its_accelerator_changes_no_results(remote) -> None:
     finally:
         remote.kaggle.quota["tpuQuota"] = (3600, 72000)
     assert "no hours on TpuV5E8 are left this week" in error
-
-
-def test_files_that_a_kernel_cannot_read_are_an_error_before_the_push(remote) -> None:
-    pushes = remote.kaggle.count("SaveKernel")
-    error = remote.refused("kernel", sets="members.slim.weights=/home/ada/mine.weights.h5")
-    assert "members.slim.weights: /home/ada/mine.weights.h5 is outside the project" in error
-    assert remote.kaggle.count("SaveKernel") == pushes
 
 
 def test_the_doctor_reports_the_installation_and_explains_errors(remote) -> None:

@@ -3,19 +3,17 @@
 from pathlib import Path
 
 import pandas as pd
-from builders import params
+from builders import competition, params
 
 from competition.files.manifest import write_manifest
-from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import summary_lines
 from competition.workspace.workspace import Workspace
 
-DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
 INDEX = pd.DataFrame({"part": "train", "label": [0, 1] * 5, "fold": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]})
-PREPARED = Prepared(Path("data"), DIGITS, INDEX, "d" * 64)
+PREPARED = Prepared(Path("data"), competition(metric="macro_f1"), INDEX, "d" * 64)
 
 
 def summary(work: Path, sets: str) -> list[str]:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from builders import competition
 from sklearn.metrics import f1_score
 
-from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
 from competition.report.page import Charts, SideBySide
@@ -48,9 +48,9 @@ def test_labels_that_no_row_has_get_no_curve_and_names_are_escaped() -> None:
 
 
 def prepared(target: str, names: tuple[str, ...], ids: np.ndarray) -> Prepared:
-    metric, columns = {"multi": ("multilabel_macro_f1", ("label",)), "regression": ("rmse", ("label",))}[target]
-    competition = Competition("c", "", names, metric, "label", "id", columns, names, target=target)
-    return Prepared(Path(), competition, pd.DataFrame({"id": ids, "part": "train"}), "")
+    metric = {"multi": "multilabel_macro_f1", "regression": "rmse"}[target]
+    index = pd.DataFrame({"id": ids, "part": "train"})
+    return Prepared(Path(), competition(names, metric=metric, target=target), index, "")
 
 
 def test_the_first_screen_of_several_labels_shows_the_worst_ones_with_the_rows_they_are_wrong_in() -> None:
@@ -92,7 +92,5 @@ def test_the_first_screen_of_a_regression_shows_the_truth_beside_the_prediction_
         (1.0, 0.1188, "mine", "1.0000 ± 0.1188"),  # a metric of the user's
     ],
 )
-def test_a_score_and_its_error_do_not_claim_more_than_the_metric_can_reach(
-    score: float, error: float, metric: str, text: str
-) -> None:
+def test_a_score_and_its_error_do_not_claim_more_than_the_metric_can_reach(score, error, metric, text) -> None:
     assert with_error(score, error, metric) == text

@@ -2,13 +2,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix, f1_score, precision_score, recall_score
 
-from competition.report.mistakes import (
-    class_scores,
-    confusion,
-    largest_cells,
-    reliability,
-    worst_pairs,
-)
+from competition.report.mistakes import class_scores, confusion, largest_cells, reliability, worst_pairs
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 3])
 PREDICTED = np.array([0, 0, 1, 1, 1, 1, 2, 2, 2, 0])

@@ -5,21 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from builders import ROOT
+from builders import ROOT, competition
 
 from competition.config.params import ExternalFiles
 from competition.config.params_file import load_params
 from competition.ensemble.metrics import METRICS
 from competition.files.manifest import Manifest
-from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.members import FoldModel
-from competition.report.next_steps import (
-    label_steps,
-    larger_images,
-    open_steps,
-    training_steps,
-)
+from competition.report.next_steps import label_steps, larger_images, open_steps, training_steps
 
 NAMES = ("rose", "tulip", "aster")
 
@@ -75,7 +69,7 @@ def prepared(side: int) -> Prepared:
     index = pd.DataFrame(
         {"id": ["a", "b", "c"], "part": "train", "width": [side, side + 9, 0], "height": [side, side, 0]}
     )
-    return Prepared(Path(), Competition("c", "", NAMES, "macro_f1", "label", "id", ("label",), NAMES), index, "d")
+    return Prepared(Path(), competition(NAMES, metric="macro_f1"), index, "d")
 
 
 def test_larger_images_are_advised_only_where_the_images_are_larger_than_the_networks_read(tmp_path: Path) -> None:

@@ -18,13 +18,7 @@ from competition.report.class_charts import confusion_chart
 from competition.report.members import Line, epoch_chart
 from competition.report.page import Charts, Figure, Head, PointMap, Section, Sheet, Table, Tile, render
 from competition.report.row_map import MapPoints, map_chart, map_legend
-from competition.report.tuning import (
-    ScoredTrial,
-    history_chart,
-    importance_chart,
-    score_axis,
-    slice_charts,
-)
+from competition.report.tuning import ScoredTrial, history_chart, importance_chart, score_axis, slice_charts
 
 WIDTHS = (1280, 420)
 

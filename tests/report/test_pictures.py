@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from builders import competition
 from PIL import Image
 
 from competition.images.cache import cache_file
-from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.pictures import cached_pixels, data_uri, samples_section
 
@@ -19,9 +19,7 @@ IDS = np.array([f"id ü {n:02}" for n in range(12)])
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> Prepared:
-    names = ("a", "b")
-    competition = Competition("garden", "", names, "accuracy", "label", "id", ("label",), names)
-    return Prepared(tmp_path, competition, pd.DataFrame({"id": IDS, "part": "train"}), "digest")
+    return Prepared(tmp_path, competition(), pd.DataFrame({"id": IDS, "part": "train"}), "digest")
 
 
 def fill_cache(prepared: Prepared, folder: Path, size: int) -> None:

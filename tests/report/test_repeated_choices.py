@@ -7,32 +7,27 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from builders import competition, ledger_entry
 
 from competition.config.errors import UserError
 from competition.ensemble.metrics import METRICS
-from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.repeated_choices import normal_optimism, repeated_choices
 from competition.report.stored_blends import shared_rows, stored_output
-from competition.submission.ledger import Entry, Row
+from competition.submission.ledger import Row
 
 ROWS, FOLDS, CLASSES = 400, 4, 3
 IDS = np.array([f"i{n:03}" for n in range(ROWS)])
 LABELS = np.random.default_rng(0).integers(0, CLASSES, ROWS)
-ENTRY = Entry(
-    "d0", "b0.csv", "small", ("m",), (1.0,), ("identity",), "p", "c", "accuracy", 0.8, 0.8, 0.02, ROWS, 200, "", "",
-    "rows",
-)  # fmt: skip
+ENTRY = ledger_entry(
+    metric="accuracy", honest_score=0.8, standard_error=0.02, oof_rows=ROWS, test_rows=200, oof_digest="rows"
+)
 
 
 def prepared(ids: np.ndarray = IDS) -> Prepared:
-    competition = Competition(
-        name="small", classes=("a", "b", "c"), metric="accuracy", id_column="id", prediction_columns=("label",),
-        predicts="label", label_values=("a", "b", "c"), slug="",
-    )  # fmt: skip
     at = np.isin(IDS, ids)
     index = pd.DataFrame({"id": IDS[at], "label": LABELS[at], "part": "train", "fold": (np.arange(ROWS) % FOLDS)[at]})
-    return Prepared(Path(), competition, index, "digest")
+    return Prepared(Path(), competition(("a", "b", "c")), index, "digest")
 
 
 def store_blend(folder: Path, seed: int, ids: np.ndarray = IDS, tuned: int = 0, **scores: object) -> Path:

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from builders import numbered
+from builders import competition, numbered
 from PIL import Image
 from threadpoolctl import threadpool_limits
 
-from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
 from competition.report.page import PointMap
@@ -33,9 +32,8 @@ NAMES = ("ant", "bee", "cat")
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> Prepared:
-    competition = Competition("garden", "", NAMES, "accuracy", "label", "id", ("label",), NAMES)
     index = pd.DataFrame({"id": IDS, "label": np.arange(len(IDS)) % 3, "part": "train"})
-    return Prepared(tmp_path, competition, index, "digest")
+    return Prepared(tmp_path, competition(NAMES), index, "digest")
 
 
 def scored_rows(numbers: np.ndarray, wrong: int = 4) -> HonestRows:

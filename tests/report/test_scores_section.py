@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import ledger_entry
 
 from competition.ensemble.blend import Blend
 from competition.ensemble.bootstrap import Evaluation, paired
@@ -16,7 +17,7 @@ from competition.report.blend_tables import baselines_of
 from competition.report.overview import score_charts, scores_on_test
 from competition.report.submissions import honest_rows_text
 from competition.report.svg import axis_ends
-from competition.submission.ledger import Entry, Row
+from competition.submission.ledger import Row
 
 DIFFERENCE = {"value": 0.01, "error": 0.02, "low": -0.03, "high": 0.05, "changed": 3, "corrected": 2, "corrupted": 1}
 SINGLE = {"score": 0.9, "standard_error": 0.01, "name": "a class"}
@@ -28,9 +29,7 @@ SCORES = {
 }  # fmt: skip
 BLEND, ARGMAX = Blend("equal", "mean", {"cnn": 1.0}), Decision("argmax", (), (), 0.0)
 CHAIN = Chain("macro_f1", {"cnn": {"identity": 1.0}}, BLEND, ARGMAX)
-ENTRY = Entry(
-    "abcd" * 16, "a.csv", "c", ("cnn",), (1.0,), ("identity",), "", "", "macro_f1", 0.9, 0.9, 0.01, 539, 9, "", ""
-)
+ENTRY = ledger_entry()
 
 
 def chart_and_caption(changes: dict, row: Row | None = None, grades: Path = Path("none")) -> tuple[str, str]:

@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from builders import ledger_entry
 from scipy.stats import spearmanr
 
 from competition.ensemble.expected_score import ExpectedScore
 from competition.report.submissions import choose_two, leaderboard_section, rank_correlation
-from competition.submission.ledger import Entry, Row
+from competition.submission.ledger import Row
 
-ENTRY = Entry(
-    "", "", "c", ("cnn",), (1.0,), ("identity",), "", "", "macro_f1", 0.9, 0.9, 0.01, 1000, 500, "", "2026-01-01"
-)
+ENTRY = ledger_entry(oof_rows=1000, test_rows=500)
 
 
 def row(name: str, honest: float, public: float | None = None, **changes) -> Row:
