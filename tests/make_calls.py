@@ -41,11 +41,10 @@ def calls_of_make(
         (folder / ready).touch()
     calls = folder / "calls"
     calls.unlink(missing_ok=True)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     process = subprocess.run(
         ["make", f"BIN={folder}", *arguments],
         cwd=ROOT,
-        env={**environment, "CALLS": str(calls), "FAILS": fails, "CODE": str(code)},
+        env={**os.environ, "CALLS": str(calls), "FAILS": fails, "CODE": str(code)},
         capture_output=True,
         text=True,
     )

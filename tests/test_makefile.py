@@ -33,6 +33,10 @@ def called(tmp_path: Path):
     return make
 
 
+def printed_by(*command: str) -> str:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
 def names(stages: list[Stage]) -> list[str]:
     return [stage.name for stage in stages]
 
@@ -87,12 +91,6 @@ def test_an_error_in_the_common_process_is_not_said_to_be_of_the_first_target(ca
     assert process.returncode == 2 and "main-job] Error 1" in process.stderr and "[download]" not in process.stderr
 
 
-def test_a_killed_stage_is_explained_without_the_command_line_of_the_shell(called) -> None:
-    process, _ = called.run("train", fails="train", code=-9)
-    assert process.returncode == 2 and "goldfold: the stage was killed" in process.stderr
-    assert "trap" not in process.stderr and "-m pipelines" not in process.stderr
-
-
 VALUES = ["`touch hit`", "$(touch hit)", '"; touch hit; "', "'; touch hit; '", "$(shell touch hit)", "a b\\"]
 
 
@@ -128,15 +126,9 @@ def test_a_closed_pipe_is_no_error_of_a_listing_and_one_of_the_main_job(called) 
 
 @pytest.mark.parametrize("lines", [0, 3])
 def test_help_ends_quietly_when_nobody_reads_on(lines: int) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     command = f"set -o pipefail; make help | head -n {lines}"
-    process = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
+    process = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert (process.returncode, process.stderr, process.stdout.count("\n")) == (0, "", lines)
-
-
-def test_only_downloads_some_files_and_nothing_is_indexed(called) -> None:
-    (download,) = called("download", 'ONLY=train "images"/*.jpg')
-    assert (download.name, download.options.only) == ("download", 'train "images"/*.jpg')
 
 
 @pytest.mark.parametrize(
@@ -145,6 +137,9 @@ def test_only_downloads_some_files_and_nothing_is_indexed(called) -> None:
         (("train", "MEMBER=cnn", "FOLD=2", "FORCE=1"), {"member": "cnn", "fold": "2", "force": True}),
         (("train",), {"member": "", "fold": "", "force": False, "cluster": ""}),
         (("train", "FORCE=0"), {"force": False}),
+        (("download", 'ONLY=train "images"/*.jpg'), {"only": 'train "images"/*.jpg'}),  # nothing is indexed
+        (("report",), {"watch": False}),
+        (("report", "WATCH=1"), {"watch": True}),
         (("leaderboard", "TOP=50"), {"top": 50}),
         (("kernel-status",), {"log": False}),
         (("kernel-log",), {"log": True}),
@@ -163,7 +158,9 @@ def test_only_downloads_some_files_and_nothing_is_indexed(called) -> None:
     ],
 )
 def test_variables_of_make_are_options_of_the_last_stage_of_the_verb(called, arguments, expected) -> None:
-    stage = called(*arguments)[0 if arguments[0] == "predict" else -1]
+    stages = called(*arguments)
+    stage = stages[0 if arguments[0] == "predict" else -1]
+    assert len(stages) == 1 or "only" not in expected
     assert {name: getattr(stage.options, name) for name in expected} == expected
 
 
@@ -175,13 +172,13 @@ def test_allow_partial_reaches_both_stages_of_predict_and_debug_every_one(called
 
 
 def test_help_names_about_ten_verbs_in_the_order_of_use_and_own_photos_first() -> None:
-    output = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    output = printed_by("make", "help")
     verbs = re.findall(r"^  ([a-z-]+) {2,}", output, re.MULTILINE)
     assert verbs[:4] == ["doctor", "download", "train", "predict"] and verbs[-1] == "help-all" and len(verbs) <= 13
     assert output.index("PARAMS=photos.yaml") < output.index("A competition") and len(output.splitlines()) < 30
     command = re.search(r"^  (printf .*?) > photos\.yaml$", output, re.MULTILINE | re.DOTALL)
     assert command is not None
-    written = subprocess.run(["bash", "-c", command[1]], capture_output=True, text=True, check=True).stdout
+    written = printed_by("bash", "-c", command[1])
     assert written.splitlines() == [
         "extends: recipes/own-images.yaml",
         "competition: {name: photos, source: /home/me/photos}",
@@ -191,7 +188,7 @@ def test_help_names_about_ten_verbs_in_the_order_of_use_and_own_photos_first() -
 @pytest.mark.parametrize("verb", ["help", "help-all"])
 @pytest.mark.parametrize("columns", [80, 140])
 def test_help_on_a_terminal_breaks_no_word_and_keeps_its_columns(verb: str, columns: int) -> None:
-    text = subprocess.run(["make", verb], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    text = printed_by("make", verb)
     lines = on_terminal(["make", verb], columns).splitlines()
     assert max(map(len, lines)) <= columns and max(map(len, text.splitlines())) > 80
     assert " ".join(lines).split() == text.split()
@@ -200,7 +197,7 @@ def test_help_on_a_terminal_breaks_no_word_and_keeps_its_columns(verb: str, colu
 
 
 def test_help_all_names_every_verb() -> None:
-    output = subprocess.run(["make", "help-all"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    output = printed_by("make", "help-all")
     targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert targets is not None
     # Steps of `make download` and `make train`, and a name of `make download train predict`.
@@ -253,7 +250,7 @@ def test_a_variable_that_one_of_several_targets_reads_is_accepted(called) -> Non
 
 
 def test_every_variable_that_help_names_is_accepted_and_the_environment_is_not_checked(called, monkeypatch) -> None:
-    output = subprocess.run(["make", "help-all"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    output = printed_by("make", "help-all")
     variables = re.findall(r"\b([A-Z][A-Z_]*)=", output.partition("\nVariables\n")[2])
     allowed = re.search(r"^VARIABLES := (.*?[^\\])$", (ROOT / "Makefile").read_text(), re.MULTILINE | re.DOTALL)
     assert allowed is not None and sorted(variables) == sorted(set(allowed[1].replace("\\", "").split()))
@@ -322,12 +319,7 @@ fi
 def test_the_installation_counts_its_packages_and_ends_with_the_error_of_pip(tmp_path: Path, code: int) -> None:
     (tmp_path / "python").write_text(INSTALLER)
     (tmp_path / "python").chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    command, environment = ["make", f"BIN={tmp_path}", "doctor"], {**environment, "CODE": str(code)}
-    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    command = ["make", f"BIN={tmp_path}", "doctor"]
+    process = subprocess.run(command, cwd=ROOT, env={**os.environ, "CODE": str(code)}, capture_output=True, text=True)
     assert "  unpacking 2 packages\n" in process.stdout and (process.returncode == 0) == (code == 0)
     assert (tmp_path / ".ready").exists() == (code == 0)
-
-
-def test_the_report_is_watched_on_request_only(called) -> None:
-    assert [called("report", *given)[0].options.watch for given in ([], ["WATCH=1"])] == [False, True]

@@ -67,8 +67,7 @@ def test_every_cell_runs_in_order_and_the_digits_are_recognised(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("variable", "says"),
-    [("KAGGLE_KERNEL_RUN_TYPE", "This is Kaggle"), ("COLAB_RELEASE_TAG", "This is Colab")],
+    ("variable", "says"), [("KAGGLE_KERNEL_RUN_TYPE", "This is Kaggle"), ("COLAB_RELEASE_TAG", "This is Colab")]
 )
 def test_it_says_what_differs_on_kaggle_and_on_colab(tmp_path: Path, variable: str, says: str) -> None:
     ran = run(CELLS[:1], tmp_path, **{variable: "x"})

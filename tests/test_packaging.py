@@ -51,9 +51,3 @@ def test_licence_and_citation_agree_with_the_project() -> None:
     assert citation["version"] == PROJECT["project"]["version"]
     assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert f"## {PROJECT['project']['version']}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-
-
-def test_keras_hub_stays_below_the_version_that_excludes_the_client_of_kaggle() -> None:
-    """From 0.30 on it pins kagglesdk 0.1.28, and the kaggle package needs 0.1.35 or later."""
-    (hub,) = [Requirement(text) for text in PROJECT["project"]["optional-dependencies"]["hub"]]
-    assert "0.29.1" in hub.specifier and "0.30" not in hub.specifier
