@@ -41,21 +41,17 @@ def test_a_raw_file_with_one_flipped_byte_is_not_indexed(changing: Workspace) ->
     assert "prepare: current" in changing.do("prepare")  # what was made before is kept
 
 
-def test_classes_in_another_order_are_other_data(changing: Workspace) -> None:
-    file = changing.work / "data" / "competition.json"
-    content = json.loads(file.read_text())
+def test_other_classes_or_folds_after_training_are_other_data(changing: Workspace) -> None:
+    described, index = (changing.work / "data" / name for name in ("competition.json", "index.csv"))
+    content = json.loads(described.read_text())
     content["classes"] = content["classes"][::-1]
-    with changed(file, json.dumps(content).encode()):
+    with changed(described, json.dumps(content).encode()):
         error = changing.refused("predict")
         assert "lacks fold 0 (not trained)" in error and "differs: data: " in error
-
-
-def test_a_fold_that_was_edited_after_training_is_other_data(changing: Workspace) -> None:
-    file = changing.work / "data" / "index.csv"
-    header, first, *rows = file.read_text().splitlines(keepends=True)
+    header, first, *rows = index.read_text().splitlines(keepends=True)
     cells = first.rstrip("\n").split(",")
     cells[-1] = str((int(cells[-1]) + 1) % 3)
-    with changed(file, "".join([header, ",".join(cells) + "\n", *rows]).encode()):
+    with changed(index, "".join([header, ",".join(cells) + "\n", *rows]).encode()):
         assert "differs: data: " in changing.refused("predict")
     assert "current" in changing.do("predict")
 

@@ -6,14 +6,12 @@ import re
 import pytest
 from builders import ROOT
 from preloaded import run_preloaded
-from stages import StageResult, Workspace
+from stages import StageResult
 
 pytestmark = pytest.mark.timeout(600)
 
 
-def test_two_processes_train_each_fold_model_once_and_both_end_with_all(
-    finished: Workspace, untrained: Workspace
-) -> None:
+def test_two_processes_train_each_fold_model_once_and_both_end_with_all(finished, untrained) -> None:
     results: list[StageResult] = []
     arguments = untrained.command("train")[3:]
     first = run_preloaded(

@@ -10,18 +10,9 @@ from pathlib import Path
 import pytest
 from builders import ROOT
 from injection import KILLED, environment, run_stage
-from stages import StageResult, Workspace
+from stages import StageResult, Workspace, new_workspace
 
 FOLD0 = ("train", "--member", "slim", "--fold", "0")
-
-
-@pytest.fixture
-def untrained(finished: Workspace, tmp_path: Path) -> Workspace:
-    """The finished workspace without fold models and submissions; its weights are those of `finished` in the end."""
-    workspace = finished.copy_to(tmp_path / "workspace")
-    shutil.rmtree(workspace.work / "members")
-    shutil.rmtree(workspace.submissions)
-    return workspace
 
 
 def checkpoints(workspace: Workspace) -> list[Path]:
@@ -129,9 +120,7 @@ def finish(workspace: Workspace, finished: Workspace) -> StageResult:
     return result
 
 
-def test_a_killed_fold_model_with_a_damaged_checkpoint_ends_with_the_same_weights(
-    finished: Workspace, untrained: Workspace
-) -> None:
+def test_a_killed_fold_model_with_a_damaged_checkpoint_ends_with_the_same_weights(finished, untrained) -> None:
     killed("checkpoint.before_facts:2")(untrained)
     with_a_damaged_checkpoint(untrained)
     finish(untrained, finished)
@@ -162,18 +151,14 @@ STEPS = (
 
 
 @pytest.mark.soak
-def test_a_fold_model_survives_every_fault_and_ends_with_the_same_weights(
-    finished: Workspace, untrained: Workspace
-) -> None:
+def test_a_fold_model_survives_every_fault_and_ends_with_the_same_weights(finished, untrained) -> None:
     for step in STEPS:
         step(untrained)
     finish(untrained, finished)
 
 
 @pytest.mark.soak
-def test_a_folder_that_is_removed_while_its_model_is_trained_costs_one_more_run(
-    finished: Workspace, untrained: Workspace
-) -> None:
+def test_a_folder_that_is_removed_while_its_model_is_trained_costs_one_more_run(finished, untrained) -> None:
     trace = untrained.folder / "points"
     process = subprocess.Popen(
         untrained.command(*FOLD0), cwd=ROOT, stdout=-1, stderr=-1, text=True,
@@ -188,8 +173,6 @@ def test_a_folder_that_is_removed_while_its_model_is_trained_costs_one_more_run(
 
 @pytest.mark.parametrize("place", ["work", "submissions"])
 def test_a_file_in_place_of_a_folder_is_reported_before_anything_is_trained(tmp_path: Path, place: str) -> None:
-    from stages import new_workspace
-
     workspace = new_workspace(tmp_path)
     (tmp_path / place).write_text("not a folder")
     started = time.monotonic()
@@ -205,8 +188,6 @@ WITHOUT_ROOT = () if os.geteuid() else ("setpriv", "--bounding-set=-dac_override
     not os.geteuid() and not shutil.which("setpriv"), reason="root may write everywhere without setpriv"
 )
 def test_a_read_only_folder_is_reported_before_anything_is_trained(tmp_path: Path) -> None:
-    from stages import new_workspace
-
     workspace = new_workspace(tmp_path)
     (tmp_path / "submissions").mkdir(mode=0o500)
     command = [*WITHOUT_ROOT, *workspace.command("train")]

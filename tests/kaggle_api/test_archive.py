@@ -1,4 +1,3 @@
-import signal
 import stat
 import subprocess
 import sys
@@ -7,6 +6,7 @@ from collections import namedtuple
 from dataclasses import replace
 
 import pytest
+from builders import files_below
 from fake_kaggle.small_competition import RULES
 
 from competition.config.errors import UserError
@@ -34,10 +34,6 @@ def link(name="link", target=b"/etc/passwd"):
     return info, target
 
 
-def file_contents(folder):
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
 def test_a_valid_archive_is_unpacked_completely(tmp_path, valid_zip):
     sizes = {name: len(data) for name, data in FILES.items()}
     progress = []
@@ -46,7 +42,7 @@ def test_a_valid_archive_is_unpacked_completely(tmp_path, valid_zip):
     assert progress[-1] == (sum(sizes.values()), sum(sizes.values()))
     (tmp_path / "raw").mkdir()  # an empty folder may exist
     assert archive.extract(valid_zip, tmp_path / "raw", RULES) == list(FILES)
-    assert file_contents(tmp_path / "raw") == FILES
+    assert files_below(tmp_path / "raw") == FILES
     assert {p.name for p in tmp_path.iterdir()} == {"valid.zip", "raw"}
 
 
@@ -153,7 +149,7 @@ def test_a_folder_that_is_not_empty_is_never_overwritten(tmp_path, valid_zip):
     (tmp_path / "raw" / "mine").write_text("mine")
     with pytest.raises(UserError, match="not an empty folder"):
         archive.extract(valid_zip, tmp_path / "raw", RULES)
-    assert file_contents(tmp_path / "raw") == {"mine": b"mine"}
+    assert files_below(tmp_path / "raw") == {"mine": b"mine"}
 
 
 @pytest.mark.parametrize("names", [("a/X", "a/x"), ("a/x", "A/y"), ("\u00e9", "e\u0301")])
@@ -163,21 +159,3 @@ def test_names_that_differ_in_case_only_are_refused_with_the_setting_that_unpack
         archive.verify(path, {}, RULES)
     archive.extract(path, tmp_path / "raw", replace(RULES, case_twins=True))
     assert {name: (tmp_path / "raw" / name).read_bytes() for name in names} == {name: name.encode() for name in names}
-
-
-def test_after_a_kill_during_unpacking_the_next_run_succeeds(tmp_path):
-    path = write_zip(tmp_path / "big.zip", [(f"{n}.bin", bytes(1000)) for n in range(50)])
-    code = (
-        "import os, sys, pathlib, time; from competition.kaggle import archive\n"
-        "def slow(done, total):\n    print(done, flush=True); time.sleep(0.05)\n"
-        "archive.extract(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), archive.UnpackRules(200), slow)"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code, path, tmp_path / "raw"], stdout=subprocess.PIPE)
-    for _ in range(5):
-        process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (tmp_path / "raw").exists()
-    archive.extract(path, tmp_path / "raw", RULES)
-    assert len(file_contents(tmp_path / "raw")) == 50
-    assert {p.name for p in tmp_path.iterdir()} == {"big.zip", "raw"}

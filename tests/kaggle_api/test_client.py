@@ -90,10 +90,3 @@ def test_a_killed_command_leaves_no_folder_with_upload_links_in_tmp(kaggle, clie
     while list(folder.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert list(folder.iterdir()) == []
-
-
-def test_a_retry_after_date_is_honoured(kaggle, client, messages):
-    date = format_datetime(datetime.now(UTC) + timedelta(seconds=2.5), usegmt=True)
-    kaggle.faults["GetCompetition"] = [f"429:{date}"]
-    assert download.require_access(client, "flowers").title == "Flowers"
-    assert messages in ([f"Kaggle: try 2 of 3 in {n} s: too many requests"] for n in (0, 1, 2))

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from builders import files_below
 from fake_kaggle.parts import Contest, zip_of
 from fake_kaggle.small_competition import FILES, RULES
 
@@ -24,10 +25,6 @@ from competition.kaggle.errors import KaggleError
 ROOT = Path(__file__).parents[2]
 
 
-def file_contents(folder):
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
 def is_complete(kaggle, folder):
     """Return True if the archive equals the server's and its manifest exists."""
     archive = folder / "flowers.zip"
@@ -37,7 +34,7 @@ def is_complete(kaggle, folder):
 def test_a_competition_is_downloaded_completely_and_only_once(kaggle, client, tmp_path):
     cache = tmp_path / "cache"
     download.fetch(client, "https://www.kaggle.com/competitions/flowers/data", tmp_path / "raw", cache, RULES)
-    assert file_contents(tmp_path / "raw") == kaggle.contests["flowers"].files
+    assert files_below(tmp_path / "raw") == kaggle.contests["flowers"].files
     assert is_complete(kaggle, cache)
     requests = len(kaggle.calls)
     assert download.download(client, "flowers", cache, RULES).files["sample_submission.csv"] == 17

@@ -218,12 +218,7 @@ except UserError:
 
 
 @pytest.mark.parametrize(
-    ("faults", "with_token"),
-    [
-        ({}, True),
-        ({"archive": ["expired"] * 20}, True),
-        ({"upload": ["500"] * 20}, False),
-    ],
+    ("faults", "with_token"), [({}, True), ({"archive": ["expired"] * 20}, True), ({"upload": ["500"] * 20}, False)]
 )
 def test_no_planted_secret_appears_after_success_or_failure(kaggle, home, tmp_path, faults, with_token):
     kaggle.faults.update({method: list(queue) for method, queue in faults.items()})

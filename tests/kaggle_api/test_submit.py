@@ -40,12 +40,7 @@ def follow(client, ref, seconds=20.0):
 
 
 @pytest.mark.parametrize(
-    ("method", "faults"),
-    [
-        ("upload", ["500"]),
-        ("StartSubmissionUpload", ["503"]),
-        ("CreateSubmission", ["429"]),
-    ],
+    ("method", "faults"), [("upload", ["500"]), ("StartSubmissionUpload", ["503"]), ("CreateSubmission", ["429"])]
 )
 def test_a_submission_that_kaggle_did_not_accept_is_sent_again(kaggle, client, file, method, faults):
     kaggle.faults[method] = list(faults)
@@ -208,11 +203,3 @@ def test_the_daily_limit_is_checked_before_the_upload(kaggle, client, file):
     send(client, file)
     with pytest.raises(UserError, match=r"no submission to flowers is left today \(1 were made\)"):
         submit.refuse_when_used_up(client, "flowers")
-
-
-def test_the_same_file_is_not_sent_twice_unless_requested(kaggle, client, file):
-    first = send(client, file)
-    assert send(client, file) == first
-    assert len(kaggle.submissions) == 1
-    assert send(client, file, again=True) != first
-    assert len(kaggle.submissions) == 2

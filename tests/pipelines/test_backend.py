@@ -11,7 +11,7 @@ from competition.training.backend import start_tensorflow
 def test_many_members_raise_no_warning_about_programs_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(record.getMessage())
     logger = logging.getLogger("tensorflow")
     monkeypatch.setattr(logger, "handlers", [handler])
     monkeypatch.setattr(logger, "filters", [])

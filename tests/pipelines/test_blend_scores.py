@@ -111,9 +111,7 @@ def useless_result(metric: str) -> tuple[np.ndarray, np.ndarray, str]:
 
 
 @pytest.mark.parametrize("metric", ["macro_f1", "quadratic_kappa", "multilabel_macro_f1", "rmse"])
-def test_a_useless_result_of_every_kind_of_target_is_called_useless_in_the_terminal_and_on_the_page(
-    metric: str,
-) -> None:
+def test_a_useless_result_of_every_kind_of_target_is_called_useless_in_the_terminal_and_on_the_page(metric) -> None:
     targets, output, answer = useless_result(metric)
     ids = np.array([f"i{n:03}" for n in range(900)])
     oof, folds = (

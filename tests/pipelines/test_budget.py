@@ -108,9 +108,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 def spent(prepared: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
     """The workspace after a budget that pays for everything, and its output."""
     workspace = prepared.copy_to(tmp_path_factory.mktemp("spent"))
-    output = workspace.do("budget", *HOUR)
-    output += workspace.do("predict", *HOUR) + workspace.do("blend", *HOUR)
-    return workspace, output
+    return workspace, workspace.do_in_one_process("budget", "predict", "blend", arguments=HOUR)
 
 
 def test_new_images_need_the_parameter_file_of_the_budget_and_a_message_names_it(spent, tmp_path: Path) -> None:
@@ -193,8 +191,7 @@ def test_whenever_it_is_killed_the_complete_members_are_submitted(prepared, tmp_
     for count in (6, 4, 9):  # results that are completed before the next kill
         workspace.run("budget", *HOUR, code=KILL.format(count=count))
         if (workspace.work / BUDGET_FILE).is_file():
-            workspace.do("predict", *HOUR)
-            workspace.do("blend", *HOUR)
+            workspace.do_in_one_process("predict", "blend", arguments=HOUR)
             states.append(load_params(workspace.work / BUDGET_FILE).blend.members)
         else:
             states.append(())

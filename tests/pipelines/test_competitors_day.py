@@ -60,8 +60,8 @@ def test_two_runs_are_trained_blended_and_returned_to_without_training_or_losing
     entry = ledger.read(workspace.submissions / "ledger.jsonl").entries[-1]
     assert entry.members == ("slim", first, "wide") and set(entry.runs) >= {first, second}
 
-    # Another metric: data, models and predictions are current; only the blend is another one.
-    metric = "competition.metric=accuracy"
+    # Another metric and another blend: data, models and predictions are current; only the blend is another one.
+    metric = "competition.metric=accuracy blend.methods=[best]"
     for stage in ("prepare", "train", "predict"):
         output = workspace.do(stage, sets=metric)
         assert "current" in output and "made again" not in output, stage

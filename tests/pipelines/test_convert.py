@@ -15,7 +15,7 @@ import pytest
 from builders import ROOT
 from fake_kaggle.gcs import FakeGcs
 from PIL import Image
-from stages import Workspace
+from stages import MAIN_JOB, Workspace
 
 from competition.config.errors import UserError
 from competition.prepare.adapter_types import Settings
@@ -68,8 +68,7 @@ def test_a_competition_trains_from_the_converted_images(workspace):
     assert "6 shards written and read back; 39 images at 2 sizes" in converted(workspace)
     assert len(shards(target)) == 12
     sets = f"competition.adapter=flowers competition.source={target}"
-    for stage in ("download", "prepare", "resolve", "tune", "train", "predict", "blend"):
-        workspace.do(stage, sets=sets)
+    workspace.do_in_one_process(*MAIN_JOB, arguments=["--set", sets])
     lines = workspace.submission().decode().splitlines()
     assert lines[0] == "id,label" and len(lines) == 10
     assert {line.split(",")[0] for line in lines[1:]} == {f"test/{n:03}.jpg" for n in range(30, 39)}

@@ -96,9 +96,7 @@ def test_pixels_give_the_float32_prediction_of_the_chain(exported: Workspace, an
         np.testing.assert_array_equal(answers[f"{signature}|class_id"], labels)
 
 
-def test_bytes_give_the_labels_of_the_submission_and_the_stored_probabilities(
-    exported: Workspace, answers: dict[str, np.ndarray]
-) -> None:
+def test_bytes_give_the_labels_of_the_submission_and_the_stored_probabilities(exported, answers) -> None:
     ids, _, _ = images_of_test_rows(exported)
     _, stored = load_scores(exported.blend / "test.npz", ids)
     np.testing.assert_allclose(answers["bytes|probabilities"], stored, atol=5e-4)  # stored views are float16
@@ -124,10 +122,7 @@ def test_every_other_format_gives_the_same_probabilities(exported: Workspace, an
 
 
 def test_the_card_states_score_digests_and_limits_and_the_manifest_covers_every_file(exported: Workspace) -> None:
-    folder, scores = (
-        exported.work / "export" / "blend",
-        json.loads((exported.blend / "scores.json").read_text()),
-    )
+    folder, scores = (exported.work / "export" / "blend", json.loads((exported.blend / "scores.json").read_text()))
     card, manifest = (folder / "README.md").read_text(), read_manifest(folder / "manifest.json")
     assert f"{scores['honest']:.4f} ± {scores['standard_error']:.4f}" in card
     assert load_prepared(exported.work / "data").digest in card and "1,347 out-of-fold rows" in card

@@ -63,15 +63,16 @@ def without_reader(command: list[str], **streams: int) -> "subprocess.CompletedP
         os.close(writing)
 
 
-def test_a_closed_pipe_ends_a_command_quietly(workspace: Workspace) -> None:
-    result = without_reader(workspace.command("doctor", "--explain", "No TPU platform found"), stdout=True)
-    assert (result.returncode, result.stderr) == (141, "")
-
-
-def test_an_error_that_nobody_reads_ends_quietly_too(workspace: Workspace) -> None:
-    command = workspace.command("adopt", "--run", "slim@00000000")
-    result = without_reader(command, stderr=True)
-    assert (result.returncode, result.stdout) == (141, "")
+@pytest.mark.parametrize(
+    ("closed", "verb", "arguments"),
+    [
+        ("stdout", "doctor", ("--explain", "No TPU platform found")),
+        ("stderr", "adopt", ("--run", "slim@00000000")),  # an error
+    ],
+)
+def test_a_closed_pipe_ends_a_command_quietly(workspace: Workspace, closed: str, verb: str, arguments) -> None:
+    result = without_reader(workspace.command(verb, *arguments), **{closed: True})
+    assert (result.returncode, result.stdout or "", result.stderr or "") == (141, "", "")
 
 
 def test_what_follows_in_the_same_process_is_not_begun(workspace: Workspace, tmp_path: Path) -> None:

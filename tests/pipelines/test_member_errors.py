@@ -62,12 +62,6 @@ def test_every_wrong_name_is_found_before_anything_is_downloaded(tmp_path: Path,
         download.run(Job(LibraryWorkspace(tmp_path, params), Options(params=workspace.params), tmp_path))
 
 
-def test_a_wrong_name_ends_the_download_before_it_begins(tmp_path: Path) -> None:
-    workspace = new_workspace(tmp_path)
-    assert "did you mean 'MobileNet'?" in workspace.refused("download", sets="members.slim.architecture=MobileNett")
-    assert not (workspace.work / "raw").exists()
-
-
 def test_every_network_of_keras_is_known_without_importing_keras() -> None:
     import keras
 

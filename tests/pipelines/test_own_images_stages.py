@@ -198,16 +198,6 @@ def test_a_local_competition_without_a_solution_says_what_to_do_and_is_graded_on
     assert "`make grade` scores it against its private solution" in workspace.do("submit")
 
 
-def test_without_test_images_external_predictions_need_none_of_their_own(cross_validated, tmp_path) -> None:
-    workspace = cross_validated[0].copy_to(tmp_path / "copy")
-    train = pd.read_csv(workspace.work / "data" / "index.csv", dtype={"id": str})
-    probs = np.full((45, 3), 0.1)
-    probs[np.arange(45), train["label"]] = 0.8
-    pd.DataFrame(probs, columns=CLASSES).assign(id=train["id"]).to_csv(tmp_path / "oof.csv", index=False)
-    output = workspace.do("blend", sets=f"members.torch.predictions.oof={tmp_path}/oof.csv")
-    assert "torch" in output and "no submission is written" in output
-
-
 def test_the_records_of_digits_are_read_as_documented(finished: Workspace, tmp_path: Path, monkeypatch) -> None:
     (code,) = re.findall(r"```python\n# Read the records of a competition \(tested\)(.*?)```", DOC, re.DOTALL)
     (tmp_path / "work").symlink_to(finished.work.parent)

@@ -236,9 +236,7 @@ def test_before_training_the_page_describes_the_data(prepared_workspace: ReportW
     assert "No submission yet" in section_of(workspace.page, "leaderboard")
 
 
-def test_a_blend_of_other_parameters_and_predictions_is_reported_and_missing_pictures_are_explained(
-    workspace: ReportWorkspace,
-) -> None:
+def test_a_blend_of_other_parameters_and_predictions_is_reported_and_missing_pictures_are_explained(workspace) -> None:
     params = load_params(workspace.params)
     run = run_of(workspace.work, load_prepared(workspace.work / "data"), params, "wide")
     views_manifest = fold_views(run, params, 1).manifest
@@ -252,9 +250,7 @@ def test_a_blend_of_other_parameters_and_predictions_is_reported_and_missing_pic
     assert "No pictures: the decoded training images are not on disk" in workspace.page
 
 
-def test_a_blend_of_other_data_is_shown_with_a_warning_and_after_an_error_the_previous_page_is_kept(
-    workspace: ReportWorkspace,
-) -> None:
+def test_a_blend_of_other_data_is_shown_with_a_warning_and_after_an_error_the_previous_page_is_kept(workspace) -> None:
     described = workspace.work / "data" / "competition.json"
     text = described.read_text()
     described.write_text(text.replace("aster", "dahlia"))
@@ -268,9 +264,7 @@ def test_a_blend_of_other_data_is_shown_with_a_warning_and_after_an_error_the_pr
     assert workspace.page == before and not list(workspace.work.glob(".report*"))
 
 
-def test_runs_and_kaggle_scores_are_listed_and_scores_of_another_competition_are_in_no_table(
-    workspace: ReportWorkspace,
-) -> None:
+def test_runs_and_kaggle_scores_are_listed_and_scores_of_another_competition_are_in_no_table(workspace) -> None:
     ledger_file = workspace.submissions / "ledger.jsonl"
     (entry,) = ledger.read(ledger_file).entries
     ledger.append(ledger_file, ledger.Event(entry.digest, "scored", "7", 0.81234, 0.79876, slug="roses"))
@@ -313,16 +307,8 @@ def test_results_of_optional_verbs_have_their_sections(workspace: ReportWorkspac
     best = tuning_result_path(workspace.work, "slim", depends)
     best.parent.mkdir(parents=True)
     values = {"learning_rate": 0.00123456}
-    study_result = {
-        "study": "slim",
-        "trials": 3,
-        "pruned": 1,
-        "mean_share": 0.5,
-        "values": values,
-        "own_values": {},
-        "tried": {},
-    }
-    best.write_text(json.dumps({**study_result, "comparison": None, "folds": [0]}))
+    tuned = {"study": "slim", "trials": 3, "pruned": 1, "mean_share": 0.5, "own_values": {}, "tried": {}}
+    best.write_text(json.dumps({**tuned, "values": values, "comparison": None, "folds": [0]}))
     write_manifest(best.with_name("manifest.json"), depends, [best], {"seconds": 75.0, "peak_memory": 2e9}, {})
     workspace.do("report")
     assert '<th scope="row" class="word">tune slim</th><td>1</td><td>75 s</td><td>2.00 GB</td>' in workspace.page
@@ -357,9 +343,7 @@ def test_the_page_of_a_competition_opens_in_a_browser_at_both_widths(blended, tm
         browser.close()
 
 
-def test_scores_of_rows_that_chose_hyperparameters_are_marked_wherever_they_are_shown(
-    workspace: ReportWorkspace,
-) -> None:
+def test_scores_of_rows_that_chose_hyperparameters_are_marked_wherever_they_are_shown(workspace) -> None:
     own = "alpha: 0.25, weights: none"
     workspace.params.write_text(workspace.params.read_text().replace(own, f"{own}, tuned_folds: [0]"))
     write_fold_models(workspace)

@@ -80,8 +80,11 @@ def test_the_table_shows_all_submissions_on_kaggle_although_the_limits_cannot_be
     assert "the table is complete, but today's limit is missing: Kaggle's server failed after 3 tries" in result.err
 
 
-def test_a_score_that_kaggle_changes_later_is_recorded_and_shown(kaggle_setup) -> None:
-    kaggle_setup.do("submit")
+def test_a_late_score_and_one_that_kaggle_changes_later_are_recorded_and_shown(kaggle_setup) -> None:
+    kaggle_setup.kaggle.pending_polls = 10**9
+    assert "has no score yet" in kaggle_setup.do("submit", sets="kaggle.score_wait=0")
+    kaggle_setup.kaggle.pending_polls = 0
+    assert "+0.0000" in kaggle_setup.do("submissions")  # the public score minus the honest one
     (sent,) = kaggle_setup.kaggle.submissions
     sent["final"] = ("COMPLETE", "0.7", "0.65", "")  # after the deadline
     assert "0.65000" in kaggle_setup.do("submissions")
@@ -89,6 +92,9 @@ def test_a_score_that_kaggle_changes_later_is_recorded_and_shown(kaggle_setup) -
     kaggle_setup.do("submissions")  # nothing new
     assert kaggle_setup.events() == recorded and len(recorded) == 4
     assert "scored before as" in (output := kaggle_setup.do("submit")) and "public 0.70000" in output
+    kaggle_setup.do("submit", "--again")
+    lines = kaggle_setup.do("submissions").splitlines()
+    assert sum(line.startswith(DIGEST[:12]) for line in lines) == 2  # one for each submission
 
 
 def test_an_unreadable_row_in_kaggles_list_is_shown_and_named_before_a_file_is_sent(kaggle_setup) -> None:
