@@ -1,6 +1,5 @@
 """Small synthetic images whose colour shows their class, and a tiny member."""
 
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -84,8 +83,3 @@ def pixels_of(labels: np.ndarray, seed: int = 0, size: int = SIZE) -> np.ndarray
 def numbered(count: int, size: int = 2) -> np.ndarray:
     """Images of shape (count, size, size, 3), uint8: every pixel of image n is n."""
     return np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], (count, size, size, 3)).copy()
-
-
-def firsts(batches: Sequence[Any]) -> list[list[int]]:
-    """The numbers of `numbered` images in each batch."""
-    return [[int(image[0, 0, 0]) for image in np.asarray(batch[0])] for batch in batches]
