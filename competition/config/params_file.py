@@ -10,7 +10,7 @@ from typing import Any
 
 from competition.config.digests import to_plain
 from competition.config.errors import InvalidParameter, Key, UserError, did_you_mean
-from competition.config.params import NOT_A_KEY, REMOVED_FROM_TRAIN, Member, Params
+from competition.config.params import NOT_A_KEY, REMOVED_FROM_TRAIN, Head, Member, Params, Train
 from competition.config.plugins import NO_PLUGINS, activate, load_plugins
 from competition.config.secrets import is_secret, words_of_set
 from competition.config.validation import MISSING, validate
@@ -111,11 +111,9 @@ def file_tree(params: Params) -> Tree:
 def stated_keys(member: Member) -> dict[str, Any]:
     """A member as a mapping, without the optional keys at their default: a new optional key leaves earlier digests alone."""
     values = asdict(member)
-    blocks = [
-        (member.train, values["train"]),
-        *([(member.head, values["head"])] if member.head else []),
-        (member, values),
-    ]
+    blocks: list[tuple[Train | Head | Member, dict[str, Any]]] = [(member.train, values["train"]), (member, values)]
+    if member.head is not None:
+        blocks.append((member.head, values["head"]))
     for block, stated in blocks:
         for key in fields(block):
             if key.default is not NO_DEFAULT and stated[key.name] == key.default:

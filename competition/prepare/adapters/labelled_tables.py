@@ -133,7 +133,9 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
     sample_columns = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
     test_columns = [] if test is sample else test.columns.tolist()
     labels = _find_labels(train, id_column, test_columns, sample_columns, name, settings)
-    unused = [column for column in train if column not in (id_column, *labels.columns, labels.named_by)]
+    unused = [
+        column for column in train.columns.tolist() if column not in (id_column, *labels.columns, labels.named_by)
+    ]
     unlisted = len(files.paths) - len(train) - len(test)
     return LabelledTables(
         name=name,
