@@ -84,7 +84,8 @@ DETECTED = {
     ),
     "a column that the test table has too is no label": (
         {"train.csv": "id,width,kind\n1,20,cat\n2,30,dog\n", "test.csv": "id,width\n3,20\n4,20\n"}, FOUR, {},
-        {"notes": ("ids are in column 'id', labels in 'kind' of train.csv", "columns 'width' of train.csv are not used")}, [0, 1, -1, -1],
+        {"notes": ("ids are in column 'id', labels in 'kind' of train.csv",
+                   "columns 'width' of train.csv are not used; head.columns of a member can add 'width' to its features")}, [0, 1, -1, -1],
     ),
     "a column called label among columns that could be": (
         {"train.csv": "id,photographer,label\n1,ann,cat\n2,ann,dog\n3,bob,cat\n4,bob,dog\n"}, FOUR, {},
