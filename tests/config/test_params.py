@@ -53,11 +53,7 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
     [
         ("  epochs: 12", "  epoch: 12", f"params.yaml line {EPOCHS}: train.epoch: unknown key; did you mean 'epochs'?"),
         ("train:  ", "trian:  ", "trian: unknown key; did you mean 'train'?"),
-        (
-            "epochs: 12",
-            "epochs: many",
-            f'line {EPOCHS}: train.epochs: "many" was found; input should be a valid integer',
-        ),
+        ("epochs: 12", "epochs: many", f'line {EPOCHS}: train.epochs: "many" was found; input should be a valid'),
         ("epochs: 12", "epochs: true", "train.epochs: true was found"),
         ("epochs: 12", 'epochs: "12"', 'train.epochs: "12" was found'),
         ("epochs: 12", "epochs: 0", "train.epochs: 0 was found; input should be greater than or equal to 1"),
@@ -68,20 +64,15 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
         ("  ridge:", "  calibrations:", "blend.calibrations: unknown key"),
         ("dropout: 0.2", "dropout: 1.0", "train.dropout: 1.0 was found; input should be less than 1"),
         ("dropout: 0.2", "dropout: .nan", "train.dropout: NaN was found"),
-        ("learning_rate: 4.0e-3", "learning_rate: 1e999", "train.learning_rate: Infinity was found"),
-        (
-            "flip: none",
-            "flip: horizontl",
-            "train.flip: \"horizontl\" was found; input should be 'none', 'horizontal' or",
-        ),
+        ("flip: none", "flip: horizontl", "train.flip: \"horizontl\" was found; input should be 'none', 'horizontal'"),
         ("name: digits", "name: ../up", 'competition.name: "../up" was found; a name of letters'),
         ("  small:", "  a/b:", 'members.a/b: "a/b" was found; a name of letters'),
         ("  small:", "  7:", "members.7: the name 7 is not text; write it in quotes"),
         ("    weights: none", "", "members.cnn.weights: missing"),
         ("    weights: none", "    weights: none\n    train: {epochs: 3.5}", "members.cnn.train.epochs: 3.5 was found"),
         (
-            "    weights: none",
-            "    weights: none\n    train_size: 40",
+            "  cnn:",
+            "  cnn:\n    train_size: 40",
             "members.cnn.train_size: 40 was found; expected 0, or 8 to image_size, 32",
         ),
         (
@@ -118,10 +109,7 @@ DEEP_ALIASES = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in r
         (params_with("  epochs: 12", "  epochs: 12\n  epochs: 3"), f'line {EPOCHS + 1}: found duplicate key "epochs"'),
         (params_with("  epochs: 12", "\tepochs: 12"), f"line {EPOCHS}: found character '\\t'"),
         (params_with("epochs: 12", "epochs: [12"), "expected ',' or ']'"),
-        (
-            params_with('slug: ""', "slug: !!python/object/apply:os.system [ls]"),
-            "the YAML tag tag:yaml.org,2002:python",
-        ),
+        (params_with('slug: ""', "slug: !!python/object/apply:os.system [ls]"), "the YAML tag tag:yaml.org"),
         (b"a: *b\n", "line 1: found undefined alias"),
         (b"a: &a [x, *a]\n", "line 1: the alias *a stands for a block that contains it"),
         (ALIAS_BOMB.encode(), "line 5: more than 100,000 values with aliases written out"),
@@ -143,10 +131,7 @@ def test_a_path_without_a_readable_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "own-images.yaml").write_text("")
     (tmp_path / "photos.yaml").write_text("extends: recipes/own-image.yaml\n")
-    with pytest.raises(
-        UserError,
-        match=r"^photos.yaml: extends: recipes/own-image.yaml: no such file; did you mean 'recipes/own-images",
-    ):
+    with pytest.raises(UserError, match=r"^photos.yaml: extends: recipes/own-image.yaml: .*'recipes/own-images"):
         load_params(tmp_path / "photos.yaml")
 
 
@@ -236,10 +221,7 @@ def test_the_parameters_behind_a_list_with_blanks_are_read() -> None:
         ),
         ("members.cnn.tuned_folds=[5]", "SET members.cnn.tuned_folds.0: fold 5 was found, folds are 0 to 4"),
         ("tune.trials=2 tune.folds=[0,5]", "SET tune.folds.1: fold 5 was found, folds are 0 to 4"),
-        (
-            "tune.trials=2 tune.folds=[1]",
-            "SET tune.folds: [1] was found; tune.trained_on: tune_folds needs at least two",
-        ),
+        ("tune.trials=2 tune.folds=[1]", "SET tune.folds: [1] was found; tune.trained_on: tune_folds needs at least"),
         ("members.cnm.alpha=1", "SET members.cnm.alpha: unknown key 'cnm'; did you mean 'cnn'?"),
         ("competition.source=*.jpg", "SET competition.source line 1: found undefined alias"),
     ],
@@ -251,13 +233,10 @@ def test_a_wrong_override_is_an_error_that_names_set(tmp_path: Path, text: str, 
 MEMBER_TRAIN = params_with("    weights: none", "    weights: none\n    train: {epochs: 3, batch: 8}")
 
 
-def test_the_train_block_of_a_member_states_only_the_differences(tmp_path: Path) -> None:
+def test_the_train_block_of_a_member_states_differences_and_an_override_of_train_has_precedence(tmp_path: Path) -> None:
     params = load(tmp_path, MEMBER_TRAIN)
-    assert (params.members["cnn"].train.epochs, params.members["small"].train.epochs) == (3, 12)
+    assert [m.train.epochs for m in params.members.values()] == [3, 12]
     assert params.members["cnn"].train.learning_rate == params.train.learning_rate
-
-
-def test_an_override_of_train_has_precedence_over_the_train_block_of_a_member(tmp_path: Path) -> None:
     params = load(tmp_path, MEMBER_TRAIN, "train.epochs=5")
     assert [(m.train.epochs, m.train.batch) for m in params.members.values()] == [(5, 8), (5, 64)]
     params = load(tmp_path, MEMBER_TRAIN, "train.epochs=5 members.cnn.train.epochs=6")
@@ -334,14 +313,10 @@ members:
 """
 
 
-def test_anchors_aliases_and_merge_keys_may_be_used(tmp_path: Path) -> None:
+def test_anchors_aliases_and_merge_keys_may_be_used_and_set_changes_one_alias_only(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(TEXT)
     params = load(tmp_path, ANCHORS)
     assert params.members["a"] == params.members["b"] and params.members["c"].image_size == 64
-
-
-def test_set_changes_one_alias_only(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text(TEXT)
     params = load(tmp_path, ANCHORS, "members.b.train.epochs=5 members.b.alpha=1.0")
     assert [(m.train.epochs, m.alpha) for m in params.members.values()] == [(3, 0.5), (5, 1.0), (3, 0.5)]
 
@@ -349,20 +324,11 @@ def test_set_changes_one_alias_only(tmp_path: Path) -> None:
 BIG = "members.big.architecture=cnn members.big.image_size=64 members.big.alpha=1.0 members.big.weights=none"
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        BIG,
-        f"{BIG} members.big.train.epochs=3",
-    ],
-)
-def test_set_may_add_a_member(tmp_path: Path, overrides: str) -> None:
-    params = load(tmp_path, TEXT, overrides)
-    assert list(params.members) == ["cnn", "small", "big"] and params.members["big"].image_size == 64
-    assert params.members["big"].train.epochs == (3 if "epochs" in overrides else 12)
-
-
-def test_a_new_member_with_missing_keys_is_an_error(tmp_path: Path) -> None:
+def test_set_may_add_a_member_with_all_its_keys(tmp_path: Path) -> None:
+    for overrides, epochs in ((BIG, 12), (f"{BIG} members.big.train.epochs=3", 3)):
+        params = load(tmp_path, TEXT, overrides)
+        assert list(params.members) == ["cnn", "small", "big"] and params.members["big"].image_size == 64
+        assert params.members["big"].train.epochs == epochs
     message = user_error(tmp_path, TEXT, "members.big.architecture=cnn members.big.image_size=64")
     assert "SET members.big.architecture: unknown key 'big'" in message
     assert "a new member needs architecture, image_size, alpha and weights" in message
@@ -443,15 +409,11 @@ def test_no_suggestion_repeats_the_rejected_word(tmp_path: Path, teacher: str, p
         (
             "b.csv}",
             "b.csv}\n    image_size: 32",
-            "recipe.yaml line 5: members.torch.image_size: not allowed together with predictions; a member is either",
+            "recipe.yaml line 5: members.torch.image_size: not allowed together with",
         ),
         ("test: b.csv", "test: []", "members.torch.predictions.test: [] was found; value should have at least 1 item"),
         ("members:", "foreign: {}\nmembers:", "foreign: unknown key; a member with external predictions belongs under"),
-        (
-            "  torch:\n    predictions: {oof: a.csv, test: b.csv}\n",
-            "  {}\n",
-            "members: {} was found; at least one member",
-        ),
+        (WITH_EXTERNAL_MEMBER.partition("members:\n")[2], "  {}\n", "members: {} was found; at least one member"),
     ],
 )
 def test_a_member_is_either_trained_or_external(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -476,9 +438,7 @@ members:
 
 
 def test_a_nested_student_of_a_nested_student_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"members.c.teacher_scheme: nested was found, and its teacher b is a nested student"
-    ):
+    with pytest.raises(UserError, match=r"members.c.teacher_scheme: nested was found, and its teacher b is a nested"):
         load_params(recipe(tmp_path, THREE.replace("B}", "nested}").replace("C}", "nested}")))
 
 

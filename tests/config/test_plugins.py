@@ -52,13 +52,6 @@ def plugins_file(folder: Path, code: str) -> Path:
     return path
 
 
-def refused(folder: Path, code: str) -> str:
-    with pytest.raises(UserError) as caught:
-        load_plugins(plugins_file(folder, code))
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def test_the_path_is_relative_to_the_file_that_states_it(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     plugins_file(tmp_path / "code", METRIC)
@@ -87,15 +80,14 @@ def test_the_path_is_relative_to_the_file_that_states_it(tmp_path: Path) -> None
         ("ADAPTERS = {'a': print}\n", "ADAPTERS['a']: a dictionary of the functions download, describe"),
         ("ADAPTERS = {'a': {'row': print}}\n", "ADAPTERS['a']: unknown function 'row'; did you mean 'rows'?"),
         ("def f(raw): ...\nADAPTERS = {'a': {'sample': f}}\n", "ADAPTERS['a']: its function 'download' is missing"),
+        ("import helpers\n", "a plugins file is one file: copy what it needs into it"),  # its changes would not be seen
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_one_sentence_with_its_line(code: str, message: str, tmp_path: Path) -> None:
-    assert message in refused(tmp_path, code)
-
-
-def test_a_module_beside_the_file_is_refused_because_its_changes_would_not_be_seen(tmp_path: Path) -> None:
     (tmp_path / "helpers.py").write_text("")
-    assert "a plugins file is one file: copy what it needs into it" in refused(tmp_path, "import helpers\n")
+    with pytest.raises(UserError) as caught:
+        load_plugins(plugins_file(tmp_path, code))
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +134,7 @@ def test_an_error_in_a_function_is_one_sentence_with_its_line(tmp_path: Path) ->
     failing, small = get_views(["failing", "small"])
     with pytest.raises(UserError, match=r"mine\.py line 2: VIEWS\['failing'\]: AttributeError: .*'nothing'"):
         failing(np.zeros((2, 4, 4, 3), np.float32))
-    with pytest.raises(
-        UserError, match=r"expected images of the same shape and dtype, \(2, 4, 4, 3\) float32; received"
-    ):
+    with pytest.raises(UserError, match=r"expected images of the same shape and dtype, \(2, 4, 4, 3\) float32"):
         small(np.zeros((2, 4, 4, 3), np.float32))
 
 
@@ -176,32 +166,34 @@ def changed(*replacements: tuple[str, str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("replacement", "same"),
+    "replacement",
     [
-        (("    return helper", "    # a comment\n    return   helper"), True),
-        (("    return helper", '    """A docstring."""\n    return helper'), True),
-        (("return 0.0", "return 1.0"), True),  # of the other metric
-        ((', "other": other', ""), True),
-        (("import numpy as np\n", "import numpy as np\nimport csv\n"), True),
-        (("/ 4", "/ 5"), False),
-        (("* SCALE", "* SCALE * 2"), False),
-        (("SCALE = 2", "SCALE = 3"), False),
-        (("import numpy as np", "import math as np"), False),
-        (("METRICS =", "SCALE += 1\nMETRICS ="), False),
-        (("METRICS =", "globals()['SCALE'] = 1\nMETRICS ="), False),
-        (('"halved": halved', '"halved": other'), False),
+        ("/ 4", "/ 5"),
+        ("* SCALE", "* SCALE * 2"),
+        ("SCALE = 2", "SCALE = 3"),
+        ("import numpy as np", "import math as np"),
+        ("METRICS =", "SCALE += 1\nMETRICS ="),
+        ("METRICS =", "globals()['SCALE'] = 1\nMETRICS ="),
+        ('"halved": halved', '"halved": other'),
     ],
 )
-def test_the_digest_changes_with_what_a_name_reaches_and_with_nothing_else(
-    replacement: tuple[str, str], same: bool
-) -> None:
-    before, after = (definition_digest(code, "METRICS", "halved") for code in (METRIC, changed(replacement)))
-    assert (before == after) is same
+def test_the_digest_changes_with_everything_that_a_name_reaches(replacement: tuple[str, str]) -> None:
+    assert definition_digest(METRIC, "METRICS", "halved") != definition_digest(
+        changed(replacement), "METRICS", "halved"
+    )
+
+
+def test_the_digest_does_not_change_with_comments_and_with_what_a_name_does_not_reach() -> None:
+    code = changed(
+        ("    return helper", '    """A docstring."""\n    # a comment\n    return   helper'),
+        ("return 0.0", "return 1.0"),  # of the other metric
+        (', "other": other', ""),
+        ("import numpy as np\n", "import numpy as np\nimport csv\n"),
+    )
+    assert definition_digest(METRIC, "METRICS", "halved") == definition_digest(code, "METRICS", "halved")
 
 
 def test_a_function_that_reads_a_dictionary_depends_on_all_of_it() -> None:
     code = changed(("/ 4", "/ 4 + METRICS['other'](labels, probs)"))
-    digests = {
-        definition_digest(text, "METRICS", "halved") for text in (code, code.replace("return 0.0", "return 1.0"))
-    }
-    assert len(digests) == 2
+    other = code.replace("return 0.0", "return 1.0")
+    assert definition_digest(code, "METRICS", "halved") != definition_digest(other, "METRICS", "halved")

@@ -1,12 +1,13 @@
 """A search space is validated before anything runs; members with searched values; what is compiled in."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
-from builders import member, params
+from builders import ROOT, member, params
 
 from competition.config.errors import UserError
 from competition.config.params import Dimension
+from competition.config.params_file import load_params
 from competition.config.search_space import compiled_key, grid, with_values
 
 
@@ -19,22 +20,16 @@ from competition.config.search_space import compiled_key, grid, with_values
         ("{freeze_epochs: {low: 0.5, high: 9, log: true}}", "is a whole number"),
         ("{batch: {choices: [16, 32.5]}}", "search.batch.choices.1: 32.5 was found; input should be a valid integer"),
         ("{flip: {low: 1, high: 2}}", "choices: [...] was expected"),
-        (
-            "{flip: {choices: [none, horizontl]}}",
-            "'horizontl' was found; input should be 'none', 'horizontal' or 'both'",
-        ),
+        ("{flip: {choices: [none, horizontl]}}", "'horizontl' was found; input should be 'none', 'horizontal' or"),
         ("{flip: {choices: [none]}}", "at least two different choices"),
         ("{shift: {low: 0.1}}", "low and high, or choices, were expected"),
-        (
-            "{shift: {low: 0.1, high: 0.9}}",
-            "tune.search.shift.high: 0.9 was found; input should be less than or equal to 0.5",
-        ),
+        ("{shift: {low: 0.1, high: 0.9}}", "tune.search.shift.high: 0.9 was found; input should be less than or equal"),
         ("{shift: {low: 0.1, high: 0.2, choices: [1, 2]}}", "either choices or an interval"),
         ("{mixup: {low: 0.1, high: 1, log: true, step: 0.1}}", "a logarithmic interval has no step"),
         ("{mixup: {low: 0.1, high: 1, when: {flip: both}}}", "search.mixup.when.flip: not a searched parameter"),
         (
             "{mixup: {low: 0.1, high: 1, when: {ema: 0}}, ema: {low: 0, high: 0.9}}",
-            "a condition needs a parameter with choices",
+            "a condition needs a parameter with",
         ),
         ("{mixup: {low: 0.1, high: 1, when: {flip: up}}, flip: {choices: [none, both]}}", "'up' is no choice of flip"),
         ("{architecture: {choices: [cnn, Xception]}, weights: {choices: [none, imagenet]}}", "`when` excludes it"),
@@ -68,10 +63,7 @@ def test_the_default_folds_leave_rows_for_the_honest_score(folds: int, tuned: tu
         ({"learning_rate": 0.5, "flip": "both", "epochs": 9, "patience": 2}, True),
         ({"ema": 0.5}, True),
         ({"ema": 0.0}, False),
-        ({"batch": 16}, False),
-        ({"dropout": 0.5}, False),
         ({"image_size": 24}, False),
-        ({"low_resolution_epochs": 0.5}, False),
         ({"augment.noise": 0.5}, False),
     ],
 )
@@ -85,24 +77,13 @@ def test_every_training_parameter_is_read_at_run_time_or_part_of_the_compiled_ke
     """The engine's constants are exactly what model, engine and trainer are built from; a new parameter is one by default."""
     before = member()
     changed = {
-        name
-        for name, value in vars_of_train(before).items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        if compiled_key(replace(before, train=replace(before.train, **{name: value + 1}))) != compiled_key(before)
+        field.name
+        for field in fields(before.train)
+        if type(value := getattr(before.train, field.name)) in (int, float)
+        if compiled_key(replace(before, train=replace(before.train, **{field.name: value + 1}))) != compiled_key(before)
     }
-    assert changed == {
-        "batch",
-        "dropout",
-        "norm_momentum",
-        "accumulate",
-        "ema",
-        "low_resolution_epochs",
-        "trained_share",
-    }
-
-
-def vars_of_train(one) -> dict:
-    return {name: getattr(one.train, name) for name in type(one.train).__dataclass_fields__}
+    expected = "batch dropout norm_momentum accumulate ema low_resolution_epochs trained_share"
+    assert changed == set(expected.split())
 
 
 def test_a_grid_has_every_combination_once_without_inactive_parameters() -> None:
@@ -117,10 +98,6 @@ def test_a_grid_has_every_combination_once_without_inactive_parameters() -> None
 
 
 def test_members_of_the_base_that_a_file_replaces_are_not_tuned(tmp_path) -> None:
-    from builders import ROOT
-
-    from competition.config.params_file import load_params
-
     path = tmp_path / "params.yaml"
     member_text = "members: {wide: {architecture: cnn, image_size: 16, alpha: 1.0, weights: none}}"
     path.write_text(f"extends: {ROOT}/params.yaml\n{member_text}\n")
