@@ -68,41 +68,38 @@ def work(tmp_path: Path) -> Path:
 
 
 def load(work: Path, settings: Params) -> EnsembleInputs:
-    return load_predictions(
-        Workspace(work, settings, loaded=PREPARED),
-        prediction_sources(Workspace(work, settings, loaded=PREPARED), False),
-    )
+    return load_predictions(workspace_of(work, settings), prediction_sources(workspace_of(work, settings), False))
+
+
+def workspace_of(work: Path, settings: Params) -> Workspace:
+    return Workspace(work, settings, loaded=PREPARED)
 
 
 def test_the_same_predictions_with_other_tuned_folds_change_the_blend_digest(work: Path) -> None:
-    before = digest_of(prediction_sources(Workspace(work, SETTINGS, loaded=PREPARED), False))
+    before = digest_of(prediction_sources(workspace_of(work, SETTINGS), False))
     write_model(work, SETTINGS, "cnn", 1)
-    assert digest_of(prediction_sources(Workspace(work, SETTINGS, loaded=PREPARED), False)) == before
+    assert digest_of(prediction_sources(workspace_of(work, SETTINGS), False)) == before
     tuned = settings_with("members.cnn.tuned_folds=[2]")
     write_member(work, tuned, "cnn")
-    assert digest_of(prediction_sources(Workspace(work, tuned, loaded=PREPARED), False)) != before
+    assert digest_of(prediction_sources(workspace_of(work, tuned), False)) != before
 
 
 def test_fold_models_of_other_parameters_are_missing_and_never_mixed_in(work: Path) -> None:
     other = settings_with("members.cnn.train.learning_rate=0.5")
     write_model(work, other, "cnn", 1, probability=0.9)
     with pytest.raises(UserError, match=r"predictions of cnn fold 0, cnn fold 2 are missing; `make train predict`"):
-        prediction_sources(Workspace(work, other, loaded=PREPARED), False)
-    partial = load_predictions(
-        Workspace(work, SETTINGS, loaded=PREPARED), prediction_sources(Workspace(work, SETTINGS, loaded=PREPARED), True)
-    )
+        prediction_sources(workspace_of(work, other), False)
+    ours = workspace_of(work, SETTINGS)
+    partial = load_predictions(ours, prediction_sources(ours, True))
     assert np.all(partial.oof["cnn"].probs == 0.5) and partial.predicted_folds == (0, 1, 2)
 
 
 def test_the_seeds_of_a_member_are_averaged_and_count_as_one_member(work: Path) -> None:
     settings = settings_with("members.cnn.seeds=3")
-    assert (
-        runs_of(Workspace(work, settings, loaded=PREPARED), "cnn")[0].digest
-        == run_of(work, PREPARED, SETTINGS, "cnn").digest
-    )
+    assert runs_of(workspace_of(work, settings), "cnn")[0].digest == run_of(work, PREPARED, SETTINGS, "cnn").digest
     write_member(work, settings, "cnn", 0.25, seed=1)
     with pytest.raises(UserError, match=r"predictions of cnn seed 9 fold 0"):
-        prediction_sources(Workspace(work, settings, loaded=PREPARED), False)
+        prediction_sources(workspace_of(work, settings), False)
     write_member(work, settings, "cnn", 0.75, seed=2)
     inputs = load(work, settings)
     assert list(inputs.oof) == ["cnn", "small"]

@@ -14,9 +14,10 @@ from competition.config.params import REMOVED_FROM_TRAIN, Member
 from competition.config.params_file import stated_keys
 from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
+from competition.prepare.index import COLUMNS
 from competition.prepare.prepared import Prepared, load_prepared
 from competition.workspace import runs
-from competition.workspace.dependencies import fold_manifest_path, fold_model
+from competition.workspace.dependencies import fold_manifest_path, fold_model_dependencies, is_trained
 from competition.workspace.runs import find_run, runs_of, stored_runs, write_run_file
 from competition.workspace.workspace import Workspace
 
@@ -96,9 +97,7 @@ def test_a_run_is_found_by_its_first_digits(tmp_path: Path) -> None:
 
 
 def test_the_data_digest_does_not_contain_the_metric_or_the_form_of_the_submission(tmp_path: Path) -> None:
-    (tmp_path / "index.csv").write_text(
-        "id,label,part,shard,place,width,height,bytes,sha256,phash,problem,group,fold\n"
-    )
+    (tmp_path / "index.csv").write_text(",".join(COLUMNS) + "\n")
 
     def prepared(competition: Competition, metric: str = "") -> Prepared:
         (tmp_path / "competition.json").write_bytes(competition.json_bytes())
@@ -106,14 +105,33 @@ def test_the_data_digest_does_not_contain_the_metric_or_the_form_of_the_submissi
 
     first = prepared(DIGITS)
     assert prepared(DIGITS, "accuracy").competition.metric == "accuracy" and first.competition.metric == "macro_f1"
-    per_class = replace(
-        DIGITS, predicts="probabilities", prediction_columns=("a", "b"), metric="log_loss", notes=("x",)
-    )
+    changes = {"predicts": "probabilities", "prediction_columns": ("a", "b"), "metric": "log_loss", "notes": ("x",)}
+    per_class = replace(DIGITS, **changes)
     assert prepared(per_class).digest == prepared(DIGITS, "accuracy").digest == first.digest
     assert prepared(replace(DIGITS, classes=("a", "c"))).digest != first.digest
     several = replace(DIGITS, target="multi", metric="samples_f1", label_targets=("01", "11"))
     assert prepared(several).digest not in {first.digest, prepared(replace(several, label_targets=("01", "10"))).digest}
     assert prepared(replace(several, list_separator=";", allows_empty_lists=False)).digest == prepared(several).digest
-    assert (
-        prepared(replace(DIGITS, target="ordinal", metric="quadratic_kappa")).digest == first.digest
-    )  # grades are classes
+    grades = replace(DIGITS, target="ordinal", metric="quadratic_kappa")  # are classes
+    assert prepared(grades).digest == first.digest
+
+
+def prepared_with(work: Path, recorded: dict[str, object]) -> Workspace:
+    (work / "data").mkdir()
+    write_manifest(work / "data" / "manifest.json", {"prepare": recorded}, [], {}, {})
+    return Workspace(work, params())
+
+
+def test_a_parameter_that_did_not_exist_when_the_data_were_prepared_needs_no_other_preparation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = to_plain(params().prepare)
+    del recorded["largest_megapixels"]
+    monkeypatch.setattr("competition.prepare.prepared.load_prepared", lambda *_: "the data")
+    assert prepared_with(tmp_path, recorded).prepared == "the data"
+
+
+def test_a_parameter_that_the_data_were_prepared_with_may_not_change(tmp_path: Path) -> None:
+    workspace = prepared_with(tmp_path, to_plain(params().prepare) | {"folds": 77, "gone": 1})
+    with pytest.raises(UserError, match=r"prepare\.folds: 77 -> \d+; prepare\.gone: 1 -> absent\); `make download`"):
+        _ = workspace.prepared
