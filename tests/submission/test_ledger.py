@@ -1,9 +1,8 @@
 import dataclasses
 import json
-import subprocess
-import sys
 
 import pytest
+from preloaded import start_process
 
 from competition.ensemble.expected_score import ExpectedScore, interval
 from competition.submission import ledger
@@ -48,15 +47,16 @@ def test_a_truncated_last_line_is_set_aside_and_later_lines_are_intact(tmp_path,
     assert not torn.exists() if is_complete else torn.read_bytes() == entry_line[:cut] + b"\n"
 
 
+def append_events(path, name):
+    for n in range(25):
+        ledger.append(path, event("scored", digest=f"{name}{n}", error="x" * 5000))
+
+
 def test_four_concurrent_processes_lose_no_line(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    code = (
-        "import sys, pathlib\nfrom competition.submission import ledger\n"
-        "for n in range(25): ledger.append(pathlib.Path(sys.argv[1]),"
-        " ledger.Event(sys.argv[2] + str(n), 'scored', '', None, None, 'x' * 5000, ''))"
-    )
-    processes = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "abcd"]
-    assert [process.wait() for process in processes] == [0] * 4
+    processes = [start_process(append_events, path, name) for name in "abcd"]
+    for process in processes:
+        process.join()
     contents = ledger.read(path)
     assert {e.digest for e in contents.events} == {f"{name}{n}" for name in "abcd" for n in range(25)}
     assert contents.unreadable == 0
@@ -116,7 +116,5 @@ def test_the_noise_band_is_the_interval_of_the_blend_and_is_saved_in_the_ledger(
     (saved_entry,) = ledger.read(path).entries
     assert saved_entry == entry
     for share, rows in ((1.0, 450), (0.5, 225), (0.3, 135)):
-        low, high = interval(points, rows)
-        assert ledger.noise_band(saved_entry, share) == pytest.approx(
-            (low - ENTRY.honest_score, high - ENTRY.honest_score)
-        )
+        expected = [bound - ENTRY.honest_score for bound in interval(points, rows)]
+        assert ledger.noise_band(saved_entry, share) == pytest.approx(expected)

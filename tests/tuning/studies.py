@@ -1,5 +1,6 @@
 """Studies of a cheap function, for tests and for the worker processes that tests start."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from competition.config.search_space import Values
 from competition.tuning.choice import finished_trials
 from competition.tuning.journal import open_journal
 from competition.tuning.settings import StudySettings
+from competition.tuning.storage import open_storage
 from competition.tuning.study import Evaluation, open_study, run_worker
 
 SPACE = {"zoom": Dimension(low=-1.0, high=1.0), "weight_decay": Dimension(low=1e-3, high=1.0, log=True)}
@@ -55,3 +57,8 @@ def work(storage: BaseStorage, trials: int, seconds: float, log: Path, **changes
 
     study = open_study(storage, chosen := settings(trials, **changes))
     run_worker(study, chosen, evaluate)
+
+
+def work_in(folder: Path, trials: int, seconds: float, url: str) -> None:
+    """`work` on the study of a folder or of a database, as a process of its own."""
+    work(open_storage(url, folder / "study.log"), trials, seconds, folder / f"started{os.getpid()}")

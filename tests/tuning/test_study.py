@@ -1,19 +1,20 @@
 """A study survives its processes: finished trials count once, unfinished ones are repeated, the total is exact."""
 
+import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import optuna
 import pytest
-from builders import ROOT
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
-from studies import OWN, distance, searched, settings
+from preloaded import start_process
+from studies import OWN, distance, searched, settings, work_in
 
 from competition.config.errors import UserError
 from competition.config.params import Dimension
@@ -31,21 +32,14 @@ from competition.tuning.samplers import SeededByNumber
 from competition.tuning.storage import open_storage
 from competition.tuning.study import Evaluation, open_study, run_worker, should_prune, suggest
 
-PATHS = [str(path) for path in (ROOT, ROOT / "tests", Path(__file__).parent)]
-WORKER = """
-import os, sys
-from pathlib import Path
-url, folder, trials, seconds, paths = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), sys.argv[5:]
-sys.path[:0] = paths
-from studies import work
-from competition.tuning.storage import open_storage
-work(open_storage(url, folder / "study.log"), trials, seconds, folder / f"started{os.getpid()}")
-"""
+
+def start_worker(folder: Path, trials: int, seconds: float, url: str = "") -> ForkServerProcess:
+    return start_process(work_in, folder, trials, seconds, url)
 
 
-def start_worker(folder: Path, trials: int, seconds: float, url: str = "") -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-c", WORKER, url, str(folder), str(trials), str(seconds), *PATHS]
-    return subprocess.Popen(command, stderr=-1)
+def exit_code(worker: ForkServerProcess) -> int | None:
+    worker.join(300)
+    return worker.exitcode
 
 
 def trials_of(folder: Path, trials: int, url: str = "") -> tuple[list[FrozenTrial], list[FrozenTrial]]:
@@ -153,12 +147,12 @@ def test_twenty_kills_lose_no_finished_trial_and_the_study_reaches_its_total(tmp
         assert finished >= before
         before = finished
         victim = rng.randrange(2)
-        if workers[victim].poll() is None:
-            workers[victim].send_signal(signal.SIGKILL)
+        if workers[victim].is_alive():
+            workers[victim].kill()
             kills += 1
-        workers[victim].wait()
+        workers[victim].join()
         workers[victim] = start_worker(tmp_path, 150, 0.05)
-    assert [worker.wait(300) for worker in workers] == [0, 0]
+    assert [exit_code(worker) for worker in workers] == [0, 0]
     finished_at_end, every = trials_of(tmp_path, 150)
     assert len(finished_at_end) == len({origin_of(trial) for trial in finished_at_end}) == 150
     assert [trial.number for trial in every] == list(range(len(every)))
@@ -214,11 +208,11 @@ def test_a_worker_whose_trial_was_given_to_another_one_goes_on(tmp_path: Path) -
     assert len(trials) == 3 and tried.count(tried[1]) == 2
 
 
-@pytest.mark.parametrize("all_diverge", [True, False])
-def test_values_that_diverge_are_finished_and_never_the_best(tmp_path: Path, all_diverge: bool) -> None:
+@pytest.mark.parametrize(("all_diverge", "score"), [(True, "inf"), (False, "nan")])
+def test_values_that_diverge_are_finished_and_never_the_best(tmp_path: Path, all_diverge: bool, score: str) -> None:
     def diverges(values: Values, trial: Trial) -> Evaluation:
         if trial.number == 1:
-            return Evaluation(float("inf"), 0.01, 0.0)
+            return Evaluation(float(score), 0.01, 0.0)
         if values["zoom"] > 0 or all_diverge:
             raise ArithmeticError("the loss is nan")
         return distance(values, trial)
@@ -317,16 +311,14 @@ def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(
     (victim,) = [worker for worker in workers if str(worker.pid) == first.name.removeprefix("started")]
     running: list[int] = []
     while not running:
-        victim.send_signal(signal.SIGCONT)
+        os.kill(victim.pid, signal.SIGCONT)
         time.sleep(0.05)
-        victim.send_signal(signal.SIGSTOP)  # so that it is killed within a trial, however busy the machine is
+        os.kill(victim.pid, signal.SIGSTOP)  # so that it is killed within a trial, however busy the machine is
         every = trials_of(tmp_path, trials, postgres)[1]
         mine = [trial for trial in every if trial.user_attrs.get("worker", "").endswith(f"/{victim.pid}")]
         running = [trial.number for trial in mine if trial.state == TrialState.RUNNING]
-    victim.send_signal(signal.SIGKILL)
-    for worker in workers:
-        code = worker.wait(120)
-        assert code == (-signal.SIGKILL if worker is victim else 0), worker.stderr.read().decode()
+    victim.kill()
+    assert [exit_code(worker) for worker in workers] == [-signal.SIGKILL if w is victim else 0 for w in workers]
     finished, every = trials_of(tmp_path, trials, postgres)
     assert len(finished) == len({origin_of(trial) for trial in finished}) == trials
     assert sorted(trial.number for trial in every) == list(range(len(every)))
@@ -335,20 +327,11 @@ def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(
     assert len({str(sorted(trial.params.items())) for trial in finished}) == trials
 
 
-@pytest.mark.parametrize("score", [float("nan"), float("inf")])
-def test_a_score_that_is_not_finite_is_never_the_best(tmp_path: Path, score: float) -> None:
-    scores = iter([-2.0, score, -1.0])
-    trials, tried = searched(tmp_path / "study.log", 3, lambda values, trial: Evaluation(next(scores), 0.01, 0.0))
-    best = best_trial(trials)
-    assert len(tried) == 3 and best is not None and best.value == -1.0
-
-
-def test_eight_workers_on_a_fresh_journal_run_every_trial_once(tmp_path: Path) -> None:
-    workers = [start_worker(tmp_path, 24, 0.05) for _ in range(8)]
-    for worker in workers:
-        assert worker.wait(120) == 0, worker.stderr.read().decode()
-    finished, every = trials_of(tmp_path, 24)
+def test_four_workers_on_a_fresh_journal_run_every_trial_once(tmp_path: Path) -> None:
+    workers = [start_worker(tmp_path, 12, 0.05) for _ in range(4)]
+    assert [exit_code(worker) for worker in workers] == [0] * 4
+    finished, every = trials_of(tmp_path, 12)
     started = [line for file in tmp_path.glob("started*") for line in file.read_text().splitlines()]
-    assert len(finished) == len(started) == len(set(started)) == 24
+    assert len(finished) == len(started) == len(set(started)) == 12
     assert [trial.number for trial in every] == list(range(len(every)))
     assert [trial.params for trial in finished if trial.params == OWN] == [OWN]
