@@ -25,9 +25,7 @@ def test_four_machines_share_the_work_and_start_their_processes() -> None:
     assert plan["bound"] == 20 * 360 / 4
     assert plan["bound"] < plan["seconds"] < 1.1 * plan["bound"]
     assert math.isclose(plan["seconds"], 5 * (360 + 30))  # 20 fold models on 4 machines, each in a process of its own
-    assert math.isclose(
-        plan["alone"], 20 * 360 + 2 * 30
-    )  # without a cluster, a machine starts one process for each member
+    assert math.isclose(plan["alone"], 20 * 360 + 2 * 30)  # a machine alone starts one process for each member
     # Failures once in four hours: half an epoch's work, another machine (300 s) and a start (30 s).
     epochs = max(member.train.epochs for member in params().members.values())
     loss = 360 / epochs / 2 + 300 + 30

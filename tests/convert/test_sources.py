@@ -57,29 +57,20 @@ def tensorflow_schema(folder: Path, number: int, label: int, **others: bytes) ->
 
 def test_the_other_common_schema_has_labels_from_1_and_is_written_in_kaggles(tmp_path, options):
     source_folder = tmp_path / "source"
-    write_records(
-        source_folder / "train-00000-of-00002",
-        [
-            tensorflow_schema(tmp_path, 0, 1, filename=b"n01.JPEG"),
-            tensorflow_schema(tmp_path, 1, 2, filename=b"n02.JPEG"),
-        ],
-    )
+    named = [tensorflow_schema(tmp_path, n, n + 1, filename=b"n0%d.JPEG" % (n + 1)) for n in (0, 1)]
+    write_records(source_folder / "train-00000-of-00002", named)
     write_records(source_folder / "train-00001-of-00002", [tensorflow_schema(tmp_path, 2, 2)])
     write_records(source_folder / "validation-00000-of-00001", [tensorflow_schema(tmp_path, 3, 1, filename=b"v.JPEG")])
     write_records(source_folder / "test-00000-of-00001", [tensorflow_schema(tmp_path, 4, -1, filename=b"t.JPEG")])
     source = read_source(str(source_folder), options)
-    assert [(row.id, row.label) for row in source.rows["train"]] == [
-        ("n01.JPEG", 0),
-        ("n02.JPEG", 1),
-        ("train-00001-of-00002-0", 1),
-    ]
-    assert [(row.id, row.label) for row in source.rows["val"]] == [("v.JPEG", 0)]
-    assert [(row.id, row.label) for row in source.rows["test"]] == [("t.JPEG", -1)]
+    labelled = {part: [(row.id, row.label) for row in rows] for part, rows in source.rows.items()}
+    assert labelled["train"] == [("n01.JPEG", 0), ("n02.JPEG", 1), ("train-00001-of-00002-0", 1)]
+    assert (labelled["val"], labelled["test"]) == ([("v.JPEG", 0)], [("t.JPEG", -1)])
     assert source.competition.classes == ("rose", "tulip")
     recipe = Recipe(str(source_folder), str(tmp_path / "target"), (16,), "png", 0, "squash", "error", 10**8, codecs())
     (name,) = convert_shard(Shard("train", "00", tuple(source.rows["train"])), recipe).files
     read = list(records.read_shard(f"{tmp_path}/target/{name}", labelled=True))
-    assert [(record.id, record.label) for record in read] == [(row.id, row.label) for row in source.rows["train"]]
+    assert [(record.id, record.label) for record in read] == labelled["train"]
 
 
 @pytest.mark.parametrize(

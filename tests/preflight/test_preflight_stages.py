@@ -1,18 +1,19 @@
 """Terminal output of preflight and plan for given results; nothing is compiled."""
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
+from builders import ROOT
+from preloaded import run_preloaded
 
 from competition.config.params_file import locate
 from competition.preflight.results import PreflightResult
 from competition.preflight.topology import GIB, topology_named
 from pipelines.machines.preflight import advice, batch_key
 
-ROOT = Path(__file__).parents[2]
+PLAN = ["plan", "--params", "recipes/flowers.yaml", "--topology", "v5e-8"]
 RECIPE = """extends: base.yaml
 
 train:
@@ -44,21 +45,21 @@ def test_an_estimated_batch_is_reported_as_approximate_and_a_searched_one_as_exa
     assert advice(result, PreflightResult("train", 64, "fits"), tpu) == "a batch of 64 is the largest that fits"
 
 
-def plan(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipelines", "plan", "--params", "recipes/flowers.yaml", "--topology", "v5e-8"]
-    return subprocess.run([*command, "--work", str(tmp_path), *arguments], cwd=ROOT, capture_output=True, text=True)
+def plan(work: Path, steps: dict[str, dict], *arguments: str) -> tuple[dict, str]:
+    """(plan.json, stdout) of `make plan` after a preflight with these results of each member."""
+    file = work / "flowers" / "preflight" / "v5e-8.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"members": steps}))
+    code, out, err = run_preloaded("pipelines", [*PLAN, "--work", str(work), *arguments], ROOT, os.environ)
+    assert code == 0, err
+    return json.loads((work / "flowers" / "plan.json").read_text()), out
 
 
 def test_a_plan_for_a_tpu_counts_hours_sessions_and_dollars(tmp_path: Path) -> None:
     train = {"verdict": "fits", "batch": 128, "roofline": 0.1, "lower_seconds": 20.0, "compile_seconds": 100.0}
     predict = {"verdict": "fits", "batch": 256, "roofline": 0.256, "lower_seconds": 10.0, "compile_seconds": 50.0}
-    file = tmp_path / "flowers" / "preflight" / "v5e-8.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"members": {"xception": {"train": train, "predict": predict}}}))
     changes = ("--member", "xception", "--set", "train.epochs=10 predict.views=[identity]")
-    process = plan(tmp_path, *changes)
-    assert process.returncode == 0, process.stderr
-    plan_result = json.loads((tmp_path / "flowers" / "plan.json").read_text())
+    plan_result, out = plan(tmp_path, {"xception": {"train": train, "predict": predict}}, *changes)
     training = 120 + 5 * (10 * (13172 // 128) * 0.1 + 10 * 3293 * 0.001) / 0.4
     predicting = 60 + (16465 + 5 * 7382) * 0.001 / 0.4
     assert plan_result["seconds"] == pytest.approx(training + predicting)
@@ -66,7 +67,7 @@ def test_a_plan_for_a_tpu_counts_hours_sessions_and_dollars(tmp_path: Path) -> N
     (bill,) = [b for b in plan_result["cloud"] if (b["region"], b["kind"]) == ("us-central1", "on demand")]
     assert bill["dollars"] == pytest.approx(plan_result["seconds"] / 3600 * 9.6)
     assert plan_result["cloud"][0]["dollars"] == min(b["dollars"] for b in plan_result["cloud"])
-    assert "on Kaggle 1 session of at most 9 h" in process.stdout
+    assert "on Kaggle 1 session of at most 9 h" in out
 
 
 def test_a_plan_counts_the_pass_of_a_frozen_network_once_for_all_heads_on_it(tmp_path: Path) -> None:
@@ -79,19 +80,13 @@ def test_a_plan_counts_the_pass_of_a_frozen_network_once_for_all_heads_on_it(tmp
         f"extends: {ROOT}/recipes/flowers.yaml\nmembers:\n{members}tune: {{trials: 0, members: []}}\n"
     )
     predict = {"verdict": "fits", "batch": 256, "roofline": 0.512, "lower_seconds": 10.0, "compile_seconds": 50.0}
-    file = tmp_path / "flowers" / "preflight" / "v5e-8.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"members": {name: {"predict": predict} for name in ("linear", "rbf")}}))
     changes = ("--params", str(tmp_path / "heads.yaml"), "--set", "predict.views=[identity,flip_lr]")
-    process = plan(tmp_path, *changes)
-    assert process.returncode == 0, process.stderr
-    plan_result = json.loads((tmp_path / "flowers" / "plan.json").read_text())
+    plan_result, out = plan(tmp_path, {name: {"predict": predict} for name in ("linear", "rbf")}, *changes)
     passes = 16465 * 3 + 7382 * 2  # rotate_90 is a view of training rows only
     assert plan_result["seconds"] == pytest.approx(60 + passes * 0.001 / 0.4)
-    assert "plan: linear: features of all images" in process.stdout and "plan: rbf" not in process.stdout
+    assert "plan: linear: features of all images" in out and "plan: rbf" not in out
 
 
 def test_a_plan_without_a_preflight_names_the_command(tmp_path: Path) -> None:
-    process = plan(tmp_path)
-    assert process.returncode == 1
-    assert "make preflight PARAMS=recipes/flowers.yaml TOPOLOGY=v5e-8" in process.stderr
+    code, _, err = run_preloaded("pipelines", [*PLAN, "--work", str(tmp_path)], ROOT, os.environ)
+    assert code == 1 and "make preflight PARAMS=recipes/flowers.yaml TOPOLOGY=v5e-8" in err

@@ -38,11 +38,8 @@ def test_tables_and_images_of_every_format_are_read_from_directories_and_zips(ma
         ("004", -1, "test", "test/004.gif"),
     ]
     assert (described.classes, described.label_values) == (("cat", "dog"), ("cat", "dog"))
-    assert (described.metric, described.predicts, described.prediction_columns) == (
-        "macro_f1_present",
-        "label",
-        ("label",),
-    )
+    form = described.metric, described.predicts, described.prediction_columns
+    assert form == ("macro_f1_present", "label", ("label",))
     assert described.notes[0] == "ids are in column 'id', labels in 'label' of train.csv"
     index_table, _ = index.build(rows, 2)
     assert index_table["problem"].eq("").all()

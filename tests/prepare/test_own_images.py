@@ -51,9 +51,7 @@ def test_a_table_and_a_test_folder_give_test_ids_that_are_written_like_the_train
     ],
 )
 def test_an_uncertain_label_column_is_asked_for_by_its_parameter(make_source, read, table):
-    with pytest.raises(
-        UserError, match=r"it is not certain which of them is the label: set competition.label_column, e"
-    ):
+    with pytest.raises(UserError, match=r"it is not certain which of them is the label: set competition.label_column"):
         read(make_source({"train.csv": table}, IMAGES))
 
 
@@ -113,10 +111,7 @@ def test_the_level_of_the_classes_is_seen_in_the_structure(make_source, read, im
         ),
         (["animals/cat/1.jpg", "animals/dog/2.jpg", "plants/oak/3.jpg"], "=2 for the 3 inner ones"),
         (["daisy/1.jpg", "more/rose/2.jpg", "more/tulip/3.jpg"], "'daisy', 'more' hold folders of their own"),
-        (
-            ["cat/train/1.jpg", "cat/test/2.jpg", "dog/train/3.jpg"],
-            "a source has them the other way round: test/cat/...",
-        ),
+        (["cat/train/1.jpg", "cat/test/2.jpg", "dog/train/3.jpg"], "a source has them the other way round: test/cat/"),
     ],
 )
 def test_an_uncertain_level_of_the_classes_is_asked_for(make_source, read, images, message):
@@ -131,9 +126,7 @@ def test_the_stated_level_is_used(make_source, read, tmp_path, level, classes):
     described, rows = read(source, class_level=level)
     assert described.classes == classes and len(rows) == 4
     shutil.rmtree(tmp_path / "raw")
-    with pytest.raises(
-        UserError, match=r"competition.class_level: 3 was found, but 4 images of the source in fewer folders"
-    ):
+    with pytest.raises(UserError, match=r"competition.class_level: 3 was found, but 4 images of the source in fewer"):
         read(source, class_level=3)
 
 

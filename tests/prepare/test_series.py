@@ -63,16 +63,10 @@ def test_a_series_contains_training_rows_of_one_class_only():
 def test_duplicates_alone_are_not_a_series_but_may_belong_to_one():
     thumbs = np.stack([thumb(scene(n)) for n in range(40)] + [thumb(scene(0)), thumb(another_photo(scene(1), 5))])
     groups = np.r_[np.arange(40), 0, 41]
-    assert series.find_series(index_of([0] * 42, groups), image_descriptors(thumbs))["id"].tolist() == [
-        "i0001",
-        "i0041",
-    ]
+    descriptors = image_descriptors(thumbs)
+    assert series.find_series(index_of([0] * 42, groups), descriptors)["id"].tolist() == ["i0001", "i0041"]
     groups[2] = 1  # a duplicate by its hash, although its descriptor differs
-    assert series.find_series(index_of([0] * 42, groups), image_descriptors(thumbs))["id"].tolist() == [
-        "i0001",
-        "i0002",
-        "i0041",
-    ]
+    assert series.find_series(index_of([0] * 42, groups), descriptors)["id"].tolist() == ["i0001", "i0002", "i0041"]
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7])

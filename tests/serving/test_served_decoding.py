@@ -12,14 +12,7 @@ from competition.prepare.decoding import decode
 from competition.serving.decoding import decode_batch
 
 AWKWARD = Path(__file__).resolve().parents[3] / "shared" / "data" / "awkward_images"
-SIDES = (
-    (8, 8),
-    (16, 16),
-    (37, 211),
-    (211, 37),
-    (300, 400),
-    (700, 90),
-)  # height, width: shrunk, enlarged, wide and tall
+SIDES = ((8, 8), (16, 16), (37, 211), (211, 37), (300, 400), (700, 90))  # height, width: shrunk, enlarged, wide, tall
 
 
 def encoded(pixels: np.ndarray, kind: str, **options) -> bytes:

@@ -1,8 +1,3 @@
-import os
-import subprocess
-import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -73,35 +68,3 @@ def test_an_address_that_nothing_reads_is_refused_by_its_scheme():
         files.check_scheme("xyz://a")
     files.check_scheme("gs://bucket/folder")
     files.check_scheme("/a/local/folder")
-
-
-def test_s3_is_read_and_written_by_its_own_protocol(tmp_path, monkeypatch):
-    """Against the S3 of moto on the loopback interface."""
-    pytest.importorskip("s3fs", reason="s3:// needs s3fs (goldfold[remote])")
-    pytest.importorskip("moto", reason="its test needs moto[server]")
-    port = 20_000 + os.getpid() % 20_000
-    server = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", str(port)], stderr=subprocess.DEVNULL)
-    try:
-        for name, value in (
-            ("ENDPOINT_URL", f"http://127.0.0.1:{port}"),
-            ("ACCESS_KEY_ID", "a"),
-            ("SECRET_ACCESS_KEY", "b"),
-        ):
-            monkeypatch.setenv(f"AWS_{name}", value)
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.1)
-        import s3fs
-
-        s3fs.S3FileSystem().mkdir("photos")
-        files.write_bytes("s3://photos/work/members/cnn/weights.npz", b"weights")
-        assert files.names("s3://photos/work") == ["members/cnn/weights.npz"]
-        assert files.read_bytes("s3://photos/work/members/cnn/weights.npz") == b"weights"
-        with pytest.raises(UserError, match="absent cannot be read"):
-            files.read_bytes("s3://photos/absent")
-    finally:
-        server.terminate()
-        server.wait(30)

@@ -42,18 +42,12 @@ def test_the_scores_of_both_parts_agree_with_scikit_learn_and_every_grading_is_c
     graded = [graded_in(solution_folder, path, competition()) for _ in range(3)][-1]
     for part, score, rows in (("Public", graded.public, 6), ("Private", graded.private, 9)):
         part_ids = [i for i, (_, usage) in TRUTH.items() if usage == part]
-        expected_score = f1_score(
-            [TRUTH[i][0] for i in part_ids],
-            [guesses[i] for i in part_ids],
-            labels=range(3),
-            average="macro",
-            zero_division=0,
-        )
+        truth, guessed = ([labels[i] for i in part_ids] for labels in ({i: c for i, (c, _) in TRUTH.items()}, guesses))
+        expected_score = f1_score(truth, guessed, labels=range(3), average="macro", zero_division=0)
         assert (score, len(part_ids)) == (pytest.approx(expected_score, abs=1e-12), rows)
     assert (graded.public_rows, graded.private_rows, graded.solution_accesses) == (6, 9, 3)
-    assert [
-        (access.competition, access.file) for access in ledger.read(solution_folder / "ledger.jsonl").solution_accesses
-    ] == [("f", "a.csv")] * 3
+    accesses = ledger.read(solution_folder / "ledger.jsonl").solution_accesses
+    assert [(access.competition, access.file) for access in accesses] == [("f", "a.csv")] * 3
 
 
 def test_a_failed_grading_is_counted_and_one_of_another_competition_is_not(solution_folder):

@@ -88,9 +88,8 @@ def test_local_grades_equal_scikit_learn(tmp_path):
     solution = write("solution.csv", "id,label,usage", texts[0], parts)
     submission = write("s.csv", "id,labels", texts[1])
     score = grade(submission, solution, lists(empty=True), tmp_path / "l.jsonl")
-    assert score.public == pytest.approx(
-        f1_score(truth[:12], decided[:12], average="macro", zero_division=0), abs=1e-12
-    )
+    expected = f1_score(truth[:12], decided[:12], average="macro", zero_division=0)
+    assert score.public == pytest.approx(expected, abs=1e-12)
     columns = write("c.csv", "id,scab,rust,rot", *decided.astype(int).T)
     named = write("solution.csv", "id,label,usage", [" ".join(np.array(NAMES)[row]) for row in truth], parts)
     score = grade(columns, named, ZERO_ONE, tmp_path / "l.jsonl")
