@@ -1,16 +1,14 @@
 """Decoded images: the same pixels from memory, disk and stream; within the budget; never stale or partial."""
 
 import os
-import signal
-import subprocess
-import sys
-import textwrap
+import resource
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import ROOT
+from preloaded import start_process
 
 from competition.config.errors import UserError
 from competition.images import cache
@@ -18,7 +16,7 @@ from competition.images.cache import CacheBudget, RecordedImages, decode_images
 from competition.images.pixels import ConcatenatedPixels, PixelFile, is_streamed
 from competition.images.stream import Stream
 from competition.prepare import records
-from competition.prepare.decoding import decode
+from competition.prepare.decoding import blank, decode
 from competition.prepare.records import Record
 from competition.storage import files
 
@@ -100,7 +98,7 @@ def test_the_least_recently_used_file_is_deleted_to_stay_within_the_budget(shard
 
 def test_images_that_can_never_fit_delete_nothing_and_a_disk_without_space_is_not_written_to(
     shards, budget, monkeypatch
-) -> None:
+):
     decoded(shards, budget)
     assert type(decoded(shards, replace(budget, disk=N * BYTES_PER_IMAGE + 300), size=4 * SIZE)) is Stream
     monkeypatch.setattr(cache, "LEFT_FREE", 10**18)  # more than any disk has
@@ -108,45 +106,35 @@ def test_images_that_can_never_fit_delete_nothing_and_a_disk_without_space_is_no
     assert len(cached_files(budget)) == 1
 
 
-def run(code: str, *arguments: object) -> "subprocess.Popen[str]":
-    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
-    return subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=variables, cwd=ROOT)
+def decode_blank_images(budget, progress=lambda *_: None):
+    """The images of IDS are blank: in a process of its own, whose reader of records this replaces."""
+    records.read = lambda files: ((f"i{n}", n, blank()) for n in range(N))
+    return decode_images(RecordedImages([], IDS, NONE, "x"), SIZE, "squash", budget, progress)
 
 
-DECODE = """
-    import sys, time
-    from pathlib import Path
-    import numpy as np
-    from competition.images import cache
-    from competition.prepare import decoding as images, records
-    records.read = lambda files: ((f"i{n}", n, images.blank()) for n in range(9))
-    ids = np.array([f"i{n}" for n in range(9)])
-    budget = cache.CacheBudget(Path(sys.argv[1]), int(sys.argv[2]), 10**9)
-    def decode(progress=lambda *_: None):
-        return cache.decode_images(cache.RecordedImages([], ids, np.zeros(9, bool), "x"), 16, "squash", budget, progress)
-"""
-
-
-def test_a_disk_that_fills_up_while_writing_is_no_error_and_leaves_no_file(budget) -> None:
-    code = """
-    import resource
+def decode_on_a_full_disk(budget, result) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000))  # nine images need 6,912 bytes
-    print(type(decode()).__name__, sorted(p.name for p in budget.folder.iterdir()))
-    """
-    out, err = run(DECODE + code, budget.folder, ALL).communicate(timeout=60)
-    assert out.strip() == "ndarray ['images.lock']", err
+    result.write_text(type(decode_blank_images(replace(budget, ram=ALL))).__name__)
 
 
-def test_the_partial_file_of_a_killed_writer_is_not_used_and_is_removed(shards, budget, expected) -> None:
-    code = """
-    decode(lambda *_: print("writing", flush=True) or time.sleep(60))
-    """
-    writer = run(DECODE + code, budget.folder, 0)
-    assert writer.stdout is not None and writer.stdout.readline() == "writing\n"
+def write_without_end(budget, has_begun) -> None:
+    decode_blank_images(budget, lambda *_: (has_begun.touch(), time.sleep(60)))
+
+
+def test_a_disk_that_fills_up_while_writing_is_no_error_and_leaves_no_file(budget, tmp_path) -> None:
+    start_process(decode_on_a_full_disk, budget, tmp_path / "result").join()
+    assert (tmp_path / "result").read_text() == "ndarray"
+    assert [path.name for path in budget.folder.iterdir()] == ["images.lock"]
+
+
+def test_the_partial_file_of_a_killed_writer_is_not_used_and_is_removed(shards, budget, expected, tmp_path) -> None:
+    writer = start_process(write_without_end, budget, tmp_path / "begun")
+    while not (tmp_path / "begun").exists():
+        assert writer.is_alive()
+        time.sleep(0.01)
     assert cached_files(budget) == []
-    writer.send_signal(signal.SIGKILL)
-    writer.communicate()
+    writer.kill()
+    writer.join()
     (leftover,) = budget.folder.glob(".*.npy")
     np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
     assert not leftover.exists() and len(cached_files(budget)) == 1
@@ -183,11 +171,8 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path, budget) -> None:
 
 @pytest.mark.parametrize("row", [-1, N])
 def test_a_row_out_of_range_is_an_error(shards, budget, row) -> None:
-    for pixels in (
-        decoded(shards, budget),
-        decoded(shards, replace(budget, disk=0)),
-        ConcatenatedPixels([decoded(shards, budget)]),
-    ):
+    cached, streamed = decoded(shards, budget), decoded(shards, replace(budget, disk=0))
+    for pixels in (cached, streamed, ConcatenatedPixels([cached])):
         with pytest.raises(IndexError, match=f"of {N}"):
             pixels[np.array([0, row])]
 

@@ -11,7 +11,7 @@ import pytest
 from competition.images.loader import ALIGNMENT, BatchLoader, Buffers, Work
 
 
-def test_a_step_out_of_order_is_right_and_leaves_nothing_behind() -> None:
+def test_a_step_out_of_order_is_right_and_leaves_nothing_behind():
     @dataclass(eq=False)
     class Batch:
         step: int

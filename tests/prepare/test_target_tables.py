@@ -10,7 +10,6 @@ from builders import params
 from competition.config.errors import UserError
 from competition.prepare import folds
 from competition.prepare.adapter_types import Competition, needs_a_label, with_metric
-from competition.prepare.adapters import folder
 from competition.prepare.adapters.target_tables import detect_target
 from competition.prepare.targets import Targets, check_training
 
@@ -23,26 +22,16 @@ def table(header: str, cells: list[str], ids: list[str] = IDS) -> str:
 
 
 @pytest.fixture
-def read(tmp_path, make_settings, helpers):
+def read(make_source, read):
     """read(train.csv, sample, ...) -> (competition, label numbers of the training rows), through the folder adapter."""
 
-    def done(train: str, sample: str = "", classes: str = "", **changes: object) -> tuple[Competition, np.ndarray]:
-        source, raw = tmp_path / "source", tmp_path / "raw"
-        source.mkdir()
-        raw.mkdir()
-        for number, name in enumerate([*IDS, *TEST_IDS]):
-            (source / f"{name}.png").write_bytes(helpers.encode_image(helpers.synthetic_image(number)))
-        tables = {"train.csv": train, "sample_submission.csv": sample, "classes.csv": classes, "test.csv": ""}
-        tables["test.csv"] = "" if sample else f"{train.split(',')[0]}\nt0\nt1\n"
-        for name, text in tables.items():
-            if text:
-                (source / name).write_text(text)
-        chosen = make_settings(adapter="folder", source=str(source), **changes)
-        folder.download(raw, chosen, helpers.no_network)
-        labels = [row.label for row in folder.rows(raw, chosen) if row.part == "train"]
-        return folder.describe(raw, chosen), np.array(labels)
+    def read_tables(train: str, sample: str = "", **changes: object) -> tuple[Competition, np.ndarray]:
+        test = {} if sample else {"test.csv": f"{train.split(',')[0]}\nt0\nt1\n"}
+        tables = {"train.csv": train, **({"sample_submission.csv": sample} if sample else test)}
+        competition, rows = read(make_source(tables, [f"{name}.png" for name in [*IDS, *TEST_IDS]]), **changes)
+        return competition, np.array([row.label for row in rows if row.part == "train"])
 
-    return done
+    return read_tables
 
 
 COLUMNS = table("image_id,scab,rust", ["1,0", "0,1", "1,1", "0,0"] * 3)
@@ -203,11 +192,7 @@ def test_folds_of_a_regression_have_equal_distributions():
 @pytest.mark.parametrize(
     ("kind", "change", "refused"),
     [
-        (
-            "multi",
-            {"class_weights": "balanced"},
-            "class_weights: balanced was found; it is not defined for multi-label",
-        ),
+        ("multi", {"class_weights": "balanced"}, "class_weights: balanced was found; it is not defined for multi"),
         ("multi", {"sampling": "balanced"}, "sampling: balanced"),
         ("regression", {"probe": True}, "probe: true was found; it is not defined for a regression, expected false"),
         ("regression", {"cutmix": 1.0}, "cutmix: 1.0"),

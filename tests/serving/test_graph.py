@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from builders import member, pixels_of
 
-from competition.config.params import Head
+from competition.config.params import Head, Member
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.decision import ARGMAX, Decision
@@ -75,13 +75,14 @@ def pixels(size: int) -> np.ndarray:
 @pytest.fixture(scope="module")
 def predictions(weights) -> dict[str, ViewPredictions]:
     """Of each member under every view of its policy: view by view and model by model, in float32."""
-    members = {}
-    for name, each in MEMBERS.items():
-        models = [load_model(each, len(CLASSES), load_arrays(path)) for path in weights[name].values()]
-        images, views = tf.cast(pixels(each.image_size), tf.float32), tuple(POLICIES[name])
-        by_view = [np.mean([tf.nn.softmax(m(view(images))) for m in models], 0) for view in get_views(views)]
-        members[name] = ViewPredictions(np.arange(ROWS).astype(str), views, np.stack(by_view, 1))
-    return members
+    return {name: predicted(each, weights[name], tuple(POLICIES[name])) for name, each in MEMBERS.items()}
+
+
+def predicted(member: Member, files: dict[int, Path], views: tuple[str, ...]) -> ViewPredictions:
+    models = [load_model(member, len(CLASSES), load_arrays(path)) for path in files.values()]
+    images = tf.cast(pixels(member.image_size), tf.float32)
+    by_view = [np.mean([tf.nn.softmax(model(view(images))) for model in models], 0) for view in get_views(views)]
+    return ViewPredictions(np.arange(ROWS).astype(str), views, np.stack(by_view, 1))
 
 
 def selection(chain: Chain, weights) -> Selection:
@@ -117,24 +118,19 @@ def test_members_with_heads_on_one_network_share_its_pass_over_an_image(tmp_path
     members = {kind: replace(MEMBERS["small"], head=Head(kind)) for kind in ("linear", "mlp")}
     network, policy = feature_network(members["linear"]), {"identity": 0.7, "flip_lr": 0.3}
     features = np.asarray(network(pixels(16).astype(np.float32)))
-    labels, files, predicted = np.arange(ROWS) % len(CLASSES), dict[str, dict[str, Path]](), {}
+    labels, files = np.arange(ROWS) % len(CLASSES), dict[str, dict[int, Path]]()
     for name, each in members.items():
-        files[name] = {str(fold): tmp_path / f"{name}{fold}.npz" for fold in range(2)}
-        for fold, path in enumerate(files[name].values()):
+        files[name] = {fold: tmp_path / f"{name}{fold}.npz" for fold in range(2)}
+        for fold, path in files[name].items():
             rows = HeadRows(features[None, fold:], labels[fold:], np.ones(ROWS - fold), len(CLASSES), "single")
             save_arrays(path, dict(fit_head(each.head, rows, 1.0, fold)))
-        models = [load_model(each, len(CLASSES), load_arrays(path)) for path in files[name].values()]
-        images = tf.cast(pixels(16), tf.float32)
-        by_view = [
-            np.mean([tf.nn.softmax(model(view(images))) for model in models], 0) for view in get_views(list(policy))
-        ]
-        predicted[name] = ViewPredictions(np.arange(ROWS).astype(str), tuple(policy), np.stack(by_view, 1))
     ones = dict.fromkeys(members, 1.0)
     chain = Chain("macro_f1", dict.fromkeys(members, policy), Blend("equal", "mean", ones), ARGMAX)
     exported = ExportedChain(Selection("blend", "the blend", chain, members, files, {}, True), CLASSES, "squash")
     function, specs = exported.numbers()
     outputs = function(tf.constant(pixels(16)))
-    probs, decided = apply_chain(chain, predicted)
+    predictions = {name: predicted(each, files[name], tuple(policy)) for name, each in members.items()}
+    probs, decided = apply_chain(chain, predictions)
     np.testing.assert_allclose(outputs["probabilities"], probs, atol=1e-5)
     np.testing.assert_array_equal(outputs["class_id"], decided)
     # Two views, and the features that are returned: not times the members and the fold models.

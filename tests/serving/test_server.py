@@ -45,9 +45,7 @@ def assert_serves(server: Server) -> None:
     assert status == 200 and len(answer["predictions"]) == 1 and server.process.poll() is None
 
 
-def test_every_test_row_gets_its_submitted_label_from_many_clients_at_once(
-    small_server: Server, exported: Workspace, rows: list[tuple[str, bytes]]
-) -> None:
+def test_every_test_row_gets_its_submitted_label_from_many_clients_at_once(small_server, exported, rows):
     chunks = [rows[start : start + 7] for start in range(0, len(rows), 7)]
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda c: small_server.post(PREDICT, instances([data for _, data in c])), chunks))
@@ -263,8 +261,8 @@ def test_a_photo_gets_classes_and_similar_training_images(small_server: Server, 
 
 
 def test_sigterm_ends_the_command_after_the_running_requests_and_ctrl_c_says_that_it_was_stopped(
-    small_server: Server, exported: Workspace, rows
-) -> None:
+    small_server, exported, rows
+):
     images = [data for _, data in rows[:20]] + [encoded("WEBP")]
     expected = small_server.post(PREDICT, instances(images))[1]["predictions"]
     server = start(exported.command("serve", "--address", "127.0.0.1:0"), "http://127.0.0.1:")
