@@ -52,16 +52,6 @@ def test_stacking_calibrates_overconfident_members_by_the_sum_of_the_weights():
     assert log_loss.evaluate(labels, stacked.mix(named(sharp))) > log_loss.evaluate(labels, sharp.mean(0))
 
 
-def test_stacking_stays_near_equal_weights_until_the_rows_contradict():
-    def share_of_the_better(rows):
-        labels, probs = draw([1.0, 1.6], rows=rows)
-        weights = fitted("stacking", named(probs), labels, F1).weights
-        return weights["m0"] / sum(weights.values())
-
-    few, many = (share_of_the_better(rows) for rows in (4, 3000))
-    assert 0.5 < few < 0.6 and 0.68 < many < 0.72
-
-
 @pytest.mark.parametrize("kind", ["single", "multi"])
 def test_stacking_finds_the_minimum_of_log_loss_plus_penalty(kind):
     from scipy.optimize import minimize

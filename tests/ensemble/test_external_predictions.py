@@ -68,17 +68,12 @@ def test_errors_in_the_files_name_the_file(tmp_path):
     of_training = r"has none of the 30 ids that it must predict: it has those of the training rows, so it belongs to predictions\.oof"
     with pytest.raises(UserError, match=r"o\.csv " + of_training):
         load(good, good)
-    with pytest.raises(
-        UserError, match=r"other\.csv has none of the 40 ids that it must predict: it has 'b0', 'b1', .* expected 'a0'"
-    ):
+    with pytest.raises(UserError, match=r"other\.csv has none of the 40 ids .*: it has 'b0', 'b1', .* expected 'a0'"):
         load(csv(tmp_path / "other.csv", np.char.replace(TRAIN, "a", "b"), probs(40, 1)), test)
     np.savez(tmp_path / "nameless.npz", ids=TRAIN, probs=probs(40, 1))
     with pytest.raises(UserError, match=r"nameless\.npz has no array 'classes' with the names of its 3 columns"):
         load(tmp_path / "nameless.npz", test)
-    with pytest.raises(
-        UserError,
-        match=r"rounded\.csv: 40 rows are not probabilities \(.* sum 1\) but 1\.02 in the first, .* divide each row by its sum",
-    ):
+    with pytest.raises(UserError, match=r"rounded\.csv: 40 rows .* sum 1\) but 1\.02 in the first, .* divide each row"):
         load(csv(tmp_path / "rounded.csv", TRAIN, 1.02 * np.full((40, 3), 1 / 3)), test)
     with pytest.raises(UserError, match=r"gone\.csv does not exist"):
         load(tmp_path / "gone.csv", test)

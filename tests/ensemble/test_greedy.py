@@ -41,16 +41,6 @@ def test_a_tie_goes_to_the_member_that_leaves_the_truth_most_likely_and_the_shor
     assert greedy_picks(np.stack([sure, sure[::-1]]), labels, METRICS["macro_f1"], 10, "mean") == [0]
 
 
-def test_a_cost_limit_is_respected():
-    labels, probs = draw([1.0, 1.0, 1.0, 1.0])
-
-    def at_most_two(picks):
-        return np.isin(np.arange(4), picks) | (len(set(picks)) < 2)
-
-    assert len(set(greedy_picks(probs, labels, METRICS["log_loss"], 10, "mean", allowed=at_most_two))) == 2
-    assert len(set(greedy_picks(probs, labels, METRICS["log_loss"], 10, "mean"))) > 2
-
-
 def test_half_samples_are_complements_with_half_of_each_class():
     labels = np.repeat([0, 1, 2], [10, 7, 1])
     first, second, third = half_samples(labels, 3, seed=0)

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from builders import params
 
 from competition.config.errors import UserError
-from competition.config.params_file import load_params, parse_overrides
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.settings import chain_settings
 
@@ -50,8 +50,5 @@ def test_the_sentence_names_the_largest_changes_and_says_that_no_score_includes_
     [("rmse", ""), ("multilabel_macro_f1", "decision.rules=[half] blend.methods=[equal]")],
 )
 def test_only_probabilities_of_single_labels_are_adapted(metric: str, sets: str) -> None:
-    from builders import ROOT
-
-    params = load_params(ROOT / "params.yaml", tuple(parse_overrides(f"blend.class_shares=test {sets}")))
     with pytest.raises(UserError, match=r"blend\.class_shares: test was found; only probabilities of single labels"):
-        chain_settings(params, metric)
+        chain_settings(params(f"blend.class_shares=test {sets}"), metric)

@@ -59,12 +59,9 @@ def test_ties_and_absent_classes(name, labels, output, score):
     assert METRICS[name].evaluate(np.array(labels), output, 4) == pytest.approx(score)
 
 
-def test_a_column_of_one_class_is_left_out_of_the_mean_auc():
-    labels = np.array([0, 0, 1, 1])
-    probs = np.array([[0.5, 0.1, 0.4], [0.6, 0.2, 0.2], [0.1, 0.5, 0.4], [0.55, 0.4, 0.05]])
-    assert METRICS["mean_column_auc"].evaluate(labels, probs) == pytest.approx((0.75 + 1.0) / 2)
+def test_an_auc_without_a_class_of_both_kinds_of_rows_is_an_error():
     with pytest.raises(UserError, match="a class with a positive and a negative row, found none"):
-        METRICS["mean_column_auc"].evaluate(np.zeros(4, int), probs)
+        METRICS["mean_column_auc"].evaluate(np.zeros(4, int), np.full((4, 3), 1 / 3))
 
 
 def test_an_unknown_metric_is_an_error_with_the_known_ones():

@@ -1,7 +1,6 @@
 """Multi-label and regression: metrics, standard errors, thresholds and the whole chain."""
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -140,24 +139,6 @@ def test_the_chain_of_a_multi_label_competition_is_fitted_scored_and_stored(name
     assert metric.evaluate(targets, metric.output_of(probs, decided)) == pytest.approx(result.chosen_on)
 
 
-def test_thresholds_of_random_labels_do_not_raise_the_honest_score():
-    """The thresholds win on the rows they are fitted on and, with labels drawn at random, nowhere else."""
-    chosen, honest = [], []
-    settings = chain_settings(
-        params("decision.rules=[thresholds] blend.methods=[equal] decision.shrink_rows=0"), MACRO.name
-    )
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        targets, folds = rng.random((120, 5)) < 0.1, np.arange(120) % 5
-        oof = members(rng.random((120, 5)) < 0.1, {"a": 0.3}, seed=seed)
-        result = fit_and_score_chain(OofRows(oof, targets, folds), settings, replace(HONEST, resamples=20))
-        chosen.append(result.chosen_on)
-        honest.append(result.honest.value)
-    everything = 2 * 0.1 / 1.1  # the F1 of saying yes to every row
-    assert np.mean(chosen) > np.mean(honest)
-    assert np.mean(honest) < everything + 0.03
-
-
 def test_the_chain_of_a_regression_averages_values():
     rng = np.random.default_rng(6)
     targets, folds = rng.normal(1000, 20, 200), np.arange(200) % 5
@@ -173,11 +154,7 @@ def test_the_chain_of_a_regression_averages_values():
 @pytest.mark.parametrize(
     ("target", "probs", "match"),
     [
-        (
-            "multi",
-            [[1.2, 0.0]],
-            "1 row is not probabilities of independent labels .finite, 0 to 1., first a; apply a sigmoid",
-        ),
+        ("multi", [[1.2, 0.0]], "1 row is not probabilities of independent labels .*, first a; apply a sigmoid"),
         ("regression", [[np.nan]], "1 row is not finite numbers, first a"),
     ],
 )

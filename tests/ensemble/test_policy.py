@@ -19,10 +19,8 @@ def member(views, rows=800, seed=0):
     probs_of_view, drawn_probs = {}, iter(probs)
     for name, noise in views.items():
         probs_of_view[name] = probs_of_view["identity"] if noise is None else next(drawn_probs)
-    ids = np.array([f"i{n}" for n in range(rows)])
-    return labels, ViewPredictions(
-        ids, tuple(probs_of_view), np.stack(list(probs_of_view.values()), 1).astype(np.float16)
-    )
+    ids, table = np.array([f"i{n}" for n in range(rows)]), np.stack(list(probs_of_view.values()), 1)
+    return labels, ViewPredictions(ids, tuple(probs_of_view), table.astype(np.float16))
 
 
 def fit(labels, views, settings, **options):

@@ -8,11 +8,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from competition.config.errors import UserError
 from competition.config.plugins import NO_PLUGINS, LowerIsBetter, Plugins, activate
-from competition.ensemble.bootstrap import (
-    Evaluation,
-    paired,
-    score_with_error,
-)
+from competition.ensemble.bootstrap import Evaluation, paired, score_with_error
 from competition.ensemble.expected_score import expected_scores
 from competition.ensemble.metrics import METRICS, Metric, metric_named
 
