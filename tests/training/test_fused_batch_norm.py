@@ -46,9 +46,8 @@ def fused(built: keras.Model) -> keras.Model:
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("options", [{}, {"scale": False, "epsilon": 0.1}, {"center": False}], ids=str)
 def test_outputs_gradients_and_statistics_are_those_of_keras(training: bool, options: dict[str, Any]) -> None:
-    for ours, theirs in zip(
-        results(fused(model(**options)), training), results(model(**options), training), strict=True
-    ):
+    fused_results, expected = (results(each, training) for each in (fused(model(**options)), model(**options)))
+    for ours, theirs in zip(fused_results, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5)
 
 
@@ -65,9 +64,8 @@ def test_frozen_statistics_and_other_shapes_are_left_to_keras() -> None:
     for ours, theirs in zip(results(frozen, True), results(expected, True), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     flat = IMAGES.reshape(-1, 6)
-    for ours, theirs in zip(
-        results(fused(model(size=(6,))), True, flat), results(model(size=(6,)), True, flat), strict=True
-    ):
+    ours_of_flat, theirs_of_flat = (results(each, True, flat) for each in (fused(model(size=(6,))), model(size=(6,))))
+    for ours, theirs in zip(ours_of_flat, theirs_of_flat, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 

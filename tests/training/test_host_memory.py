@@ -11,7 +11,7 @@ from competition.training.memory import available_bytes, memory_warning, trainin
 
 CNN = load_params(ROOT / "params.yaml").members["cnn"]
 LARGE = replace(CNN, image_size=512, train=replace(CNN.train, batch=128))
-GB = 10**9
+GB, V1 = 10**9, "sys/fs/cgroup/memory/memory"
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -27,13 +27,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
         ({}, 8_192_000_000),
         ({"sys/fs/cgroup/memory.max": "max\n", "sys/fs/cgroup/memory.stat": "anon 5\nfile 7\n"}, 8_192_000_000),
         ({"sys/fs/cgroup/memory.max": "3000\n", "sys/fs/cgroup/memory.stat": "anon 1000\nfile 1900\n"}, 2_000),
-        (
-            {
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": "3000\n",
-                "sys/fs/cgroup/memory/memory.stat": "rss 1\ntotal_rss 2900\n",
-            },
-            100,
-        ),
+        ({f"{V1}.limit_in_bytes": "3000\n", f"{V1}.stat": "rss 1\ntotal_rss 2900\n"}, 100),
         ({"sys/fs/cgroup/memory.max": "3000\n", "sys/fs/cgroup/memory.stat": "anon 4000\n"}, 0),
     ],
     ids=["no container", "no limit", "a limit", "a limit of version 1", "more than the limit"],

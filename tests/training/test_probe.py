@@ -14,9 +14,7 @@ from competition.training.trainer import PROBE, Trainer, linear_probe
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_a_probe_is_scikit_learns_regression_on_standardised_features_of_a_strength_that_other_rows_chose(
-    classes,
-) -> None:
+def test_a_probe_is_scikit_learns_regression_on_standardised_features(classes) -> None:
     random, labels = np.random.default_rng(0), np.arange(60) % classes
     features = (random.normal(size=(60, 5)) * [1, 10, 0.1, 3, 1] + labels[:, None]).astype(np.float32)
     weights = random.uniform(0.5, 2, 60)
@@ -25,9 +23,8 @@ def test_a_probe_is_scikit_learns_regression_on_standardised_features_of_a_stren
     logits = features @ kernel + bias
     agreements = []
     for strength in PROBE.strengths:
-        reference = LogisticRegression(C=strength, max_iter=300).fit(
-            standard, labels, sample_weight=weights / weights.mean()
-        )
+        reference = LogisticRegression(C=strength, max_iter=300)
+        reference.fit(standard, labels, sample_weight=weights / weights.mean())
         expected = reference.decision_function(standard)
         given = logits[:, 1] - logits[:, 0] if classes == 2 else logits
         agreements.append(np.corrcoef(given.ravel(), expected.ravel())[0, 1])  # up to the temperature
@@ -42,12 +39,6 @@ def test_features_without_information_get_a_strong_penalty_and_informative_ones_
         for name, features in (("noise", noise), ("classes", noise + 3 * np.eye(3, 30, dtype=np.float32)[labels]))
     }
     assert spread["noise"] < 0.2 * spread["classes"]
-
-
-def test_a_class_without_rows_is_the_least_likely_everywhere() -> None:
-    features, labels = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32), np.arange(40) % 2 * 2
-    kernel, bias = linear_probe(features, labels, np.ones(40), 4, np.arange(40))
-    assert not kernel[:, [1, 3]].any() and bias[[1, 3]].max() < bias[[0, 2]].min()
 
 
 def trainer_of(devices: int = 1, **train: object) -> Trainer:
