@@ -1,6 +1,5 @@
 """A study survives its processes: finished trials count once, unfinished ones are repeated, the total is exact."""
 
-import os
 import random
 import signal
 import sys
@@ -288,9 +287,7 @@ def test_a_study_ends_when_its_hours_are_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("sampler", "package"), [("gp", "torch"), ("cmaes", "cmaes")])
-def test_a_sampler_whose_package_is_missing_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, sampler: str, package: str
-) -> None:
+def test_a_sampler_whose_package_is_missing_is_one_sentence(monkeypatch, sampler, package):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     with pytest.raises(UserError, match=f"needs the package {package}, which is not installed"):
         SeededByNumber(sampler, 1)
@@ -305,18 +302,15 @@ def test_a_database_that_cannot_be_reached_is_one_sentence_without_its_password(
 
 def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(tmp_path: Path, postgres: str) -> None:
     trials = 12
-    workers = [start_worker(tmp_path, trials, 0.3, postgres) for _ in range(4)]
+    # The first trial of the victim does not end by itself, and the others wait for it.
+    victim, *_ = workers = [start_worker(tmp_path, trials, seconds, postgres) for seconds in (600.0, 0.3, 0.3, 0.3)]
     wait_for_start(tmp_path)
-    (first, *_) = tmp_path.glob("started*")
-    (victim,) = [worker for worker in workers if str(worker.pid) == first.name.removeprefix("started")]
     running: list[int] = []
     while not running:
-        os.kill(victim.pid, signal.SIGCONT)
+        assert victim.is_alive()
         time.sleep(0.05)
-        os.kill(victim.pid, signal.SIGSTOP)  # so that it is killed within a trial, however busy the machine is
         every = trials_of(tmp_path, trials, postgres)[1]
-        mine = [trial for trial in every if trial.user_attrs.get("worker", "").endswith(f"/{victim.pid}")]
-        running = [trial.number for trial in mine if trial.state == TrialState.RUNNING]
+        running = [t.number for t in every if t.user_attrs.get("worker", "").endswith(f"/{victim.pid}")]
     victim.kill()
     assert [exit_code(worker) for worker in workers] == [-signal.SIGKILL if w is victim else 0 for w in workers]
     finished, every = trials_of(tmp_path, trials, postgres)
