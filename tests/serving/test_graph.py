@@ -29,18 +29,12 @@ POLICIES = {
     "small": {"identity": 0.7, "flip_lr": 0.3},
     "large": {"scale_110": 0.5, "shift_up": 0.25, "brighter_10": 0.25},
 }
-EQUAL = Blend("equal", "mean", {"small": 0.25, "large": 0.75})
+STACKED = Blend("stacking", "geometric", {"small": 0.9, "large": 1.4})
 CHAINS = {
-    "mean": Chain("macro_f1", POLICIES, EQUAL, ARGMAX),
-    "stacking": Chain(
-        "macro_f1", POLICIES,
-        Blend("stacking", "geometric", {"small": 0.9, "large": 1.4}), ARGMAX,
-    ),
-    "prior": Chain(
-        "macro_f1", POLICIES, EQUAL, Decision("prior", (0.0, 0.1, 0.05), (), 0.5)
-    ),
-    "thresholds": Chain(
-        "quadratic_kappa", POLICIES, EQUAL, Decision("thresholds", (), (0.9, 1.1), 0.0)
+    "stacking, prior": Chain("macro_f1", POLICIES, STACKED, Decision("prior", (0.0, 0.1, 0.05), (), 0.5)),
+    "mean, thresholds": Chain(
+        "quadratic_kappa", POLICIES,
+        Blend("equal", "mean", {"small": 0.25, "large": 0.75}), Decision("thresholds", (), (0.9, 1.1), 0.0),
     ),
     "one member": Chain(
         "macro_f1", {"small": {"flip_lr": 1.0}, "large": {"shift_up": 1.0}},
