@@ -58,9 +58,7 @@ def test_teachers_students_and_seeds_are_those_of_one_machine(prepared: Workspac
     assert "current" in prepared.do("train", sets=SETS)
 
 
-def test_ctrl_c_leaves_checkpoints_and_the_same_command_continues_there(
-    prepared: Workspace, ray_cluster: RayCluster
-) -> None:
+def test_ctrl_c_leaves_checkpoints_and_the_same_command_continues_there(prepared, ray_cluster):
     ray_cluster.start(HEAD)
     arguments, sets = ("--member", "cnn", "--fold", "0"), "train.epochs=40"
     process = started(prepared, "train", ray_cluster, *arguments, sets=sets)
@@ -74,9 +72,7 @@ def test_ctrl_c_leaves_checkpoints_and_the_same_command_continues_there(
     assert list(prepared.weights()) == ["cnn/fold0"] and not checkpoints_in(ray_cluster.folder / f"home-{HEAD}")
 
 
-def test_a_killed_driver_starts_again_where_it_was(
-    finished: Workspace, untrained: Workspace, ray_cluster: RayCluster
-) -> None:
+def test_a_killed_driver_starts_again_where_it_was(finished, untrained, ray_cluster):
     ray_cluster.start(HEAD)
     shared = untrained.folder / "shared"
     tasks, sets = shared / "tasks", f"cluster.shared={shared}"
@@ -100,9 +96,7 @@ def test_a_killed_driver_starts_again_where_it_was(
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
-def test_four_hosts_stopped_one_by_one_end_with_the_bits_of_undisturbed_ones(
-    finished: Workspace, tmp_path: Path, signal_number: int
-) -> None:
+def test_four_hosts_stopped_one_by_one_end_with_the_bits_of_undisturbed_ones(finished, tmp_path, signal_number):
     """The undisturbed hosts have a folder each, the others share one."""
     number, train, sets = 4, ("train", "--member", "slim", "--fold", "0"), HOST_SETS.format(epochs=12)
     common = finished.copy_to(tmp_path / "common")

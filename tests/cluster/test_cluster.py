@@ -45,9 +45,7 @@ def files_of(workspace: Workspace, name: str) -> dict[str, bytes]:
     return {path.relative_to(workspace.work).as_posix(): path.read_bytes() for path in paths}
 
 
-def test_a_killed_node_changes_nothing_in_the_results(
-    finished: Workspace, workspace: Workspace, ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_node_changes_nothing_in_the_results(finished, workspace, ray_cluster, monkeypatch):
     for fold in (0, 1):  # one for each node
         shutil.rmtree(workspace.fold("slim", fold))
     for name, value in {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "KAGGLE_KEY": SECRET}.items():

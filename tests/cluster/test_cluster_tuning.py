@@ -5,7 +5,7 @@ from pathlib import Path
 
 import optuna
 import pytest
-from ray_nodes import Node, RayCluster, command_of
+from ray_nodes import Node, command_of
 from stages import Workspace
 from test_cluster import HEAD, OTHER, started, wait_for, wait_for_end
 
@@ -59,9 +59,7 @@ def assert_every_trial_counts_once(workspace: Workspace, url: str, trials: int) 
     assert json.loads(best.read_text())["trials"] == trials
 
 
-def test_every_trial_of_a_study_counts_once_although_a_machine_is_killed(
-    finished: Workspace, ray_cluster: RayCluster, postgres: str, tmp_path: Path
-) -> None:
+def test_every_trial_of_a_study_counts_once_although_a_machine_is_killed(finished, ray_cluster, postgres, tmp_path):
     workspace, url, trials = finished.copy_to(tmp_path / "workspace"), with_password(postgres), 4
     ray_cluster.start(HEAD)
     other = ray_cluster.start(OTHER)

@@ -27,9 +27,7 @@ def test_the_parameters_of_a_machine_have_tuned_values_and_no_path_of_this_one(t
     assert there.cluster.members["cnn"] == replace(there.cluster.needs, gpus=1.0)
 
 
-def test_weights_and_the_files_of_a_study_travel_from_the_project_and_from_nowhere_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_and_the_files_of_a_study_travel_from_the_project_and_from_nowhere_else(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("best.json", "a.weights.h5", "mine.weights.h5"):
         (tmp_path / name).write_text("{}")

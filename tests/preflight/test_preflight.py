@@ -113,9 +113,7 @@ def test_a_process_that_dies_is_reported_as_a_crash_and_not_stored(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_libtpu_the_error_names_the_installation_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_libtpu_the_error_names_the_installation_command(monkeypatch, tmp_path):
     monkeypatch.setattr(preflight, "find_spec", lambda package: None)
     with pytest.raises(UserError, match=r"jax and libtpu not found.*\[preflight\].*MODE=ops"):
         run_preflight(preflight_request("v3-8", "tensorflow", 64), ["train"], tmp_path, silent, LIMIT)

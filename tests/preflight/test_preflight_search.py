@@ -33,9 +33,7 @@ def fake_compiler(fixed: int, per_image: int, compiled: list[int], curvature: fl
     start=st.integers(1, 3000),
     replicas=st.sampled_from([1, 4, 8]),
 )
-def test_the_largest_batch_fits_and_the_next_larger_one_does_not(
-    fixed: int, per_image: int, curvature: float, start: int, replicas: int
-) -> None:
+def test_the_largest_batch_fits_and_the_next_larger_one_does_not(fixed, per_image, curvature, start, replicas):
     grain, maximum = replicas * GRAIN, 4096
     largest = largest_batch(fake_compiler(fixed, per_image, [], curvature), replicas, start, maximum)
     compile_batch = fake_compiler(fixed, per_image, [], curvature)

@@ -63,7 +63,5 @@ def test_options_that_have_no_device_part_send_no_numbers() -> None:
         ("tpu", 8, "tensorflow", False),
     ],
 )
-def test_the_device_augments_where_it_is_faster_and_sees_the_whole_batch(
-    kind: str, replicas: int, backend: str, expected: bool
-) -> None:
+def test_the_device_augments_where_it_is_faster_and_sees_the_whole_batch(kind, replicas, backend, expected):
     assert augments_on_device(Device(kind, replicas, None, "", backend)) is expected

@@ -49,9 +49,7 @@ def saved(model: keras.Model, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("last", "name", "width"), [("softmax", "x", 6), ("linear", "logits", 6), ("linear", "x", 5)])
-def test_the_features_are_those_of_the_saved_model_without_a_last_layer_that_gives_classes(
-    last: str, name: str, width: int, tmp_path: Path
-) -> None:
+def test_the_features_are_those_of_the_saved_model_without_a_last_layer_that_gives_classes(last, name, width, tmp_path):
     model = classifier(last=last, name=name)
     features = features_of(member_of(saved(model, tmp_path)))
     expected = keras.Model(model.inputs, model.layers[-1].output if width == 5 else model.layers[-1].input)
@@ -69,9 +67,7 @@ def test_the_features_are_those_of_the_saved_model_without_a_last_layer_that_giv
         ("bgr", IMAGES[..., ::-1] - np.array([103.939, 116.779, 123.68])),
     ],
 )
-def test_a_model_without_normalisation_gets_the_stated_one(
-    normalise: str, normalised: np.ndarray, tmp_path: Path
-) -> None:
+def test_a_model_without_normalisation_gets_the_stated_one(normalise, normalised, tmp_path):
     model = classifier(rescaling=False)
     backbone = keras.Model(model.inputs, model.layers[-1].input)
     features = features_of(member_of(saved(model, tmp_path), normalise))
@@ -166,9 +162,7 @@ def test_a_keras_file_with_layers_of_keras_hub_is_loaded(preset: Path, hub: Modu
     np.testing.assert_allclose(features_of(member_of(path)), features_of(member_of(preset)), atol=1e-5)
 
 
-def test_a_whole_network_is_not_loaded_by_a_keras_with_known_vulnerabilities(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_network_is_not_loaded_by_a_keras_with_known_vulnerabilities(tmp_path, monkeypatch):
     file = saved(classifier(), tmp_path)
     monkeypatch.setattr("keras.__version__", "3.13.0rc1")
     with pytest.raises(UserError, match=r"would be loaded by Keras 3.13.0rc1.*Keras 3.15.1 is expected"):

@@ -41,25 +41,15 @@ def engine_of(architecture: str = "timm:test_vit", weights: object = "none") -> 
 @pytest.mark.parametrize(
     ("stated", "message"),
     [
-        (
-            "architecture: 'timm:resnet18', weights: none",
-            "a network of timm is not trained here; give the member a head",
-        ),
-        (
-            "architecture: 'timm:resnet18', weights: model.pth, head: {kind: linear}",
-            r"expected imagenet, none or a .safetensors",
-        ),
-        (
-            "architecture: 'timm:resnet18', weights: none, normalise: bgr, head: {kind: linear}",
-            "state their own, expected auto",
-        ),
+        ("weights: none", "a network of timm is not trained here; give the member a head"),
+        ("weights: model.pth, head: {kind: linear}", r"expected imagenet, none or a .safetensors"),
+        ("weights: none, normalise: bgr, head: {kind: linear}", "state their own, expected auto"),
     ],
 )
-def test_a_member_that_timm_cannot_be_is_refused_before_anything_starts(
-    tmp_path: Path, stated: str, message: str
-) -> None:
+def test_a_member_that_timm_cannot_be_is_refused_before_anything_starts(tmp_path, stated, message):
     file = tmp_path / "params.yaml"
-    file.write_text(f"extends: {ROOT}/params.yaml\nmembers:\n  x: {{image_size: 32, alpha: 1.0, {stated}}}\n")
+    member = f"{{architecture: 'timm:resnet18', image_size: 32, alpha: 1.0, {stated}}}"
+    file.write_text(f"extends: {ROOT}/params.yaml\nmembers:\n  x: {member}\n")
     with pytest.raises(UserError, match=message):
         load_params(file)
 
@@ -123,9 +113,7 @@ def test_a_member_of_timm_takes_the_whole_main_job_and_new_images_its_way(tmp_pa
     assert "timm:test_vit is computed by PyTorch" in refused and "make predict-folder" in refused
 
 
-def test_the_example_of_fine_tuning_in_timm_runs_and_its_predictions_are_those_of_the_held_out_rows(
-    tmp_path: Path,
-) -> None:
+def test_the_example_of_fine_tuning_in_timm_runs_and_its_predictions_are_those_of_the_held_out_rows(tmp_path):
     """docs/external_predictions.md with a tiny network without weights, on photos whose colour shows their class."""
     need_timm()
     text = (ROOT / "docs" / "external_predictions.md").read_text(encoding="utf-8")

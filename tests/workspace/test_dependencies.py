@@ -143,9 +143,7 @@ METRICS = {"own": lambda labels, probs: 4}
         ("\nVIEWS", "\n\n# the views\nVIEWS", "", set()),
     ],
 )
-def test_a_changed_plugin_repeats_only_the_results_that_use_it(
-    tmp_path: Path, old: str, new: str, sets: str, repeated: set[str]
-) -> None:
+def test_a_changed_plugin_repeats_only_the_results_that_use_it(tmp_path, old, new, sets, repeated):
     assert CODE.count(old) == 1
     names = "competition.metric=own members.cnn.architecture=mine train.augment='{grain: 1.0}' predict.views='[identity, half+flip_lr]'"
     (tmp_path / "recipe.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")

@@ -29,9 +29,7 @@ def digest(work: Path, overrides: str = "", prepared: Prepared = PREPARED) -> st
     return run_of(work, prepared, params(overrides), "cnn").digest
 
 
-def test_a_fold_model_trained_with_the_default_of_a_removed_parameter_stays_current(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fold_model_trained_with_the_default_of_a_removed_parameter_stays_current(tmp_path, monkeypatch):
     run = run_of(tmp_path, PREPARED, params(), "cnn")
     depends = to_plain(run.depends)
     depends["member"]["train"]["removed"] = 3
@@ -122,9 +120,7 @@ def prepared_with(work: Path, recorded: dict[str, object]) -> Workspace:
     return Workspace(work, params())
 
 
-def test_a_parameter_that_did_not_exist_when_the_data_were_prepared_needs_no_other_preparation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_parameter_that_did_not_exist_when_the_data_were_prepared_needs_no_other_preparation(tmp_path, monkeypatch):
     recorded = to_plain(params().prepare)
     del recorded["largest_megapixels"]
     monkeypatch.setattr("competition.prepare.prepared.load_prepared", lambda *_: "the data")

@@ -87,9 +87,7 @@ def test_same_fold_takes_every_label_from_the_model_of_the_same_fold(work: Path,
 
 
 @pytest.mark.parametrize("fold", range(FOLDS))
-def test_nested_takes_the_label_of_a_row_from_the_model_without_its_fold_and_the_students(
-    work: Path, fold: int
-) -> None:
+def test_nested_takes_the_label_of_a_row_from_the_model_without_its_fold_and_the_students(work, fold):
     others = set(range(FOLDS)) - {fold}
     expected = {other: probability_of((min(other, fold), max(other, fold))) for other in others}
     assert label_by_fold(work, student_of("nested"), fold) == expected

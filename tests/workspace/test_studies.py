@@ -73,9 +73,7 @@ def test_tuned_values_are_used_only_if_their_study_is_finished_and_intact(tmp_pa
         ("prepare.fit=crop", False),
     ],
 )
-def test_tuned_values_are_used_only_for_the_member_and_data_they_were_tuned_with(
-    tmp_path: Path, change: str, used: bool
-) -> None:
+def test_tuned_values_are_used_only_for_the_member_and_data_they_were_tuned_with(tmp_path, change, used):
     finish_study(tmp_path, params("tune.trials=9"), {"learning_rate": 0.25, "weight_decay": 0.5}, [1])
     member, _ = tuned(tmp_path, change)
     assert (member.train.weight_decay == 0.5) == used == (member.tuned_folds == (1,))
@@ -104,9 +102,7 @@ def test_a_fold_model_records_the_folds_that_it_and_its_teachers_were_tuned_on(t
         ("train.learning_rate=0.1", False),
     ],
 )
-def test_more_time_continues_a_study_and_anything_that_changes_a_score_starts_another(
-    tmp_path: Path, change: str, same: bool
-) -> None:
+def test_more_time_continues_a_study_and_anything_that_changes_a_score_starts_another(tmp_path, change, same):
     before, after = (study_settings(workspace_with(tmp_path, text), "cnn") for text in ("", change))
     assert (before.name == after.name) == same
     assert before.own_values == OWN
