@@ -321,11 +321,11 @@ def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(
     assert len({str(sorted(trial.params.items())) for trial in finished}) == trials
 
 
-def test_four_workers_on_a_fresh_journal_run_every_trial_once(tmp_path: Path) -> None:
-    workers = [start_worker(tmp_path, 12, 0.05) for _ in range(4)]
-    assert [exit_code(worker) for worker in workers] == [0] * 4
-    finished, every = trials_of(tmp_path, 12)
+def test_eight_workers_on_a_fresh_journal_run_every_trial_once(tmp_path: Path) -> None:
+    workers = [start_worker(tmp_path, 24, 0.05) for _ in range(8)]
+    assert [exit_code(worker) for worker in workers] == [0] * 8
+    finished, every = trials_of(tmp_path, 24)
     started = [line for file in tmp_path.glob("started*") for line in file.read_text().splitlines()]
-    assert len(finished) == len(started) == len(set(started)) == 12
+    assert len(finished) == len(started) == len(set(started)) == 24
     assert [trial.number for trial in every] == list(range(len(every)))
     assert [trial.params for trial in finished if trial.params == OWN] == [OWN]
