@@ -41,7 +41,7 @@ def differing(before: dict[str, str], after: dict[str, str]) -> set[str]:
 def views_of_equal_weights(work: Path, prepared: Prepared, settings: Params) -> dict[str, object]:
     """What the views of a fold model depend on, if its weights are those of the run of the default parameters."""
     run, folder = run_of(work, prepared, settings, "cnn"), work / "members" / "cnn" / "0123456789ab"
-    return views_dependencies(replace(run, folder=folder), settings, 0)
+    return fold_views(replace(run, folder=folder), settings, 0).depends
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_predictions_depend_on_the_weights_and_not_on_how_they_were_trained(tmp_
     for content in (b"", b"one", b"two"):
         if content:
             train(run, 0, {}, content)
-        found.append(digest_of(views_dependencies(run, params(), 0)))
+        found.append(digest_of(fold_views(run, params(), 0).depends))
     assert len(set(found)) == 3
 
 

@@ -17,7 +17,7 @@ from competition.prepare.adapter_types import Competition
 from competition.prepare.index import COLUMNS
 from competition.prepare.prepared import Prepared, load_prepared
 from competition.workspace import runs
-from competition.workspace.dependencies import fold_manifest_path, fold_model_dependencies, is_trained
+from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import find_run, runs_of, stored_runs, write_run_file
 from competition.workspace.workspace import Workspace
 

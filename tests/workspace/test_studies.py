@@ -11,7 +11,7 @@ from competition.config.params import Member, Params
 from competition.files.manifest import write_json, write_manifest
 from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import fold_model_dependencies, views_dependencies
+from competition.workspace.dependencies import fold_model, fold_views
 from competition.workspace.studies import (
     member_with_tuned_values,
     study_differences,
@@ -84,10 +84,10 @@ def test_a_fold_model_records_the_folds_that_it_and_its_teachers_were_tuned_on(t
     overrides = "members.small.teacher=[cnn] members.small.tuned_folds=[4]"
     settings = params(overrides)
     finish_study(tmp_path, settings, {"learning_rate": 0.25}, [0, 2])
-    assert fold_model_dependencies(run_of(tmp_path, PREPARED, settings, "cnn"), 1)["tuned_folds"] == [0, 2]
+    assert fold_model(run_of(tmp_path, PREPARED, settings, "cnn"), 1).depends["tuned_folds"] == [0, 2]
     student = run_of(tmp_path, PREPARED, settings, "small")
-    assert fold_model_dependencies(student, 1)["tuned_folds"] == [0, 2, 4]
-    assert views_dependencies(student, settings, 1)["tuned_folds"] == [0, 2, 4]
+    assert fold_model(student, 1).depends["tuned_folds"] == [0, 2, 4]
+    assert fold_views(student, settings, 1).depends["tuned_folds"] == [0, 2, 4]
 
 
 @pytest.mark.parametrize(
