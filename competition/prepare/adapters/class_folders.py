@@ -101,9 +101,8 @@ def _classes_of_images(paths: Sequence[PurePosixPath], splits: dict[str, str], l
             first = {folders[path][0] for path in part}
             if len(first) > 1 or first <= names:
                 break
-            folders |= {
-                path: folders[path][1:] for path in part
-            }  # one folder around the classes, as train/train/<class>
+            # One folder around the classes, as train/train/<class>.
+            folders |= {path: folders[path][1:] for path in part}
         names |= {folders[path][0] for path in part}
     level = level or _class_level(folders.values())
     if shallow := [str(path) for path, above in folders.items() if len(above) < level]:

@@ -96,6 +96,11 @@ class LabelledTables:
         return self.sample_columns if len(self.sample_columns) > 1 else list(self.class_names)
 
     @property
+    def has_unnamed_classes(self) -> bool:
+        """True if there is one label column and no table or column of class names; ordinal labels are then grades."""
+        return len(self.labels.columns) == 1 and not self.class_names
+
+    @property
     def one_column_per_class(self) -> bool:
         """True if a submission has one column per class."""
         return len(self.sample_columns) > 1 or (not self.sample_columns and len(self.labels.columns) > 1)
@@ -104,17 +109,10 @@ class LabelledTables:
 def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> Layout:
     """Return ids, labels and groups of the table `name` and of the test table. Raises UserError for what is not certain."""
     tables = _read_tables(raw, name, files, settings)
-    columns = tables.labels.columns
-    target = detect_target(tables.train, columns, tables.known_classes, settings.target, settings.metric)
-    has_unnamed_grades = target == "ordinal" and len(columns) == 1 and not tables.class_names
-    if target in ("multi", "regression") or has_unnamed_grades:
-        labels = _read_targets(tables, target)
-        competition, numbers = _target_competition(tables, labels, settings), labels.numbers
-    else:
-        values, names, numbers = _read_classes(tables)
-        competition = _class_competition(tables, values, names, target, settings)
+    target = detect_target(tables.train, tables.labels.columns, tables.known_classes, settings.target, settings.metric)
+    labels = _read_labels(tables, target)
     ids, test_ids = list(tables.train[tables.id_column]), list(tables.test[tables.id_column])
-    return Layout(competition, (ids, numbers, tables.groups), test_ids, tables.other_columns)
+    return Layout(_competition(tables, labels, settings), (ids, labels.numbers, tables.groups), test_ids, tables.other_columns)
 
 
 def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> LabelledTables:
@@ -235,11 +233,33 @@ def _is_named_by(table: pd.DataFrame, numbers: str, names: str) -> bool:
     return one_to_one and 2 <= len(pairs) < len(table)
 
 
-def _read_classes(tables: LabelledTables) -> tuple[list[str], list[str], list[int]]:
-    """Values and names of the classes, and the class number of each row."""
+def _read_labels(tables: LabelledTables, target: Target) -> Labels:
+    """The labels of all rows. Grades that have names are read as classes."""
+    train, columns, id_column, name = tables.train, tables.labels.columns, tables.id_column, tables.name
+    if target == "multi" and len(columns) > 1:
+        return read_columns(train, columns, id_column, name)
+    if target == "multi":
+        return read_lists(train[columns[0]], id_column, tables.known_classes, tables.class_names, name)
+    if target == "regression" and len(columns) > 1:
+        raise UserError(
+            f"{name} has columns {first_few(columns, 8)}: set competition.label_column to the one that holds the "
+            "number to predict"
+        )
+    if target == "regression":
+        return read_numbers(train[columns[0]], id_column, name)
+    if target == "ordinal" and tables.has_unnamed_classes:
+        return read_grades(train[columns[0]], id_column, name)
+    return _read_classes(tables, target)
+
+
+def _read_classes(tables: LabelledTables, target: Target) -> Labels:
+    """One class per row, from one column of labels or from one column of 0 and 1 per class."""
     columns, train, name = tables.labels.columns, tables.train, tables.name
+    notes = [f"ids are in column {tables.id_column!r}, labels in {first_few(columns)} of {name}"]
+    notes += [f"class names are in column {tables.labels.named_by!r}"] if tables.labels.named_by else []
     if len(columns) > 1:
-        return columns, columns, one_hot_labels(train, columns, tables.id_column, name)
+        numbers = one_hot_labels(train, columns, tables.id_column, name)
+        return Labels(target, tuple(columns), tuple(columns), numbers, (), tuple(notes))
     column = train[columns[0]]
     bare = train[tables.id_column][column == ""]
     if len(bare):
@@ -251,72 +271,41 @@ def _read_classes(tables: LabelledTables) -> tuple[list[str], list[str], list[in
     if not listed and tables.has_class_table:
         listed = list(tables.class_names)
     values = listed or in_natural_order(sorted(set(column)))
-    return values, [tables.class_names.get(value, value) for value in values], class_labels(column, values, name)
+    names = tuple(tables.class_names.get(value, value) for value in values)
+    notes += [f"{len(tables.class_names)} class names come from classes.csv"] if tables.has_class_table else []
+    return Labels(target, names, tuple(values), class_labels(column, values, name), (), tuple(notes))
 
 
-def _class_competition(
-    tables: LabelledTables, values: list[str], names: list[str], target: Target, settings: Settings
-) -> Competition:
-    columns = tables.labels.columns
-    predicts = settings.predicts or ("probabilities" if tables.one_column_per_class else "label")
-    notes = [f"ids are in column {tables.id_column!r}, labels in {first_few(columns)} of {tables.name}"]
-    notes += [f"class names are in column {tables.labels.named_by!r}"] if tables.labels.named_by else []
-    notes += tables.notes
-    if tables.has_class_table and len(columns) == 1:
-        notes.append(f"{len(tables.class_names)} class names come from classes.csv")
-    return Competition(
-        name=settings.name,
-        slug=settings.slug,
-        classes=tuple(names),
-        metric=resolve_metric(target, settings.metric, default_metric(target, predicts)),
-        predicts=predicts,
-        id_column=tables.id_column,
-        prediction_columns=tuple(tables.sample_columns or (names if predicts == "probabilities" else [columns[0]])),
-        label_values=tuple(values),
-        notes=tuple(notes),
-        target=target,
-    )
-
-
-def _read_targets(tables: LabelledTables, target: Target) -> Labels:
-    """The labels of a multi-label, ordinal or regression competition."""
-    train, columns, id_column, name = tables.train, tables.labels.columns, tables.id_column, tables.name
-    if target == "multi":
-        if len(columns) > 1:
-            return read_columns(train, columns, id_column, name)
-        return read_lists(train[columns[0]], id_column, tables.known_classes, tables.class_names, name)
-    if len(columns) > 1:
-        raise UserError(
-            f"{name} has columns {first_few(columns, 8)}: set competition.label_column to the one that holds the "
-            "number to predict"
-        )
-    return (read_numbers if target == "regression" else read_grades)(train[columns[0]], id_column, name)
-
-
-def _target_competition(tables: LabelledTables, labels: Labels, settings: Settings) -> Competition:
-    """The description of a multi-label, ordinal or regression competition, with the submission in the sample's form."""
-    predicts: Predicts = "value" if labels.target == "regression" else "label"
-    if labels.target == "multi" and tables.one_column_per_class:
-        metric = resolve_metric("multi", settings.metric, "mean_column_auc")
+def _competition(tables: LabelledTables, labels: Labels, settings: Settings) -> Competition:
+    """The description of the competition, with the submission in the sample's form."""
+    target, per_class = labels.target, tables.one_column_per_class
+    # The columns of a sample are not those of unnamed grades.
+    has_class_columns = per_class and not (target == "ordinal" and tables.has_unnamed_classes)
+    predicts: Predicts = "value" if target == "regression" else "probabilities" if has_class_columns else "label"
+    if target == "multi" and per_class:
         # Columns of 0 and 1 for a metric of decisions, of probabilities for all others.
+        metric = resolve_metric("multi", settings.metric, "mean_column_auc")
         predicts = "label" if METRICS[metric].needs_labels else "probabilities"
     if settings.predicts and predicts == "value":
         raise UserError("competition.predicts: a regression predicts numbers; leave it empty")
     predicts = settings.predicts or predicts
-    has_class_columns = tables.one_column_per_class or predicts == "probabilities"
-    columns = tables.sample_columns or (labels.values if has_class_columns else tables.labels.columns[:1])
+    columns: Sequence[str] = tables.labels.columns[:1]
+    if target == "multi" and (per_class or predicts == "probabilities"):
+        columns = labels.values
+    elif predicts == "probabilities":
+        columns = labels.names
     return Competition(
         name=settings.name,
         slug=settings.slug,
         classes=labels.names,
-        metric=resolve_metric(labels.target, settings.metric, default_metric(labels.target, predicts)),
+        metric=resolve_metric(target, settings.metric, default_metric(target, predicts)),
         predicts=predicts,
         id_column=tables.id_column,
-        prediction_columns=tuple(columns),
+        prediction_columns=tuple(tables.sample_columns or columns),
         label_values=labels.values,
-        target=labels.target,
+        target=target,
         label_targets=labels.targets,
         list_separator=labels.separator or " ",
-        allows_empty_lists=labels.has_empty_lists or tables.has_empty_cells,
-        notes=(labels.note, *tables.notes),
+        allows_empty_lists=target != "multi" or labels.has_empty_lists or tables.has_empty_cells,
+        notes=(*labels.notes, *tables.notes),
     )

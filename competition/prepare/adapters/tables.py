@@ -10,13 +10,8 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
 
-SEPARATORS = (
-    ",",
-    ";",
-    "\t",
-    "|",
-)  # spreadsheets of many countries write semicolons, because their decimal sign is a comma
-
+# Spreadsheets of many countries write semicolons, because their decimal sign is a comma.
+SEPARATORS = (",", ";", "\t", "|")
 HEAD = 100_000  # characters that are searched for the end of the header
 
 

@@ -27,9 +27,9 @@ class Labels:
     values: tuple[str, ...]  # their text in a submission
     numbers: list[int]
     targets: tuple[str, ...]  # multi: "0110", one digit per class | regression: a number | else empty
+    notes: tuple[str, ...]  # about what was detected
     separator: str = ""  # between the labels of a list; "" = no lists
     has_empty_lists: bool = False
-    note: str = ""
 
 
 def detect_target(
@@ -69,7 +69,7 @@ def read_columns(table: pd.DataFrame, columns: Sequence[str], id_column: str, ta
         f"ids are in column {id_column!r}, {len(columns)} label columns hold 0 and 1 with several ones in {counted(several, 'row')}: "
         "multi-label"
     )
-    return Labels("multi", tuple(columns), tuple(columns), *_label_sets(cells), note=note)
+    return Labels("multi", tuple(columns), tuple(columns), *_label_sets(cells), (note,))
 
 
 def read_lists(
@@ -97,7 +97,7 @@ def read_lists(
         f"rows{f' and none in {empty:,}' if empty else ''}: multi-label"
     )
     class_names = tuple(names.get(value, value) for value in values)
-    return Labels("multi", class_names, tuple(values), *_label_sets(cells), separator, bool(empty), note)
+    return Labels("multi", class_names, tuple(values), *_label_sets(cells), (note,), separator, bool(empty))
 
 
 def read_numbers(column: pd.Series, id_column: str, table_name: str) -> Labels:
@@ -106,9 +106,8 @@ def read_numbers(column: pd.Series, id_column: str, table_name: str) -> Labels:
     numbers = _numbers(column, "competition.target: regression", table_name)
     distinct, label_numbers = np.unique(numbers, return_inverse=True)
     note = f"ids are in column {id_column!r}, column {name!r} holds numbers from {distinct[0]:g} to {distinct[-1]:g}: regression"
-    return Labels(
-        "regression", (name,), (name,), label_numbers.tolist(), tuple(repr(float(v)) for v in distinct), note=note
-    )
+    targets = tuple(repr(float(value)) for value in distinct)
+    return Labels("regression", (name,), (name,), label_numbers.tolist(), targets, (note,))
 
 
 def read_grades(column: pd.Series, id_column: str, table_name: str) -> Labels:
@@ -124,7 +123,7 @@ def read_grades(column: pd.Series, id_column: str, table_name: str) -> Labels:
         )
     values = tuple(str(grade) for grade in range(low, high + 1))
     note = f"ids are in column {id_column!r}, column {name!r} holds grades from {low} to {high}: ordinal"
-    return Labels("ordinal", values, values, (grades - low).tolist(), (), note=note)
+    return Labels("ordinal", values, values, (grades - low).tolist(), (), (note,))
 
 
 def zeros_and_ones(table: pd.DataFrame, columns: Sequence[str]) -> np.ndarray | None:
