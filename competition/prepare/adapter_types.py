@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
+from competition.config.params import CompetitionParams
 from competition.ensemble.metrics import METRICS
 from competition.prepare.targets import METRIC_TARGETS, Target, Targets, resolve_metric, target_of_metric
 
@@ -17,25 +18,20 @@ TARGET_FIELDS = ("target", "label_targets", "list_separator", "allows_empty_list
 Part = Literal["train", "val", "test", "external"]  # val: labelled, kept out of the folds
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of the user; "" and 0 leave the choice to the adapter."""
+@dataclass(frozen=True, kw_only=True)
+class Settings(CompetitionParams):
+    """The block `competition` of params.yaml, and what adapters need of the block `prepare`.
 
-    name: str
-    adapter: str
-    slug: str  # name of the competition in its Kaggle URL
-    source: str  # folder adapter: a zip or a directory; "" = download `slug`
-    image_size: int  # pixels: which of several sizes to read or to generate; 0 = the largest
-    validation: Literal["pool", "apart"]  # whether validation rows join the folds or stay out of them
-    id_column: str
-    label_column: str
-    metric: str
-    predicts: Literal["", "label", "probabilities"]
-    miniature: float  # 0 = the real data; s = generated images, s times the real class counts
-    seed: int
-    group_column: str = ""  # folder adapter: column of train.csv whose equal values stay in one fold
+    "" and 0 leave the choice to the adapter.  source: a zip or a directory; "" = download `slug`.  image_size: pixels; which
+    of several sizes to read or to generate.  validation: whether validation rows join the folds or stay out of them.
+    miniature: 0 = the real data; s = generated images, s times the real class counts.  class_level: which of the folders
+    above an image is its class, from 1.  group_column: column of train.csv whose equal values stay in one fold.
+    """
+
     target: Literal["", "single", "multi", "ordinal", "regression"] = ""
-    class_level: int = 0  # folder adapter: which of the folders above an image is its class, from 1; 0 = by structure
+    class_level: int = 0
+    seed: int
+    group_column: str = ""
 
     def of_raw_files(self) -> dict[str, object]:
         """Return the settings that the raw files depend on."""

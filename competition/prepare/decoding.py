@@ -12,19 +12,8 @@ Fit = Literal["crop", "squash"]
 
 # Pillow supports forty formats, some through external programs; only these are tried.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", *(["AVIF"] if features.check("avif") else []))
-SUFFIXES = {
-    ".jpg",
-    ".jpeg",
-    ".jpe",
-    ".jfif",
-    ".png",
-    ".webp",
-    ".bmp",
-    ".gif",
-    ".tif",
-    ".tiff",
-    ".avif",
-}  # of their files
+# Of their files.
+SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"}
 FORMAT_NAMES = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 LARGEST = 150_000_000  # pixels, where prepare.largest_megapixels sets no other limit; a header may claim any size
 Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit, which would end photos of 200 megapixels
@@ -50,16 +39,11 @@ def resized(data: bytes, sizes: Sequence[int], fit: Fit, largest: int = LARGEST)
 
     Raises BadImage.
     """
-    image = _open(data, largest)
-    try:
-        # JPEG decoders scale by 1/2, 1/4 or 1/8 at almost no cost; decode at twice the size or more, then filter.
-        image.draft(None, (2 * max(sizes), 2 * max(sizes)))
-        image = _upright_rgb(image)
-        if fit == "crop":
-            return [ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR) for size in sizes]
-        return [image.resize((size, size), Image.Resampling.BILINEAR) for size in sizes]
-    except Exception as error:  # damaged bytes may cause any exception in a decoder
-        raise BadImage(_reason(error)) from None
+    # JPEG decoders scale by 1/2, 1/4 or 1/8 at almost no cost; decode at twice the size or more, then filter.
+    image = _upright_rgb(_open(data, largest), 2 * max(sizes))
+    if fit == "crop":
+        return [ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR) for size in sizes]
+    return [image.resize((size, size), Image.Resampling.BILINEAR) for size in sizes]
 
 
 def encode(image: Image.Image, kind: Literal["jpeg", "png"], **options: int) -> bytes:
@@ -87,11 +71,8 @@ def normalized(data: bytes, largest: int = LARGEST) -> bytes:
     reduction = math.ceil(math.sqrt(image.width * image.height / LARGEST))
     if common and _orientation(image) == 1 and not image.has_transparency_data and reduction == 1:
         return data
-    try:
-        image = _upright_rgb(image)
-        return encode(image.reduce(reduction) if reduction > 1 else image, "png", compress_level=1)
-    except Exception as error:
-        raise BadImage(_reason(error)) from None
+    image = _upright_rgb(image)
+    return encode(image.reduce(reduction) if reduction > 1 else image, "png", compress_level=1)
 
 
 def blank() -> bytes:
@@ -128,27 +109,32 @@ def _orientation(image: Image.Image) -> int:
     return orientation if orientation in range(1, 9) else 1
 
 
-def _upright_rgb(image: Image.Image) -> Image.Image:
-    if _orientation(image) != 1:
-        image = ImageOps.exif_transpose(image)
-    image.load()
-    if image.mode.startswith("I"):  # 16-bit grey; Pillow's own conversion would clip at 255
-        wide = np.asarray(image).astype(np.float64)
-        image = Image.fromarray((wide / 257).round().clip(0, 255).astype(np.uint8))
-    if image.mode == "F":  # of a TIFF; Pillow's own conversion would turn 0..1 into black
-        wide = np.asarray(image)
-        if not 0 <= wide.min() <= wide.max() <= 255:
-            raise ValueError(
-                f"its pixels are numbers from {wide.min():g} to {wide.max():g}, expected 0 to 1 or 0 to 255"
-            )
-        image = Image.fromarray((wide * (255 if wide.max() <= 1 else 1)).round().astype(np.uint8))
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        image = Image.alpha_composite(white, image)
-    return image if image.mode == "RGB" else image.convert("RGB")
+def _upright_rgb(image: Image.Image, draft: int = 0) -> Image.Image:
+    """Decode an image of `_open`, as RGB.  draft: pixels a side that a JPEG may be reduced to; 0 = full size.
 
-
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return f"it cannot be decoded: {text}"
+    Raises BadImage.
+    """
+    try:
+        if draft:
+            image.draft(None, (draft, draft))
+        if _orientation(image) != 1:
+            image = ImageOps.exif_transpose(image)
+        image.load()
+        if image.mode.startswith("I"):  # 16-bit grey; Pillow's own conversion would clip at 255
+            wide = np.asarray(image).astype(np.float64)
+            image = Image.fromarray((wide / 257).round().clip(0, 255).astype(np.uint8))
+        if image.mode == "F":  # of a TIFF; Pillow's own conversion would turn 0..1 into black
+            wide = np.asarray(image)
+            if not 0 <= wide.min() <= wide.max() <= 255:
+                raise ValueError(
+                    f"its pixels are numbers from {wide.min():g} to {wide.max():g}, expected 0 to 1 or 0 to 255"
+                )
+            image = Image.fromarray((wide * (255 if wide.max() <= 1 else 1)).round().astype(np.uint8))
+        if image.has_transparency_data:
+            image = image.convert("RGBA")
+            white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+            image = Image.alpha_composite(white, image)
+        return image if image.mode == "RGB" else image.convert("RGB")
+    except Exception as error:  # damaged bytes may cause any exception in a decoder
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise BadImage(f"it cannot be decoded: {text}") from None

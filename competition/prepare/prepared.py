@@ -4,6 +4,7 @@ honest score: series across folds, and test rows unlike training rows.
 
 import json
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -59,10 +60,8 @@ class Prepared:
     def records(self, part: str) -> list[str]:
         """Return the paths of the record files of one part, local or gs://, in order."""
         prefix = "fold" if part == "train" else f"{part}-"
-        if self.remote_records:
-            names = files.names(self.remote_records)
-            return [f"{self.remote_records}/{n}" for n in names if n.startswith(prefix) and n.endswith(".tfrec")]
-        return sorted(map(str, (self.folder / "records").glob(f"{prefix}*.tfrec")))
+        folder = self.remote_records or str(self.folder / "records")
+        return [f"{folder}/{name}" for name in files.names(folder) if fnmatch(name, f"{prefix}*.tfrec")]
 
 
 def load_prepared(folder: Path, metric: str = "", predicts: str = "") -> Prepared:

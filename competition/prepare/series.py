@@ -95,26 +95,13 @@ def find_series(index: pd.DataFrame, embedding: np.ndarray) -> pd.DataFrame:
     across_groups = groups[a] != groups[b]
     a, b, distance = a[across_groups], b[across_groups], distance[across_groups]
     series = merged(groups, a, b)
-    inside = np.isin(series, series[a])
-    nearest, closest = (
-        np.full(len(rows), -1),
-        np.zeros(len(rows)),
-    )  # the nearest row of each row's pairs, and its distance
-    order = np.argsort(-distance, kind="stable")  # the nearest is written last
-    for one, two in ((a[order], b[order]), (b[order], a[order])):
-        better = (nearest[one] < 0) | (distance[order] <= closest[one])
-        nearest[one[better]], closest[one[better]] = two[better], distance[order][better]
     ids = table["id"].to_numpy()[rows]
-    table = pd.DataFrame(
-        {
-            "series": rows[series],
-            "id": ids,
-            "label": labels,
-            "nearest": np.where(nearest >= 0, ids[nearest], ""),
-            "distance": closest.round(4),
-        }
-    )
-    return table[inside].sort_values(["series", "id"], ignore_index=True)
+    pairs = pd.DataFrame({"row": np.r_[a, b], "nearest": ids[np.r_[b, a]], "distance": np.r_[distance, distance]})
+    closest = pairs.sort_values("distance", ascending=False, kind="stable").drop_duplicates("row", keep="last")
+    members = pd.DataFrame({"series": rows[series], "id": ids, "label": labels})[np.isin(series, series[a])]
+    members = members.join(closest.set_index("row")).fillna({"nearest": "", "distance": 0.0})
+    members["distance"] = members["distance"].astype(np.float64).round(4)
+    return members.sort_values(["series", "id"], ignore_index=True)
 
 
 def series_pairs(embedding: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -128,9 +115,8 @@ def series_pairs(embedding: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray,
             for start in range(0, len(rows), BLOCK):
                 here = slice(start, start + BLOCK)
                 apart = distances(embedding[rows[here]], embedding[rows[start:]])
-                a, b = np.nonzero(
-                    apart < np.minimum(radius[here, None], radius[None, start:])
-                )  # within the radius of both
+                # Within the radius of both.
+                a, b = np.nonzero(apart < np.minimum(radius[here, None], radius[None, start:]))
                 a, b = a[b > a], b[b > a]
                 pairs.append((rows[start + a], rows[start + b], apart[a, b]))
     a, b, distance = (np.concatenate(column) for column in zip(*pairs, strict=True))
