@@ -56,12 +56,8 @@ class Confidence:
 
 def confidence(oof: ViewPredictions, fold_tests: Sequence[ViewPredictions], test: ViewPredictions) -> Confidence:
     """fold_tests: one per fold model, the same rows in the same order; empty = unknown.  test: mean over fold models."""
-
-    def mean_of(*parts: ViewPredictions) -> Mean:
-        """Mean over rows of the confidence, averaged over views and models."""
-        return _mean(np.mean([part.probs.max(-1).astype(np.float64).mean(1) for part in parts], axis=0))
-
-    return Confidence(mean_of(oof), mean_of(*fold_tests) if fold_tests else None, mean_of(test))
+    single = _mean(*(part.probs.max(-1) for part in fold_tests)) if fold_tests else None
+    return Confidence(_mean(oof.probs.max(-1)), single, _mean(test.probs.max(-1)))
 
 
 def leak_notes(
@@ -79,7 +75,7 @@ def leak_notes(
             "models on test rows"
         )
         inequalities.append((external.oof, external.single, text))
-    of_label = _mean(oof.probs[np.arange(len(labels)), :, labels].astype(np.float64).mean(1))  # averaged over views
+    of_label = _mean(oof.probs[np.arange(len(labels)), :, labels])
     text = (
         f"the mean probability of the label is {of_label.value:.3f} on training rows, and that of the most probable class is "
         f"{external.mean.value:.3f} on test rows, which should not be lower"
@@ -101,7 +97,9 @@ def leak_notes(
     return []
 
 
-def _mean(values: np.ndarray) -> Mean:
+def _mean(*models: np.ndarray) -> Mean:
+    """Mean over rows of values (N, V), one array per model, averaged over views and models."""
+    values = np.mean([views.astype(np.float64).mean(1) for views in models], axis=0)
     return Mean(float(values.mean()), float(values.std() / math.sqrt(len(values))))
 
 

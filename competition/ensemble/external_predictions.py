@@ -23,6 +23,7 @@ from competition.ensemble.predictions import (
     check_kinds,
     id_column,
     mean_over_folds,
+    named_in_errors,
     open_npz,
     read_array,
     stored_as,
@@ -116,7 +117,7 @@ def _read(path: Path, rows: OurRows, ids: np.ndarray) -> tuple[list[ViewPredicti
         raise UserError(f"{path} does not exist; expected external predictions (.csv or .npz)")
     if path.suffix not in (".csv", ".npz"):
         raise UserError(f"{path}: expected .csv or .npz")
-    try:
+    with named_in_errors(path):
         if path.suffix == ".csv":
             csv, dtype = Predictions.load_csv(path, rows.classes, rows.target), stored_as(rows.target)
             tables = [ViewPredictions(csv.ids, (SINGLE_VIEW,), csv.probs[:, None].astype(dtype), rows.target)]
@@ -130,13 +131,8 @@ def _read(path: Path, rows: OurRows, ids: np.ndarray) -> tuple[list[ViewPredicti
                     problem = f"has those of the {part} rows, so it belongs to predictions.{key}"
             raise UserError(f"{path} has none of the {counted(len(ids), 'id')} that it must predict: it {problem}")
         unknown = stored[~np.isin(stored, [*rows.train_ids, *rows.test_ids])]
-        notes = (
-            [f"{path}: {counted(len(unknown), 'unknown id')} not used, {first_few(unknown, 3)}"] if len(unknown) else []
-        )
-        return [table.at(ids) for table in tables], notes
-    except UserError as user_error:
-        text = str(user_error)
-        raise UserError(text if text.startswith(str(path)) else f"{path}: {text}") from user_error
+        note = f"{path}: {counted(len(unknown), 'unknown id')} not used, {first_few(unknown, 3)}"
+        return [table.at(ids) for table in tables], [note] if len(unknown) else []
 
 
 def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[ViewPredictions]:

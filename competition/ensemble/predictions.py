@@ -198,7 +198,7 @@ def concatenate_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     """Concatenate the out-of-fold predictions of one member's fold models: different rows, the same views."""
     _same_views(parts)
     ids = np.concatenate([p.ids for p in parts])
-    _check_unique(np.sort(ids.astype(str)))
+    _check_unique(ids.astype(str))
     return _unchecked(ids, parts[0].views, np.concatenate([p.probs for p in parts]), parts[0].target)
 
 
@@ -220,11 +220,9 @@ def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
 def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Position in `ids` of each wanted id.  Raises UserError for missing or duplicate ids, with count and examples."""
     ids, wanted = np.asarray(ids).astype(str), np.asarray(wanted).astype(str)
-    order = np.argsort(ids, kind="stable")
-    _check_unique(ids[order])
-    insertion = np.searchsorted(ids, wanted, sorter=order) if len(ids) else np.zeros(len(wanted), int)
-    indices = order[np.minimum(insertion, len(ids) - 1)] if len(ids) else insertion
-    missing = wanted[ids[indices] != wanted] if len(ids) else wanted
+    _check_unique(ids)
+    indices = pd.Index(ids, dtype=object).get_indexer(pd.Index(wanted, dtype=object))
+    missing = wanted[indices < 0]
     if len(missing):
         names = ", ".join(missing[:3])
         raise UserError(
@@ -233,8 +231,8 @@ def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return indices
 
 
-def _check_unique(sorted_ids: np.ndarray) -> None:
-    repeated = sorted_ids[1:][sorted_ids[1:] == sorted_ids[:-1]]
+def _check_unique(ids: np.ndarray) -> None:
+    repeated = np.sort(ids[pd.Index(ids, dtype=object).duplicated()])
     if len(repeated):
         raise UserError(
             f"{counted(len(repeated), 'repeated id')}, first {', '.join(repeated[:3])}; expected each id once"
@@ -254,7 +252,7 @@ def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) ->
             f"ids {np.shape(ids)} and probabilities {probs.shape} do not match; expected {axes} axes, one row per id"
         )
     check_kinds(ids, probs)
-    _check_unique(np.sort(np.asarray(ids).astype(str)))
+    _check_unique(np.asarray(ids).astype(str))
     bad, size = np.zeros(len(probs), bool), max(1, ENTRIES_AT_ONCE // int(np.prod(probs.shape[1:])))
     for start in range(0, len(probs), size):
         part = probs[start : start + size]
@@ -270,17 +268,11 @@ def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) ->
     if bad.any():
         names = ", ".join(np.asarray(ids).astype(str)[bad][:3])
         wanted, remedy = WANTED[target]
-        count, first = (
-            int(np.count_nonzero(bad)),
-            probs[np.flatnonzero(bad)[0]].astype(np.float64).reshape(-1, probs.shape[-1]),
-        )
+        count = int(np.count_nonzero(bad))
+        first = probs[bad.argmax()].astype(np.float64).reshape(-1, probs.shape[-1])
         is_percent = (np.abs(first.sum(-1) - 100) <= 1).all()
-        if (
-            target == "single"
-            and np.isfinite(first).all()
-            and (first >= 0).all()
-            and ((first <= 1).all() or is_percent)
-        ):
+        is_scaled = (first >= 0).all() and ((first <= 1).all() or is_percent)
+        if target == "single" and np.isfinite(first).all() and is_scaled:
             wanted += f" but {first.sum(-1)[np.argmax(np.abs(first.sum(-1) - 1))]:.3g} in the first"
             remedy = "divide each row by its sum"
         raise UserError(
