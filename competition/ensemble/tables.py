@@ -3,16 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from competition.config.params import Honest
 from competition.ensemble.blend import BLENDS
 from competition.ensemble.bootstrap import Score
+from competition.ensemble.chain import CandidateKey
 from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.metrics import DEFAULT_RULES, metric_named
 from competition.ensemble.nested import NestedCrossFit, OofRows
 from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
+
+Fit = tuple[NestedCrossFit, CandidateKey]  # a candidate, and the cross-fitting that fits it
 
 
 @dataclass(frozen=True)
@@ -25,26 +26,6 @@ class TableRow:
     over: Mapping[str, Difference]  # name of the reference -> cross-fitted gain over it
 
 
-@dataclass(frozen=True)
-class _Result:
-    """chosen_on: score on the fitted rows.  output: cross-fitted, as the metric needs it.  weights: by member."""
-
-    chosen_on: float
-    output: np.ndarray
-    weights: Mapping[str, float]
-    nested: NestedCrossFit
-
-
-def _results(nested: NestedCrossFit) -> dict[str, _Result]:
-    """Blend method -> its result."""
-    results = {}
-    for key in nested.candidate_keys:
-        chain, (method, _) = nested.candidates(frozenset())[key].chain, key
-        score = nested.score_on_fitted_rows(chain)
-        results[method] = _Result(score, nested.output(key), chain.blend.weights, nested)
-    return results
-
-
 def blend_table(
     rows: OofRows, settings: ChainSettings, honest: Honest, spreads: Mapping[str, float] | None = None
 ) -> list[TableRow]:
@@ -52,21 +33,23 @@ def blend_table(
 
     spreads: member -> standard deviation of its score over training seeds, for members where it was measured.
     """
-    alone, results = _with_argmax(settings, ("equal",)), {}
+    alone, fits = _with_argmax(settings, ("equal",)), dict[str, Fit]()
     for name in sorted(rows.members):
-        of_member = replace(rows, members={name: rows.members[name]})
-        results[name] = _results(NestedCrossFit(of_member, alone, honest))["equal"]
-    results |= _results(NestedCrossFit(rows, _with_argmax(settings, BLENDS), honest))
-    return _table(results, ("equal", "best"), spreads or {})
+        nested = NestedCrossFit(replace(rows, members={name: rows.members[name]}), alone, honest)
+        fits[name] = nested, nested.candidate_keys[0]
+    nested = NestedCrossFit(rows, _with_argmax(settings, BLENDS), honest)
+    fits |= {method: (nested, (method, rule)) for method, rule in nested.candidate_keys}
+    return _table(fits, ("equal", "best"), spreads or {})
 
 
 def policy_table(rows: OofRows, settings: ChainSettings, honest: Honest) -> list[TableRow]:
     """Each TTA policy method, with equal weights and argmax; gains over "identity" (no augmentation)."""
-    results = {}
+    fits: dict[str, Fit] = {}
     for method in ("identity", "mean", "greedy"):
         fixed = replace(_with_argmax(settings, ("equal",)), policy=replace(settings.policy, method=method))
-        results[method] = _results(NestedCrossFit(rows, fixed, honest))["equal"]
-    return _table(results, ("identity",), {})  # no spread over seeds: all use the same fold models
+        nested = NestedCrossFit(rows, fixed, honest)
+        fits[method] = nested, nested.candidate_keys[0]
+    return _table(fits, ("identity",), {})  # no spread over seeds: all use the same fold models
 
 
 def _with_argmax(settings: ChainSettings, methods: Sequence[str]) -> ChainSettings:
@@ -76,14 +59,16 @@ def _with_argmax(settings: ChainSettings, methods: Sequence[str]) -> ChainSettin
     return replace(settings, blend=blend, decision=replace(settings.decision, rules=(rule,)))
 
 
-def _table(results: Mapping[str, _Result], references: Sequence[str], spreads: Mapping[str, float]) -> list[TableRow]:
+def _table(fits: Mapping[str, Fit], references: Sequence[str], spreads: Mapping[str, float]) -> list[TableRow]:
+    """fits: name of the row -> its fit."""
+    outputs = {name: nested.output(key) for name, (nested, key) in fits.items()}
+    chains = {name: nested.candidates(frozenset())[key].chain for name, (nested, key) in fits.items()}
     rows = []
-    for name, result in results.items():
+    for name, (nested, _) in fits.items():
         gains = {}
-        for reference in references:
-            if reference != name:
-                seeds = seed_noise_of_difference(results[reference].weights, result.weights, spreads)
-                difference = result.nested.difference(results[reference].output, result.output)
-                gains[reference] = replace(difference, seeds=seeds)
-        rows.append(TableRow(name, result.chosen_on, result.nested.score(result.output), gains))
+        for other in references:
+            if other != name:
+                seeds = seed_noise_of_difference(chains[other].blend.weights, chains[name].blend.weights, spreads)
+                gains[other] = replace(nested.difference(outputs[other], outputs[name]), seeds=seeds)
+        rows.append(TableRow(name, nested.score_on_fitted_rows(chains[name]), nested.score(outputs[name]), gains))
     return rows
