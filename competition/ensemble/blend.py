@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.config.errors import UserError
+from competition.config.params import Blend as BlendParams
 from competition.ensemble.greedy import greedy_picks
 from competition.ensemble.metrics import Metric, TargetKind
 from competition.ensemble.mixing import MEAN_OF, mix, to_mixing_space
@@ -24,17 +25,6 @@ STACKED = {"single": "geometric", "multi": "log_odds", "regression": "average"} 
 BLENDS = ("equal", "best", "bagged", "greedy", "stacking")
 LOWEST_SUM = 0.05  # of the weights: an inverse temperature of 0 would leave no order of the classes
 ENTRIES = 20_000_000  # members x rows x classes that are read; more rows hardly change one weight per member
-
-
-@dataclass(frozen=True, slots=True)
-class BlendSettings:
-    """The block `blend` of params.yaml."""
-
-    methods: tuple[str, ...]  # candidates, the simplest first; see nested.select_candidate
-    rounds: int  # greedy picks per bag
-    bags: int  # half-samples of the rows, in complementary pairs
-    ridge: float  # stacking: strength of the penalty towards equal weights (`stack`)
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -72,7 +62,7 @@ def fit_blend(
     probs_of: Callable[[str], np.ndarray],
     labels: np.ndarray,
     metric: Metric,
-    settings: BlendSettings,
+    settings: BlendParams,
 ) -> Blend:
     """Fit the weights of one method; equal weights read no member, and the best is found reading one after the other.
 

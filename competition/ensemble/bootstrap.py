@@ -17,7 +17,7 @@ from time import perf_counter
 import numpy as np
 
 from competition.config.errors import UserError
-from competition.ensemble.metrics import Metric, default_labels, label_counts_of_samples
+from competition.ensemble.metrics import Metric, default_labels
 from competition.ensemble.rare_classes import one_wrong_row, with_borrowed_rows
 from competition.ensemble.significance import NORMAL_95, Difference, swap_test
 
@@ -66,9 +66,8 @@ def paired(labels: np.ndarray, before: np.ndarray, after: np.ndarray, evaluation
         masks = [(before != after).any(1), np.zeros(0, bool), np.zeros(0, bool)]
     else:
         old, new = (default_labels(output, metric.target) for output in (before, after))
-        different, was_right, is_right = old != new, old == labels, new == labels
-        if metric.target == "multi":  # a row is right if all its labels are
-            different, was_right, is_right = different.any(1), was_right.all(1), is_right.all(1)
+        was_right, is_right = ((each == labels).reshape(len(labels), -1).all(1) for each in (old, new))
+        different = (old != new).reshape(len(labels), -1).any(1)
         masks = [different, ~was_right & is_right, was_right & ~is_right]
     changed, corrected, corrupted = (int(np.count_nonzero(mask)) for mask in masks)
     if metric.needs_labels:
@@ -97,36 +96,28 @@ def resampled(
     metric, classes = evaluation.metric, evaluation.classes
     resamples = min(evaluation.resamples, affordable_resamples(metric, outputs[0]))
     rng = np.random.default_rng(evaluation.seed)
-    if metric.target != "single":
-        at_once, pieces = max(1, CELLS_AT_ONCE // len(labels)), []
-        for start in range(0, resamples, at_once):
-            weights = _draw_rows(len(labels), min(at_once, resamples - start), rng, rows, replace)
-            pieces.append([metric.evaluate_weighted(labels, output, weights) for output in outputs])
-        return [np.concatenate(column) for column in zip(*pieces, strict=True)]
-    sizes = np.bincount(labels, minlength=classes)
-    if rows is None:
+    sizes = np.bincount(labels, minlength=classes) if metric.target == "single" else np.zeros(0, np.int64)
+    if metric.target == "single" and rows is None:
         labels, outputs = with_borrowed_rows(labels, outputs)
-    if metric.needs_labels:
+    count = np.ones(len(labels), np.int64)
+    if metric.target == "single" and metric.needs_labels:
         kinds, count = np.unique(np.stack([labels, *outputs], axis=1), axis=0, return_counts=True)  # sorted by label
-        labels, outputs, width = kinds[:, 0], list(kinds[:, 1:].T), max(len(kinds), classes)
-    else:
+        labels, outputs = kinds[:, 0], list(kinds[:, 1:].T)
+    elif metric.target == "single":
         order = np.argsort(labels, kind="stable")
         labels, outputs = labels[order], [output[order] for output in outputs]
-        count, width = np.ones(len(labels), np.int64), len(labels)
-    at_once, pieces = max(1, CELLS_AT_ONCE // width), []
+    at_once, pieces = max(1, CELLS_AT_ONCE // max(len(labels), classes)), []
     for start in range(0, resamples, at_once):
         drawn = min(at_once, resamples - start)
-        if rows is None:
-            counts = _draw_strata(labels, count, sizes, drawn, rng)
-        elif replace:
-            counts = rng.multinomial(rows, count / count.sum(), size=drawn).astype(np.float64)
+        if rows is not None and not replace:
+            weights = rng.multivariate_hypergeometric(count, rows, size=drawn, method="marginals")
+        elif metric.target != "single":
+            weights = _draw_rows(len(labels), drawn, rng, rows)
+        elif rows is None:
+            weights = _draw_strata(labels, count, sizes, drawn, rng)
         else:
-            counts = rng.multivariate_hypergeometric(count, rows, size=drawn, method="marginals").astype(np.float64)
-        if metric.from_counts is None:
-            pieces.append([metric.evaluate_weighted(labels, output, counts) for output in outputs])
-        else:
-            samples = [label_counts_of_samples(labels, output, counts, classes) for output in outputs]
-            pieces.append([metric.evaluate_counts(sample) for sample in samples])
+            weights = rng.multinomial(rows, count / count.sum(), size=drawn)
+        pieces.append([metric.evaluate_weighted(labels, output, weights, classes) for output in outputs])
     return [np.concatenate(column) for column in zip(*pieces, strict=True)]
 
 
@@ -151,14 +142,11 @@ def slow_metric_warning(metric: Metric, labels: np.ndarray, output: np.ndarray) 
     ]
 
 
-def _draw_rows(count: int, resamples: int, rng: np.random.Generator, rows: int | None, replace: bool) -> np.ndarray:
+def _draw_rows(count: int, resamples: int, rng: np.random.Generator, rows: int | None) -> np.ndarray:
     """(resamples, count): weight of each row in each resample, without strata, for targets that are not classes.
 
-    rows, replace: of `resampled`.
+    rows: of `resampled`.
     """
-    if rows is not None and not replace:
-        ones = np.ones(count, np.int64)
-        return rng.multivariate_hypergeometric(ones, rows, size=resamples, method="marginals").astype(np.float64)
     drawn = max(count - 1, 1) if rows is None else rows
     # As a multinomial of equal chances, in a seventh of its time.
     numbers = rng.integers(0, count, (resamples, drawn)) + count * np.arange(resamples)[:, None]

@@ -68,10 +68,7 @@ def apply_chain(chain: Chain, members: MemberViews, rows: np.ndarray | None = No
 
     rows: row numbers; None = all rows, in the order of the ids.  Zero-weight members may be missing.
     """
-    missing = [name for name in chain.blend.used if name not in members]
-    if missing:
-        raise UserError(f"{len(missing)} blended members have no predictions, first {missing[:3]}; run `make predict`")
-    used = {name: members[name] for name in chain.blend.used}
+    used = {name: members[name] for name in chain.blend.used if name in members}
     check_aligned(used)
     count, _, classes = next(iter(used.values())).probs.shape
     rows = np.arange(count) if rows is None else rows

@@ -49,10 +49,8 @@ def compare(
     if metric.target == "regression":
         return Comparison(difference, ())
     old, new = (default_labels(output, metric.target) for output in (before, after))
-    if metric.target == "multi":
-        rows = np.flatnonzero((old != new).any(1))
-        return Comparison(difference, tuple((str(ids[n]), old[n], new[n]) for n in rows))
-    return Comparison(difference, tuple((str(ids[n]), int(old[n]), int(new[n])) for n in np.flatnonzero(old != new)))
+    changed = np.flatnonzero((old != new).reshape(len(old), -1).any(1))
+    return Comparison(difference, tuple((str(ids[n]), old[n], new[n]) for n in changed))
 
 
 def _symmetric_difference(

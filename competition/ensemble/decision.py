@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from competition.config.errors import UserError
+from competition.config.params import Decision as DecisionParams
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, count_labels
 from competition.ensemble.mixing import FLOOR, floored_logs
 
@@ -22,18 +23,6 @@ RULES = ("argmax", "prior", "thresholds")
 TAUS = np.linspace(0.0, 1.5, 31)
 COMMON = np.linspace(0.02, 0.98, 49)  # common thresholds tried
 TRIED = 48  # thresholds of one class tried for a metric of rows
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionSettings:
-    """The block `decision` of params.yaml."""
-
-    rules: tuple[str, ...]  # candidates, the simplest first; see nested.select_candidate
-    passes: int  # thresholds: rounds over all classes
-    shrink_rows: (
-        float  # thresholds of a multi-label competition: a class of this many rows keeps half of its fitted distance
-    )
-    at_least_one: bool = False  # multi-label: every row gets a label (the submission has no empty lists)
 
 
 @dataclass(frozen=True)
@@ -66,15 +55,25 @@ ARGMAX = Decision("argmax")
 
 
 def fit_decision(
-    rule: str, probs: np.ndarray, labels: np.ndarray, metric: Metric, settings: DecisionSettings
+    rule: str,
+    probs: np.ndarray,
+    labels: np.ndarray,
+    metric: Metric,
+    settings: DecisionParams,
+    at_least_one: bool = False,
 ) -> Decision:
-    """Fit a decision rule of `rules_for` the metric.  probs: (N, C); the metric's default rule reads no row.  labels: of the metric."""
-    if rule == DEFAULT_RULES[metric.target]:
-        is_multi = metric.target == "multi"
-        return Decision(rule, independent=is_multi, at_least_one=is_multi and settings.at_least_one)
+    """Fit a decision rule of `rules_for` the metric.
+
+    probs: (N, C); the metric's default rule reads no row.  labels: of the metric.  at_least_one: of a multi-label Decision.
+    """
     if metric.target == "multi":  # labels: (N, C) bool
-        fitted = fit_label_thresholds(probs, labels, metric, settings.passes, settings.shrink_rows)
-        return Decision(rule, (), tuple(fitted.tolist()), 0.0, True, settings.at_least_one)
+        thresholds: tuple[float, ...] = ()
+        if rule != DEFAULT_RULES["multi"]:
+            fitted = fit_label_thresholds(probs, labels, metric, settings.passes, settings.shrink_rows)
+            thresholds = tuple(fitted.tolist())
+        return Decision(rule, thresholds=thresholds, independent=True, at_least_one=at_least_one)
+    if rule == DEFAULT_RULES[metric.target]:
+        return Decision(rule)
     if rule == "thresholds":
         return _thresholds(probs, labels, metric, settings.passes)
     # Prior correction, with the smallest of the best taus. A class without rows counts as one of one row.

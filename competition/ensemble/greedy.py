@@ -26,7 +26,8 @@ def greedy_picks(
     rows = np.arange(len(labels))
     # (M, N), of the true classes
     true_values = parts[:, rows, labels] if metric.target == "single" else np.zeros(parts.shape[:2], np.float32)
-    likelihood_alone = metric.name == "log_loss"  # only the true class counts: (M, N) values instead of (M, N, C)
+    if metric.name == "log_loss":  # only the true class counts: (M, N, 1) values instead of (M, N, C)
+        parts, labels, mixing = true_values[:, :, None], np.zeros_like(labels), "average"
     if metric.from_counts is not None:  # where all members name one class, so does every mean
         first = parts[0].argmax(1)
         varies = (parts.argmax(2) != first).any(0)
@@ -34,21 +35,15 @@ def greedy_picks(
         parts, labels = parts[:, varies], labels[varies]
     total, true_total = np.zeros(parts.shape[1:], np.float32), np.zeros(true_values.shape[1], np.float32)
 
-    def score_with(member: int, count: int) -> float:
-        """Score of the mean of `count` picks, of which the last is this member."""
-        if likelihood_alone:
-            eps = np.finfo(np.float32).eps
-            mixed = (true_total + true_values[member]) / np.float32(count)
-            return float(np.log(np.clip(mixed, eps, 1 - eps)).mean(dtype=np.float64))
-        if metric.from_counts is not None:  # `to_probabilities` keeps each row's argmax, so the sums suffice
-            predicted = (total + parts[member]).argmax(1)
-            return float(metric.evaluate_counts(count_labels(labels, predicted, parts.shape[2]) + agreed))
-        return metric.evaluate(labels, to_probabilities((total + parts[member]) / count, mixing))
-
     picks: list[int] = []
     best, best_length = -np.inf, 0
     for count in range(1, rounds + 1):
-        scores = np.array([score_with(member, count) for member in range(len(parts))])
+        sums = (total + part for part in parts)  # with one member more
+        if metric.from_counts is not None:  # `to_probabilities` keeps each row's argmax, so the sums suffice
+            counts = (count_labels(labels, each.argmax(1), parts.shape[2]) + agreed for each in sums)
+            scores = np.array([metric.evaluate_counts(each) for each in counts])
+        else:
+            scores = np.array([metric.evaluate(labels, to_probabilities(each / count, mixing)) for each in sums])
         if allowed is not None:
             scores = np.where(allowed(picks), scores, -np.inf)
         if not np.isfinite(scores.max()):

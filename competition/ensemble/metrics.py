@@ -14,16 +14,16 @@ import numpy as np
 from competition.config.errors import UserError
 from competition.config.plugins import LowerIsBetter, active, plugin_named
 from competition.ensemble import target_metrics
-from competition.ensemble.target_metrics import label_log_likelihoods, weighted_mean
+from competition.ensemble.target_metrics import mean_log_likelihoods, weighted_mean
 from competition.ensemble.user_metric import Function, UserMetric, score_rows
 
 # What a row's target is: one class of C (ordinal grades included), a set of the C classes, or a number.
 TargetKind = Literal["single", "multi", "regression"]
-DEFAULT_RULES = {
-    "single": "argmax",
-    "multi": "half",
-    "regression": "none",
-}  # without parameters; half: labels of probability 0.5 or more
+# Rules without parameters; half: labels of probability 0.5 or more.
+DEFAULT_RULES = {"single": "argmax", "multi": "half", "regression": "none"}
+Weights = np.ndarray | None  # (R, N) row weights of R resamples
+RowScore = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (labels, output) -> (N,)
+WeightedScore = Callable[[np.ndarray, np.ndarray, Weights], np.ndarray]  # -> (R,), or a scalar without weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class Metric:
     name: str
     sign: int  # -1 if the usual number is smaller-is-better (log_loss)
     from_counts: Callable[[LabelCounts], np.ndarray] | None
-    from_probs: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray] | None
+    from_probs: WeightedScore | None
     target: TargetKind = "single"
-    from_decisions: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray] | None = None
+    from_decisions: WeightedScore | None = None
     best: float | None = 1.0
     worst: float | None = 0.0
     by_rows: bool = False  # the user's own: each resample costs a call on a table of rows
@@ -106,8 +106,15 @@ class Metric:
             raise UserError(f"{self.name} is a metric of probabilities, not of labels")
         return self.from_counts(counts)
 
-    def evaluate_weighted(self, labels: np.ndarray, output: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-        """(R,) scores of R sets of row weights (R, N), or one score without weights; not for metrics from counts."""
+    def evaluate_weighted(
+        self, labels: np.ndarray, output: np.ndarray, weights: Weights, classes: int = 0
+    ) -> np.ndarray:
+        """(R,) scores of R sets of row weights (R, N), or one score without weights.
+
+        A metric of labels needs weights, (N,) labels as output, and the number of classes.
+        """
+        if self.from_counts is not None and weights is not None:
+            return self.from_counts(label_counts_of_samples(labels, output, weights, classes))
         if self.from_decisions is not None:
             return self.from_decisions(labels, self.output_of(output) if output.dtype != bool else output, weights)
         if self.from_probs is None or output.ndim != 2:
@@ -202,14 +209,29 @@ def true_class(labels: np.ndarray, probs: np.ndarray) -> np.ndarray:
     return np.clip(own.astype(np.float64), eps, 1.0 - eps)
 
 
-def _top_5(labels: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Share of rows with fewer than 5 classes before the true one; equal probabilities rank by class number."""
+def _in_top_5(labels: np.ndarray, probs: np.ndarray) -> np.ndarray:
+    """1.0 for a row with fewer than 5 classes before the true one, else 0.0; equal probabilities rank by class number."""
     own = probs[np.arange(len(labels)), labels][:, None]
     earlier = np.arange(probs.shape[1]) < labels[:, None]
     hits = ((probs > own) | ((probs == own) & earlier)).sum(1) < 5
-    return weighted_mean(hits.astype(np.float64), weights)
+    return hits.astype(np.float64)
 
 
+def _rmse(targets: np.ndarray, values: np.ndarray, weights: Weights) -> np.ndarray:
+    return -np.sqrt(weighted_mean((values[:, 0].astype(np.float64) - targets) ** 2, weights))
+
+
+def _mae(targets: np.ndarray, values: np.ndarray, weights: Weights) -> np.ndarray:
+    return -weighted_mean(np.abs(values[:, 0].astype(np.float64) - targets), weights)
+
+
+def _mean(of_rows: RowScore) -> WeightedScore:
+    """The score that is the mean over rows of `of_rows(labels, output)`."""
+    return lambda labels, output, weights: weighted_mean(of_rows(labels, output), weights)
+
+
+# A metric whose usual number is a loss: smaller is better, from 0 without limit.
+_loss = partial(Metric, sign=-1, from_counts=None, best=0.0, worst=None)
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -217,58 +239,18 @@ METRICS: dict[str, Metric] = {
         Metric("macro_f1_present", 1, partial(_macro_f1, only_present=True), None),
         Metric("accuracy", 1, lambda t: t.hits.sum(-1) / t.actual.sum(-1), None),
         Metric("quadratic_kappa", 1, _quadratic_kappa, None, worst=-1.0),
-        Metric(
-            "log_loss",
-            -1,
-            None,
-            lambda labels, probs, weights: weighted_mean(np.log(true_class(labels, probs)), weights),
-            best=0.0,
-            worst=None,
-        ),
+        _loss("log_loss", from_probs=_mean(lambda labels, probs: np.log(true_class(labels, probs)))),
         # The mean over columns of the ROC AUC of "is it this class" (Plant Pathology 2020).
-        Metric(
-            "mean_column_auc",
-            1,
-            None,
-            lambda labels, probs, weights: target_metrics.multilabel_mean_column_auc(
-                labels[:, None] == np.arange(probs.shape[1]), probs, weights
-            ),
-        ),
-        Metric("top_5", 1, None, _top_5),
+        Metric("mean_column_auc", 1, None, target_metrics.mean_column_auc),
+        Metric("top_5", 1, None, _mean(_in_top_5)),
         Metric("multilabel_macro_f1", 1, None, None, "multi", target_metrics.multilabel_macro_f1),
-        Metric("samples_f1", 1, None, None, "multi", target_metrics.samples_f1),
+        Metric("samples_f1", 1, None, None, "multi", _mean(target_metrics.f1_of_rows)),
         Metric("mean_average_precision", 1, None, target_metrics.mean_average_precision, "multi"),
-        Metric("multilabel_mean_column_auc", 1, None, target_metrics.multilabel_mean_column_auc, "multi"),
+        Metric("multilabel_mean_column_auc", 1, None, target_metrics.mean_column_auc, "multi"),
         # The mean over rows and classes of the binary cross-entropy.
-        Metric(
-            "multilabel_log_loss",
-            -1,
-            None,
-            lambda labels, probs, weights: weighted_mean(label_log_likelihoods(labels, probs).mean(1), weights),
-            "multi",
-            best=0.0,
-            worst=None,
-        ),
-        Metric(
-            "rmse",
-            -1,
-            None,
-            lambda targets, values, weights: (
-                -np.sqrt(weighted_mean((values[:, 0].astype(np.float64) - targets) ** 2, weights))
-            ),
-            "regression",
-            best=0.0,
-            worst=None,
-        ),
-        Metric(
-            "mae",
-            -1,
-            None,
-            lambda targets, values, weights: -weighted_mean(np.abs(values[:, 0].astype(np.float64) - targets), weights),
-            "regression",
-            best=0.0,
-            worst=None,
-        ),
+        _loss("multilabel_log_loss", from_probs=_mean(mean_log_likelihoods), target="multi"),
+        _loss("rmse", from_probs=_rmse, target="regression"),
+        _loss("mae", from_probs=_mae, target="regression"),
     )
 }
 

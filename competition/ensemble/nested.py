@@ -60,8 +60,6 @@ def blocks_of(folds: np.ndarray, blocks: int) -> np.ndarray:
         raise UserError(
             f"an honest score needs two folds or more, numbered from 0; found {[int(fold) for fold in fold_numbers]}"
         )
-    if blocks < 2:
-        raise UserError(f"honest.blocks: expected 2 or more, found {blocks}")
     return np.searchsorted(fold_numbers, folds) % min(blocks, len(fold_numbers))
 
 
@@ -81,9 +79,8 @@ class OofRows:
     members: MemberViews  # aligned (`chain.align`)
     labels: np.ndarray  # (N,) int, or as the metric's target says
     folds: np.ndarray  # (N,) int, 0..K-1
-    tuned_folds: Collection[
-        int
-    ] = ()  # hyperparameters were chosen on their labels: used for fitting, excluded from scores
+    # Hyperparameters were chosen on the labels of these folds: used for fitting, excluded from scores.
+    tuned_folds: Collection[int] = ()
     seconds: ViewSeconds | None = None  # inference time per view, for settings.policy.seconds_limit
 
 
@@ -113,9 +110,8 @@ class NestedCrossFit:
         self.metric = metric_named(settings.metric)
         self.evaluation = Evaluation(self.metric, self.classes, honest.resamples, honest.seed)
         rules = rules_for(self.metric, settings.decision.rules)
-        self.candidate_keys = [
-            (method, rule) for method in settings.blend.methods for rule in rules
-        ]  # the simplest first
+        # The simplest first.
+        self.candidate_keys = [(method, rule) for method in settings.blend.methods for rule in rules]
         self.fitted_keys = list(dict.fromkeys([*self.candidate_keys, *baselines]))
         self.block_numbers = sorted(int(block) for block in np.unique(self.blocks))
         self.rows_of = {block: np.flatnonzero(self.blocks == block) for block in self.block_numbers}
@@ -207,7 +203,7 @@ class NestedCrossFit:
             if metric.needs_labels and len(held_out):
                 held_out_probs = apply_chain(undecided, members, held_out)[0]
             for rule in rules:
-                decision = fit_decision(rule, probs, self.labels[rows], metric, deciding)
+                decision = fit_decision(rule, probs, self.labels[rows], metric, deciding, self.settings.at_least_one)
                 candidates[method, rule] = Candidate(
                     replace(undecided, decision=decision), decision.labels(held_out_probs)
                 )

@@ -16,29 +16,19 @@ from functools import cache
 import numpy as np
 
 from competition.config.errors import UserError
+from competition.config.params import Policy
 from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.greedy import greedy_picks
 from competition.ensemble.metrics import METRICS, Metric, true_class
 from competition.ensemble.mixing import MEAN_OF, floored_logs, from_log_odds, log_odds, mix
 from competition.ensemble.predictions import ViewPredictions, chunks, identity_view
-from competition.ensemble.target_metrics import label_log_likelihoods
+from competition.ensemble.target_metrics import mean_log_likelihoods
 
 RESAMPLES = 200  # bootstrap, for the standard error of a policy fitted by the metric
 SAMPLE = 10_000  # a temperature is fitted on at most this many rows
 STEP_RATIO = 1.03  # of the grid; step 0 is temperature 1, exactly
 LAST_STEP = 77  # 1.03^77 = 9.74
 STRIDES = (12, 3, 1)  # grid steps between the evaluated points, from coarse to fine
-
-
-@dataclass(frozen=True, slots=True)
-class PolicySettings:
-    """The block `policy` of params.yaml."""
-
-    method: str  # identity | mean | greedy
-    objective: str  # greedy: log_likelihood | metric
-    rounds: int  # greedy picks
-    seconds_limit: float  # greedy: inference time of the used views per 1,000 images and fold model; 0 = no limit
-    same_below: float  # a view whose probabilities all differ by less than this from another view's is ignored
 
 
 class ViewCache:
@@ -110,7 +100,7 @@ def fit_policy(
     views: ViewCache,
     rows: np.ndarray,
     metric: Metric,
-    settings: PolicySettings,
+    settings: Policy,
     seconds: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """Fit the policy of one member.  Returns view -> weight; weights are positive and sum to 1.
@@ -150,7 +140,7 @@ def rejected_views(
     predictions: ViewPredictions,
     labels: np.ndarray,
     metric: Metric,
-    settings: PolicySettings,
+    settings: Policy,
     policy: Mapping[str, float],
 ) -> dict[str, str]:
     """Views that the policy does not use -> the reason: "no-op", "harmful" or "adds nothing".
@@ -188,7 +178,7 @@ class _Search:
     mixing: str
 
 
-def _search(views: ViewCache, names: list[str], rows: np.ndarray, metric: Metric, settings: PolicySettings) -> _Search:
+def _search(views: ViewCache, names: list[str], rows: np.ndarray, metric: Metric, settings: Policy) -> _Search:
     # The likelihood of a regression without a variance is its squared error.
     by_likelihood = settings.objective == "log_likelihood" and metric.target != "regression"
     if by_likelihood and metric.target == "single":
@@ -201,7 +191,7 @@ def _search(views: ViewCache, names: list[str], rows: np.ndarray, metric: Metric
 
         def losses(steps: Sequence[int]) -> np.ndarray:
             calibrated = (from_log_odds(odds[0] / np.float32(STEP_RATIO**step)) for step in steps)
-            return np.array([-label_log_likelihoods(labels, probs).mean(1).mean() for probs in calibrated])
+            return np.array([-mean_log_likelihoods(labels, probs).mean() for probs in calibrated])
 
         step = best_step(losses)
         values = from_log_odds(odds / np.float32(STEP_RATIO**step)) if step else values
@@ -209,7 +199,7 @@ def _search(views: ViewCache, names: list[str], rows: np.ndarray, metric: Metric
     return _Search(values, labels, metric, MEAN_OF[metric.target])
 
 
-def _is_gain(search: _Search, weights: np.ndarray, settings: PolicySettings) -> bool:
+def _is_gain(search: _Search, weights: np.ndarray, settings: Policy) -> bool:
     """Return True if the policy is better than the identity view by more than the standard error."""
     labels, metric = search.labels, search.metric
     identity, mixed = (mix(search.values, each, search.mixing) for each in (np.eye(len(weights))[0], weights))
@@ -217,7 +207,7 @@ def _is_gain(search: _Search, weights: np.ndarray, settings: PolicySettings) -> 
         evaluation = Evaluation(metric, search.values.shape[2], RESAMPLES, seed=0)
         return paired(labels, metric.output_of(identity), metric.output_of(mixed), evaluation).is_better
     if metric.target == "multi":
-        gains = (label_log_likelihoods(labels, mixed) - label_log_likelihoods(labels, identity)).mean(1)
+        gains = mean_log_likelihoods(labels, mixed) - mean_log_likelihoods(labels, identity)
     else:
         gains = np.log(true_class(labels, mixed)) - np.log(true_class(labels, identity))
     return bool(gains.mean() > gains.std() / np.sqrt(len(gains)))

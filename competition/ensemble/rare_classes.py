@@ -1,11 +1,10 @@
 """Standard errors for few rows: classes of one row and results without errors; and a warning about such classes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from competition.ensemble.metrics import LabelCounts, Metric, count_labels
-from competition.ensemble.target_metrics import one_wrong_label
 
 POOL = 30  # least number of rows borrowed by a class of one row
 POOL_LIMIT = 100  # largest number
@@ -57,19 +56,26 @@ def one_wrong_row(labels: np.ndarray, output: np.ndarray, metric: Metric, classe
     if classes == 1 and metric.target != "multi":
         return 0.0
     rows = np.unique(np.linspace(0, len(labels) - 1, ROWS_TRIED).astype(int))
-    copies = (one_wrong_label if metric.target == "multi" else _one_unlikely_label)(labels, output, rows)
     score = metric.evaluate(labels, output)
-    effects = [metric.evaluate(labels, changed) - score for changed in copies]
+    effects = [metric.evaluate(labels, _with_wrong_row(labels, output, row)) - score for row in rows]
     return float(np.sqrt(np.mean(np.square(effects))))
 
 
-def _one_unlikely_label(labels: np.ndarray, output: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
-    """Copies of (N, C) probabilities, in each of which the true class of one of `rows` is the least probable."""
-    for row in rows:
-        changed, label, lowest = output.copy(), labels[row], output[row].min() / 2
+def _with_wrong_row(labels: np.ndarray, output: np.ndarray, row: int) -> np.ndarray:
+    """A copy of an (N, C) output, in which one row is wrong.
+
+    Classes: the true class becomes the least probable. Several labels: the first label that the row has (or lacks, if it
+    has none) becomes wrong: its decision is inverted, or its probability mirrored at one half.
+    """
+    changed = output.copy()
+    if labels.ndim == 2:
+        label = int(labels[row].argmax())
+        changed[row, label] = ~output[row, label] if output.dtype == bool else 1 - output[row, label]
+    else:
+        label, lowest = labels[row], output[row].min() / 2
         changed[row] += (output[row, label] - lowest) / (output.shape[1] - 1)  # spread over the other classes
         changed[row, label] = lowest
-        yield changed
+    return changed
 
 
 def _one_wrong_label(base: LabelCounts, metric: Metric, classes: int) -> float:

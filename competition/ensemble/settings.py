@@ -1,17 +1,14 @@
 """The settings of the chain, from the blocks of params.yaml, and checks of the names in these blocks."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from competition.config.errors import UserError, did_you_mean
-from competition.config.params import Params
+from competition.config.params import Blend, Decision, Params, Policy
 from competition.config.plugins import active
-from competition.ensemble.blend import BLENDS, BlendSettings
-from competition.ensemble.decision import RULES, DecisionSettings
+from competition.ensemble.blend import BLENDS
+from competition.ensemble.decision import RULES
 from competition.ensemble.metrics import METRICS, metric_named
-from competition.ensemble.policy import PolicySettings
 from competition.ensemble.views import expand_views
-
-NOT_OF_THE_CHAIN = ("name", "members", "class_shares")  # keys of the block blend that fit nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +16,10 @@ class ChainSettings:
     """What may be fitted and how: the blocks policy, blend and decision of params.yaml."""
 
     metric: str  # a name in METRICS
-    policy: PolicySettings
-    blend: BlendSettings
-    decision: DecisionSettings
+    policy: Policy
+    blend: Blend
+    decision: Decision
+    at_least_one: bool = False  # multi-label: every row gets a label (the submission has no empty lists)
 
 
 def validate_params(params: Params) -> Params:
@@ -29,14 +27,11 @@ def validate_params(params: Params) -> Params:
 
     Raises UserError for unknown names, so that they are reported before training.
     """
+    metrics = ("", *METRICS, *active().metrics)
     for key, names, known in (
         ("blend.methods", params.blend.methods, BLENDS),
         ("decision.rules", params.decision.rules, RULES),
-        (
-            "competition.metric",
-            (params.competition.metric,) if params.competition.metric else (),
-            (*METRICS, *active().metrics),
-        ),
+        ("competition.metric", (params.competition.metric,), metrics),
     ):
         for name in names:
             if name not in known:
@@ -55,13 +50,10 @@ def validate_params(params: Params) -> Params:
 def chain_settings(params: Params, metric: str, at_least_one: bool = False) -> ChainSettings:
     """The blocks policy, blend and decision as settings of the chain.
 
-    at_least_one: multi-label, every row gets a label.
     Raises UserError for settings that do not apply to the metric's target.
     """
-    blend_values = {key: value for key, value in asdict(params.blend).items() if key not in NOT_OF_THE_CHAIN}
     if params.blend.class_shares == "test" and metric_named(metric).target != "single":
         raise UserError(
             "blend.class_shares: test was found; only probabilities of single labels can be adapted, expected training"
         )
-    decision = DecisionSettings(**asdict(params.decision), at_least_one=at_least_one)
-    return ChainSettings(metric, PolicySettings(**asdict(params.policy)), BlendSettings(**blend_values), decision)
+    return ChainSettings(metric, params.policy, params.blend, params.decision, at_least_one)

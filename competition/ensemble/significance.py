@@ -7,12 +7,11 @@ classifiers: benchmarks/false_verdicts.py.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from competition.ensemble.metrics import Metric, label_counts_of_samples
+from competition.ensemble.metrics import Metric
 
 LEVEL = 0.05  # two-sided: the rate of false verdicts
 CHOICE_LEVEL = 0.16  # one-sided: a normal variable exceeds one standard deviation in 15.9 % of cases
@@ -20,8 +19,6 @@ NORMAL_95 = 1.96
 FEW_SWAPS = 12  # up to this many changed rows all 2^n swaps are computed, above it a sample
 SWAPS = 1_000  # sample size; the standard error of p = 0.05 is 0.007
 CELLS_AT_ONCE = 4_000_000  # samples x kinds of rows (or classes) in memory
-
-Gaps = Callable[[np.ndarray], np.ndarray]  # (R, U) swaps -> (R,) differences after - before
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,74 +83,51 @@ def swap_test(
 ) -> tuple[float, float]:
     """(two-sided mid-p, standard deviation of the difference) when before and after are swapped at random in each row.
 
-    labels, before, after: (N,) int.  The approximate randomization test of Noreen (1989), used for F1 since Yeh (2000).
-    Only changed rows matter. For accuracy this is the exact McNemar test. For macro-F1 a row counts by its effect on the
-    score, so a rule that trades common rows for rare ones is not judged by the number of rows.
+    labels, before, after: (N,) int, or (N, C) bool.  The approximate randomization test of Noreen (1989), used for F1
+    since Yeh (2000). Only changed rows matter. For accuracy this is the exact McNemar test. For macro-F1 a row counts by
+    its effect on the score, so a rule that trades common rows for rare ones is not judged by the number of rows.
     """
-    changed = (before != after).any(1) if metric.target == "multi" else before != after
-    if not changed.any():
+    changed = (before != after).reshape(len(labels), -1).any(1)
+    rows, rng = int(np.count_nonzero(changed)), np.random.default_rng(seed)
+    if not rows:
         return 1.0, 0.0
-    if metric.target == "multi":
-        return _swapped_rows(labels, before, after, np.flatnonzero(changed), metric, seed)
     if metric.name == "accuracy":
         corrected, corrupted = (int(np.count_nonzero((one == labels) & changed)) for one in (after, before))
         return mcnemar_mid_p(corrected, corrupted), math.sqrt(corrected + corrupted) / len(labels)
-    unchanged = np.flatnonzero(~changed)
-    base = label_counts_of_samples(labels[unchanged], before[unchanged], np.ones((1, len(unchanged))), classes)
-    rows = np.stack([labels, before, after], axis=1)[changed]
-    if len(rows) <= FEW_SWAPS:
-        kinds, count, swapped = rows, np.ones(len(rows), np.int64), _all_swaps(len(rows))
+    fixed, fixed_count = _kinds_of_rows([labels[~changed], before[~changed]])
+    kinds, count = [labels[changed], before[changed], after[changed]], np.ones(rows, np.int64)
+    if rows <= FEW_SWAPS:  # every way to swap them
+        swapped = (np.arange(2**rows)[:, None] >> np.arange(rows)) & 1
+    elif metric.target == "multi":
+        swapped = rng.integers(0, 2, (SWAPS, rows))
     else:
-        kinds, count = np.unique(rows, axis=0, return_counts=True)
-        swapped = np.random.default_rng(seed).binomial(count, 0.5, (SWAPS, len(kinds)))
+        kinds, count = _kinds_of_rows(kinds)
+        swapped = rng.binomial(count, 0.5, (SWAPS, len(count)))
+    # Each changed kind appears twice, with its result before and after.
+    all_labels, all_outputs = np.concatenate([fixed[0], kinds[0], kinds[0]]), np.concatenate([fixed[1], *kinds[1:]])
 
-    kind_labels, kinds_before, kinds_after = kinds.T  # of U kinds of rows
-    both = np.concatenate([kind_labels, kind_labels]), np.concatenate([kinds_before, kinds_after])
+    def gaps_of(swapped: np.ndarray) -> np.ndarray:
+        """(R,) differences after - before.  swapped: (R, U) rows of each changed kind."""
+        unswapped, always = count - swapped, np.tile(fixed_count, (len(swapped), 1))
+        first, second = (
+            metric.evaluate_weighted(all_labels, all_outputs, np.concatenate([always, *parts], axis=1), classes)
+            for parts in ((unswapped, swapped), (swapped, unswapped))
+        )
+        return second - first
 
-    def gaps(swapped: np.ndarray) -> np.ndarray:
-        """(R,) differences after - before.  swapped: (R, U) rows."""
-        unswapped = count - swapped
-        first = label_counts_of_samples(*both, np.concatenate([unswapped, swapped], axis=1), classes)
-        second = label_counts_of_samples(*both, np.concatenate([swapped, unswapped], axis=1), classes)
-        return metric.evaluate_counts(second + base) - metric.evaluate_counts(first + base)
-
-    return _mid_p(gaps, swapped, max(classes, 2 * len(kinds)), len(rows))
-
-
-def _all_swaps(rows: int) -> np.ndarray:
-    """(2^n, n) 0 or 1: every way to swap n rows."""
-    return (np.arange(2**rows)[:, None] >> np.arange(rows)) & 1
-
-
-def _mid_p(gaps_of: Gaps, swapped: np.ndarray, width: int, changed: int) -> tuple[float, float]:
-    """(two-sided mid-p, standard deviation).  swapped: (R, U).  width: cells of one swap.  changed: rows."""
-    at_once = max(1, CELLS_AT_ONCE // width)
+    at_once = max(1, CELLS_AT_ONCE // max(classes, len(all_labels)))
     gaps = np.concatenate([gaps_of(swapped[start : start + at_once]) for start in range(0, len(swapped), at_once)])
     value = abs(gaps_of(np.zeros_like(swapped[:1]))[0])
     beyond = np.count_nonzero(np.abs(gaps) > value + 1e-12)
     equal = np.count_nonzero(np.abs(np.abs(gaps) - value) <= 1e-12)
-    if changed > FEW_SWAPS:  # the result itself is one of the possible samples (Davison & Hinkley 1997)
-        return min(1.0, float((beyond + equal / 2 + 1) / (len(gaps) + 1))), float(gaps.std())
-    return float((beyond + equal / 2) / len(gaps)), float(gaps.std())
+    # The result itself is one of the possible samples (Davison & Hinkley 1997).
+    itself = 1 if rows > FEW_SWAPS else 0
+    return min(1.0, float((beyond + equal / 2 + itself) / (len(gaps) + itself))), float(gaps.std())
 
 
-def _swapped_rows(
-    labels: np.ndarray, before: np.ndarray, after: np.ndarray, rows: np.ndarray, metric: Metric, seed: int
-) -> tuple[float, float]:
-    """`swap_test` for a metric of weighted rows.  rows: (n,) numbers of the changed rows.
-
-    Each changed row appears twice, with its result before and after, and one of the two has weight 1.
-    """
-    both = np.concatenate([labels, labels[rows]]), np.concatenate([before, after[rows]])
-    few = len(rows) <= FEW_SWAPS
-    swapped = _all_swaps(len(rows)) if few else np.random.default_rng(seed).integers(0, 2, (SWAPS, len(rows)))
-
-    def gaps(swapped: np.ndarray) -> np.ndarray:
-        scores = []
-        for after_counts in (swapped, 1 - swapped):
-            weights = np.ones((len(swapped), len(both[0])))
-            weights[:, rows], weights[:, len(labels) :] = 1 - after_counts, after_counts
-            scores.append(metric.evaluate_weighted(*both, weights))
-        return np.asarray(scores[1] - scores[0])
-
-    return _mid_p(gaps, swapped, len(both[0]), len(rows))
+def _kinds_of_rows(columns: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+    """The distinct rows of (N,) columns, and how many there are of each; (N, C) columns are returned as they are."""
+    if columns[0].ndim == 2:
+        return columns, np.ones(len(columns[0]), np.int64)
+    kinds, count = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
+    return list(kinds.T), count

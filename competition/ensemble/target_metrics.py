@@ -5,8 +5,6 @@ Regression: targets (N,) float; the output is (N, 1) float values.
 weights: (R, N) row weights of R resamples, or None.  Returns (R,) scores, or a scalar; greater is better.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from competition.config.errors import UserError
@@ -29,13 +27,13 @@ def multilabel_macro_f1(targets: np.ndarray, decided: np.ndarray, weights: np.nd
     return np.asarray((2.0 * hits / np.where(total > 0, total, 1.0)).mean(-1))
 
 
-def samples_f1(targets: np.ndarray, decided: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Mean over the rows of the F1 of the row's labels; a row without labels and predictions counts as 0.
+def f1_of_rows(targets: np.ndarray, decided: np.ndarray) -> np.ndarray:
+    """(N,) F1 of each row's labels; a row without labels and predictions counts as 0.
 
-    Equals f1_score(average="samples", zero_division=0).
+    The mean equals f1_score(average="samples", zero_division=0).
     """
     total = targets.sum(1, dtype=np.float64) + decided.sum(1)
-    return weighted_mean(2.0 * (targets & decided).sum(1) / np.where(total > 0, total, 1.0), weights)
+    return np.asarray(2.0 * (targets & decided).sum(1) / np.where(total > 0, total, 1.0))
 
 
 def mean_average_precision(targets: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
@@ -49,12 +47,13 @@ def mean_average_precision(targets: np.ndarray, probs: np.ndarray, weights: np.n
     return np.asarray(mean[0]) if weights is None else mean
 
 
-def multilabel_mean_column_auc(targets: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Mean over the classes of ROC AUC; ties count one half.
+def mean_column_auc(targets: np.ndarray, probs: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Mean over the classes of ROC AUC; ties count one half.  targets: (N, C) bool, or (N,) int classes.
 
     A class without a positive or without a negative row has no AUC and is left out of the mean.
     Equals roc_auc_score(average="macro") over the other classes.
     """
+    targets = targets if targets.ndim == 2 else targets[:, None] == np.arange(probs.shape[1])
     positives = np.count_nonzero(targets, axis=0)
     columns = np.flatnonzero((positives > 0) & (positives < len(targets)))
     if not len(columns):
@@ -67,23 +66,11 @@ def multilabel_mean_column_auc(targets: np.ndarray, probs: np.ndarray, weights: 
     return np.asarray(mean[0]) if weights is None else mean
 
 
-def label_log_likelihoods(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
-    """(N, C) float64: log p for a label that the row has, log (1 - p) for one that it has not."""
+def mean_log_likelihoods(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
+    """(N,) float64: mean over the labels of log p for a label that the row has, log (1 - p) for one that it has not."""
     eps = np.finfo(np.float64 if probs.dtype == np.float64 else np.float32).eps
     own = np.where(targets, probs.astype(np.float64), 1.0 - probs.astype(np.float64))
-    return np.log(np.clip(own, eps, 1.0 - eps))
-
-
-def one_wrong_label(targets: np.ndarray, output: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
-    """Copies of a multi-label output, each with one wrong label more: what a standard error cannot be smaller than.
-
-    rows: row numbers, one per copy. The first label that the row has (or lacks, if it has none) becomes wrong: its
-    decision is inverted, or its probability mirrored at one half.
-    """
-    for row in rows:
-        changed, label = output.copy(), int(targets[row].argmax())
-        changed[row, label] = ~output[row, label] if output.dtype == bool else 1 - output[row, label]
-        yield changed
+    return np.asarray(np.log(np.clip(own, eps, 1.0 - eps)).mean(1))
 
 
 def weighted_mean(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:

@@ -2,13 +2,10 @@
 
 import numpy as np
 
-from competition.config.params import Honest
-from competition.ensemble.blend import BlendSettings
+from competition.config.params import Blend, Decision, Honest, Policy
 from competition.ensemble.chain import Chain
-from competition.ensemble.decision import DecisionSettings
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import CrossFitted, NestedCrossFit, OofRows
-from competition.ensemble.policy import PolicySettings
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import ChainSettings
 
@@ -38,9 +35,11 @@ def as_members(probs: np.ndarray) -> dict[str, ViewPredictions]:
     return {f"m{m}": ViewPredictions(ids, ("identity",), p[:, None].astype(np.float16)) for m, p in enumerate(probs)}
 
 
-BLEND = BlendSettings(methods=("equal", "bagged"), rounds=15, bags=4, ridge=1.0, seed=0)
-DECISION = DecisionSettings(rules=("argmax", "prior"), passes=1, shrink_rows=20)
-POLICY = PolicySettings(method="greedy", objective="log_likelihood", rounds=10, seconds_limit=0, same_below=1e-3)
+BLEND = Blend(
+    name="", members=(), methods=("equal", "bagged"), rounds=15, bags=4, ridge=1.0, seed=0, class_shares="training"
+)
+DECISION = Decision(rules=("argmax", "prior"), passes=1, shrink_rows=20)
+POLICY = Policy(method="greedy", objective="log_likelihood", rounds=10, seconds_limit=0, same_below=1e-3)
 SETTINGS = ChainSettings("macro_f1", POLICY, BLEND, DECISION)
 
 
