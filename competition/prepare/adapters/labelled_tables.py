@@ -112,7 +112,9 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
     target = detect_target(tables.train, tables.labels.columns, tables.known_classes, settings.target, settings.metric)
     labels = _read_labels(tables, target)
     ids, test_ids = list(tables.train[tables.id_column]), list(tables.test[tables.id_column])
-    return Layout(_competition(tables, labels, settings), (ids, labels.numbers, tables.groups), test_ids, tables.other_columns)
+    return Layout(
+        _competition(tables, labels, settings), (ids, labels.numbers, tables.groups), test_ids, tables.other_columns
+    )
 
 
 def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> LabelledTables:
