@@ -314,6 +314,7 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
         FakeKaggle(folder / "server") as kaggle,
     ):
         kaggle.contests["rehearsal"] = Contest({}, listed=listed, archive=archive)
+        kaggle.files_per_page = 200  # as Kaggle sends them
         job = WorkFolder(folder, {**os.environ, **kaggle.environment(folder / "home"), "TF_CPP_MIN_LOG_LEVEL": "3"})
         costs["curl and unzip"] = curl_and_unzip(folder, job.environment)
         stages = {title: arguments for title, arguments in STAGES.items() if name == "flowers" or title != SLOW_STEP}

@@ -44,7 +44,7 @@ class Stored:
 
 def sha256(path: Path) -> str:
     """Return the hexadecimal sha256 of a file."""
-    with path.open("rb") as file:
+    with path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

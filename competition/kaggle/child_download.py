@@ -32,10 +32,11 @@ NOT_ABOUT_RANGE = {400, 401, 403, 404, 408, 410, 429, 500}
 def download(api: "KaggleApi", emit: Emit, slug: str, folder: str) -> str:
     """Download all files of the competition as <folder>/<slug>.zip; return its path."""
     target = Path(folder) / f"{slug}.zip"
-    answer = send(api, "competitions", "DownloadDataFiles", {"competitionName": slug}, stream=True)
-    if not urlsplit(answer.url).path.endswith(".zip"):
-        raise ReportedFailure("page", f"Kaggle sent another thing than an archive ({_content_type(answer)})")
-    save(answer, target, emit, 0, 0, is_verified_later=True)  # by the checksums in the archive
+    with api.build_kaggle_client() as kaggle:
+        answer = send(kaggle, "competitions", "DownloadDataFiles", {"competitionName": slug}, stream=True)
+        if not urlsplit(answer.url).path.endswith(".zip"):
+            raise ReportedFailure("page", f"Kaggle sent another thing than an archive ({_content_type(answer)})")
+        save(answer, target, emit, 0, 0, is_verified_later=True)  # by the checksums in the archive
     return str(target)
 
 
@@ -45,16 +46,17 @@ def download_files(api: "KaggleApi", emit: Emit, slug: str, folder: str, files: 
     files: name -> bytes, None = unknown. Files that exist are not downloaded again.
     """
     done, total = 0, sum(size or 0 for size in files.values())
-    for name, size in files.items():
-        target = Path(folder).joinpath(*name.split("/"))
-        if not target.is_file():
-            fields = {"competitionName": slug, "fileName": name}
-            answer = send(api, "competitions", "DownloadDataFile", fields, stream=True)
-            if "html" in _content_type(answer) and not name.endswith((".html", ".htm")):
-                raise ReportedFailure("page", f"Kaggle sent another thing than {name} ({_content_type(answer)})")
-            save(answer, target, emit, done, total, is_verified_later=False)
-        done += size or 0
-        emit("progress", done=done, total=total)
+    with api.build_kaggle_client() as kaggle:
+        for name, size in files.items():
+            target = Path(folder).joinpath(*name.split("/"))
+            if not target.is_file():
+                fields = {"competitionName": slug, "fileName": name}
+                answer = send(kaggle, "competitions", "DownloadDataFile", fields, stream=True)
+                if "html" in _content_type(answer) and not name.endswith((".html", ".htm")):
+                    raise ReportedFailure("page", f"Kaggle sent another thing than {name} ({_content_type(answer)})")
+                save(answer, target, emit, done, total, is_verified_later=False)
+            done += size or 0
+            emit("progress", done=done, total=total)
 
 
 def kernel_output(api: "KaggleApi", emit: Emit, kernel: Mapping[str, object], folder: str, only: str = "") -> None:

@@ -17,6 +17,7 @@ from competition.kaggle.answers import nested, objects, text
 
 if TYPE_CHECKING:
     from kaggle.api.kaggle_api_extended import KaggleApi
+    from kagglesdk.kaggle_client import KaggleClient
     from requests import Response
 
 TIMEOUT = (30, 300)  # seconds: to connect, between two reads
@@ -55,9 +56,14 @@ def call(api: "KaggleApi", service: str, method: str, **fields: object) -> Mappi
 
     service: key of SERVICES.  fields: of the request, as Kaggle names them; those that are None or "" are not sent.
     """
+    with api.build_kaggle_client() as kaggle:
+        return _call(kaggle, service, method, fields)
+
+
+def _call(kaggle: "KaggleClient", service: str, method: str, fields: Mapping[str, object]) -> Mapping[str, object]:
     import requests
 
-    answer = send(api, service, method, fields, allow_redirects=False)
+    answer = send(kaggle, service, method, fields, allow_redirects=False)
     if answer.is_redirect:
         raise ReportedFailure("answer", "it leads to another page")
     body = answer.json()
@@ -70,16 +76,17 @@ def call(api: "KaggleApi", service: str, method: str, **fields: object) -> Mappi
     return body
 
 
-def send(api: "KaggleApi", service: str, method: str, fields: Mapping[str, object], **options: object) -> "Response":
+def send(
+    kaggle: "KaggleClient", service: str, method: str, fields: Mapping[str, object], **options: object
+) -> "Response":
     """POST one request; raise the error of an HTTP status above 400.  options: of requests.Session.send."""
-    with api.build_kaggle_client() as kaggle:
-        http = kaggle.http_client()
-        sent = _Request({name: value for name, value in fields.items() if value not in (None, "")})
-        request = http._prepare_request(SERVICES[service], method, sent)
-        settings = http._session.merge_environment_settings(request.url, {}, None, None, None)
-        answer: Response = http._session.send(request, timeout=TIMEOUT, **{**settings, **options})
-        answer.raise_for_status()
-        return answer
+    http = kaggle.http_client()
+    sent = _Request({name: value for name, value in fields.items() if value not in (None, "")})
+    request = http._prepare_request(SERVICES[service], method, sent)
+    settings = http._session.merge_environment_settings(request.url, {}, None, None, None)
+    answer: Response = http._session.send(request, timeout=TIMEOUT, **{**settings, **options})
+    answer.raise_for_status()
+    return answer
 
 
 def pages(
@@ -90,15 +97,16 @@ def pages(
     rows: name of the field with the rows.  fields: of each request.
     """
     token, read_tokens, empty_pages = "", set[str](), 0
-    while token not in read_tokens and empty_pages < MOST_EMPTY_PAGES:
-        read_tokens.add(token)
-        page = call(api, service, method, pageToken=token, **fields)
-        entries = objects(page.get(rows))
-        empty_pages = 0 if entries else empty_pages + 1
-        yield entries
-        token = text(page.get("nextPageToken"))
-        if not token:
-            return
+    with api.build_kaggle_client() as kaggle:  # one connection for all pages
+        while token not in read_tokens and empty_pages < MOST_EMPTY_PAGES:
+            read_tokens.add(token)
+            page = _call(kaggle, service, method, {**fields, "pageToken": token})
+            entries = objects(page.get(rows))
+            empty_pages = 0 if entries else empty_pages + 1
+            yield entries
+            token = text(page.get("nextPageToken"))
+            if not token:
+                return
 
 
 def failure_of(error: BaseException) -> dict[str, object]:

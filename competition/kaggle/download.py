@@ -76,10 +76,9 @@ def fetch(
     cache: folder that keeps the archive between runs.
     """
     slug = competition_slug(slug)
-    verified = download(client, slug, cache, rules, progress)
+    verified = download(client, slug, cache, rules, progress, folder)
     for note in verified.notes:
         client.print_line(f"Kaggle: {note}")
-    archive.extract(cache / f"{slug}.zip", folder, rules, partial(progress, "unpacking"), verified.files)
 
 
 def download(
@@ -88,9 +87,11 @@ def download(
     folder: Path,
     rules: UnpackRules,
     progress: StepProgress = lambda step, done, total: None,
+    target: Path | None = None,
 ) -> Verified:
     """Download <folder>/<slug>.zip and verify it against Kaggle's listing. <slug>.json is written last.
 
+    target: empty folder into which the archive is unpacked, in the pass that verifies it; None = it is not unpacked.
     A complete archive is used without a request to Kaggle, and a partial one is resumed. An archive that `verify` refuses is
     removed and downloaded once more; if the second one is refused too, it is kept as <slug>.corrupt.
     """
@@ -98,6 +99,8 @@ def download(
         record, file = folder / f"{slug}.json", folder / f"{slug}.zip"
         earlier = read_record(record, Verified)
         if earlier and file.is_file() and sha256(file) == earlier.sha256:
+            if target:
+                archive.extract(file, target, rules, partial(progress, "unpacking"), earlier.files)
             return earlier
         competition = require_access(client, slug)
         until = f" until {competition.deadline[:10]}" if competition.deadline else ""
@@ -113,7 +116,8 @@ def download(
         require_disk_space(slug, 2 * total, folder)  # for the archive and the unpacked files
         secrets = credentials.find_credential(client.environment).secrets
         rules = replace(rules, unlisted=rules.unlisted or not listed.complete, secrets=secrets)
-        check = partial(archive.verify, listing=listed.files, rules=rules)
+        step = partial(progress, "unpacking" if target else "checking")
+        check = partial(archive.verify, listing=listed.files, rules=rules, progress=step, folder=target)
         verified = _download_verified(client, slug, folder, check, progress)
         write_json(record, asdict(verified))
         return verified
@@ -143,7 +147,7 @@ def _download_verified(
         if not unverified.exists():
             unverified = Path(ask(client, "download", arguments, slug, on_event))
         try:
-            verified = check(unverified, progress=partial(progress, "checking"))
+            verified = check(unverified)
             break
         except NamesCredential:
             shutil.rmtree(parts)

@@ -41,6 +41,7 @@ class FakeKaggle:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.headers: list[tuple[str, dict[str, str]]] = []
         self.pending_polls = 1  # the number of requests for which a submission is PENDING
+        self.files_per_page = 2  # at most, of a listing
         self.etag = ""  # of every file at the storage, which then sends no MD5; "" = their own
         self.unlisted_looks = 0  # the number of lists in which a new submission or kernel version is missing
         self.held = threading.Event()  # set when a response is delayed by the fault "after:hold"
@@ -97,14 +98,14 @@ class FakeKaggle:
         return self._about(request["competitionName"])
 
     def list_data_files(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Two files per page; the second page is empty but has a token."""
+        """One file on the first page, none on the second, which has a token, and `files_per_page` on each later one."""
         contest = self._contest(request)
         listed = contest.listed if contest.listed is not None else {n: len(d) for n, d in contest.files.items()}
         page_start = int(request.get("pageToken") or 0)
         if page_start == 1:
             return {"files": [], "nextPageToken": "2"}
-        names = list(listed)[max(0, page_start - 1) : page_start + 1] if page_start else list(listed)[:1]
-        after = 1 if page_start == 0 else page_start + 2
+        after = page_start + min(self.files_per_page, request["pageSize"]) if page_start else 1
+        names = list(listed)[max(0, page_start - 1) : max(1, after - 1)]
         token = {"nextPageToken": str(after)} if after - 1 < len(listed) and len(listed) > 1 else {}
         return {"files": [{"name": name, "totalBytes": listed[name]} for name in names], **token}
 

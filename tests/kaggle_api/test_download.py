@@ -70,11 +70,12 @@ def test_a_temporary_error_is_retried_until_the_file_is_complete(kaggle, client,
     method, faults = TEMPORARY_ERRORS[name]
     kaggle.faults[method] = list(faults)
     try:
-        download.download(client, "flowers", tmp_path / "cache", RULES)
+        download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
     except KaggleError:  # an error is allowed if the next run succeeds
-        assert not (tmp_path / "cache" / "flowers.json").exists()
-        download.download(client, "flowers", tmp_path / "cache", RULES)
+        assert not (tmp_path / "cache" / "flowers.json").exists() and not (tmp_path / "raw").exists()
+        download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
     assert is_complete(kaggle, tmp_path / "cache")
+    assert file_contents(tmp_path / "raw") == kaggle.contests["flowers"].files
     assert sorted(p.name for p in (tmp_path / "cache").iterdir() if p.suffix != ".lock") == [
         "flowers.json",
         "flowers.zip",
@@ -194,13 +195,19 @@ def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, tmp_path):
 
 
 # A background job of a shell ignores Ctrl-C, and so do its children; the first line restores the default handler.
-CODE = """
+CLIENT = """
 import os, pathlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from competition.kaggle import archive, download
 from competition.kaggle.client import Client, RetryPolicy
 client = Client(dict(os.environ), RetryPolicy(3, 0.05, 3.0, 8.0), print)
-download.download(client, "flowers", pathlib.Path(sys.argv[1]), archive.UnpackRules(200))
+folder = pathlib.Path(sys.argv[1])
+"""
+CODE = f'{CLIENT}download.download(client, "flowers", folder, archive.UnpackRules(200))'
+KILLED_WHILE_UNPACKING = f"""{CLIENT}
+from competition.config.faults import at_points
+at_points(lambda name, path: name == "unpack.before_rename" and os.kill(os.getpid(), signal.SIGKILL))
+download.fetch(client, "flowers", folder / "raw", folder / "cache", archive.UnpackRules(200))
 """
 
 
@@ -250,6 +257,17 @@ def test_after_kills_at_random_moments_the_same_command_completes_the_file(kaggl
     assert sorted(path.name for path in cache.iterdir() if path.suffix != ".lock") == ["flowers.json", "flowers.zip"]
     ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
     assert any(ranges)  # partial files were resumed
+
+
+def test_an_archive_whose_unpacking_was_killed_is_unpacked_by_the_next_run_and_not_downloaded_again(
+    kaggle, client, tmp_path
+):
+    process = subprocess.run([sys.executable, "-c", KILLED_WHILE_UNPACKING, tmp_path], env=_env(client))
+    assert process.returncode == -signal.SIGKILL
+    assert not (tmp_path / "raw").exists() and not (tmp_path / "cache" / "flowers.json").exists()
+    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
+    assert file_contents(tmp_path / "raw") == kaggle.contests["flowers"].files
+    assert kaggle.count("DownloadDataFiles") == 1 and is_complete(kaggle, tmp_path / "cache")
 
 
 def _alive(pid):
