@@ -38,11 +38,11 @@ def answer(request: Event, emit: Emit) -> object:
         return call(api, **arguments)
     if action == "username":
         return api.config_values.get(api.CONFIG_NAME_USER) or ""
+    of_kaggle = (listing, submit, submissions, download, download_files, save_dataset)
     actions: dict[str, Callable[..., object]] = {
-        each.__name__: each
-        for each in (listing, submit, submissions, download, download_files, kernel_source, kernel_log, kernel_output)
+        each.__name__: each for each in (*of_kaggle, kernel_source, kernel_log, kernel_output)
     }
-    return {**actions, "save_dataset": save_dataset}[action](api, emit, **arguments)
+    return actions[action](api, emit, **arguments)
 
 
 def listing(api: "KaggleApi", emit: Emit, slug: str) -> dict[str, object]:

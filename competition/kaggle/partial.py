@@ -2,6 +2,7 @@
 
 import shutil
 import zipfile
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -76,8 +77,7 @@ def _check(path: Path, size: int, rules: UnpackRules) -> None:
         packed, folder = path.rename(path.with_name(f"{path.name}.packed")), path.with_name(f".{path.name}.new")
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            archive.verify(packed, {path.name: size}, rules)
-            archive.extract(packed, folder, rules, names=[path.name])
+            archive.verify(packed, {path.name: size}, replace(rules, unlisted=False), folder=folder)
             (folder / path.name).replace(path)
             folder.rmdir()
         except ArchiveRefusal as error:

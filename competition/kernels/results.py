@@ -4,13 +4,13 @@ import fnmatch
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from competition.config.errors import UserError
-from competition.files.manifest import files_intact, read_manifest, sha256
+from competition.files.manifest import Manifest, files_intact, read_manifest, sha256
 from competition.kaggle import archive
 from competition.kaggle.client import Client, ask, kernel_fields
 from competition.kernels import kernel_script
@@ -19,14 +19,14 @@ from competition.kernels.api import KernelVersion
 
 @dataclass(frozen=True)
 class Output:
-    """Verified output of a kernel. Paths of result folders are relative to the project's root."""
+    """Verified output of a kernel."""
 
     folder: Path
     status: str  # "done"; "cut" = stopped at the time limit, another kernel can resume; "failed"
     problem: str
     devices: str
     seconds: float
-    result_folders: tuple[str, ...]
+    result_folders: Mapping[str, str]  # path relative to the project's root -> its archive in `folder`
 
 
 # What was done with a result folder: copied complete or partial (checkpoints), or skipped, because a complete local result exists.
@@ -52,9 +52,10 @@ def read_output(folder: Path, run: str, name: str) -> Output:
     listing = folder / kernel_script.OUTPUT
     try:
         values = json.loads(listing.read_text(encoding="utf-8"))
-        result_folders = {entry["result_folder"]: (entry["file"], entry["sha256"]) for entry in values["archives"]}
+        result_folders = {str(entry["result_folder"]): str(entry["file"]) for entry in values["archives"]}
+        digests = {entry["result_folder"]: entry["sha256"] for entry in values["archives"]}
         status, problem, devices = (values[name] for name in ("status", "problem", "devices"))
-        output = Output(folder, status, problem, devices, float(values["seconds"]), tuple(sorted(result_folders)))
+        output = Output(folder, status, problem, devices, float(values["seconds"]), result_folders)
         other_run = values["run"] if run and values["run"] != run else ""
     except FileNotFoundError as error:
         raise UserError(
@@ -68,9 +69,9 @@ def read_output(folder: Path, run: str, name: str) -> Output:
             f"the output of {name} is of run {other_run}, not of {run}: another version; `make kernel` fetches it again, "
             "later if Kaggle still shows the older one"
         )
-    for result_folder, (file, digest) in result_folders.items():
-        path = folder / PurePosixPath(file).name
-        if not path.is_file() or sha256(path) != digest:
+    for result_folder, file in result_folders.items():
+        path = folder / file
+        if PurePosixPath(file).name != file or not path.is_file() or sha256(path) != digests[result_folder]:
             raise UserError(
                 f"{result_folder} in the output of {name} is missing or damaged: `make kernel` fetches it again"
             )
@@ -84,15 +85,13 @@ def merge(output: Output, into: Path, allowed: Sequence[str], max_ratio: float) 
 
     allowed: patterns of the accepted folders, relative to `into` (the plan's `collect`).
     """
-    values = json.loads((output.folder / kernel_script.OUTPUT).read_text(encoding="utf-8"))
     result_folders: dict[Action, list[str]] = {"copied": [], "partial": [], "skipped": []}
-    for entry in values["archives"]:
-        name = str(entry["result_folder"])
+    for name, file in output.result_folders.items():
         # As Path.glob matches: a star does not match a slash.
         of_same_depth = [pattern for pattern in allowed if name.count("/") == pattern.count("/")]
         if ".." in PurePosixPath(name).parts or not any(fnmatch.fnmatch(name, pattern) for pattern in of_same_depth):
             raise UserError(f"unexpected result {name!r} in the output: expected {', '.join(allowed)}.")
-        result_folders[install(output.folder / entry["file"], into / name, max_ratio)].append(name)
+        result_folders[install(output.folder / file, into / name, max_ratio)].append(name)
     return result_folders
 
 
@@ -105,15 +104,14 @@ def install(packed: Path, target: Path, max_ratio: float) -> Action:
     unpacked = target.with_name(f".{target.name}.merging")
     shutil.rmtree(unpacked, ignore_errors=True)
     archive.extract(packed, unpacked, archive.UnpackRules(max_ratio, case_twins=True))
-    manifest, local = read_manifest(unpacked / "manifest.json"), read_manifest(target / "manifest.json")
+    manifest, local = read_manifest(unpacked / "manifest.json"), _complete_manifest(target / "manifest.json")
     if manifest is not None and not files_intact(unpacked / "manifest.json", manifest):
         shutil.rmtree(unpacked)
         raise UserError(f"{'/'.join(target.parts[-4:])} does not match its manifest: compute it again.")
-    if local is not None and files_intact(target / "manifest.json", local):
+    if local is not None:
         is_same = manifest is not None and (manifest.digest, manifest.files) == (local.digest, local.files)
-        added = [
-            path.parent for path in unpacked.glob("*/*/manifest.json") if is_same and _is_new(path, unpacked, target)
-        ]
+        complete = [path for path in unpacked.glob("*/*/manifest.json") if is_same and _complete_manifest(path)]
+        added = [path.parent for path in complete if not _complete_manifest(target / path.relative_to(unpacked))]
         for folder in added:
             shutil.rmtree(place := target / folder.relative_to(unpacked), ignore_errors=True)
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -125,9 +123,7 @@ def install(packed: Path, target: Path, max_ratio: float) -> Action:
     return "copied" if manifest is not None else "partial"
 
 
-def _is_new(path: Path, unpacked: Path, target: Path) -> bool:
-    """Whether the result of this manifest in `unpacked` is complete, and missing or damaged in `target`."""
-    manifest, other = read_manifest(path), target / path.relative_to(unpacked)
-    local = read_manifest(other)
-    is_complete = manifest is not None and files_intact(path, manifest)
-    return is_complete and (local is None or not files_intact(other, local))
+def _complete_manifest(path: Path) -> Manifest | None:
+    """The manifest of a result; None if the result is missing, partial or damaged."""
+    manifest = read_manifest(path)
+    return manifest if manifest is not None and files_intact(path, manifest) else None

@@ -1,5 +1,6 @@
 import json
 import random
+import shutil
 from dataclasses import replace
 from zipfile import ZipFile
 
@@ -250,6 +251,10 @@ def damage_output(folder, damage):
     elif damage == "path outside the folder":
         content["archives"][0]["result_folder"] = "../../evil/members/cnn/0123456789ab/fold0"
         listing.write_text(json.dumps(content))
+    elif damage == "archive outside the folder":
+        shutil.copyfile(pack, folder.parent / pack.name)  # the one inside is undamaged
+        content["archives"][0]["file"] = f"../{pack.name}"
+        listing.write_text(json.dumps(content))
     elif damage == "no listing":
         listing.unlink()
     else:
@@ -261,6 +266,7 @@ def damage_output(folder, damage):
     [
         ("flipped", "is missing or damaged"),
         ("path outside the folder", "unexpected result"),
+        ("archive outside the folder", "is missing or damaged"),
         ("no listing", "left no goldfold-output.json"),
         ("truncated listing", "is damaged: `make kernel` fetches it again"),
     ],
