@@ -20,6 +20,8 @@ def digest_of(value: object) -> str:
 
 def to_plain(value: object) -> Any:
     """Convert dataclasses, mappings, sequences, sets, paths and NumPy scalars to JSON types."""
+    if type(value) is str:  # such as the ids of all images
+        return value
     if is_dataclass(value) and not isinstance(value, type):
         return to_plain(asdict(value))
     if isinstance(value, Mapping):

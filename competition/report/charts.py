@@ -13,6 +13,8 @@ from competition.report.mistakes import Bin
 from competition.report.svg import COLOURS, NORMAL, PLACEHOLDERS, SMALL, axis_ends, chart, shortened
 from competition.report.terminal import number, plus_minus
 
+MOST_BARS = 150  # with a tooltip each; more are narrower than a pointer can aim at
+
 
 @dataclass(frozen=True)
 class Point:
@@ -126,16 +128,20 @@ def truth_chart(truth: np.ndarray, predicted: np.ndarray, mean: float, width: fl
 
 
 def bar_chart(heights: Sequence[int], tooltips: Sequence[str], name: str) -> list[Markup]:
-    """Counts side by side, in the given order: drawn for wide and for narrow pages."""
+    """Counts side by side, in the given order: drawn for wide and for narrow pages; more than MOST_BARS as one outline."""
     drawings = []
     for css_class, width in (("wide", 960), ("narrow", 372)):
         with chart(width, 150, (52, 8, 18, 14)) as drawing:
             axes = drawing.axes
             axes.set(title=name, xlim=(-0.5, len(heights) - 0.5), ylim=(0, max(*heights, 1)), xticks=[])
             drawing.ticks(y=3)
-            bars = axes.bar(range(len(heights)), heights, 0.9, color=PLACEHOLDERS["c0"], alpha=0.8)
-            for bar, tooltip in zip(bars, tooltips, strict=True):
-                drawing.mark(bar, "bar", tooltip)
+            if len(heights) > MOST_BARS:
+                edges = np.arange(len(heights) + 1) - 0.5
+                axes.stairs(heights, edges, fill=True, color=PLACEHOLDERS["c0"], alpha=0.8)
+            else:
+                bars = axes.bar(range(len(heights)), heights, 0.9, color=PLACEHOLDERS["c0"], alpha=0.8)
+                for bar, tooltip in zip(bars, tooltips, strict=True):
+                    drawing.mark(bar, "bar", tooltip)
             drawings.append(drawing.markup(name, css_class))
     return drawings
 

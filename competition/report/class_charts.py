@@ -1,12 +1,13 @@
 """Charts of the classes as inline SVG (see svg.py): the confusion matrix, and F1 against the number of training rows."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from competition.report.mistakes import ClassScore
-from competition.report.svg import PLACEHOLDERS, SMALL, PointMark, chart, shortened
+from competition.report.svg import PLACEHOLDERS, SMALL, Chart, PointMark, chart, shortened
 
 ORDERED = 24  # up to this many classes keep their order; more are ordered by similarity
 SMALL_CELL, LARGE_CELL, SIDE = 11.0, 90.0, 420.0  # pixels: of a cell among many and among few, of the whole matrix
@@ -16,29 +17,31 @@ NAMED = 5  # of the classes with the lowest F1
 def clustered_order(confusion: np.ndarray) -> np.ndarray:
     """(C,) order of the classes in which classes that are confused stand together.  confusion: (C, C) int.
 
-    Average linkage on the shares of confused rows, leaves in optimal order; classes without confusions keep their order.
+    The two groups with the largest mean share of confused rows are joined, at the ends that are confused most, until none are
+    confused (average linkage); groups are in the order of their first class. SciPy has this, but takes a third of a second to import.
     """
-    from scipy.cluster.hierarchy import leaves_list, linkage
-    from scipy.spatial.distance import squareform
-
     shares = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
     similarity = shares + shares.T
     np.fill_diagonal(similarity, 0)
-    if len(confusion) < 3 or not similarity.any():
-        return np.arange(len(confusion))
-    distance = 1 - similarity / similarity.max()
-    np.fill_diagonal(distance, 0)
-    return leaves_list(linkage(squareform(distance, checks=False), "average", optimal_ordering=True))
+    groups, between = {n: [n] for n in range(len(confusion))}, similarity.copy()
+    while between.any():
+        first, second = sorted(map(int, np.unravel_index(between.argmax(), between.shape)))
+        a, b = groups[first], groups.pop(second)
+        joined = [(one, two) for one in (a, a[::-1]) for two in (b, b[::-1])]
+        one, two = max(joined, key=lambda pair: similarity[pair[0][-1], pair[1][0]])
+        between[first] = (between[first] * len(a) + between[second] * len(b)) / (len(a) + len(b))
+        between[:, first] = between[first]
+        between[second] = between[:, second] = between[first, first] = 0
+        groups[first] = [*one, *two]
+    return np.concatenate(list(groups.values()))
 
 
 def confusion_chart(confusion: np.ndarray, names: Sequence[str], width: float = SIDE) -> Markup:
-    """Rows of each class (down) by predicted class (across), with the number of rows in every cell.
+    """Rows of each class (down) by predicted class (across).
 
     confusion: (C, C) int.  width: of few classes, pixels without their names. Blue cells are right, orange ones wrong; the
     opacity grows with the share of the class. Empty cells are not drawn. More than ORDERED classes are ordered by similarity.
     """
-    from matplotlib.patches import Rectangle
-
     order = clustered_order(confusion) if len(names) > ORDERED else np.arange(len(names))
     confusion, names = confusion[np.ix_(order, order)], [names[int(n)] for n in order]
     classes = len(confusion)
@@ -50,28 +53,42 @@ def confusion_chart(confusion: np.ndarray, names: Sequence[str], width: float = 
     side = cell * classes
     with chart(margins[0] + side + margins[1], margins[2] + side + margins[3], margins) as drawing:
         axes = drawing.axes
-        axes.set(xlim=(0, classes), ylim=(classes, 0), xlabel="predicted class across, true class down")
+        axes.set(xlim=(0, classes), ylim=(classes, 0), xticks=[], yticks=[])
+        axes.set_xlabel("predicted class across, true class down")
         axes.spines[:].set(visible=True, color=PLACEHOLDERS["rule"])
-        totals = confusion.sum(1)
-        shares = confusion / np.maximum(totals[:, None], 1)
-        box = 1 - 0.5 / cell  # leaves a gap of half a pixel
-        for true, predicted in np.argwhere(confusion > 0):
-            right, share, count = true == predicted, float(shares[true, predicted]), f"{confusion[true, predicted]:,}"
-            taken_for = "" if right else f" predicted as {names[predicted]}"
-            style = "right" if right else "wrong"
-            tooltip = f"{names[true]}{taken_for}: {count} of {totals[true]:,} {style}"
-            alpha = 0.14 + 0.4 * share if right else 0.35 + 0.65 * min(2 * share, 1.0) ** 0.5
-            patch = Rectangle((predicted, true), box, box, color=PLACEHOLDERS[style], alpha=alpha, linewidth=0)
-            drawing.mark(axes.add_patch(patch), style, tooltip)
-            if not right or cell >= 17:
-                count = str(confusion[true, predicted])
-                size = min(15.0, cell * 0.8, cell * 1.5 / len(count))
-                axes.text(predicted + 0.5, true + 0.52, count, ha="center", va="center", size=size)
-        centres = np.arange(classes) + 0.5
-        axes.xaxis.tick_top()
-        axes.set_yticks(centres, short, size=font)
-        axes.set_xticks(centres, short, size=font, rotation=58, ha="left", va="bottom", rotation_mode="anchor")
+        draw_cells(drawing, confusion, names, cell)
+        # matplotlib takes ten times as long for the labels of ticks.
+        soft: dict[str, Any] = {"size": font, "color": PLACEHOLDERS["soft"]}
+        for n, name in enumerate(short):
+            axes.text(-3.5 / cell, n + 0.5, name, ha="right", va="center", **soft)
+            axes.text(n + 0.5, -3.5 / cell, name, rotation=58, rotation_mode="anchor", **soft)
         return drawing.markup(f"confusion matrix of {classes} classes")
+
+
+def draw_cells(drawing: Chart, confusion: np.ndarray, names: Sequence[str], cell: float) -> None:
+    """The cells that have rows, those of one colour and opacity as one group of squares, and the numbers in them.
+
+    cell: its side in pixels. In small cells only the numbers of wrong rows above 1 are written.
+    """
+    totals = confusion.sum(1)
+    shares = confusion / np.maximum(totals[:, None], 1)
+    is_right = np.eye(len(confusion), dtype=bool)
+    opacity = np.where(is_right, 0.14 + 0.4 * shares, 0.35 + 0.65 * np.minimum(2 * shares, 1.0) ** 0.5).round(1)
+    for style, is_of_style in (("right", is_right), ("wrong", ~is_right)):
+        is_drawn = is_of_style & (confusion > 0)
+        for alpha in np.unique(opacity[is_drawn]).tolist():
+            marks, places = [], np.argwhere(is_drawn & (opacity == alpha))
+            for true, predicted in places.tolist():
+                taken_for = "" if style == "right" else f" predicted as {names[predicted]}"
+                rows = f"{confusion[true, predicted]:,} of {totals[true]:,}"
+                marks.append(PointMark(f"{names[true]}{taken_for}: {rows} {style}"))
+            square: dict[str, Any] = {"marker": "s", "markersize": cell - 0.5, "alpha": alpha}
+            drawing.points(places[:, 1] + 0.5, places[:, 0] + 0.5, marks, style, style, **square)
+    is_small = cell < 17
+    for true, predicted in np.argwhere(~is_right & (confusion > 1) if is_small else confusion > 0).tolist():
+        count = str(confusion[true, predicted])
+        size = min(15.0, cell * 0.8, cell * 1.5 / len(count))
+        drawing.axes.text(predicted + 0.5, true + 0.52, count, ha="center", va="center", size=size, zorder=4)
 
 
 def class_size_chart(scores: Sequence[ClassScore], train_rows: np.ndarray, names: Sequence[str]) -> Markup:

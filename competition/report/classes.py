@@ -56,7 +56,10 @@ def honest_rows(blend: Path, prepared: Prepared) -> HonestRows:
         raise UserError(f"the blend has other rows than the prepared data ({user_error}); run `make predict`") from None
     predicted = stored_decisions(blend, ids, kind, scores.shape[1])
     scored = read_table(blend)["scored"].loc[ids].to_numpy() == 1
-    return HonestRows(ids[scored], prepared.targets(labels)[scored], predicted[scored], scores[scored])
+    targets = prepared.targets(labels)
+    if scored.all():  # no copy of what may be hundreds of megabytes
+        return HonestRows(ids, targets, predicted, scores)
+    return HonestRows(ids[scored], targets[scored], predicted[scored], scores[scored])
 
 
 def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> Section:
@@ -95,7 +98,8 @@ def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
         blocks.append(Table(pair_columns, cells, 2, title="The most frequent confusions"))
     if len(names) <= MAX_CHART_CLASSES:
         ordered = " Classes that are confused stand together." if len(names) > ORDERED else ""
-        orange = "; orange with a number: wrong rows" if wrong.any() else ""
+        orange = "; orange: wrong rows, with their number" if wrong.any() else ""
+        orange += " above 1" if orange and len(names) > ORDERED else ""
         note = (
             f"Down: the class; across: what it is taken for. Blue on the diagonal: right{orange}; the darker, the larger the share of "
             f"the class.{ordered} The tables hold the same numbers."

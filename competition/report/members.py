@@ -25,7 +25,7 @@ from competition.workspace.dependencies import fold_manifest_path, fold_model, v
 from competition.workspace.runs import Run
 from competition.workspace.scores import held_out_score, trivial_score_of_fold
 
-MAX_CURVES = 12  # members with learning curves; the others are in the table only
+MAX_CURVES = 6  # members with learning curves; the others are in the table only
 CURVES_NOTE = (
     "Thick: mean of the folds; thin: each of them. The training loss is of smoothed and augmented targets, a held-out loss of "
     "plain ones, so compare their course and not their level."
@@ -222,7 +222,7 @@ def effort_table(
 
 
 def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Block]:
-    """Training of a member over the epochs: losses in one picture, metric, learning rate; all folds together."""
+    """Training of a member over the epochs: losses in one picture, the metric in another; all folds together."""
     histories = [model.history for model in models]
     scores, held_out = by_epoch(histories, "held_out"), by_epoch(histories, "held_out_loss")
     if len(scores) < 2:
@@ -246,8 +246,6 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
         lower_limit = float(np.quantile(finite, 0.2)) if is_score and len(finite) > 10 else None
         title = shortened(f"held-out {metric}", 40)
         drawings.append(epoch_chart([line], title, lower_limit, mark_at, name, score_range(metric)))
-    rates = [Line("learning rate", by_epoch(histories, "learning_rate"), 6)]
-    drawings.append(epoch_chart(rates, "learning rate at the epoch's end", name=name))
     key = [legend(["training", "held-out"])] if is_curve(held_out) or is_curve(scores) else []
     shown = [drawing for drawing in drawings if drawing]
     note, results = curves_text(scores, held_out, start), [model.manifest.result for model in models]

@@ -52,9 +52,9 @@ def class_scores(table: np.ndarray) -> list[ClassScore]:
 
 def largest_cells(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
     """(row, column) of the largest cells above 0, the largest first."""
-    order = np.argsort(-table, axis=None, kind="stable")[:limit]
-    cells = zip(*(places.tolist() for places in np.unravel_index(order, table.shape)), strict=True)
-    return [(row, column) for row, column in cells if table[row, column]]
+    cells = np.argwhere(table > 0)
+    order = np.argsort(-table[table > 0], kind="stable")[:limit]
+    return [(row, column) for row, column in cells[order].tolist()]
 
 
 def worst_pairs(table: np.ndarray, limit: int) -> list[tuple[int, int]]:

@@ -75,7 +75,7 @@ def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared
         for score in worst:  # with wrong rows: of the class, or taken for it
             wrong = np.flatnonzero(((labels == score.number) | (predicted == score.number)) & (labels != predicted))
             shown = wrong[np.argsort(-probs[wrong, predicted[wrong]], kind="stable")][:PICTURES]
-            lines = [[f"{names[labels[n]]} taken for {names[predicted[n]]}", str(ids[n])] for n in shown]
+            lines = [[f"✕ {names[predicted[n]]}", f"is {names[labels[n]]}", str(ids[n])] for n in shown]
             missed = int((labels[wrong] == score.number).sum())
             title = f"{names[score.number]}: F1 {score.f1:.2f}; {missed:,} of {score.rows:,} missed, "
             title += f"{len(wrong) - missed:,} others taken for it"
@@ -150,7 +150,9 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
     """Scores of members, baselines and blend, all on the same rows; those on test rows are marked."""
     is_honest, weights = not scores.get("optimistic"), chain.blend.shares
     is_single = len(scores["members"]) == 1  # the blend, and what it is compared with, is that member
-    notes = {name: f"weight {weights.get(name, 0.0):.2f}" for name in scores["members"]}
+    notes = {
+        name: "identity view" if is_single else f"weight {weights.get(name, 0.0):.2f}" for name in scores["members"]
+    }
     singles = {**scores["members"]}
     for key, name in baselines_of(scores)[1:]:
         singles[name], notes[name] = scores[key], "baseline"
@@ -162,7 +164,7 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
     if not is_single or scores["chosen_on"] != scores["honest"]:
         points.append(Point("blend, while choosing", scores["chosen_on"], None, False))
     blend_name = "blend, honest" if is_honest else "blend, optimistic"
-    note = f"{next(iter(scores['members']))} alone" if is_single else ""
+    note = f"{next(iter(scores['members']))}, its views" if is_single else ""
     points.append(Point(blend_name, scores["honest"], scores["standard_error"], is_honest, note))
     for one in test_scores:
         title = f"{one.name} leaderboard" if one.source.startswith("Kaggle") else f"{one.name}, make grade"

@@ -107,7 +107,7 @@ for (const charts of document.querySelectorAll(".zoomable")) {
   };
   const cell = element("span", { role: "status" }, "click a cell to read it");
   charts.addEventListener("click", (event) => {
-    const title = event.target.closest("g.right, g.wrong")?.querySelector("title");
+    const title = event.target.closest("g.right use, g.wrong use")?.querySelector("title");
     if (title) cell.textContent = title.textContent;
   });
   const bar = element("div", { className: "bar" }, "zoom",

@@ -15,16 +15,15 @@ from competition.report.mistakes import confusion, most_confident_errors
 from competition.report.page import PointMap, Section
 from competition.report.pictures import row_tiles
 from competition.report.svg import NORMAL, PLACEHOLDERS, PointMark, chart, shortened
+from competition.report.tsne import map_places
 from competition.workspace.runs import blended_runs
 from competition.workspace.training_inputs import feature_table
 from competition.workspace.workspace import Workspace
 
-MOST_POINTS = 1_000  # t-SNE of them takes 1 to 2 s of one core
+MOST_POINTS = 600  # t-SNE of them takes a third of a second of one core
 FEWEST_POINTS = 12
 MOST_PICTURES = 150
-COMPONENTS, PERPLEXITY, STEPS = 50, 20.0, 400
 LOWEST_PROBABILITY = 1e-4  # smaller ones differ by noise, which their logarithm would enlarge
-SEED = 0
 WIDTH, HEIGHT = 660.0, 540.0  # pixels
 ALL_COLOURED, COLOURED = 12, 8  # up to 12 classes have a colour each; of more, 8 have one
 COLOUR_ORDER = (0, 1, 2, 3, 4, 5, 8, 10, 9, 11, 6, 7)  # the first eight differ most
@@ -74,7 +73,7 @@ def map_section(
     drawn = drawn_rows(rows.labels, rows.predicted)
     train_rows = positions(prepared.part("train")["id"].to_numpy(str), rows.ids[drawn])
     vectors = features.table[train_rows] if features is not None else log_probabilities(rows.scores[drawn])
-    places = map_places(vectors.astype(np.float32))
+    places = map_places(vectors.astype(np.float32)) if len(drawn) >= FEWEST_POINTS else None
     if places is None:
         return None
     names = prepared.competition.classes
@@ -134,31 +133,6 @@ def log_probabilities(probs: np.ndarray) -> np.ndarray:
     """(N, C) logarithms with a mean of 0 in every row, so that only ratios of probabilities count.  probs: (N, C)."""
     logs = np.log(np.maximum(probs, LOWEST_PROBABILITY))
     return logs - logs.mean(1, keepdims=True)
-
-
-def map_places(vectors: np.ndarray) -> np.ndarray | None:
-    """(N, 2) places in which near vectors are near, by PCA and t-SNE; None for too few rows or fewer than two dimensions.
-
-    vectors: (N, F) float32. PCA has a fixed seed, t-SNE a fixed start, both one thread: equal vectors have equal places.
-    """
-    vectors = np.nan_to_num(vectors, posinf=0.0, neginf=0.0)
-    if len(vectors) < FEWEST_POINTS or vectors.shape[1] < 2 or not np.ptp(vectors, axis=0).any():
-        return None
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1):
-        count = min(COMPONENTS, *vectors.shape)
-        components = PCA(count, svd_solver="randomized", random_state=SEED).fit_transform(vectors)
-        spread = components.std(0)
-        if spread[1] <= 1e-4 * spread[0]:  # a line, such as the probabilities of two classes
-            return None
-        start = components[:, :2] / spread[0] * 1e-4  # scikit-learn's init="pca"
-        perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
-        tsne = TSNE(perplexity=perplexity, init=start, max_iter=STEPS, angle=0.7, n_jobs=1)
-        places: np.ndarray = tsne.fit_transform(components)
-    return places
 
 
 def coloured_classes(labels: np.ndarray, predicted: np.ndarray, classes: int) -> dict[int, int]:

@@ -105,12 +105,13 @@ def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     """Spearman's rank correlation with mean ranks of ties; NaN if all values of one are equal.  a, b: (n,)."""
-    from scipy.stats import rankdata
-
-    ranks = rankdata(a), rankdata(b)
-    if np.ptp(ranks[0]) == 0 or np.ptp(ranks[1]) == 0:
-        return float("nan")
-    return float(np.corrcoef(*ranks)[0, 1])
+    ranks = []
+    for values in (a, b):
+        _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+        if len(counts) < 2:
+            return float("nan")
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[places])
+    return float(np.corrcoef(np.stack(ranks))[0, 1])
 
 
 def on_rows_of_newest(rows: Sequence[ledger.Row]) -> list[ledger.Row]:

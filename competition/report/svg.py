@@ -41,6 +41,7 @@ RC = {
     "axes.titlecolor": PLACEHOLDERS["soft"],
     "axes.titlelocation": "left",
     "axes.titlepad": 5.0,
+    "axes.titley": 1.0,  # no search for a place above the labels of ticks, of which none is at the top
     "axes.labelcolor": PLACEHOLDERS["soft"],
     "axes.labelpad": 3.0,
     "axes.axisbelow": True,
@@ -93,11 +94,13 @@ class Chart:
         style = {"marker": "o", "markersize": 8, "markeredgewidth": 0, "clip_on": False, "zorder": 3} | style
         self.line(x, y, colour, css_class, tooltip, linestyle="none", **style)
 
-    def points(self, x: np.ndarray, y: np.ndarray, points: Sequence[PointMark], colour: str, **style: Any) -> None:
+    def points(
+        self, x: Any, y: Any, points: Sequence[PointMark], colour: str, css_class: str = "points", **style: Any
+    ) -> None:
         """Draw points of one style with a tooltip each.  x, y: (n,) data coordinates.  The other arguments as of `line`."""
         if len(points):
             self._points[f"mark{len(self._marks)}"] = points
-            self.dots(x, y, colour, "points", **style)
+            self.dots(x, y, colour, css_class, **style)
 
     def name_points(
         self, places: np.ndarray, names: Sequence[str], widths: Sequence[float], size: float, named: int = 0

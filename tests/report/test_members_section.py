@@ -37,10 +37,10 @@ def test_a_mean_over_folds_that_took_part_in_tuning_is_marked_and_stands_beside_
 
 def test_rows_scored_once_have_no_curve_and_the_page_says_why() -> None:
     (once,) = curve_charts("cnn", models({0: 0.8, 1: 0.8}), "accuracy")
-    assert len(once.drawings) == 2 and not any("held-out" in drawing for drawing in once.drawings)
+    assert len(once.drawings) == 1 and not any("held-out" in drawing for drawing in once.drawings)
     assert "`device.score_epochs: true` scores them after every epoch" in once.note
     (each,) = curve_charts("cnn", models({0: 0.8, 1: 0.8}, every_epoch=True), "accuracy")
-    assert len(each.drawings) == 4 and "score_epochs" not in each.note
+    assert len(each.drawings) == 3 and "score_epochs" not in each.note
     costs = replace(MANIFEST, result={**MANIFEST.result, "scoring_seconds": 0.5, "seconds": 10.0})
     (shown,) = curve_charts(
         "cnn", [replace(m, manifest=costs) for m in models({0: 0.8, 1: 0.8}, every_epoch=True)], "accuracy"

@@ -271,7 +271,7 @@ def test_the_confusion_matrix_zooms_and_its_names_can_be_read(browser, file) -> 
 
 def test_a_cell_of_the_matrix_says_what_it_is_where_there_is_no_pointer_to_hover(browser, file) -> None:
     page = opened(browser, file, 420)
-    cell = "document.querySelector('#classes g.wrong path')"
+    cell = "document.querySelector('#classes g.wrong use')"
     page.evaluate(f"{cell}.scrollIntoView({{block: 'center', inline: 'center'}})")
     centre = f"(b => [b.x + b.width / 2, b.y + b.height / 2])({cell}.getBoundingClientRect())"
     status = "document.querySelector('#classes [role=status]').textContent"

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from builders import competition, numbered
 from PIL import Image
+from sklearn.manifold import TSNE, trustworthiness
 from threadpoolctl import threadpool_limits
 
 from competition.prepare.prepared import Prepared
@@ -22,9 +23,9 @@ from competition.report.row_map import (
     coloured_classes,
     drawn_rows,
     log_probabilities,
-    map_places,
     map_section,
 )
+from competition.report.tsne import PERPLEXITY, map_places
 
 IDS = np.array([f"r{n:03}" for n in range(90)])
 NAMES = ("ant", "bee", "cat")
@@ -106,6 +107,14 @@ def test_the_places_do_not_depend_on_the_number_of_processors() -> None:
         with threadpool_limits(threads):
             places.append(map_places(vectors))
     assert np.array_equal(*places)
+
+
+def test_the_places_keep_neighbours_as_well_as_those_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    vectors = (rng.normal(size=(12, 20))[rng.integers(0, 12, 200)] * 2 + rng.normal(size=(200, 20))).astype(np.float32)
+    reference = TSNE(perplexity=PERPLEXITY, init="pca", random_state=0, method="exact").fit_transform(vectors)
+    kept, expected = (trustworthiness(vectors, places, n_neighbors=10) for places in (map_places(vectors), reference))
+    assert kept > expected - 0.01 and expected > 0.9
 
 
 def test_a_point_says_its_class_and_prediction_and_its_picture_is_that_of_its_id(prepared: Prepared) -> None:

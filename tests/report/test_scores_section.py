@@ -68,7 +68,7 @@ def test_one_member_has_no_rows_of_baselines_that_are_the_member_itself() -> Non
     alone = {"members": {"cnn": SINGLE | {"score": 0.91}}, "chosen_on": 0.91}
     charts = score_charts(SCORES | alone, CHAIN, [])
     (label,) = re.findall('aria-label="([^"]+)"', charts.drawings[0])
-    assert "trivial baseline 0.9000" in label and "blend, honest 0.9100 ± 0.0100 (cnn alone)" in label
+    assert "trivial baseline 0.9000" in label and "blend, honest 0.9100 ± 0.0100 (cnn, its views)" in label
     assert label.count("0.9100") == 1 and "equal weights" not in label and "hollow" not in charts.note
     assert [name for _, name in baselines_of(SCORES | alone)] == ["trivial baseline"]
 
