@@ -3,7 +3,7 @@
     python -m benchmarks.light_verbs [--members 20] [--rows 16465] [--test 7382] [--classes 104] [--keep FOLDER]
 
 Writes predictions like those of `make train predict` (no network is trained), blends them, and runs each verb as a process.
-Targets in processor time: 2 s for each light verb; 5 s and 8 MB for the report.
+Targets in processor time: 2 s for each light verb; 8 MB for the report, and 5 s of more than 25,000 rows.
 """
 
 import argparse
@@ -30,7 +30,8 @@ ROOT = Path(__file__).resolve().parents[1]
 VIEWS = ("identity", "flip_lr", "flip_ud", "rot90", "rot180", "rot270", "transpose", "anti_transpose")
 FOLDS = 5
 VERBS = ("blend", "runs", "submissions", "folds", "compare-submissions", "report", "report")  # the second is current
-LIMITS = {"report": 5.0}  # seconds of processor time, which other work on the machine does not change; of the others 2
+LIMIT, LIMIT_OF_LARGE_REPORT = 2.0, 5.0  # seconds of processor time, which other work on the machine changes less
+LARGE = 25_000  # rows with which a report is large
 PARAMS = """
 extends: {root}/params.yaml
 competition: {{name: large, adapter: folder}}
@@ -84,6 +85,10 @@ def write_member(workspace: Workspace, name: str, number: int) -> None:
         manifest = fold_manifest_path(run, fold)
         manifest.parent.mkdir(parents=True)
         manifest.with_name("weights.npz").write_bytes(f"{name} {fold}".encode())
+        epochs = np.arange(1, 13)
+        losses = {"loss": 4 / epochs, "held_out": 0.85 - 0.5 / epochs, "held_out_loss": 4 / epochs + 0.2}
+        history = pd.DataFrame({"epoch": epochs, "learning_rate": 1e-3 / epochs, **losses})
+        history.to_csv(manifest.with_name("history.csv"), index=False)
         result = {"metric": "macro_f1", "held_out": 0.85, "seconds": 100.0}
         write_manifest(manifest, fold_model(run, fold).depends, [manifest.with_name("weights.npz")], result, {})
         views = fold_views(run, workspace.params, fold).manifest
@@ -152,7 +157,8 @@ def time_verbs(folder: Path, options: argparse.Namespace) -> int:
         cpu = after.children_user + after.children_system - before.children_user - before.children_system
         assert result.returncode == 0, f"{verb}: {result.stdout[-2000:]}\n{result.stderr[-2000:]}"
         print(f"{verb:20} {seconds:7.2f} s  {cpu:7.2f} s of processor time", flush=True)
-        if verb != "blend" and cpu > LIMITS.get(verb, 2.0):
+        is_large = verb == "report" and options.rows > LARGE
+        if verb != "blend" and cpu > (LIMIT_OF_LARGE_REPORT if is_large else LIMIT):
             slow.append(verb)
     megabytes = (work / "report.html").stat().st_size / 1e6
     print(

@@ -116,7 +116,7 @@ class ViewPredictions:
     def load(path: Path, mapped: bool = False) -> "ViewPredictions":
         """mapped: memory-map the probabilities instead of reading them; needs an uncompressed .npz."""
         with open_npz(path) as file, named_in_errors(path):
-            probs = mapped_probs(path) if mapped else read_array(path, file, "probs")
+            probs = mapped_array(path, "probs") if mapped else read_array(path, file, "probs")
             target: Any = str(read_array(path, file, "target")) if "target" in file.files else "single"
             views = tuple(map(str, read_array(path, file, "views").ravel()))
             loaded = ViewPredictions(read_array(path, file, "ids"), views, probs, target)
@@ -182,10 +182,11 @@ def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:
         np.savez(file, ids=np.asarray(ids).astype(str), scores=scores.astype(np.float32))
 
 
-def load_scores(path: Path, ids: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Load (ids, scores): as saved, or for `ids` in their order."""
+def load_scores(path: Path, ids: np.ndarray | None = None, mapped: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Load (ids, scores): as saved, or for `ids` in their order.  mapped: the scores stay in the file of `save_scores`."""
     with open_npz(path) as file, named_in_errors(path):
-        stored_ids, scores = read_array(path, file, "ids"), read_array(path, file, "scores")
+        stored_ids = read_array(path, file, "ids")
+        scores = np.asarray(mapped_array(path, "scores")) if mapped else read_array(path, file, "scores")
         if stored_ids.ndim != 1 or scores.ndim != 2 or len(stored_ids) != len(scores):
             raise UserError(
                 f"ids {stored_ids.shape} and scores {scores.shape} do not match; expected a row of scores per id"
@@ -320,12 +321,12 @@ def read_array(path: Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
         ) from error
 
 
-def mapped_probs(path: Path) -> np.ndarray:
-    """Memory-map the array `probs` of an uncompressed .npz. Raises UserError for a compressed one."""
+def mapped_array(path: Path, name: str) -> np.ndarray:
+    """Memory-map one array of an uncompressed .npz. Raises UserError for a compressed one."""
     with ZipFile(path) as archive, path.open("rb") as file:
-        info = archive.getinfo("probs.npy")
+        info = archive.getinfo(f"{name}.npy")
         if info.compress_type != ZIP_STORED:
-            raise UserError(f"{path}: probs is compressed and cannot be mapped; save it with numpy.savez")
+            raise UserError(f"{path}: {name} is compressed and cannot be mapped; save it with numpy.savez")
         file.seek(info.header_offset)
         header = file.read(LOCAL_HEADER)
         name_length, extra_length = struct.unpack("<HH", header[26:30])

@@ -47,7 +47,7 @@ class HonestRows(NamedTuple):
 
 def honest_rows(blend: Path, prepared: Prepared) -> HonestRows:
     """Read the rows of a blend. Raises UserError if it has other rows than the prepared data."""
-    ids, scores = load_scores(blend / "honest_oof.npz")
+    ids, scores = load_scores(blend / "honest_oof.npz", mapped=True)
     kind = prepared.competition.targets.kind
     train = prepared.part("train")
     try:

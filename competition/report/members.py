@@ -25,7 +25,7 @@ from competition.workspace.dependencies import fold_manifest_path, fold_model, v
 from competition.workspace.runs import Run
 from competition.workspace.scores import held_out_score, trivial_score_of_fold
 
-MAX_CURVES = 6  # members with learning curves; the others are in the table only
+MAX_CURVES = 4  # members with learning curves; the others are in the table only
 CURVES_NOTE = (
     "Thick: mean of the folds; thin: each of them. The training loss is of smoothed and augmented targets, a held-out loss of "
     "plain ones, so compare their course and not their level."

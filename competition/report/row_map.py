@@ -20,7 +20,7 @@ from competition.workspace.runs import blended_runs
 from competition.workspace.training_inputs import feature_table
 from competition.workspace.workspace import Workspace
 
-MOST_POINTS = 600  # t-SNE of them takes a third of a second of one core
+MOST_POINTS = 600  # t-SNE of them takes a quarter of a second of one core
 FEWEST_POINTS = 12
 MOST_PICTURES = 150
 LOWEST_PROBABILITY = 1e-4  # smaller ones differ by noise, which their logarithm would enlarge

@@ -111,7 +111,7 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
         if len(counts) < 2:
             return float("nan")
         ranks.append((np.cumsum(counts) - (counts - 1) / 2)[places])
-    return float(np.corrcoef(np.stack(ranks))[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def on_rows_of_newest(rows: Sequence[ledger.Row]) -> list[ledger.Row]:

@@ -8,7 +8,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 COMPONENTS, PERPLEXITY = 50, 20.0
-EARLY_STEPS, STEPS = 100, 300  # with exaggerated attraction; all
+EARLY_STEPS, STEPS = 100, 250  # with exaggerated attraction; all
 EXAGGERATION = 12.0
 DOUBLINGS = 30  # of the interval in which the width of a row's kernel is searched
 
