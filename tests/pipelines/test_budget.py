@@ -133,7 +133,7 @@ def test_the_cheapest_member_comes_first_with_an_honest_score_beside_the_trivial
 
 def test_every_complete_member_is_blended_and_no_row_chose_any_of_them(spent) -> None:
     workspace, output = spent
-    rows = dict(re.findall(r"^  (\S+) +\S+ s +0\.\d+ +(.+)$", output, re.M))
+    rows = dict(re.findall(r"^  (\S+) +\S+ \w+ +0\.\d+ +(.+)$", output, re.M))
     expected = {f"{network}-{kind}" for network in ("small", "middle") for kind in ("linear", "rbf", "mlp", "tuned")}
     params = load_params(workspace.work / BUDGET_FILE)
     assert rows == dict.fromkeys(expected, "kept") and set(params.blend.members) == expected
@@ -148,7 +148,7 @@ def test_the_network_that_every_fold_prefers_is_fine_tuned_first(spent) -> None:
         files = sorted(workspace.work.glob(f"members/{name}-linear/*/fold*/history.csv"))
         losses[name] = [float(pd.read_csv(file)["loss"][0]) for file in files]
     assert len(losses["small"]) == 2
-    first, _ = re.findall(r"^  (\S+)-tuned +\S+ s ", output, re.M)
+    first, _ = re.findall(r"^  (\S+)-tuned +\S+ \w+ ", output, re.M)
     assert first == (unanimous_choice(losses) or "middle")  # the first of the portfolio
 
 
