@@ -68,7 +68,7 @@ def test_the_file_of_a_budget_states_the_overrides_itself() -> None:
 @pytest.mark.parametrize(
     "sets",
     [
-        "tune.storage=postgresql+psycopg://ada:s3cret-word@host/studies",
+        "tune.storage=redis://ada:s3cret-word@host/1",  # few characters
         "train.epochs=3 'convert.beam_options=[--db_password=s3cret-word]'",
         f"members.cnn.weights={'long/' * 20}",
     ],
