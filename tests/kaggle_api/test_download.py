@@ -75,7 +75,7 @@ def test_a_temporary_error_is_retried_until_the_file_is_complete(kaggle, client,
         assert not (tmp_path / "cache" / "flowers.json").exists() and not (tmp_path / "raw").exists()
         download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
     assert is_complete(kaggle, tmp_path / "cache")
-    assert file_contents(tmp_path / "raw") == kaggle.contests["flowers"].files
+    assert files_below(tmp_path / "raw") == kaggle.contests["flowers"].files
     assert sorted(p.name for p in (tmp_path / "cache").iterdir() if p.suffix != ".lock") == [
         "flowers.json",
         "flowers.zip",
@@ -266,7 +266,7 @@ def test_an_archive_whose_unpacking_was_killed_is_unpacked_by_the_next_run_and_n
     assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "raw").exists() and not (tmp_path / "cache" / "flowers.json").exists()
     download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
-    assert file_contents(tmp_path / "raw") == kaggle.contests["flowers"].files
+    assert files_below(tmp_path / "raw") == kaggle.contests["flowers"].files
     assert kaggle.count("DownloadDataFiles") == 1 and is_complete(kaggle, tmp_path / "cache")
 
 

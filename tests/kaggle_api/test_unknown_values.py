@@ -1,6 +1,7 @@
 """Answers of Kaggle with missing, null, unknown and new values: shown as they came, and work goes on."""
 
 import copy
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -92,8 +93,10 @@ def test_no_field_of_an_answer_can_stop_an_action(method, data):
     with pytest.MonkeyPatch.context() as patch:
         for module in (download, submit, kernels, leaderboard, child, child_requests):
             patch.setattr(module, "call", lambda *_, **__: answer)
+        patch.setattr(child_requests, "_call", lambda *_: answer)
+        api = SimpleNamespace(build_kaggle_client=nullcontext)
         try:
-            read(answer if method == "GetSubmission" else None)
+            read(answer if method == "GetSubmission" else api)
         except UserError as error:
             assert "rules of flowers are not accepted" in str(error)
 
