@@ -13,7 +13,7 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.images import draws
-from competition.images.augmentations import GeneratorOf, HostAugmentation
+from competition.images.augmentations import GeneratorOf, HostAugmentation, mismatch
 
 
 def pipeline_of(file: str) -> HostAugmentation:
@@ -29,10 +29,9 @@ def pipeline_of(file: str) -> HostAugmentation:
             pipelines.of_this_thread = _loaded(file)
         pipelines.of_this_thread.set_random_seed(int(generator_of(draws.PIPELINE).integers(2**32)))
         augmented = pipelines.of_this_thread(image=image)["image"]
-        if getattr(augmented, "shape", None) != image.shape or augmented.dtype != image.dtype:
-            received = f"{getattr(augmented, 'shape', type(augmented).__name__)} {getattr(augmented, 'dtype', '')}"
+        if found := mismatch(augmented, image):
             raise UserError(
-                f"train.albumentations: {file} makes {received} of an image {image.shape} uint8; expected the same shape and "
+                f"train.albumentations: {file} makes {found} of an image {image.shape} uint8; expected the same shape and "
                 "type: leave out Normalize and ToTensor, and give a crop the size of the image"
             )
         return np.ascontiguousarray(augmented)  # as OpenCV needs it

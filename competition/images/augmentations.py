@@ -57,6 +57,14 @@ def is_on_device(name: str) -> bool:
     return "seed" in inspect.signature(augmentation_named(name)).parameters
 
 
+def mismatch(augmented: Any, image: Any) -> str:
+    """Shape and dtype of what an augmentation returned; "" if they are those of its argument."""
+    shape, dtype = getattr(augmented, "shape", None), getattr(augmented, "dtype", "")
+    if shape == image.shape and dtype == image.dtype:
+        return ""
+    return f"{type(augmented).__name__ if shape is None else shape} {dtype}".strip()
+
+
 def on_host(augment: Mapping[str, float]) -> HostAugmentation:
     """The host augmentations among `augment`, in order, as one function of an image.
 
@@ -69,10 +77,8 @@ def on_host(augment: Mapping[str, float]) -> HostAugmentation:
         for number, (name, function, strength) in enumerate(functions):
             what = f"AUGMENTATIONS[{name!r}]"
             augmented = plugins.call(what, function, image, strength, generator(draws.PLUGINS + number))
-            is_alike = isinstance(augmented, np.ndarray) and augmented.dtype == image.dtype
-            if not is_alike or augmented.shape != image.shape:
-                received = f"{getattr(augmented, 'shape', type(augmented).__name__)} {getattr(augmented, 'dtype', '')}"
-                raise UserError(plugins.problem(what, f"expected {image.shape} uint8, received {received}"))
+            if found := mismatch(augmented, image):
+                raise UserError(plugins.problem(what, f"expected {image.shape} uint8, received {found}"))
             image = np.ascontiguousarray(augmented)  # as OpenCV needs it
         return image
 

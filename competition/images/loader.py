@@ -92,23 +92,20 @@ class BatchLoader(Generic[Batch]):
         except BaseException as error:
             future.set_exception(error)
             return
-        lock, remaining, errors = Lock(), [len(parts)], []
+        lock, remaining = Lock(), [len(parts)]
 
         def run(part: Callable[[], None]) -> None:
             try:
                 part()
-            except BaseException as error:
-                errors.append(error)
-            with lock:
-                remaining[0] -= 1
-                is_last = remaining[0] == 0
-            if is_last:
-                try:
-                    if errors:
-                        raise errors[0]
+                with lock:
+                    remaining[0] -= 1
+                    is_last = remaining[0] == 0
+                if is_last:
                     future.set_result(finish())
-                except BaseException as error:
-                    future.set_exception(error)
+            except BaseException as error:
+                with lock:
+                    if not future.done():  # the first error of a batch is raised
+                        future.set_exception(error)
 
         for part in parts:
             self._pool.submit(run, part)

@@ -172,16 +172,13 @@ def largest_batch(
 
 def _next_guess(results: dict[int, PreflightResult], low: int, high: int) -> int:
     """A value between `low` and `high`, where there is one."""
-    points = sorted((units, result.memory, result.limit) for units, result in results.items())
+    points = [(units, result.memory, result.limit) for units, result in sorted(results.items())]
     if not points:
         return (low + high) // 2
-    if len(points) == 1:
-        units, memory, limit = points[0]
-        guess = int(units * limit / memory)
-    else:
-        (u1, m1, limit), (u2, m2, _) = sorted(points, key=lambda p: abs(p[1] - p[2]))[:2]
-        slope = (m2 - m1) / (u2 - u1)
-        guess = int(u1 + (limit - m1) / slope) if slope > 0 else (low + high) // 2
+    nearest = sorted(points, key=lambda point: abs(point[1] - point[2]))
+    (u1, m1, limit), (u2, m2, _) = [*nearest, (0, 0, 0)][:2]  # no image takes no memory
+    slope = (m2 - m1) / (u2 - u1)
+    guess = int(u1 + (limit - m1) / slope) if slope > 0 else (low + high) // 2
     # A guess outside is usually close to the bound; the distance doubles while the guesses stay outside.
     distance = 2 ** max(len(points) - 3, 0)
     if guess <= low:

@@ -181,16 +181,8 @@ def sessions_for(seconds: float, session_hours: float, weekly_hours: float, setu
     return Sessions(sessions, hours, hours / weekly_hours, math.ceil(hours / weekly_hours))
 
 
-@dataclass(frozen=True)
-class ClusterTime:
-    seconds: float  # until the last fold model is trained
-    machine_seconds: float  # of all machines until then
-
-
-def time_on_machines(
-    fold_models: Sequence[float], machines: int, start_seconds: float, slowdown: float = 1.0
-) -> ClusterTime:
-    """Give the longest fold models first, each to the machine that is free first.
+def time_on_machines(fold_models: Sequence[float], machines: int, start_seconds: float, slowdown: float = 1.0) -> float:
+    """Seconds until the last fold model is trained. Give the longest fold models first, each to the machine that is free first.
 
     fold_models: seconds of each.  start_seconds: of the process that each fold model gets.
     slowdown: seconds with the failures of machines per second without any.
@@ -198,7 +190,7 @@ def time_on_machines(
     free = [0.0] * machines
     for seconds in sorted(fold_models, reverse=True):
         heapq.heapreplace(free, free[0] + (seconds + start_seconds) * slowdown)
-    return ClusterTime(max(free), max(free) * machines)
+    return max(free)
 
 
 @dataclass(frozen=True)

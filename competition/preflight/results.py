@@ -162,7 +162,7 @@ def cells(member: str, step: str, result: PreflightResult) -> list[str]:
     about, quickly = ("about ", " quickly") if result.mode == "quick" else ("", "")
     return [
         member,
-        step.replace("_", ", "),
+        step,
         f"{result.batch}",
         VERDICTS[result.verdict],
         f"{about}{result.memory / GIB:.2f} GiB" if result.memory else "?",

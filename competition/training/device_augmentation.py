@@ -12,7 +12,7 @@ from keras import ops
 from competition.config.errors import UserError
 from competition.config.plugins import active
 from competition.images.augment import ERASED as ERASED_LEVEL
-from competition.images.augmentations import augmentation_named
+from competition.images.augmentations import augmentation_named, mismatch
 from competition.images.mixup import COLOUR, CUT, ERASED, OWN_SHARE
 from competition.training.backend import Tensor
 from competition.training.device import Device
@@ -84,9 +84,6 @@ class DeviceAugmentation(keras.layers.Layer):
         what = f"AUGMENTATIONS[{self._augmentation!r}]"
         seed = StepSeed(self.seed_generator.next())
         augmented = self._plugins.call(what, self._function, images, self._strength, seed)
-        if getattr(augmented, "shape", None) != images.shape or augmented.dtype != images.dtype:
-            received = f"{getattr(augmented, 'shape', type(augmented).__name__)} {getattr(augmented, 'dtype', '')}"
-            raise UserError(
-                self._plugins.problem(what, f"expected {tuple(images.shape)} float32, received {received.strip()}")
-            )
+        if found := mismatch(augmented, images):
+            raise UserError(self._plugins.problem(what, f"expected {tuple(images.shape)} float32, received {found}"))
         return augmented

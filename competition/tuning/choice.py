@@ -16,7 +16,7 @@ from competition.ensemble.metrics import Metric
 from competition.tuning.settings import StudySettings
 
 if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
+    from optuna.trial import FrozenTrial, Trial
 
 RESAMPLES = 400
 ORIGIN = "retry_of"  # user attribute of a trial that repeats another one: the number of that one
@@ -60,7 +60,7 @@ def compare(
     return Comparison(float(differences.mean()), hypot(by_rows, by_seeds), seeds, len(labels))
 
 
-def origin_of(trial: "FrozenTrial") -> int:
+def origin_of(trial: "Trial | FrozenTrial") -> int:
     """Number of the trial, or of the failed one that it repeats; 0 is the trial of the member's own values."""
     return int(trial.user_attrs.get(ORIGIN, trial.number))
 

@@ -37,19 +37,11 @@ def open_storage(url: str, journal: Path) -> "BaseStorage":
             if type(error).__name__ in RACES and pause is not None:
                 time.sleep(pause)
                 continue
-            cause = " ".join(f"{type(error).__name__}: {error}".split()).replace(url, without_password(url))
-            cause = redact(cause, secrets_of(url))[:200]
+            secrets = secrets_of(url)
+            cause = redact(" ".join(f"{type(error).__name__}: {error}".split()), secrets)[:200]
             raise UserError(
-                f"tune.storage: {redact(without_password(url))} cannot be opened ({cause}); state the URL of a running database and "
+                f"tune.storage: {redact(url, secrets)} cannot be opened ({cause}); state the URL of a running database and "
                 "install its driver, e.g. pip install 'psycopg[binary]' for postgresql+psycopg://, or leave it empty for a "
                 "journal file"
             ) from None
     raise AssertionError("the last attempt returns or raises")
-
-
-def without_password(url: str) -> str:
-    """The URL with *** in place of its password."""
-    scheme, separator, rest = url.partition("://")
-    login, at, place = rest.rpartition("@")
-    user, colon, _ = login.partition(":")
-    return f"{scheme}{separator}{user}{':***' if colon else ''}{at}{place}"

@@ -148,7 +148,7 @@ def _claim(study: Study, settings: StudySettings, trial: Trial) -> None:
     trial.set_user_attr(WORKER, f"{socket.gethostname()}/{os.getpid()}")
     trials = study.get_trials(deepcopy=False)
     earlier = {origin_of(t) for t in trials if t.number < trial.number and t.state != TrialState.FAIL}
-    if len(earlier) >= settings.total or trial.user_attrs.get(ORIGIN, trial.number) in earlier:
+    if len(earlier) >= settings.total or origin_of(trial) in earlier:
         trial.set_user_attr(SURPLUS, True)
         raise _Surplus
 
@@ -156,7 +156,7 @@ def _claim(study: Study, settings: StudySettings, trial: Trial) -> None:
 def should_prune(trial: Trial, score: float, step: int) -> bool:
     """Report a score and return True if the trial should end. The own values are compared in full."""
     trial.report(score, step)
-    return trial.user_attrs.get(ORIGIN, trial.number) != 0 and trial.should_prune()
+    return origin_of(trial) != 0 and trial.should_prune()
 
 
 def suggest(trial: Trial, settings: StudySettings) -> Values:

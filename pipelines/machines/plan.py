@@ -157,7 +157,7 @@ def plan_machines(
     number = counted(machines, "machine")
     kind = f"with {job.options.topology}" if job.options.topology else "like this one"
     job.echo(
-        f"plan: {number} {kind} train in {duration(estimate.seconds)}, a single one in {duration(alone)}; no schedule is "
+        f"plan: {number} {kind} train in {duration(estimate)}, a single one in {duration(alone)}; no schedule is "
         f"faster than {duration(bound)}; {duration(start * len(fold_models))} of machine time start processes"
     )
     epochs = max(member.train.epochs for member in job.params.members.values())
@@ -165,16 +165,16 @@ def plan_machines(
     loss = max(fold_models) / epochs / 2 + REPLACE_SECONDS + start
     spot = time_on_machines(fold_models, machines, start, 1 + SPOT_FAILURES / HOUR * loss)
     job.echo(
-        f"plan: {duration(spot.seconds)} on spot machines that fail {SPOT_FAILURES:g} times an hour, with cluster.shared for a "
+        f"plan: {duration(spot)} on spot machines that fail {SPOT_FAILURES:g} times an hour, with cluster.shared for a "
         f"checkpoint after each epoch"
     )
-    hours = {"on demand": estimate.machine_seconds / HOUR, "preemptible": spot.machine_seconds / HOUR}
+    hours = {"on demand": machines * estimate / HOUR, "preemptible": machines * spot / HOUR}
     cheapest = []  # the bills are sorted
     for kind, needed in hours.items():
         cheapest += [bill for bill in bills(needed, job.options.topology, cloud or {}) if bill.kind == kind][:1]
     for bill in cheapest:
         job.echo(f"plan: {number}: {bill.dollars:,.2f} dollars {bill.kind} in {bill.region}, price of {bill.as_of}")
-    times = {"number": machines, "seconds": estimate.seconds, "bound": bound, "alone": alone, "spot": spot.seconds}
+    times = {"number": machines, "seconds": estimate, "bound": bound, "alone": alone, "spot": spot}
     return {"machines": {**times, "hours": hours, "cloud": cheapest}}
 
 
