@@ -17,8 +17,8 @@ KEPT = 2  # checkpoints: the newest may have been damaged by what stopped the ru
 
 
 def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with atomic_write(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+    with atomic_write(path) as temporary:
+        np.savez(temporary, **arrays)  # type: ignore[arg-type]
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -51,7 +51,7 @@ class Checkpoints:
         self._folder, self._made_from, self._seconds = folder, made_from, seconds
         self._on_damage, self._is_writer = on_damage, is_writer
         self._last = time.monotonic()
-        self._writer: ThreadPoolExecutor | None = None
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._written: Future[None] | None = None
 
     def is_due(self, epoch_ends: bool) -> bool:
@@ -61,13 +61,9 @@ class Checkpoints:
     def start_saving(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
         """Save the state in a thread. It must not be changed any more. Waits for the checkpoint before it."""
         self.wait()
-        if not self._is_writer:
-            self._last = time.monotonic()
-            return
-        if self._writer is None:
-            self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._last = time.monotonic()
-        self._written = self._writer.submit(self.save, step, arrays, facts)
+        if self._is_writer:
+            self._written = self._writer.submit(self.save, step, arrays, facts)
 
     def wait(self) -> None:
         """Wait until the checkpoint in the thread is on disk. Raises the error of its writer."""

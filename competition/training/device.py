@@ -208,11 +208,20 @@ def _jax(logical: int, cache: Path | None) -> Device:
     hide_gpus_from_tensorflow(tf)
     tf.config.experimental.enable_op_determinism()
     if logical > 1:
-        _split_cpu(jax, logical)
+        try:
+            jax.config.update("jax_num_cpu_devices", logical)
+        except RuntimeError:
+            if len(jax.devices()) < logical:  # JAX has already counted its devices
+                raise
     if cache is not None:
         jax.config.update("jax_compilation_cache_dir", str(cache))
     if is_multi_host() and not jax.distributed.is_initialized():
-        jax.distributed.initialize(**_host_addresses())
+        addresses: dict[str, Any] = {}
+        if "JAX_NUM_PROCESSES" in os.environ:  # JAX itself detects a TPU pod and Slurm
+            addresses["coordinator_address"] = os.environ["JAX_COORDINATOR_ADDRESS"]
+            addresses["num_processes"] = int(os.environ["JAX_NUM_PROCESSES"])
+            addresses["process_id"] = int(os.environ["JAX_PROCESS_ID"])
+        jax.distributed.initialize(**addresses)
     kind = {"cpu": "cpu", "tpu": "tpu"}.get(jax.default_backend(), "gpu")
     devices = jax.devices()
     if kind == "cpu" and jax.process_count() == 1:
@@ -227,26 +236,7 @@ def _jax(logical: int, cache: Path | None) -> Device:
     return Device(kind, len(devices), mesh, reason, "jax", (capability[0], capability[1]))
 
 
-def _split_cpu(jax: Any, logical: int) -> None:
-    try:
-        jax.config.update("jax_num_cpu_devices", logical)
-    except RuntimeError:
-        if len(jax.devices()) < logical:  # JAX has already counted its devices
-            raise
-
-
 def is_multi_host() -> bool:
     """Return True if the environment says that this process is one of several hosts."""
     hosts = [host for host in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]
     return len(hosts) > 1 or "JAX_COORDINATOR_ADDRESS" in os.environ
-
-
-def _host_addresses() -> dict[str, Any]:
-    """Arguments of jax.distributed.initialize from the environment; none if JAX detects the cluster itself (TPU pod, Slurm)."""
-    if "JAX_NUM_PROCESSES" not in os.environ:
-        return {}
-    return {
-        "coordinator_address": os.environ["JAX_COORDINATOR_ADDRESS"],
-        "num_processes": int(os.environ["JAX_NUM_PROCESSES"]),
-        "process_id": int(os.environ["JAX_PROCESS_ID"]),
-    }

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import keras
@@ -91,42 +91,25 @@ def store_features(
             features = compute_features(engine, images, rows, views, in_chunk)
             seconds += time.perf_counter() - started
             for position, path in enumerate(chunk_files):
-                _save(path, features[:, position].astype(np.float16))
+                with atomic_write(path) as temporary:
+                    np.save(temporary, features[:, position].astype(np.float16))
         progress(int(rows[-1]) + 1, count)
     for view, path in files.items():
         parts = [np.load(chunk, allow_pickle=False) for chunk in chunks[view]]
-        _save(path, np.concatenate(parts) if parts else np.zeros((0, feature_width(engine)), np.float16))
+        with atomic_write(path) as temporary:
+            np.save(temporary, np.concatenate(parts) if parts else np.zeros((0, feature_width(engine)), np.float16))
         for chunk in chunks[view]:
             chunk.unlink()
     return seconds
 
 
-@dataclass(frozen=True)
-class StoredFeatures:
-    """ids: (N,) str.  tables: view -> (N, F) float16, of the same ids. A FeatureSource."""
-
-    ids: np.ndarray
-    tables: Mapping[str, np.ndarray]
-
-    def __call__(self, images: Images, rows: np.ndarray, view: str) -> np.ndarray:
-        return np.asarray(self.tables[view][positions(self.ids, images.ids[rows])], np.float32)
-
-
-@dataclass(frozen=True)
-class ColumnFeatures:
-    """Columns of the tables, the same under every view. A FeatureSource.  ids: (N,) str.  values: (N, D) float32."""
-
-    ids: np.ndarray
-    values: np.ndarray
-
-    def __call__(self, images: Images, rows: np.ndarray, view: str) -> np.ndarray:
-        return self.values[positions(self.ids, images.ids[rows])]
+def stored_features(ids: np.ndarray, tables: Mapping[str, np.ndarray]) -> FeatureSource:
+    """ids: (N,) str.  tables: view -> (N, F) float16, of the same ids."""
+    return lambda images, rows, view: np.asarray(tables[view][positions(ids, images.ids[rows])], np.float32)
 
 
 def concatenated(sources: Sequence[FeatureSource]) -> FeatureSource:
-    """The features of several networks, and columns, side by side."""
-    if len(sources) == 1:
-        return sources[0]
+    """The features of several networks, and columns of tables, side by side."""
     return lambda images, rows, view: np.concatenate([source(images, rows, view) for source in sources], axis=1)
 
 
@@ -148,8 +131,3 @@ class LiveFeatures:
         if key not in self._tables:
             self._tables[key] = compute_features(self._engine, images, rows, [view])[:, 0]
         return self._tables[key]
-
-
-def _save(path: Path, array: np.ndarray) -> None:
-    with atomic_write(path) as temporary, temporary.open("wb") as file:
-        np.save(file, array, allow_pickle=False)

@@ -64,16 +64,8 @@ class HeadRows:
 
     def part(self, rows: np.ndarray) -> "HeadRows":
         """Some of the rows."""
-        return HeadRows(
-            self.features[:, rows], self.targets[rows], self.weights[rows], self.classes, self.kind, self.may_root
-        )
-
-
-def fit_head(
-    head: Head, rows: HeadRows, strength: float, seed: int, alive: Callable[[], None] = lambda: None
-) -> Arrays:
-    """Fit a head of one strength; see fit_path."""
-    return fit_path(head, rows, (strength,), seed, alive)[0]
+        features, targets, weights = self.features[:, rows], self.targets[rows], self.weights[rows]
+        return replace(self, features=features, targets=targets, weights=weights)
 
 
 def fit_path(
@@ -95,24 +87,20 @@ def fit_path(
             arrays | {"head/neighbours": np.asarray(min(strength, len(unit)), np.float32)} for strength in strengths
         ]
     if head.kind == "mlp":
-        path = list[Arrays]()
-        for strength in strengths:
-            alive()
-            path.append(arrays | _fit_mlp(head, _as_rows(x, rows), strength, seed))
-        return path
+        return [arrays | _fit_mlp(head, _as_rows(x, rows), strength, seed, alive) for strength in strengths]
+    basis: np.ndarray | None = None
     if head.kind == "rbf":
         landmarks = np.random.default_rng(seed).permutation(len(x))[:LANDMARKS]
         arrays["head/landmarks"] = x[np.sort(landmarks)].astype(np.float32)
-        x = _kernel_values(arrays, x, np)
         # Nystroem: in this basis the inner product of two rows approximates their kernel.
         values, vectors = np.linalg.eigh(_kernel_values(arrays, arrays["head/landmarks"], np).astype(np.float64))
         basis = (vectors / np.sqrt(np.maximum(values, 1e-6))).astype(np.float32)
-        fitted = _fit_linear(_as_rows(x @ basis, rows), strengths, alive)
-        return [
-            arrays | {"head/kernel": (basis @ kernel).astype(np.float32), "head/bias": bias} for kernel, bias in fitted
-        ]
-    fitted = _fit_linear(_as_rows(x, rows), strengths, alive)
-    return [arrays | {"head/kernel": kernel, "head/bias": bias} for kernel, bias in fitted]
+        x = _kernel_values(arrays, x, np) @ basis
+    path = []
+    for kernel, bias in _fit_linear(_as_rows(x, rows), strengths, alive):
+        of_x = kernel if basis is None else (basis @ kernel).astype(np.float32)
+        path.append(arrays | {"head/kernel": of_x, "head/bias": bias})
+    return path
 
 
 def head_outputs(head: Mapping[str, Tensor], features: Tensor, kind: TargetKind, xp: Any = np) -> Tensor:
@@ -160,35 +148,29 @@ def fit_best_head(
     """
     from threadpoolctl import threadpool_limits
 
-    # Threads that wait for each other take 30 times as long on small matrices while other processes compute, so small
-    # problems are solved side by side instead. A logistic regression has threads of its own.
-    is_small = head.kind in ("linear", "rbf") or rows.features.size * rows.classes <= LARGEST_SERIAL
-    threads = min(len(inner_parts), os.cpu_count() or 1) if is_small else 1
-    with threadpool_limits(1 if is_small else None):
-        return _fit_best(head, rows, inner_parts, seed, max(threads, 1), alive)
-
-
-def _fit_best(
-    head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], seed: int, threads: int, alive: Callable[[], None]
-) -> FittedHead:
     strengths = sorted(head.strengths or STRENGTHS[head.kind])
-    if len(strengths) == 1 or not len(inner_parts):
-        strength = strengths[len(strengths) // 2]
-        return FittedHead(fit_head(head, rows, strength, seed, alive), strength, None)
-
+    is_chosen = len(strengths) > 1 and len(inner_parts) > 0
     chosen_on = rows if len(rows.targets) <= MANY_ROWS else replace(rows, features=rows.features[:1])
 
     def held_out_outputs(inner: np.ndarray) -> list[np.ndarray]:
         path, views = fit_path(head, chosen_on.part(~inner), strengths, seed, alive), rows.part(inner).features
         return [np.mean([head_outputs(fitted, view, rows.kind) for view in views], 0) for fitted in path]
 
-    with ThreadPoolExecutor(threads) as pool:
-        outputs = [np.concatenate(parts) for parts in zip(*pool.map(held_out_outputs, inner_parts), strict=True)]
-    held_out = rows.part(np.concatenate([np.flatnonzero(inner) for inner in inner_parts]))
-    scored = [(*_best_factor(output, held_out), strength) for output, strength in zip(outputs, strengths, strict=True)]
-    loss, factor, strength = min(scored)
-    arrays = fit_head(head, rows, strength, seed, alive) | {"head/factor": np.asarray(factor, np.float32)}
-    return FittedHead(arrays, strength, loss)
+    # Threads that wait for each other take 30 times as long on small matrices while other processes compute, so small
+    # problems are solved side by side instead. A logistic regression has threads of its own.
+    is_small = head.kind in ("linear", "rbf") or rows.features.size * rows.classes <= LARGEST_SERIAL
+    with threadpool_limits(1 if is_small else None):
+        if not is_chosen:
+            strength = strengths[len(strengths) // 2]
+            return FittedHead(fit_path(head, rows, [strength], seed, alive)[0], strength, None)
+        with ThreadPoolExecutor(min(len(inner_parts), os.cpu_count() or 1) if is_small else 1) as pool:
+            outputs = [np.concatenate(parts) for parts in zip(*pool.map(held_out_outputs, inner_parts), strict=True)]
+        held_out = rows.part(np.concatenate([np.flatnonzero(inner) for inner in inner_parts]))
+        loss, factor, strength = min(
+            (*_best_factor(output, held_out), strength) for output, strength in zip(outputs, strengths, strict=True)
+        )
+        (arrays,) = fit_path(head, rows, [strength], seed, alive)
+    return FittedHead(arrays | {"head/factor": np.asarray(factor, np.float32)}, strength, loss)
 
 
 def inner_parts_of(strata: np.ndarray, groups: np.ndarray, seed: int) -> list[np.ndarray]:
@@ -289,13 +271,14 @@ def _fit_linear(
     return fitted
 
 
-def _fit_mlp(head: Head, rows: HeadRows, strength: float, seed: int) -> Arrays:
+def _fit_mlp(head: Head, rows: HeadRows, strength: float, seed: int, alive: Callable[[], None]) -> Arrays:
     """One hidden layer of ReLUs.  rows: of one view."""
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPClassifier, MLPRegressor
 
+    alive()
     x, targets, weights = rows.features[0], rows.targets, rows.weights
     options = {"hidden_layer_sizes": (head.hidden,), "alpha": strength, "max_iter": MLP_EPOCHS, "random_state": seed}
     with warnings.catch_warnings():

@@ -20,23 +20,18 @@ from competition.images.augmentations import is_on_device
 from competition.storage import files
 from competition.training.backend import Tensor
 from competition.training.device_augmentation import DeviceAugmentation
-from competition.training.pretrained_file import backbone_from_file
+from competition.training.pretrained_file import NORMALISATIONS, backbone_from_file, normalised
 
-# Preprocessing of each family of keras.applications; families not listed here scale inside their own graph.
+# Networks of keras.applications -> key of NORMALISATIONS; those not listed here scale inside their own graph.
 # Source: keras.applications.imagenet_utils.preprocess_input and each family's preprocess_input.
-PLUS_MINUS_ONE = (
-    "MobileNet",
-    "MobileNetV2",
-    "InceptionV3",
-    "InceptionResNetV2",
-    "Xception",
-    "NASNet",
-    "ResNet50V2",
-    "ResNet101V2",
-    "ResNet152V2",
-)
-IMAGENET_STATISTICS = ("DenseNet",)
-BGR_MEANS = ("VGG", "ResNet50", "ResNet101", "ResNet152")
+NORMALISED = {
+    "imagenet": ("DenseNet121", "DenseNet169", "DenseNet201"),
+    "-1..1": (
+        "MobileNet", "MobileNetV2", "InceptionV3", "InceptionResNetV2", "Xception", "NASNetMobile", "NASNetLarge",
+        "ResNet50V2", "ResNet101V2", "ResNet152V2",
+    ),
+    "bgr": ("VGG16", "VGG19", "ResNet50", "ResNet101", "ResNet152"),
+}  # fmt: skip
 INITIALIZERS = {  # name of a variable -> attributes of its layer that may hold its initializer
     "kernel": ("kernel_initializer", "depthwise_initializer"),
     "depthwise_kernel": ("depthwise_initializer",),
@@ -73,7 +68,10 @@ def build(member: Member, classes: int, target: TargetKind = "single") -> keras.
     precision = member.train.precision  # of the activations; the weights are float32.  auto: before a device is chosen
     keras.config.set_dtype_policy("float32" if precision in ("auto", "float32") else f"mixed_{precision}")
     try:
-        images = _augmented(inputs, member)
+        images = inputs
+        for number, (name, strength) in enumerate(member.train.augment.items()):
+            if is_on_device(name):  # these act in training only
+                images = DeviceAugmentation(name, strength, seed=member.train.seed + number)(images)
         logits = _with_head(_features(images, member, classes), member, classes)
         if target == "regression":
             logits = Unit(dtype="float32", name="unit")(logits)
@@ -95,14 +93,6 @@ def build(member: Member, classes: int, target: TargetKind = "single") -> keras.
     for layer in trained[: min(round(len(trained) * (1 - member.train.trained_share)), len(trained) - 1)]:
         layer.trainable = False  # the gradient ends before it
     return model
-
-
-def _augmented(images: Tensor, member: Member) -> Tensor:
-    """The images after the augmentations that run on the device, in training only."""
-    for position, (name, strength) in enumerate(member.train.augment.items()):
-        if is_on_device(name):
-            images = DeviceAugmentation(name, strength, seed=member.train.seed + position)(images)
-    return images
 
 
 def _features(images: Tensor, member: Member, classes: int) -> Tensor:
@@ -208,11 +198,16 @@ def _application(images: Tensor, member: Member) -> Tensor:
             backbone = constructor(weights=None if source == "none" else weights, **options)
     except Exception as error:
         if url := re.search(r"URL fetch failure on (\S+?):? ", str(error)):  # Keras raises a plain Exception
-            raise UserError(_download_advice(member, url[1])) from None
+            raise UserError(
+                f"weights imagenet of {member.architecture} are not on this machine and cannot be downloaded; download {url[1]} "
+                f"on a machine with network and state its path here as `weights: path/to/{url[1].rsplit('/', 1)[-1]}`, or put it "
+                "into ~/.keras/models"
+            ) from None
         if not isinstance(error, ValueError | OSError):
             raise
         raise UserError(_weights_problem(member, error)) from None
-    return backbone(_preprocessed(images, member.architecture))
+    scaling = next((key for key, names in NORMALISED.items() if member.architecture in names), "none")
+    return backbone(normalised(images, NORMALISATIONS[scaling], is_bgr=scaling == "bgr"))
 
 
 def _weights_problem(member: Member, error: Exception) -> str:
@@ -222,27 +217,6 @@ def _weights_problem(member: Member, error: Exception) -> str:
         f"{member.architecture} with weights {member.weights!r}: the file is not one of {member.architecture}{alpha}; set "
         f"architecture and alpha of the member to those of the file (Keras: {reason})"
     )
-
-
-def _download_advice(member: Member, url: str) -> str:
-    file = url.rsplit("/", 1)[-1]
-    return (
-        f"weights imagenet of {member.architecture} are not on this machine and cannot be downloaded; download {url} on a "
-        f"machine with network and state its path here as `weights: path/to/{file}`, or put it into ~/.keras/models"
-    )
-
-
-def _preprocessed(images: Tensor, architecture: str) -> Tensor:
-    if architecture.startswith(IMAGENET_STATISTICS):
-        mean, deviation = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-        scale = [1 / (255 * d) for d in deviation]
-        return keras.layers.Rescaling(scale, offset=[-m / d for m, d in zip(mean, deviation, strict=True)])(images)
-    if architecture in PLUS_MINUS_ONE or architecture.startswith("NASNet"):
-        return keras.layers.Rescaling(1 / 127.5, offset=-1.0)(images)
-    if architecture.startswith(BGR_MEANS):
-        blue_green_red = keras.ops.flip(images, axis=-1)
-        return keras.layers.Rescaling(1.0, offset=[-103.939, -116.779, -123.68])(blue_green_red)
-    return images
 
 
 def draw_initial_weights(layers: Iterable[Any], seed: int) -> None:

@@ -57,15 +57,12 @@ def backbone_from_file(images: Tensor, weights: str, normalise: str, precision: 
             "`python -m pip install 'keras>=3.15.1'`, or use weights that are loaded alone (imagenet, .weights.h5)"
         )
     size = images.shape[1]
-    model, (scale, offset) = _keras_file(weights, normalise) if is_file else _preset(weights, normalise, size)
+    model, scaling = _keras_file(weights, normalise) if is_file else _preset(weights, normalise, size)
     if precision not in ("auto", "float32"):
         for layer in model._flatten_layers():
             if not isinstance(layer, keras.Model) and layer.compute_dtype == "float32":
                 layer.dtype_policy = keras.DTypePolicy(f"mixed_{precision}")
-    if normalise == "bgr":
-        images = keras.ops.flip(images, axis=-1)
-    if (scale, offset) != NORMALISATIONS["none"]:
-        images = keras.layers.Rescaling(scale, offset=offset)(images)
+    images = normalised(images, scaling, is_bgr=normalise == "bgr")
     expected, received = tuple(model.inputs[0].shape[1:]), tuple(images.shape[1:])
     if any(side is not None and side != other for side, other in zip(expected, received, strict=True)):
         advice = (
@@ -81,11 +78,23 @@ def backbone_from_file(images: Tensor, weights: str, normalise: str, precision: 
     return features[:, 0] if has_class_token else features
 
 
+def normalised(images: Tensor, scaling: Scaling, is_bgr: bool) -> Tensor:
+    """Scaled images (B, H, W, 3) of 0..255.  is_bgr: with the channels in reverse order."""
+    if is_bgr:
+        images = keras.ops.flip(images, axis=-1)
+    scale, offset = scaling
+    return images if scaling == NORMALISATIONS["none"] else keras.layers.Rescaling(scale, offset=offset)(images)
+
+
 def _keras_file(path: str, normalise: str) -> tuple[keras.Model, Scaling]:
     """The model without its last layer if that gives classes, and its normalisation."""
     try:
         with files.local_copy(path) as file:
-            _import_keras_hub(file, path)
+            if not zipfile.is_zipfile(file):
+                raise ValueError("not a .keras file")
+            with zipfile.ZipFile(file) as archive:
+                if b"keras_hub" in archive.read("config.json"):
+                    _keras_hub(path)  # its import registers its layers
             model = keras.models.load_model(file, compile=False, safe_mode=True)
     except (ValueError, TypeError, OSError, KeyError, ImportError) as error:
         raise UserError(
@@ -108,15 +117,6 @@ def _keras_file(path: str, normalise: str) -> tuple[keras.Model, Scaling]:
             f"`normalise: ...` of the member, one of {names}"
         )
     return model, NORMALISATIONS["none"]
-
-
-def _import_keras_hub(file: str, path: str) -> None:
-    """Import KerasHub if the model has layers of it, which registers them."""
-    if not zipfile.is_zipfile(file):
-        raise ValueError("not a .keras file")
-    with zipfile.ZipFile(file) as archive:
-        if b"keras_hub" in archive.read("config.json"):
-            _keras_hub(path)
 
 
 def _keras_hub(path: str) -> Any:

@@ -110,7 +110,7 @@ def open_scorer(
             f"{title}: a member with a head needs one host, and several are connected; train it on one of them"
         )
     from competition.images.labelled_images import images_without_pixels
-    from competition.training.features import ColumnFeatures, StoredFeatures, concatenated, feature_engine
+    from competition.training.features import concatenated, feature_engine, stored_features
     from competition.training.fold_rows import FoldRows
     from competition.training.head_trainer import HeadTrainer
 
@@ -129,9 +129,10 @@ def open_scorer(
             view: np.concatenate([feature_table(workspace, network, part, view).load() for part in parts])
             for view in wanted.views
         }
-        sources.append(StoredFeatures(ids, by_view))
-    if names := member.head.columns:
-        sources.append(ColumnFeatures(ids, encoded_columns(prepared.folder, names, ids)))
+        sources.append(stored_features(ids, by_view))
+    if member.head.columns:
+        values = encoded_columns(prepared.folder, member.head.columns, ids)
+        sources.append(stored_features(ids, dict.fromkeys(wanted.views, values)))
     images = inputs.images or inputs.select(images_without_pixels(prepared, [part for part in parts if part != "test"]))
     rows = FoldRows(member, images, len(prepared.competition.classes), prepared.competition.targets)
     return HeadTrainer(rows, prepared.competition.metric, concatenated(sources), inputs.alive)

@@ -20,7 +20,7 @@ from competition.serving.selection import Selection
 from competition.training.checkpoint import load_arrays, save_arrays
 from competition.training.engine import saved_variables
 from competition.training.features import feature_network
-from competition.training.heads import HeadRows, fit_head
+from competition.training.heads import HeadRows, fit_path
 from competition.training.model import build
 
 CLASSES, ROWS = ("ash", "beech", "chestnut"), 24
@@ -117,7 +117,7 @@ def test_members_with_heads_on_one_network_share_its_pass_over_an_image(tmp_path
         files[name] = {fold: tmp_path / f"{name}{fold}.npz" for fold in range(2)}
         for fold, path in files[name].items():
             rows = HeadRows(features[None, fold:], labels[fold:], np.ones(ROWS - fold), len(CLASSES), "single")
-            save_arrays(path, dict(fit_head(each.head, rows, 1.0, fold)))
+            save_arrays(path, dict(fit_path(each.head, rows, [1.0], fold)[0]))
     ones = dict.fromkeys(members, 1.0)
     chain = Chain("macro_f1", dict.fromkeys(members, policy), Blend("equal", "mean", ones), ARGMAX)
     exported = ExportedChain(Selection("blend", "the blend", chain, members, files, {}, True), CLASSES, "squash")

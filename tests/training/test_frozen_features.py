@@ -21,7 +21,6 @@ from competition.training.heads import (
     STRENGTHS,
     HeadRows,
     fit_best_head,
-    fit_head,
     fit_path,
     head_outputs,
     inner_parts_of,
@@ -52,7 +51,7 @@ def rows_of(kind: str) -> HeadRows:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_head_learns_every_kind_of_target_and_keras_computes_what_numpy_does(kind: str, target: str) -> None:
     rows = rows_of(target)
-    head = fit_head(Head(kind), rows.part(np.arange(60)), 5.0 if kind == "neighbours" else 1.0, seed=0)
+    head = fit_path(Head(kind), rows.part(np.arange(60)), [5.0 if kind == "neighbours" else 1.0], seed=0)[0]
     outputs = head_outputs(head, FEATURES[0, 60:], rows.kind)
     predicted, expected = probabilities_of(outputs, rows.kind), rows.targets[60:]
     if target == "regression":
@@ -68,14 +67,14 @@ def test_every_head_learns_every_kind_of_target_and_keras_computes_what_numpy_do
 def test_features_that_are_never_negative_are_standardised_after_their_square_root() -> None:
     rows = rows_of("single")
     skewed = replace(rows, features=np.maximum(rows.features, 0))
-    assert float(fit_head(Head("linear"), rows, 1.0, 0)["head/power"]) == 1.0
-    assert float(fit_head(Head("linear"), skewed, 1.0, 0)["head/power"]) == 0.5
+    assert float(fit_path(Head("linear"), rows, [1.0], 0)[0]["head/power"]) == 1.0
+    assert float(fit_path(Head("linear"), skewed, [1.0], 0)[0]["head/power"]) == 0.5
 
 
 @pytest.mark.parametrize("kind", ["linear", "rbf", "mlp"])
 def test_a_class_without_training_rows_is_the_least_probable(kind: str) -> None:
     rows = rows_of("single").part(np.flatnonzero(LABELS != 1))
-    probs = probabilities_of(head_outputs(fit_head(Head(kind), rows, 1.0, 0), FEATURES[0], "single"), "single")
+    probs = probabilities_of(head_outputs(fit_path(Head(kind), rows, [1.0], 0)[0], FEATURES[0], "single"), "single")
     assert probs.shape == (N, 3) and (probs.argmin(1) == 1).all()
 
 
@@ -106,7 +105,7 @@ def engine():
 
 def trainer_on(table: np.ndarray, labels: np.ndarray, targets: Targets = SINGLE) -> HeadTrainer:
     rows = FoldRows(frozen(), replace(IMAGES, labels=labels), CLASSES, targets)
-    return HeadTrainer(rows, "macro_f1", features.StoredFeatures(IDS[::-1], {"identity": table[::-1]}))
+    return HeadTrainer(rows, "macro_f1", features.stored_features(IDS[::-1], {"identity": table[::-1]}))
 
 
 def test_no_label_of_the_held_out_fold_changes_its_fold_model(engine) -> None:
@@ -138,7 +137,7 @@ def test_features_are_zero_for_an_unreadable_image_and_joined_by_id(engine) -> N
     part = features.compute_features(engine, broken, np.array([4, 5, 6]), ["identity", "flip_lr"])
     assert whole.shape[:2] == (48, 2) and not part[1].any()
     np.testing.assert_allclose(part[[0, 2]], whole[[4, 6]], atol=1e-5)
-    stored = features.StoredFeatures(IDS[::-1], {"flip_lr": whole[::-1, 1]})
+    stored = features.stored_features(IDS[::-1], {"flip_lr": whole[::-1, 1]})
     np.testing.assert_array_equal(stored(IMAGES, np.array([3, 40]), "flip_lr"), whole[[3, 40], 1])
 
 
@@ -195,7 +194,7 @@ def test_a_large_regression_is_summed_over_blocks_of_rows_to_the_same_solution(m
     fitted = []
     for large in (logistic_regression.LARGE, 1.0):
         monkeypatch.setattr(logistic_regression, "LARGE", large)
-        fitted.append(fit_head(Head("linear"), rows, 1.0, 0)["head/kernel"])
+        fitted.append(fit_path(Head("linear"), rows, [1.0], 0)[0]["head/kernel"])
     np.testing.assert_allclose(fitted[1], fitted[0], atol=2e-3)
     assert np.abs(fitted[0]).max() > 0.1
 
