@@ -103,7 +103,7 @@ def trained(
         pixels, CLASSES, engine.batch, Augmentation(**still), SIDE, Loading(2, 2, share_of(engine))
     )
     plan = TrainingPlan(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=0)
-    scores_after = lambda _: loop.EpochScores(float(held_out(engine).std()))  # noqa: E731
+    scores_after = lambda _: {"held_out": float(held_out(engine).std())}  # noqa: E731
     run = loop.FoldRun(plan, train, lambda _: batches, scores_after, checkpoints=checkpoints)
     for event in loop.train_fold(engine, run):
         if isinstance(event, loop.StepsDone):

@@ -84,7 +84,7 @@ def programs(backend: str, member: Member, shapes: Shapes, steps: Sequence[str],
 def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
     import tensorflow as tf
 
-    from competition.training.engine import apply_view
+    from competition.training.engine import apply_views
     from competition.training.engine_tensorflow import TensorFlowEngine
 
     engine = TensorFlowEngine(*_engine_arguments(member, shapes, tf.distribute.get_strategy(), "tensorflow"))
@@ -95,7 +95,7 @@ def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
 
     network = part(engine.distributed_probabilities, "predict", len(shapes.views))
     views = zip(shapes.views, get_views(shapes.views), strict=True)
-    view_parts = [part(apply_view(view), "view", 1, name) for name, view in views]
+    view_parts = [part(apply_views([view]), "view", 1, name) for name, view in views]
     return {"train": [part(engine._replica_step, "train")], "predict": [network, *view_parts]}
 
 
@@ -104,7 +104,7 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     from competition.images.mixup import COUNT, has_device_part
-    from competition.training.engine import apply_view
+    from competition.training.engine import apply_views
     from competition.training.engine_jax import JaxEngine
     from competition.training.trainer import augmentation_of
 
@@ -146,7 +146,7 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
     prediction = [on_devices(engine.prediction_state()), *specs["predict"]]
     network = part(engine._probabilities, prediction, len(shapes.views), out_shardings=replicated)
     views = [
-        part(apply_view(view), specs["view"], 1, name, out_shardings=by_batch)
+        part(apply_views([view]), specs["view"], 1, name, out_shardings=by_batch)
         for name, view in zip(shapes.views, get_views(shapes.views), strict=True)
     ]
     return {"train": [train], "predict": [network, *views]}

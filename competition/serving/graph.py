@@ -19,7 +19,7 @@ from competition.prepare.decoding import Fit
 from competition.serving.decoding import decode_batch, resize
 from competition.serving.selection import Selection
 from competition.training.checkpoint import load_arrays
-from competition.training.engine import apply_view, check_state, saved_variables
+from competition.training.engine import apply_views, check_state, saved_variables
 from competition.training.features import feature_network
 from competition.training.head_trainer import HeadLayer, network_with_head
 from competition.training.model import build
@@ -40,7 +40,7 @@ def load_model(member: Member, classes: int, arrays: Mapping[str, np.ndarray]) -
         return network_with_head(in_float32(member), arrays, "single")
     model = build(in_float32(member.without_pretrained_weights), classes)
     variables = saved_variables(model)
-    check_state({name: tuple(variable.shape) for name, variable in variables}, dict(arrays))
+    check_state(dict(variables), arrays)
     for name, variable in variables:
         variable.assign(arrays[name])
     return model
@@ -154,7 +154,7 @@ class ExportedChain(tf.Module):
         features: (digest of a frozen network, view) -> (B, F), computed once for all fold models and members.
         """
         policy, models, by_view = self._chain.policies[name], self.models[name], []
-        for view, inputs in zip(policy, (apply_view(view)(images) for view in get_views(list(policy))), strict=True):
+        for view, inputs in zip(policy, apply_views(get_views(list(policy)))(images), strict=True):
             if name in self._network_of:
                 digest = self._network_of[name]
                 if (digest, view) not in features:

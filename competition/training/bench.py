@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
 
@@ -13,7 +12,6 @@ from competition.ensemble.views import get_views
 from competition.images.batches import steps_per_epoch
 from competition.training.engine import Engine
 from competition.training.input_stall import StepTimes, seconds_in_memory
-from competition.training.loop import step_values
 from competition.training.trainer import Trainer
 
 MEASURED_SECONDS = 3.0  # of batches, then of training
@@ -21,16 +19,11 @@ REPEATS = 3  # of the transform of a view
 WARM_UP = 8  # batches: more than are prefetched, so that the measured batches are made while they are measured
 
 
-@dataclass(frozen=True)
-class PartTimes:
-    """Seconds of one batch."""
+def time_parts(trainer: Trainer, fold: int) -> tuple[float, StepTimes]:
+    """(seconds of reading, augmenting and batching one batch without training on it, seconds of its step).
 
-    batch: float  # reading, augmenting and batching it, without training on it
-    waiting: StepTimes
-
-
-def time_parts(trainer: Trainer, fold: int) -> PartTimes:
-    """Train for some seconds from the initial weights on every fold but `fold`. The weights are meaningless afterwards."""
+    Trains for some seconds from the initial weights on every fold but `fold`. The weights are meaningless afterwards.
+    """
     train, engine = trainer.member.train, trainer.engine
     source, plan = trainer.training_batches(train, trainer.member.training_size), trainer.rows.plan(fold, train)
     batches = iter(source.start(plan))
@@ -41,12 +34,11 @@ def time_parts(trainer: Trainer, fold: int) -> PartTimes:
     distributed = engine.distributed(source.start(plan))
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     rates = np.full(min(train.steps_per_call, per_epoch), train.learning_rate)
-    values = step_values(train, per_epoch)
-    training = (engine.train(distributed, rates, 0, values) for _ in count())
+    training = (engine.train(distributed, rates, 0, train, per_epoch) for _ in count())
     for _ in islice(training, math.ceil(WARM_UP / len(rates))):
         pass
     step_seconds = seconds_per_item(training) / len(rates)
-    return PartTimes(batch_seconds, StepTimes(step_seconds, seconds_in_memory(engine, source, rates, values)))
+    return batch_seconds, StepTimes(step_seconds, seconds_in_memory(engine, source, rates, train, per_epoch))
 
 
 def seconds_per_item(items: Iterator[Any]) -> float:

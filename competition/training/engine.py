@@ -8,7 +8,7 @@ compiles learning rate and weight decay into the graph.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any
@@ -16,9 +16,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from competition.config.params import Train
 from competition.ensemble.metrics import TargetKind
 from competition.training.backend import Tensor
-from competition.training.optimizer import LOSSES, StepValues
+from competition.training.optimizer import LOSSES
 
 State = dict[str, np.ndarray]
 View = Callable[[Tensor], Tensor]  # (B, H, W, 3) float -> the same shape and dtype
@@ -52,7 +53,6 @@ class Engine(ABC):
         self.keeps_average = compiled_in.keep_average
         self._losses, self._target = LOSSES[compiled_in.target], compiled_in.target
         self._micro_batches = compiled_in.accumulate
-        self._view_programs: dict[tuple[View, ...], Any] = {}
 
     @property
     def model(self) -> keras.Model:
@@ -68,8 +68,11 @@ class Engine(ABC):
         """An iterator of batches on the devices from a tf.data.Dataset of (images uint8, targets, weights)."""
 
     @abstractmethod
-    def train(self, batches: Iterator[Any], rates: np.ndarray, step: int, values: StepValues) -> float:
-        """Take one step per learning rate in `rates`, from global step `step` on. Returns the mean loss."""
+    def train(self, batches: Iterator[Any], rates: np.ndarray, step: int, train: Train, per_epoch: int) -> float:
+        """Take one step per learning rate in `rates`, from global step `step` on. Returns the mean loss.
+
+        train: what `step_table` reads of it is not compiled in.  per_epoch: steps per epoch.
+        """
 
     @abstractmethod
     def probabilities(
@@ -120,14 +123,9 @@ class Engine(ABC):
         return [number]
 
 
-def apply_view(view: View) -> View:
-    """A function from (B, H, W, 3) uint8 images to the float32 input of the model under this view."""
-    return lambda images: view(keras.ops.cast(images, "float32"))
-
-
 def apply_views(views: Sequence[View]) -> Callable[[Tensor], tuple[Tensor, ...]]:
     """A function from (B, H, W, 3) uint8 images to the float32 input of the model under each view."""
-    return lambda images: tuple(apply_view(view)(images) for view in views)
+    return lambda images: tuple(view(keras.ops.cast(images, "float32")) for view in views)
 
 
 def view_groups(views: tuple[View, ...], images: np.ndarray) -> list[tuple[View, ...]]:
@@ -180,13 +178,13 @@ def seed_state(seed: int, layer: int, draws: int) -> list[int]:
     return [int(np.random.default_rng([seed, layer]).integers(0, 2**31)), draws]
 
 
-def check_state(expected: dict[str, tuple[int, ...]], state: State) -> None:
-    """Raise ValueError unless `state` has exactly the expected names and shapes."""
+def check_state(expected: Mapping[str, Any], state: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError unless `state` has exactly the names and shapes of the expected arrays or variables."""
     if expected.keys() != state.keys():
         raise ValueError(f"weights do not belong to this model: {sorted(expected.keys() ^ state.keys())[:3]} differ")
-    for name, shape in expected.items():
-        if shape != state[name].shape:
-            raise ValueError(f"{name}: expected shape {shape}, received {state[name].shape}")
+    for name, value in expected.items():
+        if value.shape != state[name].shape:
+            raise ValueError(f"{name}: expected shape {value.shape}, received {state[name].shape}")
 
 
 def collect_probabilities(

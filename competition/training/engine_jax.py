@@ -8,6 +8,7 @@ first axis. XLA sees one global program (SPMD): sums, clipping and batch statist
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ import keras
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from competition.config.params import Train
 from competition.training.device import Device
 from competition.training.device_augmentation import augmented
 from competition.training.engine import (
@@ -40,14 +42,9 @@ from competition.training.optimizer import (
     FIRST_LOSS_SCALE,
     FlatVector,
     StepScalars,
-    StepValues,
-    adamw,
-    clip_gradient,
-    decayed_weights,
-    next_loss_scale,
+    adamw_step,
     step_table,
     unpack_row,
-    unscaled,
     update_average,
 )
 
@@ -80,8 +77,9 @@ class JaxEngine(Engine):
         self._unchanged = [*self._apart, *MOMENTS, *([LOSS_SCALE] if compiled_in.scale_loss else [])]
         shapes = {name: tuple(variable.shape) for name, variable in self._variables.items()}
         self._layout = FlatVector(tuple(shapes[name] for name in self._flat))
-        self._trainable_layout = FlatVector(tuple(shapes[name] for name in self._trainable))
         self._depths, self._is_head = layer_depths(self._model)
+        groups = tuple(zip(self._depths, self._is_head, strict=True))
+        self._trainable_layout = FlatVector(tuple(shapes[name] for name in self._trainable), groups)
         # Before the first step: the built weights, zero moments, averages equal to the weights.
         model = {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in self._variables.items()}
         moments = {name: np.zeros(sum(self._trainable_layout.sizes), np.float32) for name in MOMENTS}
@@ -94,6 +92,8 @@ class JaxEngine(Engine):
         self._compiled_step = jax.jit(self._step, donate_argnums=0, out_shardings=(replicated, replicated))
         self._network = jax.jit(self._probabilities, out_shardings=replicated)
         self._stacked = jax.jit(lambda probs: jnp.stack(probs, axis=1), out_shardings=replicated)
+        # Views -> the program that transforms a distributed batch by every view; V outputs.
+        self._view_program = cache(lambda views: jax.jit(apply_views(views), out_shardings=self._batch_sharding))
 
     @property
     def model(self) -> keras.Model:
@@ -116,9 +116,9 @@ class JaxEngine(Engine):
                 yield queue.popleft()
         yield from queue
 
-    def train(self, batches: Iterator[Batch], rates: np.ndarray, step: int, values: StepValues) -> float:
+    def train(self, batches: Iterator[Batch], rates: np.ndarray, step: int, train: Train, per_epoch: int) -> float:
         step_losses: list[jax.Array] = []
-        for row in step_table(rates, step, values, self._depths, self._is_head):
+        for row in step_table(rates, step, train, per_epoch, self._depths, self._is_head):
             self._state, loss = self._compiled_step(self._state, next(batches), _put(row, self._replicated))
             step_losses.append(loss)
             if len(step_losses) > AHEAD:
@@ -163,7 +163,7 @@ class JaxEngine(Engine):
         return named
 
     def load(self, state: State) -> None:
-        check_state({name: value.shape for name, value in self._initial_state.items()}, state)
+        check_state(self._initial_state, state)
         vectors = {WEIGHTS: self._flat}
         if self.keeps_average:
             vectors[AVERAGE] = [average_name(name) for name in self._flat]
@@ -189,22 +189,16 @@ class JaxEngine(Engine):
         scaling = state.get(LOSS_SCALE)
         gradients, non_trainable, loss = self._gradients(trainable, non_trainable, batch, scalars, scaling)
         layout, (m, v) = self._trainable_layout, MOMENTS
-        factors = layout.spread(scalars.rate_factors, list(zip(self._depths, self._is_head, strict=True)))
-        gradient, is_finite = unscaled(layout.flatten(gradients), scaling)
-        gradient = clip_gradient(gradient, jnp.sign(factors), scalars)
-        decayed, rates = layout.flatten(decayed_weights(trainable)), scalars.learning_rate * factors
-        change, new_m, new_v = adamw(gradient, state[m], state[v], decayed, rates, scalars)
-        if scaling is not None:  # a step whose gradient overflowed is left out
-            change, new_m, new_v = (
-                jnp.where(is_finite, new, old) for new, old in ((change, 0.0), (new_m, state[m]), (new_v, state[v]))
-            )
+        change, moments, scaling = adamw_step(
+            layout, layout.flatten(gradients), trainable, (state[m], state[v]), scaling, scalars
+        )
         others = dict(zip(self._non_trainable, non_trainable, strict=True))
         statistics = [others[name].reshape(-1) for name in self._flat[len(self._trainable) :]]
         weights = jnp.concatenate([state[WEIGHTS][: len(change)] - change, *statistics])
-        new_state = {**state, WEIGHTS: weights, m: new_m, v: new_v}
+        new_state = {**state, WEIGHTS: weights, m: moments[0], v: moments[1]}
         new_state |= {name: others[name] for name in [*self._apart, *self._random] if name in others}
         if scaling is not None:
-            new_state[LOSS_SCALE] = next_loss_scale(scaling, is_finite)
+            new_state[LOSS_SCALE] = scaling
         if self.keeps_average:
             new_state[AVERAGE] = update_average(state[AVERAGE], weights, scalars)
         return new_state, loss
@@ -252,12 +246,6 @@ class JaxEngine(Engine):
         """(trainable, non-trainable) values in the order that `stateless_call` expects."""
         arrays = {**state, **dict(zip(self._flat, self._layout.split(state[WEIGHTS]), strict=True))}
         return [arrays[name] for name in self._trainable], [arrays[name] for name in self._non_trainable]
-
-    def _view_program(self, views: tuple[View, ...]) -> Any:
-        """One program that transforms a distributed batch by every view; V outputs."""
-        if views not in self._view_programs:
-            self._view_programs[views] = jax.jit(apply_views(views), out_shardings=self._batch_sharding)
-        return self._view_programs[views]
 
     def _probabilities(self, model: Arrays, images: jax.Array) -> jax.Array:
         logits, _ = self._model.stateless_call(*self._arguments(model), images, training=False)

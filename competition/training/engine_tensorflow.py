@@ -7,13 +7,14 @@ the first is TensorFlow building and optimizing the graph.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from competition.config.params import Train
 from competition.training.device import Device
 from competition.training.device_augmentation import augmented
 from competition.training.engine import (
@@ -38,14 +39,9 @@ from competition.training.optimizer import (
     FIRST_LOSS_SCALE,
     FlatVector,
     StepScalars,
-    StepValues,
-    adamw,
-    clip_gradient,
-    decayed_weights,
-    next_loss_scale,
+    adamw_step,
     step_table,
     unpack_row,
-    unscaled,
     update_average,
 )
 
@@ -61,19 +57,21 @@ class TensorFlowEngine(Engine):
             self._model = network()
             if self._is_single_device and device.kind == "cpu":
                 fuse_batch_norm(self._model)
-            self._saved = [(name, v.value) for name, v in saved_variables(self._model)]
+            saved = [(name, v.value) for name, v in saved_variables(self._model)]
             trainable = [v.value for v in self._model.trainable_variables]
-            self._layout = FlatVector(tuple(tuple(v.shape) for v in trainable))
+            self._depths, self._is_head = layer_depths(self._model)
+            groups = tuple(zip(self._depths, self._is_head, strict=True))
+            self._layout = FlatVector(tuple(tuple(v.shape) for v in trainable), groups)
             self._moments = [tf.Variable(tf.zeros(sum(self._layout.sizes)), trainable=False) for _ in MOMENTS]
-            followed = [(name, v) for name, v in self._saved if self.keeps_average and v.dtype == tf.float32]
+            followed = [(name, v) for name, v in saved if self.keeps_average and v.dtype == tf.float32]
             self._averaged_names, self._followed = [name for name, _ in followed], [v for _, v in followed]
             self._average_layout = FlatVector(tuple(tuple(v.shape) for v in self._followed))
             self._average = tf.Variable(self._average_layout.flatten(self._followed), trainable=False)
             self._scaling = tf.Variable(FIRST_LOSS_SCALE, trainable=False) if compiled_in.scale_loss else None
+            self._named = [*saved, *zip(MOMENTS, self._moments, strict=True)]  # all variables but the averages
+            self._named += [(LOSS_SCALE, self._scaling)] if compiled_in.scale_loss else []
         self._random = [v.value for v in random_variables(self._model)]
-        self._depths, self._is_head = layer_depths(self._model)
         self._initial_state = self.state()
-        self._state_shapes = {name: value.shape for name, value in self._initial_state.items()}
         # AutoGraph converts the loop over steps only; without this it would convert everything the step calls.
         self._unconverted_step = tf.autograph.experimental.do_not_convert(self._replica_step)
         # XLA fuses the many small operations of a step on a GPU; on a CPU its convolutions are 18 times slower. With several
@@ -88,6 +86,10 @@ class TensorFlowEngine(Engine):
         self._exchange = tf.function(self._exchange_averages, autograph=False)
         # Constants instead of the model's variables are not worth their compilation per fold model (docs/speed.md).
         self.network = tf.function(self.distributed_probabilities, autograph=False, jit_compile=use_xla or None)
+        # Views -> the program that transforms a distributed batch by every view; V outputs.
+        self._view_program = cache(
+            lambda views: tf.function(partial(self._strategy.run, apply_views(views)), autograph=False)
+        )
 
     def reseed(self, seed: int, step: int) -> None:
         for layer, variable in enumerate(self._random):
@@ -101,8 +103,8 @@ class TensorFlowEngine(Engine):
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         return iter(self._strategy.experimental_distribute_dataset(batches.with_options(options)))
 
-    def train(self, batches: Any, rates: np.ndarray, step: int, values: StepValues) -> float:
-        self._step_table.assign(step_table(rates, step, values, self._depths, self._is_head))
+    def train(self, batches: Any, rates: np.ndarray, step: int, train: Train, per_epoch: int) -> float:
+        self._step_table.assign(step_table(rates, step, train, per_epoch, self._depths, self._is_head))
         return float(self._compiled_steps(batches)) / len(rates)
 
     def probabilities(
@@ -141,13 +143,6 @@ class TensorFlowEngine(Engine):
             lambda context: tf.constant(images[context.replica_id_in_sync_group * share :][:share])
         )
 
-    def _view_program(self, views: tuple[View, ...]) -> Any:
-        """One program that transforms a distributed batch by every view; V outputs."""
-        if views not in self._view_programs:
-            program = partial(self._strategy.run, apply_views(views))
-            self._view_programs[views] = tf.function(program, autograph=False)
-        return self._view_programs[views]
-
     def view_seconds(self, view: View, images: np.ndarray) -> float:
         distributed, transform = self._distribute_images(images), self._view_program((view,))
         tf.test.experimental.sync_devices()
@@ -157,19 +152,14 @@ class TensorFlowEngine(Engine):
         return time.perf_counter() - started
 
     def state(self) -> State:
-        state = {name: variable.numpy() for name, variable in self._saved}
-        state |= {name: moment.numpy() for name, moment in zip(MOMENTS, self._moments, strict=True)}
-        if self._scaling is not None:
-            state[LOSS_SCALE] = self._scaling.numpy()
+        state = {name: variable.numpy() for name, variable in self._named}
         averages = self._average_layout.split(self._average.numpy())
         return state | {average_name(n): value for n, value in zip(self._averaged_names, averages, strict=True)}
 
     def load(self, state: State) -> None:
-        check_state(self._state_shapes, state)
-        for name, variable in [*self._saved, *zip(MOMENTS, self._moments, strict=True)]:
+        check_state(self._initial_state, state)
+        for name, variable in self._named:
             variable.assign(state[name])
-        if self._scaling is not None:
-            self._scaling.assign(state[LOSS_SCALE])
         averages = [state[average_name(name)].ravel() for name in self._averaged_names]
         self._average.assign(np.concatenate([np.zeros(0, np.float32), *averages]))
 
@@ -230,25 +220,19 @@ class TensorFlowEngine(Engine):
         ) -> None:
             (average, followed), (gradient, row) = averaged, inputs
             scalars, old_scaling = unpack_row(row), None if scaling is None else scaling.read_value()
-            gradient, is_finite = unscaled(gradient, old_scaling)
-            factors = self._layout.spread(scalars.rate_factors, list(zip(self._depths, self._is_head, strict=True)))
-            clipped = clip_gradient(gradient, tf.sign(factors), scalars)
-            decayed = self._layout.flatten(decayed_weights([x.read_value() for x in trainable]))
-            rates = scalars.learning_rate * factors
-            change, new_m, new_v = adamw(clipped, m.read_value(), v.read_value(), decayed, rates, scalars)
-            if scaling is not None:  # a step whose gradient overflowed is left out
-                old = (tf.zeros_like(change), m.read_value(), v.read_value())
-                change, new_m, new_v = (
-                    tf.where(is_finite, a, b) for a, b in zip((change, new_m, new_v), old, strict=True)
-                )
-                scaling.assign(next_loss_scale(old_scaling, is_finite))
+            weights, moments = [x.read_value() for x in trainable], (m.read_value(), v.read_value())
+            change, (new_m, new_v), new_scaling = adamw_step(
+                self._layout, gradient, weights, moments, old_scaling, scalars
+            )
+            if scaling is not None:
+                scaling.assign(new_scaling)
             m.assign(new_m)
             v.assign(new_v)
             for x, part in zip(trainable, tf.split(change, self._layout.sizes), strict=True):
                 x.assign_sub(tf.reshape(part, x.shape))
             if followed:
-                weights = self._average_layout.flatten([x.read_value() for x in followed])
-                average.assign(update_average(average.read_value(), weights, scalars))
+                new_weights = self._average_layout.flatten([x.read_value() for x in followed])
+                average.assign(update_average(average.read_value(), new_weights, scalars))
 
         first, second = self._moments
         trainable = [v.value for v in self._model.trainable_variables]

@@ -59,14 +59,12 @@ class HeadTrainer(FoldScorer):
         seed = train.seed * 1_000 + model_number(fold)
         fitted = fit_best_head(head, fitted_rows, inner_parts_of(strata, groups, seed), seed, self._alive)
         self._arrays = fitted.arrays
-        self._scored = {1: (predictions := self.held_out(fold))}
-        score = self.score_of(predictions, fold)
         loss = fitted.inner_loss
         if loss is None:
             outputs = head_outputs(fitted.arrays, features[0], fitted_rows.kind)
             loss = output_loss(probabilities_of(outputs, fitted_rows.kind), fitted_rows)
-        epoch = loop.Epoch(1, loss, 0.0, score, None, self._loss_of(predictions, fold), fitted.strength)
-        yield loop.Trained([epoch], 1)
+        scores = self._score_held_out(1, fold)
+        yield loop.Trained([loop.Epoch(1, loss, 0.0, **scores, strength=fitted.strength)], 1)
 
     def weights(self) -> State:
         return self._arrays

@@ -9,7 +9,6 @@ import tensorflow as tf
 from competition.config.params import Train
 from competition.images.batches import TrainingBatches
 from competition.training.engine import Engine
-from competition.training.optimizer import StepValues
 
 STALL_SHARE = 0.2  # share of the time; a smaller one is not reported
 # Seconds of steps to measure, after the first call, which compiles. The comparison takes one call more, which a training of
@@ -61,7 +60,13 @@ class InputStallDetector:
         self._steps, self._seconds = 0, 0.0
 
     def record(
-        self, engine: Engine, source: TrainingBatches, rates: np.ndarray, values: StepValues, seconds: float
+        self,
+        engine: Engine,
+        source: TrainingBatches,
+        rates: np.ndarray,
+        train: Train,
+        per_epoch: int,
+        seconds: float,
     ) -> StepTimes | None:
         """Record a call of engine.train with `rates` that took `seconds`. Return the times once if the device waits.
 
@@ -77,11 +82,14 @@ class InputStallDetector:
         if not any(engine.all_gather(self._seconds >= MEASURED_SECONDS)):
             return None
         self._is_done = True
-        waiting = StepTimes(self._seconds / self._steps, seconds_in_memory(engine, source, rates, values))
+        in_memory = seconds_in_memory(engine, source, rates, train, per_epoch)
+        waiting = StepTimes(self._seconds / self._steps, in_memory)
         return waiting if waiting.share > STALL_SHARE else None
 
 
-def seconds_in_memory(engine: Engine, source: TrainingBatches, rates: np.ndarray, values: StepValues) -> float:
+def seconds_in_memory(
+    engine: Engine, source: TrainingBatches, rates: np.ndarray, train: Train, per_epoch: int
+) -> float:
     """Seconds of one step on a batch of noise in memory, averaged over one call with `rates`.
 
     The step must be compiled already. The engine's state is restored, except for its random layers.
@@ -97,7 +105,7 @@ def seconds_in_memory(engine: Engine, source: TrainingBatches, rates: np.ndarray
     state = engine.state()
     batches = engine.distributed(dataset)
     started = time.monotonic()
-    engine.train(batches, rates, 0, values)
+    engine.train(batches, rates, 0, train, per_epoch)
     seconds = time.monotonic() - started
     engine.load(state)
     return seconds / len(rates)

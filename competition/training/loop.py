@@ -7,7 +7,7 @@ schedule is `warmup_cosine`.
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from math import inf, isfinite, isnan, nan
 
 import numpy as np
@@ -19,29 +19,26 @@ from competition.images.batches import TrainingBatches, TrainingPlan, steps_per_
 from competition.training.checkpoint import Checkpoints
 from competition.training.engine import Engine, State
 from competition.training.input_stall import InputStallDetector, StepTimes
-from competition.training.optimizer import StepValues
 
 PROBED_STEPS = 200  # from which on a probed member is trained at its full learning rate and label smoothing
 
 
 @dataclass(frozen=True)
-class EpochScores:
-    held_out: float | None  # the competition's metric on the held-out fold under the identity view; None: not computed
-    held_out_loss: float | None = None  # on the held-out fold, plain targets; None: not computed
-    inner: float | None = (
-        None  # the metric on the inner validation part, which chooses the epoch; None without patience
-    )
-
-
-@dataclass(frozen=True)
 class Epoch:
+    """An epoch is over and scored. Closing the iterator at this event saves a checkpoint first."""
+
     epoch: int  # from 1
     loss: float  # mean over the epoch, on smoothed and augmented targets
     learning_rate: float  # of its last step; 0 for a head
-    held_out: float | None  # see EpochScores
-    inner: float | None = None
-    held_out_loss: float | None = None
+    held_out: float | None = None  # the competition's metric on the held-out fold under the identity view
+    inner: float | None = (
+        None  # the metric on the inner validation part, which chooses the epoch; None without patience
+    )
+    held_out_loss: float | None = None  # on the held-out fold, plain targets
     strength: float | None = None  # of the head of a frozen-feature member, chosen within its training rows
+
+
+Scores = dict[str, float]  # "held_out", "held_out_loss" and "inner" of an Epoch, those that were computed
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class FoldRun:
     plan: TrainingPlan
     train: Train
     batches_at: Callable[[int], TrainingBatches]  # epoch, from 0 -> its batches; the same object while they stay equal
-    scores_after: Callable[[int], EpochScores]  # epoch, 0 = initial weights -> scores of the weights in the engine
+    scores_after: Callable[[int], Scores]  # epoch, 0 = initial weights -> scores of the weights in the engine
     score_sign: int = 1  # -1 if a lower score is better
     checkpoints: Checkpoints | None = None  # None: none are read or written
     initial_weights: Callable[[], State] | None = None  # called after the engine is reset; None: the engine's own
@@ -65,13 +62,6 @@ class StepsDone:
     total: int
     loss: float
     stop: bool = False
-
-
-@dataclass(frozen=True)
-class EpochDone:
-    """An epoch is over and scored. Closing the iterator at this event saves a checkpoint first."""
-
-    epoch: Epoch
 
 
 @dataclass(frozen=True)
@@ -90,7 +80,7 @@ class Trained:
         return self.history[self.selected_epoch - 1]
 
 
-Event = StepsDone | EpochDone | StepTimes | Trained  # StepTimes: the device waits for data too long
+Event = StepsDone | Epoch | StepTimes | Trained  # StepTimes: the device waits for data too long
 Events = Generator[Event, None, None]
 
 
@@ -132,13 +122,12 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     total = per_epoch * train.epochs
     rates = warmup_cosine(train.learning_rate * share_after_probe(train, total), total, train.warmup)
-    values = step_values(train, per_epoch)
     engine.reset(plan.seed)
     if run.initial_weights is not None:
         engine.load_weights(run.initial_weights())
     state = _resume(engine, checkpoints, plan.fold)
     if train.probe and train.patience and not state.step:  # no epoch may be better than the head that was solved
-        state.start_inner, state.best_weights = run.scores_after(0).inner, engine.weights()
+        state.start_inner, state.best_weights = run.scores_after(0)["inner"], engine.weights()
     source: TrainingBatches | None = None
     while state.step < len(rates):
         if train.patience and state.history and len(state.history) - state.best_epoch >= train.patience:
@@ -151,9 +140,11 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
         engine.reseed(plan.seed * 1_000 + plan.fold, state.step)
         call_rates = rates[state.step : state.step + steps]
         started = time.monotonic()
-        loss = engine.train(batches, call_rates, state.step, values)
+        loss = engine.train(batches, call_rates, state.step, train, per_epoch)
         seconds = time.monotonic() - started
-        stall = stall_detector.record(engine, source, call_rates, values, seconds) if stall_detector else None
+        stall = None
+        if stall_detector is not None:
+            stall = stall_detector.record(engine, source, call_rates, train, per_epoch, seconds)
         state.step, state.loss_sum = state.step + steps, state.loss_sum + loss * steps
         if not isfinite(loss):
             raise Diverged(
@@ -177,7 +168,7 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
             state.start_saving(checkpoints, engine)
         if epoch_ends:
             try:
-                yield EpochDone(state.history[-1])
+                yield state.history[-1]
             except GeneratorExit:  # a mistake in a user's callback does not cost this epoch
                 if checkpoints:
                     state.start_saving(checkpoints, engine)
@@ -209,12 +200,6 @@ def share_after_probe(train: Train, steps: int) -> float:
     return min(1.0, steps / PROBED_STEPS) ** 2 if train.probe else 1.0
 
 
-def step_values(train: Train, per_epoch: int) -> StepValues:
-    """The hyperparameters that the compiled step reads at run time.  per_epoch: steps per epoch."""
-    values = {f.name: getattr(train, f.name) for f in fields(StepValues) if f.name != "freeze_steps"}
-    return StepValues(**values, freeze_steps=train.freeze_epochs * per_epoch)
-
-
 @dataclass
 class _TrainingState:
     """Progress of one fold model: with the engine's state, everything a checkpoint holds."""
@@ -226,13 +211,6 @@ class _TrainingState:
     best_epoch: int = 0  # 0 = none yet, or the initial weights
     start_inner: float | None = None  # see Trained
     scoring_seconds: float = 0.0  # see Trained
-
-    def last_is_best(self, sign: int) -> bool:
-        start = [] if self.start_inner is None else [self.start_inner]
-        scores = [*start, *(epoch.inner for epoch in self.history)]
-        # Greater is better; an undefined score is below all others.
-        *earlier, last = (-inf if score is None or isnan(score) else sign * score for score in scores)
-        return all(last > score for score in earlier)
 
     def start_saving(self, checkpoints: Checkpoints, engine: Engine) -> None:
         """Save a checkpoint of this state and the engine's in a thread."""
@@ -259,13 +237,16 @@ def _end_epoch(run: FoldRun, engine: Engine, state: _TrainingState, per_epoch: i
     scores = run.scores_after(epoch)
     if epoch < run.train.epochs:
         state.scoring_seconds += time.monotonic() - started
-    if run.train.patience and scores.inner is None:
-        raise ValueError("patience needs an inner validation part: the held-out fold must not choose the epoch")
-    mean_loss = state.loss_sum / per_epoch
-    state.history.append(Epoch(epoch, mean_loss, rate, scores.held_out, scores.inner, scores.held_out_loss))
+    state.history.append(Epoch(epoch, state.loss_sum / per_epoch, rate, **scores))
     state.loss_sum = 0.0
-    if run.train.patience and state.last_is_best(run.score_sign):
-        state.best_weights, state.best_epoch = engine.weights(), epoch
+    if run.train.patience:  # only the inner validation part chooses the epoch, never the held-out fold
+        best = state.history[state.best_epoch - 1].inner if state.best_epoch else state.start_inner
+        # Greater is better; an undefined score is below all others.
+        last_score, best_score = (
+            -inf if score is None or isnan(score) else run.score_sign * score for score in (scores["inner"], best)
+        )
+        if last_score > best_score or not state.best_weights:
+            state.best_weights, state.best_epoch = engine.weights(), epoch
 
 
 def _resume(engine: Engine, checkpoints: Checkpoints | None, fold: int) -> _TrainingState:

@@ -88,7 +88,6 @@ def step_fits(member: Member, classes: int, device: Device, batch: int, targets:
     import tensorflow as tf
 
     from competition.training.engines import engine_of
-    from competition.training.loop import step_values
 
     keras.utils.clear_session()
     size, train = member.image_size, replace(member.train, batch=batch, accumulate=1)
@@ -97,7 +96,7 @@ def step_fits(member: Member, classes: int, device: Device, batch: int, targets:
         engine = engine_of(replace(member.without_pretrained_weights, train=train), classes, batch, device, targets)
         batch_of_noise = (images, np.zeros((batch, classes), np.float32), np.ones(batch, np.float32))
         batches = engine.distributed(tf.data.Dataset.from_tensors(batch_of_noise).repeat())
-        engine.train(batches, np.zeros(1), 0, step_values(train, 1))
+        engine.train(batches, np.zeros(1), 0, train, 1)
     except Exception as error:
         if is_out_of_memory(error):
             return False

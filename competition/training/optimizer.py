@@ -17,24 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
+from competition.config.params import Train
 from competition.training.backend import Tensor
 
 BETA_1, BETA_2 = 0.9, 0.999  # the defaults of AdamW in Keras
 NO_LIMIT = float(np.finfo(np.float32).max)  # infinity would trigger the numeric checks of DEBUG=1
-
-
-@dataclass(frozen=True)
-class StepValues:
-    """Values of the step that may change between folds and trials without compiling again."""
-
-    weight_decay: float
-    clip_norm: float  # 0 = no limit
-    clip_value: float  # 0 = no limit
-    focal_gamma: float  # 0 = cross-entropy
-    epsilon: float
-    ema: float  # decay of the average, where the engine keeps one
-    layer_decay: float  # learning rate of the first layer as a fraction of the last layer's
-    freeze_steps: int  # number of first steps that train only the head
 
 
 class StepScalars(NamedTuple):
@@ -52,21 +39,21 @@ class StepScalars(NamedTuple):
 
 
 def step_table(
-    rates: np.ndarray, first: int, values: StepValues, depths: np.ndarray, is_head: np.ndarray
+    rates: np.ndarray, first: int, train: Train, per_epoch: int, depths: np.ndarray, is_head: np.ndarray
 ) -> np.ndarray:
     """The rows of steps first .. first + n - 1, (n, 8 + T) float32, in the order of `StepScalars`.
 
-    rates: (n,) learning rates.  depths: (T,) 0 = first layer .. 1 = last.  is_head: (T,) bool, trained while the rest is
-    frozen.
+    rates: (n,) learning rates.  per_epoch: steps per epoch.  depths: (T,) 0 = first layer .. 1 = last.  is_head: (T,) bool,
+    trained while the rest is frozen.
     The decay of the average grows with the step, min(ema, (1 + t) / (10 + t)), so that short runs forget their start.
     """
     steps = np.arange(first, first + len(rates), dtype=np.float64)
     bias_correction = np.sqrt(1 - BETA_2 ** (steps + 1)) / (1 - BETA_1 ** (steps + 1))
-    average_decay = np.minimum(values.ema, (1 + steps) / (10 + steps))
-    limits = [values.clip_norm or NO_LIMIT, values.clip_value or NO_LIMIT]
-    constants = np.tile([values.weight_decay, *limits, values.focal_gamma, values.epsilon], (len(rates), 1))
-    is_trained = is_head | (steps[:, None] >= values.freeze_steps)
-    rate_factors = np.where(is_trained, values.layer_decay ** (1 - depths), 0.0)
+    average_decay = np.minimum(train.ema, (1 + steps) / (10 + steps))
+    limits = [train.clip_norm or NO_LIMIT, train.clip_value or NO_LIMIT]
+    constants = np.tile([train.weight_decay, *limits, train.focal_gamma, train.epsilon], (len(rates), 1))
+    is_trained = is_head | (steps[:, None] >= train.freeze_epochs * per_epoch)
+    rate_factors = np.where(is_trained, train.layer_decay ** (1 - depths), 0.0)
     return np.column_stack([rates, bias_correction, average_decay, constants, rate_factors]).astype(np.float32)
 
 
@@ -81,6 +68,7 @@ class FlatVector:
     """Arrays of these shapes, one after the other in a vector (P,), each in row-major order."""
 
     shapes: tuple[tuple[int, ...], ...]
+    groups: tuple[object, ...] = ()  # of each array; adjacent arrays of one group get the same value from `spread`
 
     @property
     def sizes(self) -> list[int]:
@@ -95,12 +83,9 @@ class FlatVector:
         ends = np.cumsum(self.sizes, dtype=int).tolist()
         return [vector[e - n : e].reshape(s) for s, n, e in zip(self.shapes, self.sizes, ends, strict=True)]
 
-    def spread(self, values: Tensor, groups: Sequence[Tensor]) -> Tensor:
-        """(P,) vector that holds values[n] at the entries of array n.
-
-        values: one for each array, equal for adjacent arrays of one group.  groups: the group of each array.
-        """
-        entries, numbered = ops.unstack(values), enumerate(zip(groups, self.sizes, strict=True))
+    def spread(self, values: Tensor) -> Tensor:
+        """(P,) vector that holds values[n] at the entries of array n.  values: one for each array."""
+        entries, numbered = ops.unstack(values), enumerate(zip(self.groups, self.sizes, strict=True))
         runs = [list(run) for _, run in groupby(numbered, lambda entry: entry[1][0])]
         sizes = [(run[0][0], sum(size for _, (_, size) in run)) for run in runs]
         return ops.concatenate([ops.broadcast_to(entries[first], (size,)) for first, size in sizes])
@@ -163,33 +148,38 @@ def next_loss_scale(scaling: Tensor, is_finite: Tensor) -> Tensor:
     return ops.stack([ops.where(is_finite, grown, ops.maximum(scale / 2, 1.0)), ops.where(is_finite, counted, 0.0)])
 
 
-def clip_gradient(gradient: Tensor, is_trained: Tensor, scalars: StepScalars) -> Tensor:
-    """Clip by value, then by the global norm over the variables that are not frozen.
+def adamw_step(
+    layout: FlatVector,
+    gradient: Tensor,
+    variables: Sequence[Tensor],
+    moments: tuple[Tensor, Tensor],
+    scaling: Tensor,
+    scalars: StepScalars,
+) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor]:
+    """(decrease of the variables, moments, scaling) in one step (Loshchilov & Hutter 2019).
 
-    gradient: (P,), already summed over all replicas.  is_trained: (P,), 0 for the entries of frozen variables, else 1.
-    """
-    limited = ops.clip(gradient, -scalars.clip_value, scalars.clip_value)
-    norm = ops.sqrt(ops.sum(ops.square(limited) * is_trained))
-    return limited * ops.minimum(1.0, scalars.clip_norm / ops.maximum(norm, 1e-12))
-
-
-def adamw(
-    gradient: Tensor, m: Tensor, v: Tensor, decayed: Tensor, rates: Tensor, scalars: StepScalars
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(decrease of the variables, m, v) in one step (Loshchilov & Hutter 2019). All vectors are (P,).
-
-    decayed: the variables to which weight decay applies, 0 for others (see `decayed_weights`).  rates: learning rates.
+    gradient, decrease and both moments: (P,) in the order of `layout`; the gradient is summed over all replicas, and
+    multiplied by scaling[0].  variables: the arrays of `layout`.  scaling: (2,), or None if the loss is not scaled.
     The moments of a frozen variable are updated as well, so that its first steps after freezing are not too large.
     """
-    m = m + (gradient - m) * (1 - BETA_1)
-    v = v + (ops.square(gradient) - v) * (1 - BETA_2)
-    step = scalars.bias_correction * m / (ops.sqrt(v) + scalars.epsilon)
-    return rates * (step + scalars.weight_decay * decayed), m, v
-
-
-def decayed_weights(variables: Sequence[Tensor]) -> list[Tensor]:
-    """The variables with 0 in place of biases, scales and offsets, to which weight decay does not apply."""
-    return [x if len(x.shape) > 1 else ops.zeros_like(x) for x in variables]
+    gradient, is_finite = unscaled(gradient, scaling)
+    factors = layout.spread(scalars.rate_factors)
+    # Clipped by value, then by the global norm over the variables that are not frozen.
+    gradient = ops.clip(gradient, -scalars.clip_value, scalars.clip_value)
+    norm = ops.sqrt(ops.sum(ops.square(gradient) * ops.sign(factors)))
+    gradient = gradient * ops.minimum(1.0, scalars.clip_norm / ops.maximum(norm, 1e-12))
+    m, v = moments
+    new_m = m + (gradient - m) * (1 - BETA_1)
+    new_v = v + (ops.square(gradient) - v) * (1 - BETA_2)
+    step = scalars.bias_correction * new_m / (ops.sqrt(new_v) + scalars.epsilon)
+    # Weight decay does not apply to biases, scales and offsets.
+    decayed = layout.flatten([x if len(x.shape) > 1 else ops.zeros_like(x) for x in variables])
+    change = scalars.learning_rate * factors * (step + scalars.weight_decay * decayed)
+    if scaling is None:
+        return change, (new_m, new_v), None
+    # A step whose gradient overflowed is left out.
+    change, new_m, new_v = (ops.where(is_finite, new, old) for new, old in ((change, 0.0), (new_m, m), (new_v, v)))
+    return change, (new_m, new_v), next_loss_scale(scaling, is_finite)
 
 
 def update_average(average: Tensor, x: Tensor, scalars: StepScalars) -> Tensor:

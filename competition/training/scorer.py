@@ -67,14 +67,21 @@ class FoldScorer(ABC):
         targets = self.rows.targets_of(self.rows.held_out(fold))
         return self.metric.display(self.metric.evaluate(targets, probs.view("identity")))
 
-    def _loss_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
-        """Mean loss of held-out rows with plain targets: log loss, or the squared error in units of the targets' variance."""
-        targets, output = self.rows.targets_of(self.rows.held_out(fold)), probs.view("identity")
+    def _score_held_out(self, epoch: int, fold: ExcludedFolds) -> loop.Scores:
+        """Predict the held-out rows after an epoch and keep the predictions; their score and their loss.
+
+        The mean loss is that of plain targets: log loss, or the squared error in units of the targets' variance.
+        """
+        predictions = self.held_out(fold)
+        self._scored = {epoch: predictions}
+        targets, output = self.rows.targets_of(self.rows.held_out(fold)), predictions.view("identity")
         if self.rows.targets.kind == "regression":
             unit = deviation(self.rows.targets_of(self.rows.usable(fold)))
-            return float(np.mean(((output[:, 0] - targets) / unit) ** 2))
-        metric = metric_named("log_loss" if self.rows.targets.kind == "single" else "multilabel_log_loss")
-        return metric.display(metric.evaluate(targets, output))
+            loss = float(np.mean(((output[:, 0] - targets) / unit) ** 2))
+        else:
+            metric = metric_named("log_loss" if self.rows.targets.kind == "single" else "multilabel_log_loss")
+            loss = metric.display(metric.evaluate(targets, output))
+        return {"held_out": self.score_of(predictions, fold), "held_out_loss": loss}
 
     def out_of_fold(self, fold: ExcludedFolds, trained: loop.Trained) -> ViewPredictions:
         """Out-of-fold predictions of the model that `train` has just trained; those of its last score if still valid."""

@@ -1,6 +1,6 @@
 """One member on one device, with its compiled engine and decoded images: used by tuning, training and prediction."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, replace
 from functools import partial
 
@@ -72,21 +72,18 @@ class Trainer(FoldScorer):
         if (share := loop.share_after_probe(train, steps)) < 1:
             plan = self.rows.plan(fold, replace(train, label_smoothing=share * train.label_smoothing))
 
-        def scores_after(epoch: int) -> loop.EpochScores:
-            inner = None
+        def scores_after(epoch: int) -> loop.Scores:
+            scores: loop.Scores = {}
             if train.patience:
                 probs = self._probabilities(self.images, inner_rows, ["identity"])[:, 0]
-                inner = self.metric.display(self.metric.evaluate(self.rows.targets_of(inner_rows), probs))
+                scores["inner"] = self.metric.display(self.metric.evaluate(self.rows.targets_of(inner_rows), probs))
             is_scored = score_epochs if isinstance(score_epochs, bool) else epoch in score_epochs
-            if not epoch or not (is_scored or epoch == train.epochs):
-                return loop.EpochScores(None, None, inner)
-            self._scored = {epoch: (predictions := self.held_out(fold))}
-            return loop.EpochScores(self.score_of(predictions, fold), self._loss_of(predictions, fold), inner)
+            if epoch and (is_scored or epoch == train.epochs):
+                scores |= self._score_held_out(epoch, fold)
+            return scores
 
         self._scored = {}
-        initial_weights = partial(self._probed, plan) if train.probe else None
-        if self.rows.targets.kind == "regression":
-            initial_weights = partial(self._in_unit_of, plan)
+        has_own_layer = train.probe or self.rows.targets.kind == "regression"
         run = loop.FoldRun(
             plan,
             train,
@@ -94,7 +91,7 @@ class Trainer(FoldScorer):
             scores_after=scores_after,
             score_sign=self.metric.sign,
             checkpoints=checkpoints,
-            initial_weights=initial_weights,
+            initial_weights=partial(self._initial_weights, plan) if has_own_layer else None,
         )
         yield from loop.train_fold(self.engine, run, stall_detector)
 
@@ -104,25 +101,24 @@ class Trainer(FoldScorer):
     def load_weights(self, weights: State) -> None:
         self.engine.load_weights(weights)
 
-    def _probed(self, plan: TrainingPlan) -> State:
-        """The initial weights, with a last layer fitted to the features of this fold's training rows."""
-        if self._features is None:
-            rows = np.arange(len(self.images.ids))
-            self._features = pooled_features(self.engine.model, self.images.pixels, rows, self.engine.predict_batch)
+    def _initial_weights(self, plan: TrainingPlan) -> State:
+        """The initial weights, with a layer that depends on this fold's training rows.
+
+        A regression: mean and deviation of their targets in layer "unit"; else a last layer fitted to their features.
+        """
         rows = plan.rows
-        labels, weights = self.images.labels[rows], plan.weights[rows]
-        groups = np.arange(len(rows)) if self.images.groups is None else self.images.groups[rows]
-        kernel, bias = linear_probe(self._features[rows], labels, weights, self.rows.classes, groups, plan.seed)
-        return self._initial_with({"logits/kernel": kernel, "logits/bias": bias})
-
-    def _in_unit_of(self, plan: TrainingPlan) -> State:
-        """The initial weights of a regression, with mean and deviation of this fold's training rows in layer "unit"."""
-        values = plan.targets[plan.rows]
-        unit = {"unit/mean": float(values.mean()), "unit/deviation": deviation(values)}
-        return self._initial_with({name: np.full((), value, np.float32) for name, value in unit.items()})
-
-    def _initial_with(self, replaced: Mapping[str, np.ndarray]) -> State:
-        """The weights in the engine with other values for those whose names end like this."""
+        if self.rows.targets.kind == "regression":
+            unit = {"unit/mean": plan.targets[rows].mean(), "unit/deviation": deviation(plan.targets[rows])}
+            replaced = {name: np.full((), value, np.float32) for name, value in unit.items()}
+        else:
+            if self._features is None:
+                every_row = np.arange(len(self.images.ids))
+                model, batch = self.engine.model, self.engine.predict_batch
+                self._features = pooled_features(model, self.images.pixels, every_row, batch)
+            labels, weights = self.images.labels[rows], plan.weights[rows]
+            groups = np.arange(len(rows)) if self.images.groups is None else self.images.groups[rows]
+            kernel, bias = linear_probe(self._features[rows], labels, weights, self.rows.classes, groups, plan.seed)
+            replaced = {"logits/kernel": kernel, "logits/bias": bias}
         return {
             name: next((new for ending, new in replaced.items() if name.endswith(ending)), value)
             for name, value in self.engine.weights().items()

@@ -114,7 +114,7 @@ class TrialRunner:
         member, folds, tune = with_values(self.member, values), self._ranking_folds, self._params.tune
         trainer, is_compiled, building = self._trainer(member)
         # After the trainer, which starts TensorFlow without its start-up messages.
-        from competition.training.loop import Diverged, EpochDone, StepsDone, Trained
+        from competition.training.loop import Diverged, Epoch, StepsDone, Trained
 
         by_fold = tune.pruner == "wilcoxon"
         sign, epochs, predictions = trainer.metric.sign, member.train.epochs, list[np.ndarray]()
@@ -127,8 +127,8 @@ class TrialRunner:
                     match event:
                         case StepsDone():
                             progress.end_step(event.step)
-                        case EpochDone():
-                            progress.end_epoch(event.epoch)
+                        case Epoch():
+                            progress.end_epoch(event)
                         case Trained():
                             trained = event
                 out_of_fold = trainer.out_of_fold(fold, trained)

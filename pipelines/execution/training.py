@@ -352,7 +352,7 @@ def show_events(
 ) -> "Trained":
     """Train by taking the events: the bar, the user's callbacks, trackers, and a stop once a signal is received."""
     from competition.training.input_stall import StepTimes
-    from competition.training.loop import EpochDone, StepsDone
+    from competition.training.loop import Epoch, StepsDone
 
     title, train = session.run.title, session.run.member.train
     for event in events:
@@ -362,11 +362,11 @@ def show_events(
             session.bar.update_to(done * event.total + event.step, session.models * event.total)
             tracking.step(event.step, event.loss)
             event.stop = bool(received)
-        elif isinstance(event, EpochDone):
+        elif isinstance(event, Epoch):
             plugins, values = active(), {"member": title, "fold": fold, "epochs": train.epochs}
             for name, callback in plugins.callbacks.items() if hosts.number() == 0 else ():
-                plugins.call(f"CALLBACKS[{name!r}]", callback, values | asdict(event.epoch))
-            tracking.epoch(asdict(event.epoch))
+                plugins.call(f"CALLBACKS[{name!r}]", callback, values | asdict(event))
+            tracking.epoch(asdict(event))
         elif isinstance(event, StepTimes):
             session.bar.clear()
             is_decoded_again = is_streamed(session.trainer.images.pixels)

@@ -56,7 +56,7 @@ def closeness(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
 def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.images.labelled_images import sample_rows
     from competition.report.pictures import contact_sheet
-    from competition.training.loop import EpochDone, StepsDone
+    from competition.training.loop import Epoch, StepsDone
 
     prepared, rows = job.prepared, job.options.debug_rows
     member = tuned_member(job.workspace, name)
@@ -80,9 +80,9 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
             match event:
                 case StepsDone():
                     bar.update_to(event.step, event.total)
-                case EpochDone(epoch):
-                    scores = f"loss {epoch.loss:.4f}, held-out {metric} {epoch.held_out:.4f}"
-                    job.echo(f"debug: epoch {epoch.epoch}: {scores}")
+                case Epoch():
+                    scores = f"loss {event.loss:.4f}, held-out {metric} {event.held_out:.4f}"
+                    job.echo(f"debug: epoch {event.epoch}: {scores}")
     held_out_rows = np.flatnonzero((images.folds == fold) & images.readable)
     probs = trainer.predict(trainer.engine.weights(), images, held_out_rows, ["identity"]).view("identity")
     labels = images.labels[held_out_rows]

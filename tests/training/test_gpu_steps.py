@@ -42,9 +42,7 @@ def test_a_scaled_loss_gives_the_same_model_and_an_overflow_leaves_the_step_out(
     scaled.load({**state, LOSS_SCALE: np.array([np.inf, 8], np.float32)})  # every gradient becomes infinite
     batch = (np.zeros((TRAIN.batch, SIDE, SIDE, 3), np.uint8), np.eye(3, dtype=np.float32)[np.arange(TRAIN.batch) % 3])
     batches = scaled.distributed(tf.data.Dataset.from_tensors((*batch, np.ones(TRAIN.batch, np.float32))).repeat())
-    from competition.training.loop import step_values
-
-    scaled.train(batches, np.array([0.1]), 8, step_values(TRAIN, 4))
+    scaled.train(batches, np.array([0.1]), 8, TRAIN, 4)
     after = scaled.state()
     unchanged = [name for name in state if name != LOSS_SCALE and "moving" not in name]
     assert all(np.array_equal(after[name], state[name]) for name in unchanged)

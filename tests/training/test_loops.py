@@ -9,7 +9,7 @@ from small_engines import TRAIN, State, engine_of, held_out, step_by_step, train
 
 from competition.config.errors import UserError
 from competition.training import loop
-from competition.training.optimizer import NO_LIMIT, StepValues, losses, step_table
+from competition.training.optimizer import NO_LIMIT, losses, step_table
 
 STEPS = 8
 
@@ -61,9 +61,10 @@ def test_only_the_head_learns_while_the_rest_is_frozen() -> None:
 
 
 def test_the_step_table_holds_rates_corrections_and_limits() -> None:
-    values = StepValues(0.1, 0.0, 2.0, 1.0, 1e-7, 0.5, layer_decay=0.01, freeze_steps=1)
+    options = {"clip_value": 2.0, "focal_gamma": 1.0, "ema": 0.5, "layer_decay": 0.01, "freeze_epochs": 1}
+    train = replace(TRAIN, weight_decay=0.1, clip_norm=0.0, epsilon=1e-7, **options)
     table = step_table(
-        np.array([1e-3, 2e-3], np.float32), 0, values, np.array([0.0, 0.5, 1.0]), np.array([False, False, True])
+        np.array([1e-3, 2e-3], np.float32), 0, train, 1, np.array([0.0, 0.5, 1.0]), np.array([False, False, True])
     )
     first, second = table
     np.testing.assert_allclose(first[:8], [1e-3, 0.001**0.5 / 0.1, 0.1, 0.1, NO_LIMIT, 2.0, 1.0, 1e-7], rtol=1e-6)

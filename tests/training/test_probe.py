@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from competition.images.labelled_images import Images
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
-from competition.training.loop import PROBED_STEPS, EpochDone, share_after_probe
+from competition.training.loop import PROBED_STEPS, Epoch, share_after_probe
 from competition.training.scorer import save_fold_model
 from competition.training.trainer import PROBE, Trainer, linear_probe
 
@@ -64,7 +64,7 @@ def test_training_that_destroys_the_probed_head_ends_with_that_head_where_rows_w
     assert trained.selected_epoch == 0 and len(trained.history) == 2
     inner = [epoch.inner for epoch in trained.history]
     assert trained.selected.inner == trained.start_inner > max(inner)  # type: ignore[operator, type-var]
-    probed = trainer._probed(trainer.rows.plan(0, trainer.member.train))
+    probed = trainer._initial_weights(trainer.rows.plan(0, trainer.member.train))
     for name, value in trainer.weights().items():
         np.testing.assert_array_equal(value, probed[name])
     result = save_fold_model(trainer, 0, trained, tmp_path)[1]
@@ -77,7 +77,7 @@ def test_a_short_training_after_a_probe_uses_less_of_the_label_smoothing() -> No
     def loss(*, epochs: int) -> float:
         trainer = trainer_of(epochs=epochs, label_smoothing=0.9, learning_rate=1e-9, flip="none")
         events = trainer.train(0, trainer.member.train)
-        return next(event.epoch.loss for event in events if isinstance(event, EpochDone))
+        return next(event.loss for event in events if isinstance(event, Epoch))
 
     assert loss(epochs=2) < 0.1 * loss(epochs=PROBED_STEPS)
 

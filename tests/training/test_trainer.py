@@ -20,7 +20,7 @@ from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import State
 from competition.training.fold_rows import FoldRows
-from competition.training.loop import Diverged, EpochDone, StepsDone, Stopped, Trained
+from competition.training.loop import Diverged, Epoch, StepsDone, Stopped, Trained
 from competition.training.trainer import Trainer
 
 N, FOLDS = 59, 3  # divides badly by everything
@@ -160,7 +160,7 @@ def test_closing_at_the_end_of_an_epoch_leaves_a_checkpoint_of_it(tmp_path: Path
     """A mistake in a user's callback, called at this event, does not cost the epoch."""
     trainer, checkpoints = shared_trainer(), Checkpoints(tmp_path, "x", seconds=3600)
     events = trainer.train(0, trainer.member.train, checkpoints)
-    epoch = next(event.epoch for event in events if isinstance(event, EpochDone))
+    epoch = next(event for event in events if isinstance(event, Epoch))
     assert checkpoints.latest() is None
     events.close()
     checkpoint = checkpoints.latest()
