@@ -233,8 +233,8 @@ def views_in_groups() -> State:
         engine, shared.VIEW_BYTES = engine_of(TRAIN, 2), size
         batches = prediction_batches(pixels, HELD_OUT, engine.predict_batch)
         found[name] = engine.probabilities(batches, HELD_OUT, get_views(["identity", "flip_lr", "rot90"]))
-        programs = engine._view_programs
-        found[f"{name}_programs"] = np.array(len(programs))
+        programs = engine._view_program.cache_info()  # type: ignore[attr-defined]
+        found[f"{name}_programs"] = np.array(programs.currsize)
     shared.VIEW_BYTES = together
     return found
 
