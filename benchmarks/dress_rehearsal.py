@@ -95,14 +95,16 @@ def slow(image_size, classes):
 
             return x + jax.pure_callback(wait, jax.ShapeDtypeStruct((), np.float32), jax.lax.stop_gradient(x[0, 0])) if training else x
 
-    network = tiny(image_size, classes)
-    return keras.Model(network.inputs, Wait()(network.outputs[0]))
+    # It looks at few pixels: a TPU leaves the processors of its host to the input, and so must these devices.
+    inputs = keras.Input((image_size, image_size, 3))
+    x = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(inputs[:, 32::64, 32::64]))
+    return keras.Model(inputs, Wait()(keras.layers.Dense(classes, name="logits")(x)))
 
 MODELS = {"tiny": tiny, "slow": slow}
 """
 SLOW_STEP = "train fold 0, JAX on 8 devices, the step of a v5e-8"
 SLOW_EPOCHS = 15  # as in recipes/flowers.yaml
-V5E_RATE = 1_540.0  # images per second, of the fastest member of recipes/flowers.yaml at the roofline of preflight
+V5E_RATE = 1_024.0  # images per second: the fastest member of recipes/flowers.yaml at the 0.4 of its roofline that `make plan` assumes
 STAGES: Mapping[str, Sequence[str]] = {
     "doctor before": ("doctor",),
     "download": ("download", "--alone"),
