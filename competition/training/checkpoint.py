@@ -17,8 +17,11 @@ KEPT = 2  # checkpoints: the newest may have been damaged by what stopped the ru
 
 
 def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with atomic_write(path) as temporary:
-        np.savez(temporary, **arrays)  # type: ignore[arg-type]
+    with (
+        atomic_write(path) as temporary,
+        temporary.open("wb") as file,
+    ):  # to a path without a suffix NumPy would append one
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -175,7 +175,7 @@ def test_the_complete_example_of_own_predictions_is_blended_with_members_trained
     subprocess.run([sys.executable, "neighbours.py"], cwd=workspace.folder, env=environment, check=True)
     files = ", ".join(f"{part}: {workspace.folder}/neighbours_{part}.npz" for part in ("oof", "test"))
     output = workspace.do("blend", sets=f"'members.neighbours.predictions={{{files}}}'")
-    assert re.search(r"^  neighbours  0\.[7-9]", output, re.MULTILINE)
+    assert re.search(r"^  neighbours +0\.[7-9]", output, re.MULTILINE)
     assert "not out-of-fold" not in output and "no better than guessing" not in output
 
 
