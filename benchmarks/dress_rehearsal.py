@@ -105,6 +105,7 @@ MODELS = {"tiny": tiny, "slow": slow}
 SLOW_STEP = "train fold 0, JAX on 8 devices, the step of a v5e-8"
 SLOW_EPOCHS = 15  # as in recipes/flowers.yaml
 V5E_RATE = 1_024.0  # images per second: the fastest member of recipes/flowers.yaml at the 0.4 of its roofline that `make plan` assumes
+EIGHT_DEVICES = "device.backend=jax device.logical_devices=8"
 STAGES: Mapping[str, Sequence[str]] = {
     "doctor before": ("doctor",),
     "download": ("download", "--alone"),
@@ -117,18 +118,13 @@ STAGES: Mapping[str, Sequence[str]] = {
     "report": ("report",),
     "submit": ("submit",),
     "runs": ("runs",),
-    "train fold 0, JAX on 8 devices": ("train", "--alone", "--fold", "0", "--force", "--set", "device.backend=jax"),
+    "train fold 0, JAX on 8 devices": ("train", "--alone", "--fold", "0", "--force", "--set", EIGHT_DEVICES),
     SLOW_STEP: (
         *("train", "--alone", "--fold", "0", "--set"),
-        f"device.backend=jax members.tiny.architecture=slow train.epochs={SLOW_EPOCHS}",
+        f"{EIGHT_DEVICES} members.tiny.architecture=slow train.epochs={SLOW_EPOCHS}",
     ),
 }
 LONG_STAGES = ("download", "prepare", "train, TensorFlow", "predict", "blend")
-EIGHT_DEVICES = {"KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-ENVIRONMENTS: Mapping[str, Mapping[str, str]] = {
-    "train fold 0, JAX on 8 devices": EIGHT_DEVICES,
-    SLOW_STEP: EIGHT_DEVICES,
-}
 
 
 @dataclass(frozen=True)
@@ -279,7 +275,7 @@ class WorkFolder:
         options = ["--params", self.folder / "params.yaml", "--work", work, "--submissions", submissions]
         command = [sys.executable, "-m", "pipelines", verb, *map(str, options), *arguments]
         log = self.folder / "logs" / f"{self.work} {title}.txt"
-        cost = measured(command, {**self.environment, **ENVIRONMENTS.get(title, {})}, work, log, stop)
+        cost = measured(command, self.environment, work, log, stop)
         if cost.exit_code and stop.after == math.inf:
             print(log.read_text()[-2000:], flush=True)
         return cost
