@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from competition.config.digests import digest_of
-from competition.config.params import ExcludedFolds, Member, Params
+from competition.config.params import ExcludedFolds, ExternalFiles, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import ancestors
-from competition.files.manifest import Manifest, Stored, read_manifest, write_text
+from competition.files.manifest import Manifest, Stored, path_digest, read_manifest, write_text
 from competition.training.versions import PREDICTION
 from competition.workspace.runs import Run
 from competition.workspace.studies import DIGITS, plugins_entry
@@ -160,10 +160,19 @@ def blended_names(params: Params) -> set[str]:
     return set(params.blend.members or (*params.members, *params.foreign))
 
 
+def external_digests(external: ExternalFiles) -> dict[str, str]:
+    """Digests of the files of a member with external predictions, as they are now; "" for one that is missing."""
+    files = {"oof": [external.oof], "test": external.test}
+    return {part: ",".join(path_digest(Path(file)) for file in paths) for part, paths in files.items()} | {
+        "folds": external.folds
+    }
+
+
 def newest_blend(work: Path, params: Params | None = None) -> Path | None:
     """Folder of the blend that `make blend` made or confirmed last; None if there is none.
 
-    params: the newest blend of their members comes before newer ones of other members, which other parameter files made.
+    params: the newest blend of their members and their external predictions comes first, then the newest one of their members;
+    newer ones are of other parameter files.
     """
     try:
         names = (work / "blend" / NEWEST).read_text(encoding="utf-8").split()
@@ -174,10 +183,14 @@ def newest_blend(work: Path, params: Params | None = None) -> Path | None:
     )
     blends = [(folder, manifest) for folder, manifest in manifests if manifest is not None]
     if params is not None:
-        own = blended_names(params)
-        blends.sort(
-            key=lambda blend: set(blend[1].depends.get("predictions", {})) != own
-        )  # stable: the newest comes first
+        names_now = blended_names(params)
+        external = {name: external_digests(params.foreign[name]) for name in names_now & set(params.foreign)}
+
+        def differences(blend: tuple[Path, Manifest]) -> tuple[bool, bool]:
+            blended = blend[1].depends.get("predictions", {})
+            return set(blended) != names_now, any(blended.get(name) != external[name] for name in external)
+
+        blends.sort(key=differences)  # stable: the newest comes first
     return blends[0][0] if blends else None
 
 

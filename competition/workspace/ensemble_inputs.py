@@ -15,8 +15,7 @@ from competition.ensemble.chain import align
 from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes
 from competition.ensemble.external_predictions import OurRows, load_external
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
-from competition.files.manifest import sha256
-from competition.workspace.dependencies import fold_views, views_manifest, weights_digest
+from competition.workspace.dependencies import external_digests, fold_views, views_manifest, weights_digest
 from competition.workspace.runs import Run, blended_external, blended_runs
 from competition.workspace.workspace import Workspace
 
@@ -76,8 +75,7 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
                 raise UserError(
                     f"members.{name}.predictions.{part}: {file} was not found; expected a CSV or npz of predictions"
                 )
-        digests = {part: ",".join(map(sha256, files[part])) for part in files}
-        sources[name] = digests | {"folds": external.folds}
+        sources[name] = external_digests(external)
     return {name: digests for name, digests in sources.items() if digests}
 
 

@@ -43,6 +43,10 @@ def run(job: Job) -> None:
 def explained_run(job: Job, weights: Mapping[str, float]) -> Run:
     """The first run of the chosen member, or of the one with the largest weight in the blend."""
     names = selected_members(job)
+    if not names:
+        raise UserError(
+            f"grad-cam shows what a trained network looks at, and {display_path(job.options.params)} has external predictions only"
+        )
     name = max(names, key=lambda member: weights.get(member, 0.0))
     one = runs_of(job.workspace, name)[0]
     missing = [fold for fold in range(job.params.prepare.folds) if not fold_model(one, fold).is_current]

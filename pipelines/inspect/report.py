@@ -38,7 +38,13 @@ from competition.report.repeated_choices import choices_lines
 from competition.report.terminal import no_better_than_trivial
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
-from competition.workspace.dependencies import blend_blocks, blended_names, budget_file_of, newest_blend
+from competition.workspace.dependencies import (
+    blend_blocks,
+    blended_names,
+    budget_file_of,
+    external_digests,
+    newest_blend,
+)
 from competition.workspace.ensemble_inputs import prediction_digests
 from competition.workspace.runs import Run, blended_runs, runs_of
 from competition.workspace.scores import seed_spreads
@@ -255,6 +261,11 @@ def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
             warnings.append(
                 f"The blend has other fold models or predictions of {name} than those of the current parameters; "
                 "`make predict` includes them."
+            )
+        external = job.params.foreign.get(name)
+        if external is not None and external_digests(external) != predictions:
+            warnings.append(
+                f"The blend has other predictions of {name} than its files have now; `make blend` includes them."
             )
     blocks = blend_blocks(job.params)
     changed = changed_keys({block: blend.depends.get(block, {}) for block in blocks}, blocks)

@@ -11,9 +11,11 @@ import pytest
 from builders import ROOT, pixels_of
 from stages import MAIN_JOB, Workspace
 
+from competition.config.params_file import load_params
 from competition.ensemble.bootstrap import Evaluation, score_with_error
 from competition.ensemble.metrics import METRICS
 from competition.prepare.decoding import encode_png
+from competition.workspace.dependencies import newest_blend
 
 CLASSES, EACH, FOLDS = ("blue", "green", "red"), 15, 3
 PARAMS = f"""
@@ -180,6 +182,24 @@ def test_the_examples_of_every_framework_are_blended_and_nothing_is_trained_here
     sources = json.loads((workspace.blend / "manifest.json").read_text())["depends"]["predictions"]
     files = {name: len(source["test"].split(",")) for name, source in sources.items()}
     assert files == {"torch": 1, "fastai": 1, "autogluon": 3}  # one file with three fold models, or one each
+
+
+def test_a_blend_of_other_files_is_not_taken_for_that_of_the_stated_ones(external, tmp_path) -> None:
+    workspace = external[0].copy_to(tmp_path)
+    workspace.do_in_one_process("blend")
+    first = newest_blend(workspace.work)
+    stated = np.load(external[0].folder / "torch_oof.npz")
+    for number in (1, 2):
+        probs = stated["probs"] ** (1 + number)
+        arrays = {**stated, "probs": probs / probs.sum(-1, keepdims=True)}
+        np.savez(tmp_path / f"other{number}.npz", **arrays)
+    sets = "members.torch.predictions.oof={}/other{}.npz"
+    workspace.do("blend", sets=sets.format(tmp_path, 1))
+    assert newest_blend(workspace.work) != first == newest_blend(workspace.work, load_params(workspace.params))
+    workspace.do("report", sets=sets.format(tmp_path, 2))
+    page = (workspace.work / "report.html").read_text(encoding="utf-8")
+    assert "The blend has other predictions of torch than its files have now" in page
+    assert "has external predictions only" in workspace.refused("grad_cam")
 
 
 def test_a_local_competition_without_a_solution_says_what_to_do_and_is_graded_once_it_has_one(external) -> None:
