@@ -9,7 +9,7 @@ from competition.ensemble.metrics import METRICS, Metric
 from competition.report.page import Section, Table, Text
 from competition.report.terminal import (
     Scores,
-    folds_text,
+    best_members,
     gain,
     how,
     with_error,
@@ -37,12 +37,10 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
     """The honest gains of the blend, each with its baseline and the baseline's score."""
     metric = METRICS.get(scores["metric"])
     rule = {"single": ", argmax", "multi": ", labels of 0.5 or more"}.get(metric.target, "") if metric else ", argmax"
-    of_folds = scores["best_members"]  # member -> the folds in which it is the baseline
-    best = " and ".join(of_folds if len(of_folds) == 1 else (f"{m} in {folds_text(k)}" for m, k in of_folds.items()))
     names = {
         "trivial": f"trivial: {scores['trivial']['name']}",
         "equal": f"equal weights of all members{rule}",
-        "best": f"the best member: {best}",
+        "best": f"the best member: {best_members(scores)}",
     }
     is_regression = metric is not None and metric.target == "regression"  # its rows are neither right nor wrong
     count_names = () if is_regression else ("changed", "corrected", "corrupted")

@@ -162,6 +162,19 @@ def of_competition(ledger: Ledger, competition: str, slug: str) -> list[Row]:
     return [row for row in rows(of_slug(ledger, slug)) if row.entry.competition == competition]
 
 
+def with_local_grades(rows: Sequence[Row], file: Path) -> list[Row]:
+    """The rows, those without a public score with the scores of `make grade`.  file: grades.json, which may be missing."""
+    grades = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+    def graded(row: Row) -> Row:
+        grade = grades.get(row.entry.file)
+        if row.public_score is not None or grade is None:
+            return row
+        return replace(row, state="graded here", public_score=grade["public"], private_score=grade["private"])
+
+    return [graded(row) for row in rows]
+
+
 def of_slug(ledger: Ledger, slug: str) -> Ledger:
     """The ledger without submissions to other competitions on Kaggle than `slug`, which may be a link; "" = unchanged."""
     slug = competition_slug(slug) if slug else ""

@@ -154,7 +154,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     has_study = any(used_study(job.workspace, name) for name in params.members)
     steps += next_steps.open_steps(params, prepared, results.models_of, submitted, bool(results.spreads), has_study)
     file = display_path(job.options.params)
-    steps = [replace(step, command=with_params(step.command, file)) for step in steps]
+    steps = [replace(step, command=with_params(step.command, file, job.options.sets)) for step in steps]
     sections = [
         first_screen,
         next_steps.next_steps_section(steps),
@@ -172,7 +172,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         caveats.caveats_section(prepared.folder, load_caveats(prepared.folder), prepared.part("train"), current),
         runs_report.runs_section(job.workspace, job.submissions),
         submissions.leaderboard_section(submitted, public_share, partial(changed_share, job), has_test),
-        submissions.ledger_section(submitted, public_share, looks),
+        submissions.ledger_section(ledger.with_local_grades(submitted, job.path("grades.json")), public_share, looks),
         costs.costs_section(job.workspace, costs.stage_seconds(job.workspace, runs, blend)),
         provenance_section(job, blend),
     ]
@@ -208,7 +208,7 @@ def head_of(job: Job, results: Results) -> Head:
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
     useless = no_better_than_trivial(blend.result) if blend is not None else []
     warnings = [*stale_warnings(job, blend), *results.notes, *(f"The blend is {words}." for words in useless)]
-    warnings = [with_params(warning, display_path(job.options.params)) for warning in warnings]
+    warnings = [with_params(warning, display_path(job.options.params), job.options.sets) for warning in warnings]
     if blend is not None:
         figures.append(costs.time_figure(costs.stage_seconds(job.workspace, results.runs, blend)))
     verdict = overview.verdict(blend.result) if blend is not None else ""

@@ -1,6 +1,5 @@
 """List submissions with expected score, Kaggle score and the 95 % interval of their difference."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -95,8 +94,6 @@ def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dic
     """One row for each time a ledger entry was submitted, and one for each submission made elsewhere."""
     entries, rows = ledger.of_slug(ledger.read(job.submissions / "ledger.jsonl"), slug), []
     by_ref = {submission.ref: submission for submission in reversed(on_kaggle) if submission.ref}  # the oldest first
-    grades_file = job.path("grades.json")  # of `make grade`
-    grades = json.loads(grades_file.read_text(encoding="utf-8")) if grades_file.is_file() else {}
     for row in ledger.of_competition(entries, job.params.competition.name, slug):
         refs = ledger.refs(entries, row.entry.digest) - {row.ref}
         refs_of_digest = [ref for ref, s in by_ref.items() if ref in refs or submit.tag(row.entry.digest) in s.message]
@@ -109,9 +106,8 @@ def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dic
             row = replace(row, state="sending: outcome unknown, `make submit` looks for it")
         elif row.state == "submitted" and last is not None and last.error:  # its status is unknown
             row = replace(row, error=last.error)
-        if row.public_score is None and (grade := grades.get(row.entry.file)):
-            row = replace(row, state="graded here", public_score=grade["public"], private_score=grade["private"])
         rows.append(row)
+    rows = ledger.with_local_grades(rows, job.path("grades.json"))
     pairs = zip(rows, ledger.table(rows, job.params.kaggle.public_share), strict=True)
     ledger_lines = [{"digest": line["digest"], "ref": row.ref or "-", **line} for row, line in pairs]
     unnumbered = [submission for submission in on_kaggle if not submission.ref]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from competition.config.redaction import printable
+from competition.config.secrets import public_sets
 from competition.files.manifest import display_path
 from pipelines.terminal.options import FIELDS, flag_of, variable_of
 from pipelines.terminal.verbs import VERBS
@@ -148,14 +149,15 @@ def discard_output() -> None:
         os.dup2(null, stream.fileno())
 
 
-def with_params(line: str, params: str) -> str:
-    """The line whose commands name this parameter file: `make train` is `make train PARAMS=photos.yaml`.
+def with_params(line: str, params: str, sets: str = "") -> str:
+    """The line whose commands name this parameter file and SET: `make train` is `make train PARAMS=photos.yaml SET="train.epochs=3"`.
 
-    A line that names a parameter file stays as it is, and so do all lines for params.yaml, the default.
+    A line that names a parameter file or SET keeps it. params.yaml is the default.  sets: "" = none; one with a secret is left out.
     """
-    if params == "params.yaml" or "PARAMS=" in line:
-        return line
-    return MAKE_CALL.sub(lambda match: f"{match[0]} PARAMS={shlex.quote(params)}", line)
+    words = "" if params == "params.yaml" or "PARAMS=" in line else f" PARAMS={shlex.quote(params)}"
+    if sets and "SET=" not in line and public_sets(sets) == sets:
+        words += f' SET="{sets}"' if '"' not in sets and "$" not in sets else f" SET={shlex.quote(sets)}"
+    return MAKE_CALL.sub(lambda match: match[0] + words, line)
 
 
 def as_called(line: str) -> str:

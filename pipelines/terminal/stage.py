@@ -83,6 +83,7 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
             print_line(redact(traceback.format_exc(), known).rstrip(), sys.stderr)
         is_expected = isinstance(error, UserError)
         if is_expected or not options.debug:
-            sentence = with_params(str(error) if is_expected else describe(error), display_path(options.params))
+            sentence = str(error) if is_expected else describe(error)
+            sentence = with_params(sentence, display_path(options.params), options.sets)
             print_line(f"goldfold: {redact(sentence, known)}", sys.stderr)
         sys.exit(exit_code(error))

@@ -109,6 +109,18 @@ def test_a_printed_command_names_the_parameter_file(message: str, shown: str) ->
     assert with_params(message, "params.yaml") == message
 
 
+def test_a_printed_command_repeats_set_unless_it_has_its_own_or_holds_a_secret() -> None:
+    assert (
+        with_params("`make train FOLD=0`", "params.yaml", "train.epochs=3")
+        == '`make train SET="train.epochs=3" FOLD=0`'
+    )
+    for message, sets in (
+        ('`make tune SET="tune.trials=9"`', "train.epochs=3"),
+        ("`make tune`", "tune.storage=postgresql://me:word@host/db"),
+    ):
+        assert with_params(message, "params.yaml", sets) == message
+
+
 def test_the_commands_of_an_error_name_the_parameter_file(tmp_path: Path) -> None:
     (tmp_path / "a b.yaml").write_text(f"extends: {ROOT}/params.yaml\n")
     stage = ["prepare", "--work", str(tmp_path), "--submissions", str(tmp_path), "--params", str(tmp_path / "a b.yaml")]
