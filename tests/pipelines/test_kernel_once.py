@@ -44,7 +44,10 @@ def test_a_killed_push_is_resumed(kaggle_setup) -> None:
 def test_a_push_with_unknown_outcome_is_repeated_only_on_request(kaggle_setup) -> None:
     kaggle_setup.kaggle.faults["SaveKernel"] = ["503"]
     error = kaggle_setup.refused("kernel", sets="kaggle.listing_lag=0")
-    assert "it is unknown whether Kaggle runs ada/goldfold-small" in error and "`make kernel AGAIN=1` pushes" in error
+    assert (
+        "it is unknown whether Kaggle runs ada/goldfold-small" in error
+        and '`make kernel SET="kaggle.listing_lag=0" AGAIN=1` pushes' in error
+    )
     assert kaggle_setup.kaggle.count("SaveKernel") == 1
     assert "left no goldfold-output.json" in kaggle_setup.refused("kernel", "--again")
     assert kaggle_setup.kaggle.count("SaveKernel") == 2

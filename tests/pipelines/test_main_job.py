@@ -231,7 +231,8 @@ def test_a_wrong_member_or_fold_is_an_error(tmp_path: Path, given: dict[str, str
 
 def test_data_that_were_prepared_with_other_parameters_are_refused(finished: Workspace) -> None:
     error = finished.refused("train", sets="prepare.folds=2")
-    assert "the data were prepared with other parameters (prepare.folds: 3 -> 2); `make download` prepares" in error
+    assert "the data were prepared with other parameters (prepare.folds: 3 -> 2); " in error
+    assert '`make download SET="prepare.folds=2"` prepares' in error
 
 
 def test_a_wrong_parameter_is_one_sentence_and_writes_nothing(tmp_path: Path) -> None:

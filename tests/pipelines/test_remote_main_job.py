@@ -311,7 +311,7 @@ def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(rem
     with FakeGcs(tmp_path_factory.mktemp("gcs")) as gcs:
         gcs.buckets["mine"] = {}
         environment = gcs.environment()
-        assert "`make bucket` copies the records there" in remote.refused("resolve", sets=sets, **environment)
+        assert "` copies the records there" in remote.refused("resolve", sets=sets, **environment)
         assert " results uploaded to gs://mine/x/small, 0 downloaded" in remote.do("bucket", sets=sets, **environment)
         folder = tmp_path_factory.mktemp("fresh")
         (folder / "params.yaml").write_text(PARAMS)

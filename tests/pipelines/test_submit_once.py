@@ -46,7 +46,7 @@ def test_a_second_submit_at_the_same_time_is_an_error(kaggle_setup) -> None:
 def test_an_attempt_with_unknown_outcome_is_repeated_only_on_request(kaggle_setup) -> None:
     kaggle_setup.note("sending")  # the process was killed before the upload
     error = kaggle_setup.refused("submit", sets="kaggle.listing_lag=0")
-    assert "unknown whether Kaggle accepted this submission" in error and "`make submit AGAIN=1` sends" in error
+    assert "unknown whether Kaggle accepted this submission" in error and "AGAIN=1` sends" in error
     assert (submitted_digests(kaggle_setup), kaggle_setup.events()) == ([], [("sending", "")])
     kaggle_setup.do("submit", "--again")
     assert submitted_digests(kaggle_setup) == [DIGEST]
