@@ -298,7 +298,9 @@ def test_an_error_names_the_file_that_a_value_comes_from(tmp_path: Path) -> None
     message = user_error(tmp_path, "extends: base.yaml\nprepare: {folds: 4}\ntune: {folds: [0, 1], trials: 0}\n")
     assert message.startswith(inherited) and message.endswith(" (params.yaml line 2: prepare.folds)")
     message = user_error(tmp_path, "extends: base.yaml\ntrain: {probe: true}\n", "tune.trials=0")
-    assert "members.cnn.weights: none was found" in message and message.endswith(" (params.yaml line 2: train.probe)")
+    assert "members.cnn.weights: `none`, weights drawn at random, was found" in message and message.endswith(
+        " (params.yaml line 2: train.probe)"
+    )
     search = "extends: base.yaml\ntune:\n  search: {learning_rate: {low: 1}}\n"
     assert user_error(tmp_path, search).startswith("params.yaml line 3: tune.search.learning_rate: low and high")
 
