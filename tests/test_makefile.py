@@ -113,7 +113,7 @@ def test_a_stage_that_fails_ends_its_process_with_its_exit_code(tmp_path) -> Non
     folders = ["--work", str(tmp_path), "--submissions", str(tmp_path)]
     folders += ["--set", "tune.trials=0"]
     result = command_line("pipelines", "tune", *folders, "+", "resolve", *folders, "+", "tune", *folders)
-    assert result.returncode == 1 and "`make download`" in result.stderr
+    assert result.returncode == 1 and "`make download SET=" in result.stderr
     assert result.stdout.count("tune: not asked for") == 1
 
 
