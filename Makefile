@@ -227,6 +227,9 @@ test-oldest: ## the light tests and one training on the oldest packages that pyp
 	@for verb in download train predict; do .venv/oldest/bin/python -m pipelines $$verb --force \
 	  --work .venv/oldest/work --submissions .venv/oldest/submissions --set "train.epochs=2 prepare.folds=3 tune.trials=1"; done
 
+.DEFAULT:
+	@test -e $(call quoted,$@) || { $(VARIABLE_CHECK) target $(call quoted,$@); exit 2; }
+
 clean: ## remove computed results, keep downloads and submissions
 	@for f in work/*/; do if [ -d "$$f" ]; then find "$$f" -mindepth 1 -maxdepth 1 ! -name raw ! -name 'raw.*' -exec rm -rf {} +; fi; done
 

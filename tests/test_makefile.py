@@ -245,6 +245,15 @@ def test_a_variable_that_no_target_reads_is_refused_by_name_and_nothing_runs(cal
     assert sentence in process.stderr and "Traceback" not in process.stderr
 
 
+def test_a_misspelt_verb_is_an_error_with_a_suggestion_and_nothing_runs(called) -> None:
+    for call in (("trian",), ("trian", "SET=train.epochs=3")):
+        process, calls = called.run(*call)
+        assert process.returncode == 2 and calls == []
+        assert "make trian: no such verb, did you mean `make train`?" in process.stderr, process.stderr
+    process, calls = called.run("zzzzzz")
+    assert process.returncode == 2 and calls == [] and "did you mean" not in process.stderr
+
+
 def test_a_variable_that_one_of_several_targets_reads_is_accepted(called) -> None:
     assert names(called("tune", "blend", "MEMBER=cnn", "SET=train.epochs=3")) == ["tune", "blend"]
 

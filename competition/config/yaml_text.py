@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from competition.config.errors import Key, UserError
+from competition.config.errors import Key, UserError, did_you_mean
 
 if TYPE_CHECKING:  # ruamel is imported where a text is read
     from ruamel.yaml import YAML
@@ -38,7 +38,9 @@ def read_text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; PARAMS= names the parameters to use") from None
+        files = [file.as_posix() for folder in (path.parent, Path("recipes")) for file in folder.glob("*.y*ml")]
+        meant = did_you_mean(path.as_posix(), files)
+        raise UserError(f"{path}: no such file; PARAMS= names the parameters to use{meant}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); PARAMS= names a file of parameters") from None
     if len(data) > LARGEST_FILE:

@@ -10,7 +10,7 @@ Rows of multi-label and regression competitions have no classes: they form one s
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from time import perf_counter
 
@@ -57,7 +57,26 @@ def score_with_error(labels: np.ndarray, output: np.ndarray, evaluation: Evaluat
 
 
 def paired(labels: np.ndarray, before: np.ndarray, after: np.ndarray, evaluation: Evaluation) -> Difference:
-    """Paired difference after - before on the same resamples: errors common to both cancel."""
+    """Paired difference after - before on the same resamples: errors common to both cancel.
+
+    Exchanging `before` and `after` changes the sign of the difference, and neither its error nor its p-value.
+    """
+    positions = np.flatnonzero((before != after).ravel())
+    if not len(positions) or before.flat[positions[0]] < after.flat[positions[0]]:
+        return _in_this_order(labels, before, after, evaluation)
+    # Resamples and swaps depend on the order of the two outputs, so both orders are computed as one of them.
+    reverse = _in_this_order(labels, after, before, evaluation)
+    return replace(
+        reverse,
+        value=0.0 - reverse.value,  # not -0.0
+        low=0.0 - reverse.high,
+        high=0.0 - reverse.low,
+        corrected=reverse.corrupted,
+        corrupted=reverse.corrected,
+    )
+
+
+def _in_this_order(labels: np.ndarray, before: np.ndarray, after: np.ndarray, evaluation: Evaluation) -> Difference:
     metric, classes = evaluation.metric, evaluation.classes
     first, second = resampled(labels, [before, after], evaluation)
     value = metric.evaluate(labels, after, classes) - metric.evaluate(labels, before, classes)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,34 +41,13 @@ def compare(
     after: np.ndarray,
     evaluation: Evaluation,
 ) -> Comparison:
-    """before, after: cross-fitted outputs, (N,) labels for a metric of labels, (N, C) probabilities otherwise.
-
-    Exchanging `before` and `after` changes the sign of the difference, and neither its error nor its p-value.
-    """
-    difference, metric = _symmetric_difference(labels, before, after, evaluation), evaluation.metric
+    """before, after: cross-fitted outputs, (N,) labels for a metric of labels, (N, C) probabilities otherwise."""
+    difference, metric = paired(labels, before, after, evaluation), evaluation.metric
     if metric.target == "regression":
         return Comparison(difference, ())
     old, new = (default_labels(output, metric.target) for output in (before, after))
     changed = np.flatnonzero((old != new).reshape(len(old), -1).any(1))
     return Comparison(difference, tuple((str(ids[n]), old[n], new[n]) for n in changed))
-
-
-def _symmetric_difference(
-    labels: np.ndarray, before: np.ndarray, after: np.ndarray, evaluation: Evaluation
-) -> Difference:
-    """`paired` on the same resamples and swaps for both orders of the two outputs, which else depend on the order."""
-    positions = np.flatnonzero((before != after).ravel())
-    if not len(positions) or before.flat[positions[0]] < after.flat[positions[0]]:
-        return paired(labels, before, after, evaluation)
-    reverse = paired(labels, after, before, evaluation)
-    return replace(
-        reverse,
-        value=0.0 - reverse.value,  # not -0.0
-        low=0.0 - reverse.high,
-        high=0.0 - reverse.low,
-        corrected=reverse.corrupted,
-        corrupted=reverse.corrected,
-    )
 
 
 def seed_noise(labels: np.ndarray, outputs: Sequence[np.ndarray], metric: Metric, classes: int) -> SeedNoise:

@@ -132,7 +132,7 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
             title,
             "while choosing",
             f"honest {metric.name}",
-            *(f"honest gain over {name}" for name in references),
+            *(f"honest gain over {'the best member' if name == 'best' else name}" for name in references),
         ]
         note = "While choosing: on the rows it was chosen on, optimistic. Honest and its gains: cross-fitted, on the same rows."
         blocks.append(Table(columns, cells, note=note))

@@ -1,8 +1,9 @@
 """The report's section on what to do next, ranked by what it can gain."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,11 +11,13 @@ import pandas as pd
 from competition.config.errors import counted
 from competition.config.params import Params
 from competition.ensemble.metrics import Metric
+from competition.ensemble.significance import Difference
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
 from competition.report.members import FoldModel, by_epoch, overfitting
 from competition.report.mistakes import confusion, worst_pairs
 from competition.report.page import Section, Table
+from competition.report.terminal import gain
 from competition.submission import ledger
 
 MOST = 8
@@ -47,7 +50,7 @@ def next_steps_section(steps: Sequence[Step]) -> Section | None:
     if any(step.gain is not None and step.at_most for step in ordered):
         sentences.append('"At most" is what a perfect step would give: the score if all rows in question were right.')
     if any(step.gain is not None and not step.at_most for step in ordered):
-        sentences.append('"About" is read off the learning curves on the same rows, so it is optimistic.')
+        sentences.append('"About" is read off learning curves or scores of the same rows, so it is optimistic.')
     if sentences and any(step.gain is None for step in ordered):
         sentences.append("Unknown gains come last.")
     columns = ["step", "how", "where the number comes from", "score that gains", "gain"]
@@ -94,6 +97,16 @@ def label_steps(
     else:
         steps.append(Step("look for wrong labels", "make label-issues", None, "not looked for yet"))
     return steps
+
+
+def blend_steps(scores: Mapping[str, Any]) -> list[Step]:
+    """Equal weights, where they are better than the fitted ones by more than noise.  scores: as in scores.json."""
+    if len(scores["members"]) < 2 or not (over := Difference(**scores["over_equal"])).is_significant or over.value > 0:
+        return []
+    basis = f"both honest scores, {gain(replace(over, value=-over.value))}; chosen afterwards, so optimistic"
+    scored = f"the blend's honest score, {counted(scores['honest_rows'], 'row')}"
+    command = 'make blend SET="blend.methods=[equal]"'
+    return [Step("mix the members with equal weights", command, -over.value, basis, score=scored)]
 
 
 def training_steps(models_of: Mapping[str, Sequence[FoldModel]], metric: Metric) -> list[Step]:

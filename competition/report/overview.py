@@ -153,6 +153,7 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
     notes = {
         name: "identity view" if is_single else f"weight {weights.get(name, 0.0):.2f}" for name in scores["members"]
     }
+    notes |= {name: f"{notes[name]}, not above trivial" for name in scores["no_better_members"]}
     singles = {**scores["members"]}
     for key, name in baselines_of(scores)[1:]:
         singles[name], notes[name] = scores[key], "baseline"

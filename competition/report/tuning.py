@@ -91,7 +91,8 @@ def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric
         with suppress(KeyError, UserError):  # no such study, or no such database
             study = optuna.load_study(study_name=best["study"], storage=open_storage(params.tune.storage, journal))
     own = best["values"] == best["own_values"]
-    line = f"{best['trials']} trials, {best['pruned']} pruned, a trial cost {best['mean_share']:.0%} of a full one. "
+    pruned = f", {best['pruned']} pruned, a trial cost {best['mean_share']:.0%} of a full one" if best["pruned"] else ""
+    line = f"{best['trials']} trials{pruned}. "
     line += f"Used: {format_values(best['values'])}{' (its own values)' if own else ''}."
     if comparison := best["comparison"]:
         line += (
@@ -101,7 +102,11 @@ def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric
         )
     scored_on = f"Scores of trials are {metric} on rows of {folds_text(best['folds'])}"
     baseline = f" On these rows {best['trivial']}." if best.get("trivial") else ""  # absent in earlier versions
-    lines = [line, f"{scored_on}, so they compare trials and nothing else on this page.{baseline}"]
+    lines = [
+        line,
+        f"{scored_on}, of networks trained without the other folds, so they are lower than those of fold models: they compare trials "
+        f"and nothing else on this page.{baseline}",
+    ]
     if study is None:
         missing = f"The study {best['study']} is not in the storage any more, only its result."
         return [Text([*lines, missing], name=name)]

@@ -202,12 +202,13 @@ def submissions_by_run(workspace: Workspace, submissions: Path, runs: Sequence[R
     return {run.digest: [row for row in rows if any(map(run.is_called, row.entry.runs))] for run in runs}
 
 
-def honest_scores(work: Path, metric: str) -> dict[str, Mapping[str, float]]:
-    """Digest of a run -> score and standard error on rows that chose nothing, from the newest blend with only this run of
-    the member under this metric.
+def honest_scores(work: Path, metric: str, current: Path | None) -> dict[str, Mapping[str, float]]:
+    """Digest of a run -> score and standard error on rows that chose nothing, from the current blend, else from the newest
+    one with only this run of the member under this metric.
     """
     scores: dict[str, Mapping[str, float]] = {}
-    for path in sorted((work / "blend").glob("*/manifest.json"), key=lambda path: path.stat().st_mtime):
+    blends = sorted((work / "blend").glob("*/manifest.json"), key=lambda path: path.stat().st_mtime)
+    for path in sorted(blends, key=lambda path: path.parent == current):  # stable: the newest of the others last
         manifest = read_manifest(path)
         if manifest is None or manifest.result.get("metric") != metric:
             continue

@@ -150,6 +150,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     if results.rows is not None and kind == "single":
         larger, issues = next_steps.larger_images(params, prepared), job.path("label_issues.csv")
         steps = next_steps.label_steps(results.rows, metric, prepared.competition.classes, issues, larger)
+    steps += next_steps.blend_steps(blend.result) if blend is not None else []
     steps += next_steps.training_steps(results.models_of, metric)
     has_study = any(used_study(job.workspace, name) for name in params.members)
     steps += next_steps.open_steps(params, prepared, results.models_of, submitted, bool(results.spreads), has_study)

@@ -26,11 +26,11 @@ def run(job: Job) -> None:
             f"{trivial_text(job.prepared)}. {NOTE} "
             "`make adopt RUN=...` writes a run's parameters into the file."
         )
-        if any(INCOMPLETE in row[FOLDS] for row in rows):
-            job.echo(
-                "runs: incomplete = fold models are missing; `make train` trains those of the runs with *, `make prune FORCE=1` removes "
-                "the other runs that no submission uses"
-            )
+        in_use = [row[0].endswith("*") for row in rows if INCOMPLETE in row[FOLDS]]
+        if in_use:
+            what = ["`make train` trains those of the runs with *"] if any(in_use) else []
+            what += [] if all(in_use) else ["`make prune` lists runs that nothing uses"]
+            job.echo(f"runs: incomplete = fold models are missing or being trained; {', '.join(what)}")
     elif not external or any(member in ("", name) for name in job.params.members):
         job.echo("runs: none yet; `make train` makes one for each member")
     if external:

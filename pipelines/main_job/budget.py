@@ -315,13 +315,16 @@ def train_epochs_that_fit(search: Search, name: str, member: Member, fewest: int
     few = replace(sizes, train=2 * STEPS * member.train.batch)
     speed = measure_speed(member, few, search.device, job.params.predict.batch, search.views)
     settings = with_members(job.params, {name: member}, (), search.views)
-    needs = 0.0
+    needs = {}  # epochs -> seconds
     for epochs in epochs_to_try(member.train, fewest):
         member = replace(member, train=replace(member.train, epochs=epochs))
-        needs = RESERVE * cost_of(load_of(member, settings, name, sizes, search.device.replicas), speed).seconds
-        if needs <= search.left:
-            return make_member(search, name, member, started)
-    return skip(search, name, needs, time.monotonic() - started)
+        needs[epochs] = RESERVE * cost_of(load_of(member, settings, name, sizes, search.device.replicas), speed).seconds
+        if needs[epochs] <= search.left:
+            make_member(search, name, member, started)
+            if (most := max(needs)) > epochs and name in search.complete:
+                skip(search, f"{name} for {most} epochs, not {epochs}", needs[most])
+            return
+    skip(search, name, min(needs.values()), time.monotonic() - started)
 
 
 def inner_losses(search: Search, network: Network) -> list[float]:

@@ -257,7 +257,7 @@ def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Seq
     lines = [
         f"best of {counted(result['trials'], 'trial')}"
         + (
-            f": {metric} {result['score']:.4f} within folds {result['folds']}, where {result['trivial']}"
+            f": {metric} {result['score']:.4f} within folds {result['folds']} alone, where {result['trivial']}"
             if result["score"] is not None
             else ""
         )

@@ -1,10 +1,11 @@
-"""What is wrong with the variables of a make call. Standard library only: it runs before .venv exists.
+"""What is wrong with the variables or the targets of a make call. Standard library only: it runs before .venv exists.
 
 python3 -m pipelines.terminal.make_variables suggest EPOCHS params.yaml MEMBER FOLD ... prints what an unknown variable was
 meant to be: SET="train.epochs=VALUE"; for MEMBERS it prints MEMBER=VALUE, and for an unlike name nothing. The Makefile
 puts the value in.
 python3 -m pipelines.terminal.make_variables unread "blend report" MEMBER FORCE ... prints the sentence that refuses the
 first variable that none of the targets reads.
+python3 -m pipelines.terminal.make_variables target trian prints the sentence that refuses a target that the Makefile lacks.
 """
 
 import re
@@ -48,6 +49,19 @@ def suggestion(name: str, variables: Sequence[str], keys: dict[str, str]) -> str
     return " or ".join(assignments)
 
 
+def makefile_targets() -> list[str]:
+    """The targets of the Makefile that are no files."""
+    text = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
+    return [name for line in re.findall(r"^\.PHONY:(.*)$", text, re.MULTILINE) for name in line.split()]
+
+
+def refusal_of_target(name: str) -> str:
+    """The sentence on a target that the Makefile lacks."""
+    similar = get_close_matches(name, makefile_targets(), n=1, cutoff=0.6)
+    meant = f", did you mean `make {similar[0]}`?" if similar else ";"
+    return f"make {name}: no such verb{meant} `make help` lists the usual verbs, `make help-all` every one"
+
+
 def variables_of(target: str) -> set[str]:
     """The variables that a target of make reads."""
     verb = VERBS.get("kernel-status" if target == "kernel-log" else target)
@@ -57,6 +71,8 @@ def variables_of(target: str) -> set[str]:
 
 def refusal_of_unread(targets: Sequence[str], given: Sequence[str]) -> str:
     """The sentence on the first given variable that no target reads; "" = each is read."""
+    if set(targets) - set(makefile_targets()):  # refused by its own rule
+        return ""
     read = set().union(*map(variables_of, targets))
     for name in given:
         if name not in read:
@@ -74,7 +90,9 @@ def refusal_of_unread(targets: Sequence[str], given: Sequence[str]) -> str:
 
 if __name__ == "__main__":
     task, subject, *rest = sys.argv[1:]
-    if task == "unread":
+    if task == "target":
+        print(refusal_of_target(subject), file=sys.stderr)
+    elif task == "unread":
         print(refusal_of_unread(subject.split() or ["help"], rest))
     else:
         file = Path(rest[0])

@@ -126,6 +126,9 @@ def test_a_path_without_a_readable_file_is_an_error(tmp_path: Path) -> None:
         load_params(tmp_path / "nowhere.yaml")
     with pytest.raises(UserError, match="cannot be read"):
         load_params(tmp_path)
+    (tmp_path / "photos.yaml").write_text("")
+    with pytest.raises(UserError, match=r"did you mean '.*/photos.yaml'\?"):
+        load_params(tmp_path / "photo.yaml")
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "own-images.yaml").write_text("")
     (tmp_path / "photos.yaml").write_text("extends: recipes/own-image.yaml\n")

@@ -1,6 +1,6 @@
 """The next steps are ranked by what they can gain, and every number says where it comes from."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +10,11 @@ from builders import ROOT, competition
 from competition.config.params import ExternalFiles
 from competition.config.params_file import load_params
 from competition.ensemble.metrics import METRICS
+from competition.ensemble.significance import Difference
 from competition.files.manifest import Manifest
 from competition.prepare.prepared import Prepared
 from competition.report.members import FoldModel
-from competition.report.next_steps import label_steps, larger_images, open_steps, training_steps
+from competition.report.next_steps import blend_steps, label_steps, larger_images, open_steps, training_steps
 
 NAMES = ("rose", "tulip", "aster")
 
@@ -63,6 +64,16 @@ def test_curves_that_still_rise_and_curves_that_overfit_are_told_apart() -> None
     assert regularise.gain is None and "epochs" not in regularise.command  # fewer epochs would lose
     flat = [model([0.5, 0.7, 0.7 + 0.01 * (-1) ** n], [1.0, 0.6, 0.6], n) for n in range(4)]
     assert training_steps({"cnn": flat}, METRICS["accuracy"]) == []
+
+
+def test_equal_weights_are_a_step_only_where_they_are_better_by_more_than_noise() -> None:
+    def scores(value: float, members: int = 2) -> dict[str, object]:
+        over = Difference(value, 0.002, value - 0.004, value + 0.004, 20, 5, 15, swap_p=0.001)
+        return {"members": dict.fromkeys(range(members)), "honest_rows": 300, "over_equal": asdict(over)}
+
+    (step,) = blend_steps(scores(-0.01))
+    assert step.gain == 0.01 and "+0.0100 ± 0.0020, a gain" in step.basis and "methods=[equal]" in step.command
+    assert blend_steps(scores(0.01)) == blend_steps(scores(-0.001)) == blend_steps(scores(-0.01, members=1)) == []
 
 
 def prepared(side: int) -> Prepared:

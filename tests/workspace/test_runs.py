@@ -1,6 +1,7 @@
 """A run has a name of its own for everything that its fold models depend on, and describes itself."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from competition.prepare.index import COLUMNS
 from competition.prepare.prepared import Prepared, load_prepared
 from competition.workspace import runs
 from competition.workspace.dependencies import fold_manifest_path, fold_model
-from competition.workspace.runs import find_run, runs_of, stored_runs, write_run_file
+from competition.workspace.runs import find_run, honest_scores, runs_of, stored_runs, write_run_file
 from competition.workspace.workspace import Workspace
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
@@ -131,3 +132,18 @@ def test_a_parameter_that_the_data_were_prepared_with_may_not_change(tmp_path: P
     workspace = prepared_with(tmp_path, to_plain(params().prepare) | {"folds": 77, "gone": 1})
     with pytest.raises(UserError, match=r"prepare\.folds: 77 -> \d+; prepare\.gone: 1 -> absent\); `make download`"):
         _ = workspace.prepared
+
+
+def test_the_score_of_a_run_is_that_of_the_current_blend_and_not_of_a_newer_one(tmp_path: Path) -> None:
+    for number, (blend, score) in enumerate((("now", 0.8), ("newer", 0.9), ("other", 0.7))):
+        path = tmp_path / "blend" / blend / "manifest.json"
+        metric = "accuracy" if blend == "other" else "macro_f1"
+        result = {"metric": metric, "members": {"cnn": {"score": score, "standard_error": 0.01}}}
+        write_manifest(path, {"predictions": {"cnn": {"a1b2": "digest"}}}, [], result, {})
+        os.utime(path, (number, number))
+    blends = tmp_path / "blend"
+    scores = [
+        honest_scores(tmp_path, "macro_f1", current)["a1b2"]["score"]
+        for current in (blends / "now", blends / "other", None)
+    ]
+    assert scores == [0.8, 0.9, 0.9]
