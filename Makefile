@@ -124,7 +124,7 @@ test-kaggle-image: $(BIN)/.ready-dev ## a pushed kernel on the packages of Kaggl
 	@$(BIN_PYTHON) -m pytest -m long --timeout 7200 tests/pipelines/test_kaggle_image.py
 
 test-cluster: $(BIN)/.ready-dev ## the tests of clusters, with the long ones: real Ray nodes and JAX processes on this machine
-	@$(BIN_PYTHON) -m pytest tests/cluster tests/cluster/acceptance.py
+	@$(BIN_PYTHON) -m pytest -m "not soak" tests/cluster tests/cluster/acceptance.py
 
 test-beam: .venv/beam/.ready $(BIN)/.ready-dev ## the tests that need Apache Beam
 	@.venv/beam/bin/python -m pytest --noconftest -p no:cacheprovider tests/convert/test_beam.py
@@ -217,7 +217,7 @@ test-secrets: $(BIN)/.ready-dev ## the tests of faults with known secrets; then 
 benchmarks: $(BIN)/.ready-dev ## measure speed and memory against named references, into docs/speed.md (SOURCE=photos.zip ONLY=memory TORCH=python)
 	@$(BIN_PYTHON) -m benchmarks $(if $(value SOURCE),--source="$$GOLDFOLD_SOURCE") $(if $(value TORCH),--torch "$$GOLDFOLD_TORCH") $(if $(value ONLY),--only $$GOLDFOLD_ONLY)
 
-test-long: $(BIN)/.ready-dev ## the tests that take many minutes: studies of 30 trials, workers killed at random moments
+test-long: $(BIN)/.ready-dev ## the tests that take many minutes: kernels, clusters, exports of all kinds of members, random labels, studies, kills
 	@$(BIN_PYTHON) -m pytest -m long --timeout 7200 tests
 
 test-oldest: ## the light tests and one training on the oldest packages that pyproject.toml allows (PYTHON=python3.11)

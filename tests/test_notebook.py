@@ -52,6 +52,7 @@ def run(cells: list[str], folder: Path, **environment: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_every_cell_runs_in_order_and_the_digits_are_recognised(tmp_path: Path) -> None:
     code, out, err = run_preloaded("", [json.dumps(CELLS)], tmp_path, variables(), FORK + KERNEL)

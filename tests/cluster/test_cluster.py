@@ -45,6 +45,7 @@ def files_of(workspace: Workspace, name: str) -> dict[str, bytes]:
     return {path.relative_to(workspace.work).as_posix(): path.read_bytes() for path in paths}
 
 
+@pytest.mark.long
 def test_a_killed_node_changes_nothing_in_the_results(finished, workspace, ray_cluster, monkeypatch):
     for fold in (0, 1):  # one for each node
         shutil.rmtree(workspace.fold("slim", fold))

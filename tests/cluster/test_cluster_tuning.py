@@ -59,6 +59,7 @@ def assert_every_trial_counts_once(workspace: Workspace, url: str, trials: int) 
     assert json.loads(best.read_text())["trials"] == trials
 
 
+@pytest.mark.long
 def test_every_trial_of_a_study_counts_once_although_a_machine_is_killed(finished, ray_cluster, postgres, tmp_path):
     workspace, url, trials = finished.copy_to(tmp_path / "workspace"), with_password(postgres), 4
     ray_cluster.start(HEAD)

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.timeout(900)
 TRAIN = ("train", "--member", "slim", "--fold", "0")
 
 
+@pytest.mark.long
 def test_two_hosts_in_one_folder_stop_together_and_continue_and_only_the_first_one_writes(untrained: Workspace) -> None:
     sets = SETS.format(epochs=4)
     hosts = start_hosts([untrained] * 2, *TRAIN, sets=sets)

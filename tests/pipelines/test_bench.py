@@ -3,6 +3,7 @@
 import json
 import os
 
+import pytest
 from stages import Workspace
 
 # Decoding takes at least 50 ms, so that a rate above 20 images per second and thread is one of other work.
@@ -16,6 +17,7 @@ stream.decode_record = lambda *record: time.sleep(0.05) or decode(*record)
 """
 
 
+@pytest.mark.long
 def test_a_plan_measures_training_and_prediction_and_changes_no_result(workspace: Workspace) -> None:
     before = workspace.files()
     output = workspace.do("plan", "--member", "slim", "--machines", "2")
@@ -27,6 +29,7 @@ def test_a_plan_measures_training_and_prediction_and_changes_no_result(workspace
     assert {path: after.get(path) for path in before} == before
 
 
+@pytest.mark.long
 def test_bench_measures_every_part_and_changes_no_result(workspace: Workspace) -> None:
     before = workspace.files()
     ran = workspace.run("bench", "--member", "slim", code=SHORT)

@@ -177,6 +177,7 @@ def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
     assert flattered == {name: member for name, member in plain.items() if name.startswith("small")}
 
 
+@pytest.mark.long
 def test_a_network_that_fits_under_one_view_only_takes_the_views_of_the_first_member(prepared, tmp_path) -> None:
     workspace = prepared.copy_to(tmp_path)
     result = workspace.run("budget", "--hours", "0.01", code=ONE_VIEW)
@@ -216,6 +217,7 @@ def test_a_budget_below_the_smallest_member_says_so_and_makes_it_nevertheless(pr
     assert load_params(workspace.work / BUDGET_FILE).blend.members == ("small-linear",)
 
 
+@pytest.mark.long
 def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(tmp_path) -> None:
     photos = folder_of_photos(tmp_path / "my photos")
     with pytest.raises(goldfold.UserError, match="expected a positive number of hours"):

@@ -3,10 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
 from PIL import Image
 from stages import Workspace, new_workspace
 
 
+@pytest.mark.long
 def test_debug_draws_the_first_batch_and_the_worst_images_and_changes_no_result(workspace: Workspace) -> None:
     before = workspace.files()
     arguments = ("--debug", "--member", "slim", "--fold", "1", "--debug-rows", "40")

@@ -138,6 +138,7 @@ def trained_elsewhere(verb: str, workspace: Workspace, folder: Path) -> Iterator
         yield remote.do("kernel", cwd=workspace.folder, PYTHONPATH=str(ROOT))
 
 
+@pytest.mark.long
 def test_the_blend_of_all_kinds_is_exported_and_both_formats_give_the_submission(after) -> None:
     """One export of all kinds, because each takes seconds."""
     folder = after("export").work / "export" / "blend"
@@ -149,6 +150,7 @@ def test_the_blend_of_all_kinds_is_exported_and_both_formats_give_the_submission
     assert [kind for kind in ALL_KINDS if f"| {kind} | " not in card] == []
 
 
+@pytest.mark.long
 def test_a_transformer_is_exported_to_litert(after) -> None:
     """Alone, because LiteRT converts slowly; test_export.py has a blend of convolutional networks."""
     workspace = after("export")
@@ -158,6 +160,7 @@ def test_a_transformer_is_exported_to_litert(after) -> None:
     assert check["format"] == "litert" and check["difference"] < 1e-5 and not check["changed"]
 
 
+@pytest.mark.long
 def test_the_blend_of_all_kinds_is_served(after) -> None:
     workspace = after("export")
     server = start(workspace.command("serve", "--address", "127.0.0.1:0"), "http://127.0.0.1:")
@@ -181,7 +184,8 @@ def test_a_member_is_explained(kind: str, finished_kinds: Workspace, tmp_path: P
         assert arrays["maps"].max() == 1 and len(arrays["maps"]) == 2 * result["wrong"] + result["right"]
 
 
-@pytest.mark.parametrize("verb", ["kernel", pytest.param("cluster", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("verb", ["kernel", "cluster"])
 def test_members_trained_elsewhere_are_those_of_this_machine(verb: str, after, finished_kinds) -> None:
     here, there = finished_kinds.weights(), after(verb).weights()
     assert here == there and {fold.partition("/")[0] for fold in here} == set(ALL_KINDS)

@@ -8,6 +8,7 @@ import pytest
 from builders import ROOT
 from preloaded import run_preloaded
 
+pytestmark = pytest.mark.long
 KINDS = ("plain", "student", "stopped", "tuned")
 ROWS, FOLDS = 300, 5
 

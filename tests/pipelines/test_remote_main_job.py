@@ -196,6 +196,7 @@ def weights_by_run(workspace: Workspace) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in workspace.work.glob("members/*/*/fold*/weights.npz")}
 
 
+@pytest.mark.long
 def test_one_stale_fold_is_trained_by_a_kernel_that_gets_the_index_as_a_dataset(remote) -> None:
     sets, old = "train.learning_rate=0.002", weights_by_run(remote.workspace)
     pushes = remote.kaggle.count("SaveKernel")
@@ -229,6 +230,7 @@ def test_submitting_a_file_to_a_notebook_competition_is_an_error_with_the_parame
     assert "no kernel has made a submission yet" in remote.refused("submit", sets="kaggle.submit=notebook")
 
 
+@pytest.mark.long
 def test_download_to_submit_through_a_notebook_ends_with_a_scored_line_in_the_ledger(
     downloaded, notebooks_only, tmp_path
 ) -> None:
@@ -248,6 +250,7 @@ def test_download_to_submit_through_a_notebook_ends_with_a_scored_line_in_the_le
     assert remote.workspace.submission() == submission_file  # the local blend is identical
 
 
+@pytest.mark.long
 def test_after_a_changed_setting_a_notebook_blends_local_predictions_again(remote, notebooks_only) -> None:
     sets, before = "kaggle.submit=notebook honest.resamples=21", remote.workspace.submission()
     output = remote.do("kernel", sets=sets)
@@ -278,6 +281,7 @@ def test_a_kernel_output_that_differs_from_the_selected_submission_is_not_submit
     assert "version 1 of ada/goldfold-small made 000000000000, not " in error and "FILE=000000000000" in error
 
 
+@pytest.mark.long
 def test_a_kernel_without_its_accelerator_changes_no_results(remote) -> None:
     before = remote.workspace.weights()
     error = remote.refused("kernel", sets="kernel.machine=TpuV5E8 train.epochs=2")
@@ -304,6 +308,7 @@ def test_the_doctor_reports_the_installation_and_explains_errors(remote) -> None
     assert "no known error" in remote.refused("doctor", "--explain=the cat sat on the keyboard")
 
 
+@pytest.mark.long
 def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(remote, tmp_path_factory) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("openssl, which makes the certificate of the fake Google Cloud Storage server, is not installed")

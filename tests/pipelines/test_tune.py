@@ -143,6 +143,7 @@ def test_workers_share_one_study(prepared_workspace, tmp_path: Path) -> None:
     assert len(numbers) == len(set(numbers)) == 4
 
 
+@pytest.mark.long
 def test_a_worker_selects_its_backend_and_shows_no_start_up_lines_of_tensorflow(
     prepared_workspace, tmp_path: Path
 ) -> None:

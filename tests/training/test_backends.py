@@ -119,6 +119,7 @@ def test_a_model_of_jax_is_exported_with_the_probabilities_it_has_on_jax(outcome
     assert expected.std() > 0.05  # a constant answer would prove nothing
 
 
+@pytest.mark.long
 def test_two_hosts_agree_decide_together_resume_from_a_common_checkpoint_and_notice_different_folds(outcomes, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
