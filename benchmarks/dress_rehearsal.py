@@ -26,26 +26,19 @@ import mmap
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
+from benchmarks.drawn_competition import draw, stored_files, zipped
 from competition.config.params_file import load_params
 from competition.preflight.planning import sizes_of
-from competition.prepare.adapters import drawn, flowers, plants
-from competition.prepare.adapters.tables import read_csv, write_csv
-from competition.prepare.decoding import encode
+from competition.prepare.adapters.tables import read_csv
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests"))
@@ -53,7 +46,6 @@ sys.path.append(str(ROOT / "tests"))
 from fake_kaggle.parts import SIGNATURE, STORAGE, Contest  # noqa: E402
 from fake_kaggle.server import FakeKaggle  # noqa: E402
 
-LARGE_CLASSES, LARGE_ROWS, LARGE_TEST, LARGE_SIDE = 1_000, 100_000, 20_000, 256
 PAUSE = 0.1  # seconds between two looks at the files of a stage
 # name -> (what it extends, block `competition`, side of the images that the network takes)
 RECIPES = {
@@ -146,53 +138,6 @@ class Cost:
     written: int
     growth: int  # bytes that its files took beyond those at the start, at the worst moment
     exit_code: int
-
-
-def draw(name: str, raw: Path, share: float) -> None:
-    """Write the files of the competition as Kaggle's zip has them."""
-    raw.mkdir(parents=True)
-    if name == "flowers":
-        drawn.flowers(raw, flowers.NAMES, share, flowers.SIZES, seed=1)
-    elif name == "plants":
-        drawn.plants(raw, plants.NAMES, share, plants.WIDTH, seed=1)
-    else:
-        draw_large(raw, share)
-    shutil.rmtree(raw / "private", ignore_errors=True)
-
-
-def draw_large(raw: Path, share: float) -> None:
-    """Class folders of coloured noise: train/c0000/1.jpg, test/1.jpg."""
-    rows, test = max(5 * LARGE_CLASSES, round(LARGE_ROWS * share)), round(LARGE_TEST * share)
-
-    def picture(path: Path, label: int, seed: int) -> None:
-        rng = np.random.default_rng([label, seed])
-        cells = np.random.default_rng(label).integers(0, 200, (8, 8, 3)) + rng.integers(0, 56, (8, 8, 3))
-        image = Image.fromarray(cells.astype(np.uint8)).resize((LARGE_SIDE, LARGE_SIDE), Image.Resampling.BICUBIC)
-        path.write_bytes(encode(image, "jpeg", quality=drawn.QUALITY))
-
-    for label in range(LARGE_CLASSES):
-        (raw / "train" / f"c{label:04}").mkdir(parents=True)
-    (raw / "test").mkdir()
-    with ThreadPoolExecutor() as pool:
-        paths = [raw / "train" / f"c{n % LARGE_CLASSES:04}" / f"{n}.jpg" for n in range(rows)]
-        list(pool.map(picture, paths, (n % LARGE_CLASSES for n in range(rows)), range(rows)))
-        paths = [raw / "test" / f"{n}.jpg" for n in range(test)]
-        list(pool.map(picture, paths, (n % LARGE_CLASSES for n in range(test)), range(rows, rows + test)))
-    ids = (path.relative_to(raw).as_posix() for path in sorted(paths))
-    write_csv(raw / "sample_submission.csv", ("id", "label"), ((one, "c0000") for one in ids))
-
-
-def zipped(raw: Path, path: Path) -> dict[str, int]:
-    """Zip the files without compression, as photos do not shrink, and remove them; name -> bytes."""
-    sizes = {}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for file in sorted(raw.rglob("*")):
-            if file.is_file():
-                name = file.relative_to(raw).as_posix()
-                sizes[name] = file.stat().st_size
-                archive.write(file, name)
-                file.unlink()
-    return sizes
 
 
 def bytes_below(folder: Path) -> int:
@@ -377,17 +322,6 @@ def kill_stages(job: WorkFolder, costs: Mapping[str, Cost]) -> bool:
     is_equal = succeeded and job.submission() == killed.submission()
     print(f"\nthe submission after the kills is {'equal' if is_equal else 'NOT EQUAL'}")
     return is_equal
-
-
-def stored_files(path: Path, archive: memoryview) -> dict[str, memoryview]:
-    """Name -> content of the files of a zip without compression, without a copy.  archive: its bytes."""
-    files = {}
-    with zipfile.ZipFile(path) as zipped:
-        for member in zipped.infolist():
-            lengths = archive[member.header_offset + 26 : member.header_offset + 30]  # of name and extra field
-            start = member.header_offset + 30 + sum(struct.unpack("<HH", lengths))
-            files[member.filename] = archive[start : start + member.file_size]
-    return files
 
 
 def run_in_sessions(job: WorkFolder, minutes: float) -> bool:
