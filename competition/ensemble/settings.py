@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from competition.config.errors import UserError, did_you_mean
-from competition.config.params import Blend, Decision, Params, Policy
+from competition.config.params import Blend, Decision, Names, Params, Policy
 from competition.config.plugins import active
 from competition.ensemble.blend import BLENDS
 from competition.ensemble.decision import RULES
@@ -36,15 +36,22 @@ def validate_params(params: Params) -> Params:
         for name in names:
             if name not in known:
                 raise UserError(f"{key}: {name!r} is not known{did_you_mean(name, known)}")
+    views = _expanded("predict.views", params.predict.views)
+    members = {
+        name: replace(member, views=_expanded(f"members.{name}.views", member.views)) if member.views else member
+        for name, member in params.members.items()
+    }
+    return replace(params, predict=replace(params.predict, views=views), members=members)
+
+
+def _expanded(key: str, names: Names) -> Names:
     try:
-        views = expand_views(params.predict.views)
+        views = expand_views(names)
     except UserError as user_error:
-        raise UserError(f"predict.views: {user_error}") from None
+        raise UserError(f"{key}: {user_error}") from None
     if "identity" not in views:
-        raise UserError(
-            "predict.views: expected 'identity' among the views, because every other view is compared with it"
-        )
-    return replace(params, predict=replace(params.predict, views=views))
+        raise UserError(f"{key}: expected 'identity' among the views, because every other view is compared with it")
+    return views
 
 
 def chain_settings(params: Params, metric: str, at_least_one: bool = False) -> ChainSettings:

@@ -40,7 +40,7 @@ def stale_folds(runs: Iterable[Run], folds: Iterable[AnyFold]) -> list[AnyFold]:
 
 
 def incomplete_folds(runs: Sequence[Run], params: Params, folds: Iterable[int]) -> list[int]:
-    """Folds of which one of a member's runs has no complete fold model, or no predictions of it under predict.views."""
+    """Folds of which one of a member's runs has no complete fold model, or no predictions of it under its views."""
     return [
         fold
         for fold in folds

@@ -72,7 +72,7 @@ def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: i
     batch = round_up_batch(train.batch, replicas * train.accumulate)
     steps = max(int(sizes.train - held_out) // batch, 1) * train.epochs  # as in data.batches.steps_per_epoch
     trials, tuning, pruned = _tuning_load(member, params, name)
-    predicted = (sizes.train + folds * sizes.test) * len(params.predict.views)
+    predicted = (sizes.train + folds * sizes.test) * len(params.views_of(member))
     nested_students = [student for student, one in params.members.items() if one.has_nested_teachers]
     teaches = any(name in ancestors(params, student) for student in nested_students)
     pairs = folds * (folds - 1) // 2 if teaches else 0  # models trained without two folds
@@ -140,8 +140,9 @@ def cost_of_features(member: Member, params: Params, sizes: Sizes, ready: float,
     ready: seconds until it is compiled.  each: seconds of one image under one view.
     """
     assert member.head is not None
-    fitted = set(member.head.views) | {"identity", *params.predict.views}
-    return Cost(ready + each * (sizes.train * len(fitted) + sizes.test * len(params.predict.views)), 0.0, 0.0)
+    views = params.views_of(member)
+    fitted = set(member.head.views) | {"identity", *views}
+    return Cost(ready + each * (sizes.train * len(fitted) + sizes.test * len(views)), 0.0, 0.0)
 
 
 def seconds_per_image(predict: Mapping[str, float], views: int) -> float:

@@ -134,7 +134,7 @@ def request_of(
     """
     parts = topology.devices * member.train.accumulate
     batch, predict = round_up_batch(member.train.batch, parts), round_up_batch(params.predict.batch, topology.devices)
-    shapes = Shapes(classes, topology.devices, batch, predict, tuple(params.predict.views))
+    shapes = Shapes(classes, topology.devices, batch, predict, params.views_of(member))
     return PreflightRequest(member, shapes, topology, "jax" if backend == "auto" else backend, mode)
 
 

@@ -45,18 +45,19 @@ def fold_model(run: Run, fold: ExcludedFolds) -> FoldModel:
 
 
 def fold_views(run: Run, params: Params, fold: int) -> Stored:
-    """The predictions of one fold model under predict.views: oof.npz and test.npz.
+    """The predictions of one fold model under the views of its member: oof.npz and test.npz.
 
     They depend on its weights by their digest, however they were trained.
     """
+    views = params.views_of(run.member)
     depends = {
         "data": run.depends["data"],
         "fit": run.depends["fit"],
-        "views": params.predict.views,
+        "views": views,
         "model": weights_digest(run, fold) or "none",
         "tuned_folds": run.depends["tuned_folds"],
         "prediction_version": PREDICTION,
-        **plugins_entry(VIEWS=(part for view in params.predict.views for part in view.split("+"))),
+        **plugins_entry(VIEWS=(part for view in views for part in view.split("+"))),
     }
     folder = fold_manifest_path(run, fold).parent / "views" / digest_of(depends)[:DIGITS]
     return Stored(folder / "manifest.json", depends)
@@ -134,7 +135,7 @@ def nested_teachers(params: Params, folds: Mapping[str, Sequence[ExcludedFolds]]
 
 
 def views_manifest(run: Run, params: Params, fold: int) -> Manifest | None:
-    """The manifest of a fold model's predictions under predict.views; None if they are missing."""
+    """The manifest of a fold model's predictions under the views of its member; None if they are missing."""
     views = fold_views(run, params, fold)
     manifest = read_manifest(views.manifest)
     return manifest if manifest is not None and manifest.digest == digest_of(views.depends) else None

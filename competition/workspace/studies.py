@@ -34,7 +34,7 @@ def study_subject(prepared: "Prepared", params: Params, member: Member) -> dict[
     return {
         "data": prepared.digest,
         "fit": params.prepare.fit,
-        "member": recorded_keys(replace(member, seeds=1)),
+        "member": recorded_keys(replace(member, seeds=1, views=())),
         "weights": path_digest(Path(member.weights)),  # "" if it is no file or folder on this machine
         **plugins_entry(MODELS=(member.architecture,), AUGMENTATIONS=member.train.augment),
         **head_entry(params, member),

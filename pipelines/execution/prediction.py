@@ -76,7 +76,7 @@ def folds_to_predict(job: Job, run: Run, is_named: bool) -> list[int]:
 
 def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
     """Predict by the fold models in `stale`: fold -> its predictions."""
-    device, views, name = start_device(job), job.params.predict.views, run.title
+    device, views, name = start_device(job), job.params.views_of(run.member), run.title
     job.echo(
         f"predict {name}: on {device.replicas} x {device.kind}; {counted(len(views), 'view')} of {counted(len(stale), 'fold model')}"
     )

@@ -117,7 +117,7 @@ def open_scorer(
     prepared, workspace = job.prepared, job.workspace
     parts = inputs.parts or training_parts(member)
     # The views that the head is fitted to, that of its score, and those it predicts under.
-    views = list(dict.fromkeys([*member.head.views, "identity", *job.params.predict.views]))
+    views = list(dict.fromkeys([*member.head.views, "identity", *job.params.views_of(member)]))
     wanted = WantedFeatures(parts, views)
     ids = np.concatenate([prepared.part(part)["id"].to_numpy(str) for part in parts])
     sources: list[FeatureSource] = []

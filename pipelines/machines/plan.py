@@ -67,7 +67,7 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     for name in trained:
         member = tuned_member(job.workspace, name)
         with Bar(None, f"plan {name}: measuring some steps"):
-            speed = measure_speed(member, sizes, device, job.params.predict.batch, job.params.predict.views)
+            speed = measure_speed(member, sizes, device, job.params.predict.batch, job.params.views_of(member))
         load = load_of(member, job.params, name, sizes, device.replicas)
         costs[name], works[name] = cost_of(load, speed), (load, speed)
     job.echo(*member_lines(costs, frozen))
@@ -85,13 +85,14 @@ def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
             f"{display_path(file)} is missing: a plan for {topology.name} needs `make preflight TOPOLOGY={topology.name}`; run it first"
         )
     preflight = dict(json.loads(file.read_text(encoding="utf-8"))["members"])
-    utilisation, views = prices["utilisation"], len(job.params.predict.views)
+    utilisation = prices["utilisation"]
     plans: dict[str, dict[str, Cost]] = {"high": {}, "likely": {}, "low": {}}
     works: dict[str, tuple[Load, Speed]] = {}
     trained, frozen = members_to_plan(job)
     for name in (*frozen, *trained):
         steps = preflight.get(name, {})
         needed = ("predict",) if name in frozen else ("train", "predict")
+        views = len(job.params.views_of(job.params.members[name]))
         if missing := [step for step in needed if steps.get(step, {}).get("verdict") != "fits"]:
             raise UserError(
                 f"member {name}: preflight for {topology.name} has no passing result for {' and '.join(missing)}; "

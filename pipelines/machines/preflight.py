@@ -112,7 +112,8 @@ def remedies(job: Job, name: str, results: dict[str, PreflightResult], topology:
             share = f"{result.memory / result.limit:.1f} times" if result.memory else "more than"
             problem = f"needs {share} the available memory; " + advice(result, results.get("train_largest"), topology)
         elif result.verdict == "unsupported" and result.view:
-            keys = ("predict", "views", job.params.predict.views.index(result.view))
+            place = ("members", name) if job.params.members[name].views else ("predict",)
+            keys = (*place, "views", job.params.views_of(job.params.members[name]).index(result.view))
         elif result.verdict == "crashed":
             problem = result.message
         lines.append(f"{name} {step}: {problem}: {result.remedy} ({locate(job.options.params, keys)})")

@@ -85,8 +85,9 @@ def run(job: Job) -> None:
         make_first(search, cheapest)
         make_features(search, cheapest, [one for one in networks if one is not cheapest])
     usable = [one for one in networks if f"{one.name}-linear" in search.complete]
-    late_heads = make_heads(search, usable)
-    fine_tune(search, networks)
+    preferred = preferred_network(search, usable)
+    late_heads = make_heads(search, usable, preferred)
+    fine_tune(search, networks, preferred)
     for name, member, needs in late_heads:
         make_member(search, name, member, needs=needs)
     job.echo(*summary(search))
@@ -240,13 +241,22 @@ def train_first(search: Search, offered: Sequence[Network]) -> None:
     keep_first(search, name, stated[name], time.monotonic())
 
 
-def make_heads(search: Search, networks: Sequence[Network]) -> list[tuple[str, Member, float]]:
-    """Other heads on the stored features, and return those that take too much of the time that is left, with their seconds."""
+def preferred_network(search: Search, networks: Sequence[Network]) -> str:
+    """The network whose linear head has the least loss on inner rows in every fold; "" if the folds disagree."""
+    return unanimous_choice({one.name: inner_losses(search, one) for one in networks})
+
+
+def make_heads(search: Search, networks: Sequence[Network], preferred: str) -> list[tuple[str, Member, float]]:
+    """Other heads on the stored features, and return those that wait, with their seconds.
+
+    Those of networks other than the preferred one wait, and those that take too much of the time that is left.
+    """
     late = []
     for kind in ("rbf", "mlp"):
         for network in networks:
             name, member = f"{network.name}-{kind}", frozen(network, kind, search.views)
-            if (needs := head_needs(search, network, kind)) < HEAD_SHARE * search.left:
+            needs = head_needs(search, network, kind)
+            if preferred in ("", network.name) and needs < HEAD_SHARE * search.left:
                 make_member(search, name, member, needs=needs)
             else:
                 late.append((name, member, needs))
@@ -259,12 +269,12 @@ def head_needs(search: Search, network: Network, kind: str) -> float:
     return search.column_seconds * (factor * search.widths.get(network.name, 1_000) + more)
 
 
-def fine_tune(search: Search, networks: Sequence[Network]) -> None:
+def fine_tune(search: Search, networks: Sequence[Network], preferred: str) -> None:
     """Train what is worth it with the time that is left: fine-tuned networks, and the members of the file as they are stated."""
     job, folds = search.job, search.job.params.prepare.folds
     count = len(job.prepared.part("train"))
     rows = count - count // folds
-    for name, member, fewest in candidates_to_train(search, networks, rows):
+    for name, member, fewest in candidates_to_train(search, networks, preferred, rows):
         network = name.removesuffix("-tuned")
         each = search.each.get(network, 0.0)
         least = GRADIENT_FACTOR * each * rows * folds * fewest
@@ -288,19 +298,18 @@ def fine_tune(search: Search, networks: Sequence[Network]) -> None:
                 search.trials.append(Trial(name, time.monotonic() - started, verdict=f"left out: {error}"))
 
 
-def candidates_to_train(search: Search, networks: Sequence[Network], rows: int) -> list[tuple[str, Member, int]]:
+def candidates_to_train(
+    search: Search, networks: Sequence[Network], preferred: str, rows: int
+) -> list[tuple[str, Member, int]]:
     """(name, member, fewest epochs): the best network fine-tuned, the members of the file, then the other networks.
 
-    The best one is that with the least loss on inner rows in every fold, or the best expected one if the folds disagree.
-    rows: of a fold model.
+    The best one is the preferred one, or the best expected one if the folds disagree.  rows: of a fold model.
     """
     params, kind = search.job.params, search.job.prepared.competition.targets.kind
     stated = [
         (name, one, one.train.epochs) for name, one in stated_members(params).items() if name not in search.complete
     ]
     keras = [one for one in networks if not one.member.architecture.startswith(TIMM)]
-    measured = [one for one in keras if f"{one.name}-linear" in search.complete]
-    preferred = unanimous_choice({one.name: inner_losses(search, one) for one in measured})
     keras.sort(key=lambda one: one.name != preferred)  # stable
     members = ((f"{one.name}-tuned", fine_tuned(one, rows, kind)) for one in keras)
     tuned = [(name, one, EPOCHS[0] + one.train.freeze_epochs) for name, one in members]
@@ -308,23 +317,30 @@ def candidates_to_train(search: Search, networks: Sequence[Network], rows: int) 
 
 
 def train_epochs_that_fit(search: Search, name: str, member: Member, fewest: int) -> None:
-    """Measure a training step, and train the member for as many of its epochs as fit into the time, at least the fewest."""
+    """Measure a training step, and train the member for as many of its epochs as fit into the time, at least the fewest.
+
+    If these do not fit, a fine-tuned network is predicted under the identity view alone.
+    """
     job, prepared, started = search.job, search.job.prepared, time.monotonic()
     check_training(prepared.competition.targets.kind, name, member.train)
     sizes = Sizes(len(prepared.competition.classes), len(prepared.part("train")), len(prepared.part("test")))
     few = replace(sizes, train=2 * STEPS * member.train.batch)
     speed = measure_speed(member, few, search.device, job.params.predict.batch, search.views)
     settings = with_members(job.params, {name: member}, (), search.views)
-    needs = {}  # epochs -> seconds
-    for epochs in epochs_to_try(member.train, fewest):
-        member = replace(member, train=replace(member.train, epochs=epochs))
-        needs[epochs] = RESERVE * cost_of(load_of(member, settings, name, sizes, search.device.replicas), speed).seconds
-        if needs[epochs] <= search.left:
-            make_member(search, name, member, started)
-            if (most := max(needs)) > epochs and name in search.complete:
-                skip(search, f"{name} for {most} epochs, not {epochs}", needs[most])
-            return
-    skip(search, name, min(needs.values()), time.monotonic() - started)
+    needs: list[tuple[Member, float]] = []  # seconds
+    for views in [(), ("identity",)] if name.endswith("-tuned") and len(search.views) > 1 else [()]:
+        for epochs in epochs_to_try(member.train, fewest):
+            variant = replace(member, views=views, train=replace(member.train, epochs=epochs))
+            cost = cost_of(load_of(variant, settings, name, sizes, search.device.replicas), speed)
+            needs.append((variant, RESERVE * cost.seconds))
+    fitting = next((variant for variant, seconds in needs if seconds <= search.left), None)
+    if fitting is None:
+        return skip(search, name, min(seconds for _, seconds in needs), time.monotonic() - started)
+    make_member(search, name, fitting, started)
+    whole, seconds = needs[0]
+    if fitting is not whole and name in search.complete:
+        skip(search, f"{name} for {whole.train.epochs} epochs under all views", seconds)
+    return None
 
 
 def inner_losses(search: Search, network: Network) -> list[float]:

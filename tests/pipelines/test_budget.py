@@ -68,6 +68,16 @@ def slow(search, network, **stated):
     compute(search, network, **stated)
 budget.compute_features = slow
 """
+# Under two views prediction takes longer than any budget.
+SLOW_VIEWS = """
+from dataclasses import replace
+from pipelines.main_job import budget
+load_of = budget.load_of
+def slow(member, *others):
+    load = load_of(member, *others)
+    return load if member.views else replace(load, predicted=1e12)
+budget.load_of = slow
+"""
 FLATTERED = """
 from pipelines.execution import training
 train_and_store = training.train_and_store
@@ -175,6 +185,26 @@ def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
     assert result.code == 0 and re.search(r"small-rbf .* 1\.0000 +kept", result.out), result.err
     flattered, plain = (load_params(one.work / BUDGET_FILE).members for one in (workspace, spent[0]))
     assert flattered == {name: member for name, member in plain.items() if name.startswith("small")}
+
+
+def test_a_fine_tuned_network_that_does_not_fit_under_all_views_is_predicted_under_identity(prepared, spent, tmp_path):
+    workspace = spent[0].copy_to(tmp_path)
+    for folder in workspace.work.glob("members/*-tuned"):
+        shutil.rmtree(folder)
+    result = workspace.run("budget", *HOUR, code=SLOW_VIEWS)
+    assert result.code == 0, result.err
+    members = load_params(workspace.work / BUDGET_FILE).members
+    views = {name: member.views for name, member in members.items()}
+    assert views == {name: ("identity",) if name.endswith("-tuned") else () for name in members} and len(views) == 8
+    assert re.search(r"small-tuned for \d+ epochs under all views .* does not fit: about", result.out), result.out
+    assert "twice the time would pay for nothing more" in result.out  # these views take longer than that
+
+
+def test_heads_of_a_network_that_every_fold_likes_less_wait_until_after_fine_tuning(spent) -> None:
+    tried = re.findall(r"^  (\S+) +\S+ \w+ +0\.\d+ +kept$", spent[1], re.M)
+    preferred = next(name for name in tried if name.endswith("-tuned")).removesuffix("-tuned")
+    other = {"small": "middle", "middle": "small"}[preferred]
+    assert tried.index(f"{preferred}-mlp") < tried.index(f"{preferred}-tuned") < tried.index(f"{other}-rbf")
 
 
 @pytest.mark.long

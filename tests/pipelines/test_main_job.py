@@ -13,6 +13,7 @@ from stages import MAIN_JOB, Workspace, new_workspace
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params
+from competition.ensemble.chain import Chain
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.execution.selection import selected_folds, selected_members
@@ -175,6 +176,19 @@ def test_changed_views_repeat_predictions_but_not_training(workspace: Workspace)
     assert {path for path, state in workspace.files().items() if after.get(path) != state} == {
         "work/small/blend/newest.txt"
     }
+
+
+def test_a_member_has_views_of_its_own_and_is_not_trained_again_for_them(workspace: Workspace) -> None:
+    sets = "members.slim.views=[identity]"
+    before = workspace.weights()
+    assert "made again" not in workspace.do("train", sets=sets)
+    output = workspace.do("predict", sets=sets)
+    assert "predict wide: 3 of 3 fold models current" in output and "1 view of 3 fold models" in output
+    workspace.do("blend", sets=sets)
+    assert set(Chain.load(workspace.blend / "chain.json").policies["slim"]) == {"identity"}
+    assert workspace.weights() == before
+    refused = workspace.refused("predict", sets="members.slim.views=[shift_up]")
+    assert "members.slim.views: expected 'identity' among the views" in refused
 
 
 def blended(workspace: Workspace, sets: str = "") -> str:
