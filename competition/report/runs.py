@@ -8,7 +8,7 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.ensemble.external_predictions import stored_ids
-from competition.files.manifest import changed_keys, display_path, files_intact, read_manifest
+from competition.files.manifest import display_path, files_intact, read_manifest
 from competition.preflight.planning import duration
 from competition.report.page import Section, Table, Text
 from competition.report.terminal import with_error
@@ -16,6 +16,7 @@ from competition.workspace.dependencies import fold_manifest_path, newest_blend
 from competition.workspace.runs import (
     Run,
     blended_external,
+    changes_between,
     honest_scores,
     runs_in_use,
     runs_of,
@@ -109,7 +110,7 @@ def external_rows(workspace: Workspace, names: Sequence[str]) -> list[list[str]]
 def changes(before: Run, after: Run) -> str:
     """The first differences between what two runs depend on: "epochs: 4 -> 8; other code"."""
     differences = []
-    for change in changed_keys(before.depends, after.depends):
+    for change in changes_between(before, after):
         stated = change.removeprefix("member.train.").removeprefix("member.")
         differences.append(NAMES.get(re.split("[.:]", change)[0], stated))
     differences = list(dict.fromkeys(differences))

@@ -167,7 +167,7 @@ def ledger_section(rows: Sequence[ledger.Row], public_share: float, looks: int) 
     if not rows:
         return None
     table = ledger.table(rows, public_share)
-    cells = [[text.replace("+-", "±") for text in line.values()] for line in reversed(table)]
+    cells = [list(line.values()) for line in reversed(table)]
     note = (
         "cv and honest: on training rows; cv on those the blend was chosen on. public and private: on test rows. gap: public "
         "minus honest. noise: 95 % interval of the gap by chance, "

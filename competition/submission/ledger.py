@@ -224,7 +224,7 @@ def table(rows: Sequence[Row], public_share: float) -> list[dict[str, str]]:
         entry, band = row.entry, noise_band(row.entry, public_share)
         honest = entry.honest_score
         gap = row.public_score - honest if row.public_score is not None and honest is not None else None
-        error = f" +- {entry.standard_error:.4f}" if entry.standard_error is not None else ""
+        error = f" ± {entry.standard_error:.4f}" if entry.standard_error is not None else ""
         scores = (entry.oof_score, honest, row.public_score, row.private_score)
         cv, honest_text, public, private = (f"{score:.5f}" if score is not None else "-" for score in scores)
         lines.append(

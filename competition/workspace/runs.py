@@ -19,7 +19,7 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import REMOVED_FROM_TRAIN, Member, Params, Train
 from competition.config.plugins import plugin_digest
-from competition.files.manifest import read_manifest, write_json
+from competition.files.manifest import changed_keys, read_manifest, write_json
 from competition.submission import ledger
 from competition.training.versions import TRAINING
 from competition.workspace.studies import DIGITS, study_subject, tuned_member
@@ -216,6 +216,13 @@ def honest_scores(work: Path, metric: str, current: Path | None) -> dict[str, Ma
             if len(runs) == 1 and name in manifest.result.get("members", {}):
                 scores[next(iter(runs))] = manifest.result["members"][name]
     return scores
+
+
+def changes_between(before: Run, after: Run) -> list[str]:
+    """ "key: old value -> new value" for each difference of what two runs depend on."""
+    # The folds that chose hyperparameters of the member are among those that the run names.
+    keys = changed_keys(before.depends, after.depends)
+    return [change for change in keys if not change.startswith("member.tuned_folds:")]
 
 
 def size_of(folder: Path) -> int:

@@ -12,9 +12,10 @@ from competition.config.errors import UserError, counted
 from competition.files.manifest import Stored, changed_keys, read_manifest
 from competition.training.versions import TRAINING
 from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
-from competition.workspace.runs import Run, stored_runs
+from competition.workspace.runs import Run, changes_between, stored_runs
 from competition.workspace.studies import head_entry
 from competition.workspace.training_inputs import feature_table, networks_of
+from pipelines.execution.equal_runs import equal_runs
 from pipelines.execution.trainer import TrainerInputs, engine_key, open_scorer, open_trainer, read_images, start_device
 from pipelines.terminal import hosts
 from pipelines.terminal.progress import Bar
@@ -65,11 +66,12 @@ def folds_to_predict(job: Job, run: Run, is_named: bool) -> list[int]:
         raise UserError(f"run {run.label} lacks {lacking}; `make predict ALLOW_PARTIAL=1` predicts without it")
     others = [other for other in stored_runs(job.work, run.name) if other.digest != run.digest]
     if others and not run.folder.exists():
-        changes = changed_keys(others[-1].depends, run.depends)
+        changes = changes_between(others[-1], run)
         lacking += f" in this run (its run {others[-1].label} differs: {'; '.join(changes[:3])})"
     fold_option = f" FOLD={min(reasons)}" if len(reasons) == 1 else ""
+    does = "copies it from there" if equal_runs(job.work, run) else "trains it"
     raise UserError(
-        f"member {run.title} lacks {lacking}; `make train MEMBER={run.name}{fold_option}` trains it, "
+        f"member {run.title} lacks {lacking}; `make train MEMBER={run.name}{fold_option}` {does}, "
         "`make predict ALLOW_PARTIAL=1` predicts without it"
     )
 

@@ -17,7 +17,7 @@ def next_line(verb: str, following: str, params: Params, options: Options, work:
 
     following: the verb that usually follows; "" = none.  work: work/<competition>.
     """
-    if options.member or options.fold or not following:
+    if (options.member and verb != "tune") or options.fold or not following:
         return ""
     line = f"next: {command(following, options)}"
     suffix = "" if line == f"next: make {following}" else " with the same parameters"

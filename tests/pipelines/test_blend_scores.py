@@ -16,6 +16,7 @@ from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
+from competition.ensemble.significance import Difference
 from competition.report.blend_scores import member_score, scores_of
 from competition.report.blend_tables import blend_section
 from competition.report.overview import score_figures
@@ -71,6 +72,15 @@ def test_the_conclusion_names_the_rows_it_rests_on(tuned: tuple[int, ...], words
     )
     alone, trivial = summary_rows(scores, result.chain)  # of one member no line compares it with itself
     assert alone[0] == "m" and alone[2:] == ["1.00", "identity"] and trivial[0] == "trivial"
+
+
+def test_equal_weights_that_are_better_by_more_than_noise_are_named_below_the_score() -> None:
+    over = Difference(-0.02, 0.004, -0.028, -0.012, 20, 5, 15, swap_p=0.001)
+    scores = {"members": {"a": {}, "b": {}}, "over_equal": to_plain(over), "caveats": {}}
+    (line,) = caution_lines(scores)
+    assert "equal weights score +0.0200 ± 0.0040, a gain (p = 0.001)" in line and "blend.methods=[equal]" in line
+    assert caution_lines({**scores, "over_equal": to_plain(replace(over, value=0.02))}) == []
+    assert caution_lines({**scores, "over_equal": to_plain(replace(over, value=-0.001))}) == []
 
 
 def test_the_gain_of_the_blend_stands_below_the_score_that_it_is_the_difference_to() -> None:

@@ -207,7 +207,9 @@ def test_a_study_that_keeps_the_own_values_trains_nothing_again(finished: Worksp
     workspace, sets = finished.copy_to(tmp_path / "w"), "tune.trials=1 tune.folds=[0,1] train.epochs=1"
     workspace.do("train", "--member", "slim", sets="train.epochs=1")
     before = {path.read_bytes() for path in workspace.work.glob("members/slim/*/fold*/weights.npz")}
-    workspace.do("tune", "--member", "slim", sets=sets)
+    assert "next: make train SET=" in workspace.do("tune", "--member", "slim", sets=sets)
+    lacking = workspace.refused("predict", sets=sets)
+    assert "differs: tuned_folds: [] -> [0, 1]); `make train" in lacking and "` copies it from there" in lacking
     text = workspace.do("train", "--member", "slim", sets=sets)
     assert re.search(r"train slim: folds 0, 1, 2 copied from slim@\w{8}, which was trained in the same way", text)
     assert {path.read_bytes() for path in workspace.work.glob("members/slim/*/fold*/weights.npz")} == before
