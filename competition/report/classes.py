@@ -23,7 +23,7 @@ from competition.report.mistakes import (
     worst_pairs,
 )
 from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text
-from competition.report.pictures import MAX_SIZE, no_pictures, row_tiles
+from competition.report.pictures import MAX_SIZE, NO_PICTURES, row_tiles
 from competition.report.stored_blends import read_table, stored_decisions
 
 WORST, PAIRS, TILES = 15, 12, 32
@@ -178,13 +178,10 @@ def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
     return Section("calibration", "Calibration", SOURCE, [Text([text]), Charts([reliability_chart(bins)]), table])
 
 
-def errors_section(
-    rows: HonestRows, prepared: Prepared, pixels: Pixels | None, has_networks: bool = True
-) -> Section | None:
+def errors_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> Section | None:
     """The misclassified rows with the highest scores, as pictures.
 
     rows: of `honest_rows`.  pixels: (N, H, W, 3) uint8 of the training rows in index order; None leaves the pictures out.
-    has_networks: some member is trained here.
     """
     ids, labels, predicted, scores = rows
     confident = most_confident_errors(labels, predicted, scores, TILES)
@@ -201,7 +198,7 @@ def errors_section(
         "Some may be wrong labels (`make label-issues` looks for them)."
     )
     if pixels is None:
-        note += f" {no_pictures(has_networks)}"
+        note += f" {NO_PICTURES}"
     return Section("errors", "Most confident errors", f"{SOURCE}; cache", [Sheet(tiles, note)])
 
 

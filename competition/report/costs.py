@@ -15,6 +15,7 @@ from competition.report.page import Block, Figure, Section, Table, Text
 from competition.workspace.dependencies import fold_manifest_path, views_manifest
 from competition.workspace.runs import Run
 from competition.workspace.studies import used_study
+from competition.workspace.training_inputs import feature_table, networks_of
 from competition.workspace.workspace import Workspace
 
 NOTE = (
@@ -40,7 +41,17 @@ def stage_seconds(
         stages.append((f"train {title}", [read_manifest(fold_manifest_path(run, fold)) for fold in folds]))
     for title, run in runs.items():
         stages.append((f"predict {title}", [views_manifest(run, workspace.params, fold) for fold in folds]))
-    seconds = {}
+    tables = {
+        table.manifest: read_manifest(table.manifest)
+        for run in runs.values()
+        if run.member.head is not None
+        for network in networks_of(workspace, run.member)
+        for view in {"identity", *run.member.head.views, *workspace.params.views_of(run.member)}
+        for table in (feature_table(workspace, network, part, view) for part in ("train", "test"))
+    }
+    features = [manifest for manifest in tables.values() if manifest is not None]
+    passes = [one.result["seconds_per_1000"] * one.result["rows"] / 1000 for one in features]
+    seconds = {"features": (features, sum(passes))} if features else {}
     for name, manifests in [*stages, ("blend", [blend])]:
         if existing := [manifest for manifest in manifests if manifest is not None]:
             seconds[name] = existing, sum(float(manifest.result.get("seconds", 0)) for manifest in existing)

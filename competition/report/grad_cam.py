@@ -11,7 +11,7 @@ from competition.images.cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.mistakes import most_confident_errors
 from competition.report.page import Block, Section, Sheet, Text, Tile
-from competition.report.pictures import data_uri, no_pictures
+from competition.report.pictures import NO_PICTURES, data_uri
 
 FILE, MANIFEST = "grad_cam.npz", "grad_cam.json"
 WRONG, RIGHT = 12, 12
@@ -51,7 +51,7 @@ def grad_cam_section(
     elif manifest.depends.get("blend") != blend.digest:
         blocks = [Text(["`make grad-cam` was run for an earlier blend; run it again."], True)]
     elif pixels is None:
-        blocks = [Text([no_pictures(has_networks)])]
+        blocks = [Text([NO_PICTURES])]
     else:
         with np.load(work / FILE) as arrays:
             ids, classes, maps = arrays["ids"], arrays["classes"], arrays["maps"].astype(np.float32)

@@ -1,6 +1,6 @@
 """Pictures: contact sheets of many small images as one PNG, training images for the report, and its section of samples.
 
-The report takes them from the cache of decoded images: nothing is decoded for a few pictures on a page.
+The report takes them from the cache of decoded images, or decodes the few that a page shows: frozen features keep no decoded images.
 """
 
 import base64
@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from competition.ensemble.predictions import positions
 from competition.files.manifest import atomic_write
 from competition.images.cache import Pixels, cached_images
+from competition.images.stream import Stream
 from competition.prepare.decoding import Fit
 from competition.prepare.prepared import Prepared
 from competition.report import page
@@ -31,21 +32,22 @@ AUGMENTED = "augmented.png"  # in the folder of a run, written by make train
 PIXEL_ART = 64  # smaller images are stored without loss and enlarged without smoothing
 
 
-def cached_pixels(prepared: Prepared, sizes: Iterable[int], fit: Fit, folder: Path) -> Pixels | None:
-    """(N, H, W, 3) uint8 of the training rows, in index order, at the smallest of `sizes` that `folder` holds.
+def training_pixels(prepared: Prepared, sizes: Iterable[int], fit: Fit, folder: Path) -> Pixels | None:
+    """(N, H, W, 3) uint8 of the training rows, in index order, at the smallest of `sizes` that `folder` holds, else decoded from
+    the records at the smallest of `sizes` whenever they are looked at.  sizes: () = MAX_SIZE.
 
-    None if it holds none: training keeps decoded images only where cache.disk_gigabytes allows.
+    None if the records are not on this machine, as in a bucket.
     """
-    ids = prepared.part("train")["id"].to_numpy(str)
-    candidates = (cached_images(folder, prepared.digest, ids, size, fit) for size in sorted(set(sizes)))
-    return next((pixels for pixels in candidates if pixels is not None), None)
+    train, sizes = prepared.part("train"), sorted({*sizes}) or [MAX_SIZE]
+    ids = train["id"].to_numpy(str)
+    candidates = (cached_images(folder, prepared.digest, ids, size, fit) for size in sizes)
+    if (pixels := next((pixels for pixels in candidates if pixels is not None), None)) is not None:
+        return pixels
+    records = [] if prepared.remote_records else prepared.records("train")
+    return Stream(records, ids, (train["problem"] != "").to_numpy(), sizes[0], fit) if records else None
 
 
-def no_pictures(has_networks: bool) -> str:
-    """Why `cached_pixels` has none.  has_networks: some member is trained here."""
-    if not has_networks:
-        return "No pictures: only training writes decoded images, and no member is trained here."
-    return "No pictures: the decoded training images are not on disk; `make train` writes them (cache.disk_gigabytes)."
+NO_PICTURES = "No pictures: neither the records nor decoded training images are on this machine; `make prepare` writes the records."
 
 
 def row_tiles(
@@ -111,7 +113,7 @@ def samples_section(prepared: Prepared, pixels: Pixels | None, runs: Mapping[str
 
     pixels: (N, H, W, 3) uint8 of the training rows in index order.  runs: by title, those of the current parameters.
     """
-    blocks: list[Block] = [Text([no_pictures(bool(runs))]) if pixels is None else class_samples(prepared, pixels)]
+    blocks: list[Block] = [Text([NO_PICTURES]) if pixels is None else class_samples(prepared, pixels)]
     sheets = {title: run.folder / AUGMENTED for title, run in runs.items() if (run.folder / AUGMENTED).is_file()}
     caption = "the start of its first training batch, augmented, with the largest target of each image"
     blocks += [page.Image(sheet_uri(file), f"{title}: {caption}") for title, file in list(sheets.items())[:2]]

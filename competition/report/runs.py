@@ -31,7 +31,7 @@ COLUMNS = ("run", "difference", "folds", "held-out", "honest", "training", "MB",
 EXTERNAL_COLUMNS = ("external member", "training rows", "test rows", "files")
 TITLE, SOURCES = "Runs", "members/<member>/<run>/run.json · make train, make runs"
 NOTE = (
-    "honest: on the rows that chose nothing, where a blend computed it; these are other rows than those of held-out. "
+    "honest: of all rows together that chose nothing, where a blend computed it; held-out is a mean over folds. "
     "† rows that chose the run's hyperparameters are among them: optimistic."
 )
 TUNED = " †"
@@ -61,7 +61,7 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
         complete = [fold for fold in range(folds) if intact[fold]]
         scores = [held_out_score(workspace.prepared, run, fold) for fold in complete]
         score = honest.get(run.digest)
-        files = [f"{row.entry.file[:8]}{'' if row.state == 'made' else f' ({row.state})'}" for row in used[run.digest]]
+        files = [f"{row.entry.file[:8]}{'' if row.state == 'made' else f' ({row.state})'}" for row in used[run.label]]
         difference = "its member is not in the parameters"
         if run.name in workspace.params.members:
             of_member = runs_of(workspace, run.name)
@@ -69,7 +69,7 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
         is_tuned = bool(set(complete) & set(run.depends["tuned_folds"]))
         rows.append(
             [
-                f"{run.label}{' *' if run.digest in current else ''}",
+                f"{run.label}{' *' if run.label in current else ''}",
                 difference,
                 f"{len(complete)}/{folds}",
                 f"{np.mean(scores):.4f}{TUNED * is_tuned}" if scores else "-",

@@ -12,7 +12,7 @@ from competition.prepare.prepared import Prepared
 from competition.report.charts import legend, truth_chart
 from competition.report.classes import HonestRows
 from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text
-from competition.report.pictures import MAX_SIZE, no_pictures, row_tiles
+from competition.report.pictures import MAX_SIZE, NO_PICTURES, row_tiles
 from competition.report.svg import NORMAL, PLACEHOLDERS, chart, shortened
 
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
@@ -215,11 +215,10 @@ def evenly(targets: np.ndarray) -> np.ndarray:
     return np.argsort(targets, kind="stable")[chosen]
 
 
-def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None, has_networks: bool) -> Section | None:
+def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> Section | None:
     """The rows with the most wrong labels, or with the largest errors of a regression, as pictures.
 
     rows: of `classes.honest_rows`.  pixels: (N, H, W, 3) uint8 of the training rows in index order; None leaves them out.
-    has_networks: some member is trained here.
     """
     is_multi = prepared.competition.targets.kind == "multi"
     worst = wrong_rows(rows, is_multi, TILES)
@@ -233,5 +232,5 @@ def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None, h
         if is_multi
         else f"{counted(len(tiles), 'row')} with the largest errors."
     )
-    note += f" {no_pictures(has_networks)}" if pixels is None else ""
+    note += f" {NO_PICTURES}" if pixels is None else ""
     return Section("errors", "Largest errors", f"{SOURCE}; cache", [Sheet(tiles, note)])

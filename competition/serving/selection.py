@@ -81,7 +81,10 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
 def _blend(workspace: Workspace, folder: Path | None) -> Selection:
     manifest = read_manifest(folder / "manifest.json") if folder is not None else None
     if folder is None or manifest is None or not files_intact(folder / "manifest.json", manifest):
-        raise UserError("there is no complete blend; `make predict` makes it, or name one member: MEMBER=cnn")
+        raise UserError(
+            "these parameters have no complete blend; `make predict` makes it, PARAMS=FILE names the parameters of another one, and "
+            f"MEMBER={next(iter(workspace.params.members), 'NAME')} takes one member alone"
+        )
     chain = Chain.load(folder / "chain.json")
     names = list(chain.used_views())
     if external := [name for name in names if name in workspace.params.foreign]:

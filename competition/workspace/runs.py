@@ -183,10 +183,13 @@ def _stored(folder: Path) -> Run | None:
 
 
 def runs_in_use(workspace: Workspace) -> dict[str, Run]:
-    """Digest -> run of the members of these parameters, of their blend, and of all teachers."""
+    """Label -> run of the members of these parameters, of their blend, and of all teachers.
+
+    Members with equal parameters have runs with equal digests, so a label is what names a run.
+    """
     runs = [run for name in workspace.params.members for run in runs_of(workspace, name)]
     runs += [run for members in blended_runs(workspace).values() for run in members]
-    return {run.digest: run for run in with_teachers(runs)}
+    return {run.label: run for run in with_teachers(runs)}
 
 
 def with_teachers(runs: Sequence[Run]) -> list[Run]:
@@ -196,10 +199,10 @@ def with_teachers(runs: Sequence[Run]) -> list[Run]:
 
 
 def submissions_by_run(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> dict[str, list[ledger.Row]]:
-    """Digest of a run -> the ledger's rows of the submissions that mix it."""
+    """Label of a run -> the ledger's rows of the submissions that mix it."""
     competition = workspace.params.competition
     rows = ledger.of_competition(ledger.read(submissions / "ledger.jsonl"), competition.name, competition.slug)
-    return {run.digest: [row for row in rows if any(map(run.is_called, row.entry.runs))] for run in runs}
+    return {run.label: [row for row in rows if any(map(run.is_called, row.entry.runs))] for run in runs}
 
 
 def honest_scores(work: Path, metric: str, current: Path | None) -> dict[str, Mapping[str, float]]:

@@ -9,7 +9,7 @@ from competition.ensemble.chain import Chain
 from competition.files.manifest import Manifest, atomic_write, read_manifest
 from competition.report.classes import honest_rows
 from competition.report.grad_cam import FILE, MANIFEST, chosen_rows
-from competition.report.pictures import cached_pixels
+from competition.report.pictures import training_pixels
 from competition.workspace.dependencies import fold_manifest_path, fold_model, newest_blend
 from competition.workspace.runs import Run, runs_of
 from pipelines.execution.selection import selected_members
@@ -62,11 +62,10 @@ def create(job: Job, one: Run, rows: tuple[np.ndarray, ...], blend: Manifest) ->
     prepared = job.prepared
     ids, labels, predicted, scores = rows
     train = prepared.part("train").set_index("id")
-    pixels = cached_pixels(prepared, [one.member.image_size], job.params.prepare.fit, image_cache(job).folder)
+    pixels = training_pixels(prepared, [one.member.image_size], job.params.prepare.fit, image_cache(job).folder)
     if pixels is None:
         raise UserError(
-            f"the decoded training images of {one.member.image_size} pixels are not on disk; `make train MEMBER={one.name} FORCE=1` "
-            "writes them (cache.disk_gigabytes)"
+            "neither the records nor decoded training images are on this machine; `make prepare` writes the records"
         )
     start_backend(job)
     from competition.training.checkpoint import load_arrays

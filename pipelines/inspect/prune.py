@@ -47,6 +47,6 @@ def unused_folders(job: Job) -> dict[Path, int]:
             used |= runs_in_use(Workspace(job.work, params, loaded=of_file))
     runs = stored_runs(job.work)
     submitted = submissions_by_run(job.workspace, job.submissions, runs)
-    digests_in_use = {run.digest for run in with_teachers([run for run in runs if submitted[run.digest]])} | used.keys()
-    unused = sorted(run.folder for run in runs if run.digest not in digests_in_use)
+    in_use = {run.label for run in with_teachers([run for run in runs if submitted[run.label]])} | used.keys()
+    unused = sorted(run.folder for run in runs if run.label not in in_use)
     return {folder: size_of(folder) for folder in unused}

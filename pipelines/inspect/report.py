@@ -119,7 +119,7 @@ def load_results(job: Job) -> Results:
         notes,
         submitted,
         overview.scores_on_test(next(of_blend, None), job.path("grades.json")),
-        pictures.cached_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder),
+        pictures.training_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder),
     )
 
 
@@ -224,7 +224,7 @@ def error_sections(job: Job, results: Results) -> list[Section | None]:
     prepared, rows, (_, labels, decided, probs) = job.prepared, results.rows, results.rows
     kind = prepared.competition.targets.kind
     if kind != "single":
-        worst = targets.worst_section(rows, prepared, results.pixels, bool(results.runs))
+        worst = targets.worst_section(rows, prepared, results.pixels)
     if kind == "multi":
         return [targets.labels_section(labels, decided, probs, prepared.competition.classes), worst]
     if kind == "regression":
@@ -234,7 +234,7 @@ def error_sections(job: Job, results: Results) -> list[Section | None]:
         classes.classes_section(rows, prepared, results.pixels),
         row_map.map_section(rows, prepared, results.pixels, features),
         classes.calibration_section(labels, probs),
-        classes.errors_section(rows, prepared, results.pixels, bool(results.runs)),
+        classes.errors_section(rows, prepared, results.pixels),
     ]
 
 

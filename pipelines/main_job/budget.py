@@ -287,7 +287,9 @@ def fine_tune(search: Search, networks: Sequence[Network], preferred: str) -> No
                 Trial(name, 0.0, verdict=f"{'left out' if failed else 'does not fit'}: its features do not")
             )
         elif member.weights != "none" and rows < FEW_ROWS:
-            search.trials.append(Trial(name, 0.0, verdict=f"left out: {rows} rows are too few for fine-tuning"))
+            search.trials.append(
+                Trial(name, 0.0, verdict=f"left out: {rows} rows are too few for fine-tuning, {FEW_ROWS} are needed")
+            )
         elif least > search.left:  # not even worth measuring it
             skip(search, name, least)
         else:

@@ -236,7 +236,7 @@ def test_before_training_the_page_describes_the_data(prepared_workspace: ReportW
     assert "No submission yet" in section_of(workspace.page, "leaderboard")
 
 
-def test_a_blend_of_other_parameters_and_predictions_is_reported_and_missing_pictures_are_explained(workspace) -> None:
+def test_a_blend_of_other_parameters_and_predictions_is_reported_and_missing_pictures_are_decoded(workspace) -> None:
     params = load_params(workspace.params)
     run = run_of(workspace.work, load_prepared(workspace.work / "data"), params, "wide")
     views_manifest = fold_views(run, params, 1).manifest
@@ -246,8 +246,10 @@ def test_a_blend_of_other_parameters_and_predictions_is_reported_and_missing_pic
     output = workspace.do("report", sets="blend.rounds=9")
     assert "The blend was made with other parameters (blend.rounds: 3 -&gt; 9)" in workspace.page
     assert "blend.rounds: 3 -> 9" in output and "The blend has other fold models or predictions of wide" in output
-    assert "<figure>" in workspace.page and "<img" not in workspace.page
-    assert "No pictures: the decoded training images are not on disk" in workspace.page
+    assert "<img" in workspace.page and "No pictures" not in workspace.page  # decoded from the records
+    shutil.rmtree(workspace.work / "data" / "records")
+    workspace.do("report", sets="blend.rounds=9")
+    assert "<figure>" in workspace.page and "<img" not in workspace.page and "No pictures: neither" in workspace.page
 
 
 def test_a_blend_of_other_data_is_shown_with_a_warning_and_after_an_error_the_previous_page_is_kept(workspace) -> None:

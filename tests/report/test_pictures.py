@@ -12,7 +12,7 @@ from PIL import Image
 
 from competition.images.cache import cache_file
 from competition.prepare.prepared import Prepared
-from competition.report.pictures import cached_pixels, data_uri, samples_section
+from competition.report.pictures import NO_PICTURES, data_uri, samples_section, training_pixels
 
 IDS = np.array([f"id ü {n:02}" for n in range(12)])
 
@@ -32,18 +32,18 @@ def fill_cache(prepared: Prepared, folder: Path, size: int) -> None:
 def test_pictures_are_those_of_the_smallest_cached_size_in_index_order(prepared: Prepared, tmp_path: Path) -> None:
     for size in (16, 32):
         fill_cache(prepared, tmp_path / "cache", size)
-    pixels = cached_pixels(prepared, [32, 16, 8], "squash", tmp_path / "cache")
+    pixels = training_pixels(prepared, [32, 16, 8], "squash", tmp_path / "cache")
     assert pixels is not None and pixels.shape == (len(IDS), 16, 16, 3)
     assert pixels[np.array([7, 2])][:, 0, 0, 0].tolist() == [7, 2]
 
 
 def test_without_a_cache_of_these_images_there_are_no_pictures(prepared: Prepared, tmp_path: Path) -> None:
-    assert cached_pixels(prepared, [16], "squash", tmp_path / "cache") is None
+    assert training_pixels(prepared, [16], "squash", tmp_path / "cache") is None
     fill_cache(prepared, tmp_path / "cache", 16)
-    assert cached_pixels(prepared, [16], "crop", tmp_path / "cache") is None
+    assert training_pixels(prepared, [16], "crop", tmp_path / "cache") is None
     (file,) = (tmp_path / "cache").glob("*.npy")
     file.write_bytes(file.read_bytes()[:-1])
-    assert cached_pixels(prepared, [16], "squash", tmp_path / "cache") is None
+    assert training_pixels(prepared, [16], "squash", tmp_path / "cache") is None
 
 
 @pytest.mark.parametrize(("size", "kind", "expected_size"), [(8, "png", 8), (300, "jpeg", 224)])
@@ -56,7 +56,7 @@ def test_small_images_keep_their_pixels_and_large_ones_are_reduced(size: int, ki
         assert picture.convert("RGB").getpixel((3, 3)) == pytest.approx((100, 100, 100), abs=2)
 
 
-def test_without_pictures_one_sentence_says_why_and_nobody_is_told_to_train_what_is_trained_elsewhere(prepared) -> None:
+def test_without_pictures_one_sentence_says_why(prepared) -> None:
     pictures, batch = samples_section(prepared, None, {}).blocks
-    assert pictures.lines == ["No pictures: only training writes decoded images, and no member is trained here."]
+    assert pictures.lines == [NO_PICTURES]
     assert batch.lines[0].startswith("No augmented batch")
