@@ -68,7 +68,7 @@ def _located(error: InvalidParameter, path: Path, overrides: Sequence[Override])
             problem += "; params.yaml in the project shows every key"
         else:
             problem += (
-                "; state it, or let the file begin with `extends: ../params.yaml` (the path of the project's "
+                "; state it, or let the file begin with `extends: params.yaml` (the path from this file to the project's "
                 "params.yaml), which gives every key that the file does not state"
             )
     place = locate(path, keys, overrides)

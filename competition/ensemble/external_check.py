@@ -27,6 +27,7 @@ import numpy as np
 
 from competition.ensemble.predictions import ViewPredictions
 
+NOT_OUT_OF_FOLD = "not out-of-fold?"  # the start of a note
 ERRORS = 3.0  # a difference of up to this many standard errors counts as sampling error
 TOLERANCE = 0.02  # probability; smaller differences are never reported
 DROP_ERRORS = 6.0  # a drop of the agreement by up to this many standard errors counts as sampling error
@@ -84,7 +85,7 @@ def leak_notes(
     for training, bound, text in inequalities:
         if training.exceeds(bound, TOLERANCE + 2 * shift):
             harder = "" if any(one.single for one in own) else ", or the test rows are harder than the training rows"
-            return [f"not out-of-fold? {text}: its models were probably trained on these rows{harder}"]
+            return [f"{NOT_OUT_OF_FOLD} {text}: its models were probably trained on these rows{harder}"]
     for training, bound, text in inequalities:
         if training.exceeds(bound, TOLERANCE):
             return [f"checked in part: {text}; the test rows are harder for our own members as well (by {shift:.3f})"]

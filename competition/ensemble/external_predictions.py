@@ -31,6 +31,8 @@ from competition.ensemble.predictions import (
 
 SINGLE_VIEW = "given"  # name of the single view of predictions without views
 
+SHORTEST_DIGEST = 8  # digits of predictions.folds that count as the whole digest
+
 
 @dataclass(frozen=True)
 class ExternalPredictions:
@@ -68,7 +70,7 @@ def load_external(
             "folds unknown: it cannot be verified that the out-of-fold rows were held out; "
             f"if the folds are those of data/index.csv, set predictions.folds: {rows.folds_digest}"
         ]
-    elif declared_digest != rows.folds_digest:
+    elif len(declared_digest) < SHORTEST_DIGEST or not rows.folds_digest.startswith(declared_digest):
         notes = [
             f"other folds than ours (predictions.folds is {declared_digest}, ours are {rows.folds_digest}): rows and their "
             "duplicates may have been trained on by the models that predict them, so honest scores may be optimistic"
@@ -80,7 +82,10 @@ def load_external(
         raise UserError(f"{oof} has the array 'folds'; expected one out-of-fold prediction per training row")
     if not len(test_ids):  # cross-validation only, where the leak check, which compares with test rows, is not possible
         empty = ViewPredictions(test_ids, oof_parts[0].views, oof_parts[0].probs[:0], target)
-        return ExternalPredictions(oof_parts[0], empty, tuple(notes))
+        unchecked = (
+            "whether its models were trained on the rows they predict is not checked, because there are no test rows"
+        )
+        return ExternalPredictions(oof_parts[0], empty, (*notes, unchecked))
     by_fold = list[ViewPredictions]()
     for file in test_files:
         parts, of_test = _read(file, rows, test_ids)

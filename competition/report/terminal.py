@@ -1,11 +1,15 @@
 """Results as lines of text for the terminal."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from competition.ensemble.chain import Chain
-from competition.ensemble.metrics import score_range
+from competition.ensemble.metrics import metric_named, score_range
 from competition.ensemble.significance import Difference
+from competition.prepare.prepared import Prepared
+from competition.workspace.scores import trivial_text
 
 Scores = Mapping[str, Any]  # the content of scores.json, or a part of it
 SUMMARY_COLUMNS = ("weight", "views and their gain")  # after the member and its score
@@ -126,6 +130,21 @@ def no_better_than_trivial(scores: Scores) -> list[str]:
         return []
     score = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     return [f"not better than an answer that looks at no image: {trivial['name']} ({score})"]
+
+
+def baseline_text(prepared: Prepared, blends: Path, file: str, score: float | None = None) -> str:
+    """The trivial baseline on the rows of a submission's honest score, or on all training rows if its blend is no longer stored.
+
+    blends: the folder of the stored blends.  file: name of the submission; "" = none.  score: as of `trivial_text`.
+    """
+    stored = blends / Path(file).stem / "scores.json"
+    if not stored.is_file():
+        return f"{trivial_text(prepared, score=score)} on the training rows"
+    scores = json.loads(stored.read_text(encoding="utf-8"))
+    trivial, sign = scores["trivial"], metric_named(scores["metric"]).sign
+    text = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
+    beaten = "" if score is None or sign * score > sign * trivial["score"] else ", NOT BEATEN"
+    return f"the trivial baseline ({trivial['name']}) scores {text}{beaten} on the rows of that honest score"
 
 
 def folds_text(folds: Sequence[int]) -> str:

@@ -93,9 +93,11 @@ def two_blends(job: Job) -> tuple[Path, Path]:
         matches = [folder for folder in folders if folder.name.startswith(Path(name).stem)]
         # The blends of one submission: ecbba8980f68 and ecbba8980f68-1a2b3c.
         matches = [folder for folder in matches if folder.name == Path(name).stem] or matches
-        if len(matches) != 1:
-            raise UserError(
-                f"{letter}={name} matches {counted(len(matches), 'blend')}, expected one; existing blends: {existing}"
-            )
+        if len(matches) > 1:
+            members = {each.name: ", ".join(Chain.load(each / "chain.json").blend.weights) for each in matches}
+            listed = " and ".join(f"{each} ({of_blend})" for each, of_blend in members.items())
+            raise UserError(f"{letter}={name} matches {len(matches)} blends: {listed}; give all digits of one of them")
+        if not matches:
+            raise UserError(f"{letter}={name} matches no blend; existing blends: {existing}")
         pair.append(matches[0])
     return pair[0], pair[1]

@@ -208,7 +208,13 @@ def head_of(job: Job, results: Results) -> Head:
         has_test = len(prepared.part("test")) > 0
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
     useless = no_better_than_trivial(blend.result) if blend is not None else []
-    warnings = [*stale_warnings(job, blend), *results.notes, *(f"The blend is {words}." for words in useless)]
+    of_blend = [f"{note}." for note in blend.result.get("notes", ())] if blend is not None else []
+    warnings = [
+        *stale_warnings(job, blend),
+        *results.notes,
+        *of_blend,
+        *(f"The blend is {words}." for words in useless),
+    ]
     warnings = [with_params(warning, display_path(job.options.params), job.options.sets) for warning in warnings]
     if blend is not None:
         figures.append(costs.time_figure(costs.stage_seconds(job.workspace, results.runs, blend)))

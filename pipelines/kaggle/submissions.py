@@ -1,20 +1,16 @@
 """List submissions with expected score, Kaggle score and the 95 % interval of their difference."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from competition.config.errors import UserError, counted
 from competition.kaggle import submit
 from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.submit import Submission
 from competition.prepare.adapter_types import Competition
-from competition.prepare.prepared import Prepared
 from competition.report.repeated_choices import choices_lines
-from competition.report.terminal import with_error
+from competition.report.terminal import baseline_text
 from competition.submission import ledger, sending
-from competition.workspace.scores import trivial_text
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job, kaggle_client
 
@@ -51,7 +47,8 @@ def run(job: Job) -> None:
         )
         prepared = job.prepared if job.path("data", "manifest.json").exists() else None
         if prepared is not None:
-            job.echo(baseline_text(job, prepared, slug))
+            newest = ledger.of_competition(ledger.read(path), job.params.competition.name, slug)[-1:]
+            job.echo(baseline_text(prepared, job.path("blends"), newest[0].entry.file if newest else ""))
         job.echo(*choices_lines(job.work, job.submissions, job.params, prepared))
     else:
         job.echo(
@@ -65,20 +62,6 @@ def run(job: Job) -> None:
             "the table is complete, but today's limit is missing" if on_kaggle else "the table is the local ledger's"
         )
         raise UserError(f"{table_is}: {error}")
-
-
-def baseline_text(job: Job, prepared: Prepared, slug: str) -> str:
-    """The trivial baseline on the rows of the newest honest score, or on all training rows if its blend is no longer stored."""
-    rows = ledger.of_competition(
-        ledger.read(job.submissions / "ledger.jsonl"), job.params.competition.name, slug or job.params.competition.slug
-    )
-    stored = job.path("blends", Path(rows[-1].entry.file).stem, "scores.json") if rows else None
-    if stored is None or not stored.is_file():
-        return f"{trivial_text(prepared)} on the training rows"
-    scores = json.loads(stored.read_text(encoding="utf-8"))
-    trivial = scores["trivial"]
-    score = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
-    return f"the trivial baseline ({trivial['name']}) scores {score} on the rows of the newest honest score"
 
 
 def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submission]) -> None:

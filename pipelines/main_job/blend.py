@@ -18,6 +18,7 @@ from competition.config.secrets import without_secrets
 from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ViewSeconds, apply_chain
 from competition.ensemble.compare import diversity
+from competition.ensemble.external_check import NOT_OUT_OF_FOLD
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import metric_named
@@ -110,6 +111,7 @@ def run(job: Job) -> None:
     manifest = job.cached("blend", path, depends, make)
     set_newest_blend(path.parent)
     scores, chain = to_plain(manifest.result), Chain.load(path.with_name("chain.json"))
+    job.echo(*(f"blend: {note}" for note in scores.get("notes", ())))
     job.echo("", *table_lines(("member", scores["metric"], *SUMMARY_COLUMNS), summary_rows(scores, chain)), "")
     if job.options.verbose:
         job.echo(*detail_lines(scores, chain))
@@ -136,6 +138,8 @@ def conclusion(scores: Scores) -> str:
     baseline = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     parts = [f"{kind} {scores['metric']} {honest} on {rows}"]
     parts += [f"WARNING {words}" for words in useless] or [f"the trivial baseline scores {baseline}"]
+    if doubted := [note.partition(":")[0] for note in scores.get("notes", ()) if NOT_OUT_OF_FOLD in note]:
+        parts.append(f"NOT HONEST if the models of {', '.join(doubted)} were trained on these rows, as it seems")
     if scores["leaderboard_band"] and not has_shift(scores):
         low, high = scores["leaderboard_band"]
         parts.append(f"expected on {counted(scores['test_rows'], 'test row')}: {low:.4f} to {high:.4f} (95 %)")
@@ -199,7 +203,6 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
     """Load the predictions, fit the chain, score it, and analyse views and diversity."""
     params, prepared = job.params, job.prepared
     inputs = load_predictions(job.workspace, sources)
-    job.echo(*(f"blend: {note}" for note in inputs.notes))
     metric = metric_named(prepared.competition.metric)
     settings, oof = chain_settings(params, metric.name, needs_a_label(prepared.competition)), inputs.oof
     first = next(iter(oof.values()))
@@ -216,6 +219,7 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
         **scores_of(params, honest, metric, inputs),
         "oof_digest": digest_of(sorted(zip(inputs.ids.tolist(), inputs.labels.tolist()))),
         "chain": digest_of(honest.chain),
+        "notes": inputs.notes,
         "models": model_digests(job.workspace, sources),
         "seeds": spreads,
         "views": {m: {"effect": honest.view_effects[m], "left_out": rejected[m]} for m in rejected},

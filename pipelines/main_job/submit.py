@@ -8,10 +8,9 @@ from competition.files.manifest import atomic_write, read_record
 from competition.kaggle import download, submit
 from competition.kaggle.client import Client, competition_slug
 from competition.prepare.adapters import adapter_named
-from competition.report.terminal import with_error
+from competition.report.terminal import baseline_text, with_error
 from competition.submission import format, ledger, sending
 from competition.submission.grading import WITHOUT_SOLUTION
-from competition.workspace.scores import trivial_text
 from pipelines.execution.selection import newest_submission, require_test_images
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
@@ -37,8 +36,8 @@ def run(job: Job) -> None:
     job.echo(
         f"submit: {display_path(file)} has {counted(checked.rows, 'row')} in the order and with the columns of the sample"
     )
-    baseline = trivial_text(prepared, score=entry.honest_score)
-    job.echo(f"submit: {expected_score(entry)}; {baseline} on the training rows")
+    baseline = baseline_text(prepared, job.path("blends"), entry.file, entry.honest_score)
+    job.echo(f"submit: {expected_score(entry)}; {baseline}")
     if not prepared.competition.slug:
         solution = adapter_named(job.params.competition.adapter).solution(job.path("raw"))
         has_solution = solution is not None and solution.exists()

@@ -285,7 +285,7 @@ def test_members_that_a_file_drops_by_stating_its_own_are_named(tmp_path: Path) 
 def test_a_missing_key_of_a_file_without_extends_names_extends(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(TEXT)
     message = user_error(tmp_path, "train: {epochs: 3}\n")
-    assert "missing; state it, or let the file begin with `extends: ../params.yaml`" in message
+    assert "missing; state it, or let the file begin with `extends: params.yaml`" in message
     message = user_error(tmp_path, "extends: base.yaml\nmembers:\n  cnn: {architecture: cnn}\n")
     assert message.startswith("params.yaml line 3: members.cnn.image_size: missing; the members of a file replace")
 

@@ -47,6 +47,14 @@ def test_unknown_or_different_folds_are_reported(tmp_path):
     files = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), csv(tmp_path / "t.csv", TEST, probs(30, 1))
     assert "folds unknown" in load(*files, declared="").notes[0]
     assert "other folds than ours" in load(*files, declared="0" * 64).notes[0]
+    assert "other folds than ours" in load(*files, declared="f" * 7).notes[0]
+    assert load(*files, declared="f" * 8).notes == ()
+
+
+def test_without_test_rows_it_is_said_that_leaks_are_not_checked(tmp_path):
+    rows = OurRows(CLASSES, TRAIN, TEST[:0], np.zeros(len(TRAIN), int), "f" * 64)
+    (note,) = load_external(csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), [], rows, "f" * 64).notes
+    assert "is not checked, because there are no test rows" in note
 
 
 def test_the_mean_of_the_test_files_of_the_fold_models_is_blended(tmp_path):

@@ -66,7 +66,9 @@ def test_the_conclusion_names_the_rows_it_rests_on(tuned: tuple[int, ...], words
     result, rows = rows_and_scores(4, tuned, 10)
     views = {"m": {"effect": result.view_effects["m"], "left_out": {}}}
     scores = to_plain({**scores_of(params, result, F1, rows), "views": views})
-    assert words in conclusion(scores)
+    assert words in conclusion(scores) and "NOT HONEST" not in conclusion(scores)
+    leaked = scores | {"notes": ["x: not out-of-fold? its confidence is 0.99"]}
+    assert "NOT HONEST if the models of x were trained on these rows" in conclusion(leaked)
     assert any("no row is left that took no part in any choice" in line for line in caution_lines(scores)) == (
         len(tuned) == 4
     )
