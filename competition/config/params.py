@@ -225,7 +225,7 @@ class Member(Block):
     seeds: Annotated[int, Field(ge=1, le=100)] = 1
     train_size: Count = 0  # pixels of its training images, at most image_size, at which it predicts; 0 = image_size
     head: Head | None = None  # the network is not trained, only this head on its features
-    views: Names = ()  # that it is predicted under; () = predict.views
+    views: tuple[str, ...] = ()  # that it is predicted under; () = predict.views
 
     @property
     def has_nested_teachers(self) -> bool:

@@ -76,8 +76,8 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
             "members.cnn.train_size: 40 was found; expected 0, or 8 to image_size",
         ),
         (
-            "views: [identity",
-            "views: identity #",
+            "views: [identity, shift_up",
+            "views: identity # shift_up",
             'predict.views: "identity" was found; a list was expected, such as [identity]',
         ),
         ("members: [small]", "members: [smal]", "tune.members.0: no member 'smal'; did you mean 'small'?"),
