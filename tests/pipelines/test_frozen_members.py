@@ -75,6 +75,24 @@ def test_the_blend_of_heads_is_scored_and_submitted_and_a_second_call_computes_n
     assert [path.read_bytes() for path in workspace.submissions.glob("*.csv")] == [before]
 
 
+def test_frozen_members_have_pictures_maps_and_the_time_of_their_features(frozen, tmp_path) -> None:
+    workspace = frozen[0].copy_to(tmp_path)
+    assert not list(workspace.work.glob("cache/*.npy"))  # no decoded images are kept
+    assert " wrong and " in workspace.do("grad-cam", "--member", "rbf")
+    workspace.do("report")
+    page = (workspace.work / "report.html").read_text()
+    assert "<img" in page and "No pictures" not in page and ">features<" in page
+
+
+def test_members_with_equal_parameters_are_told_apart(frozen, tmp_path) -> None:
+    workspace = frozen[0].copy_to(tmp_path)
+    same = "{architecture: cnn, image_size: 16, alpha: 0.5, weights: none, head: {kind: rbf}}"
+    workspace.do("train", "--member", "same", sets=f"'members.same={same}'")
+    assert re.search(r"^same@\w+ +its member is not in the parameters", workspace.do("runs"), re.MULTILINE)
+    (folder,) = workspace.work.glob("members/same/*")
+    assert str(folder.relative_to(workspace.folder)) in workspace.do("prune")
+
+
 def test_a_stored_run_does_not_predict_by_features_of_other_networks(frozen, tmp_path) -> None:
     workspace = frozen[0].copy_to(tmp_path)
     (run,) = workspace.work.glob("members/both/*")
