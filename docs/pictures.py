@@ -68,7 +68,7 @@ def main() -> None:
             output = on_terminal(["bash", "-c", command], COLUMNS, project)
             if picture:
                 write_picture(pictures / picture, terminal_svg(command, output).encode(), TERMINAL_BYTES)
-            if SUMMARY_HEAD in output:  # for README.md: the table and what follows it
+            if command == COMMANDS[0][0]:  # for README.md: the table and what follows it
                 lines = output.splitlines()
                 head = next(n for n, line in enumerate(lines) if SUMMARY_HEAD in line)
                 summary = terminal_svg(command, "\n".join(["...", *lines[head:]]))
