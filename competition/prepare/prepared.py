@@ -5,6 +5,7 @@ honest score: series across folds, and test rows unlike training rows.
 import json
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,12 @@ class Prepared:
     def columns_digest(self) -> str:
         """Digest of the columns of the tables besides ids and labels; "" without any."""
         return path_digest(self.folder / columns.FILE)
+
+    @cached_property
+    def image_digests(self) -> dict[str, str]:
+        """Part -> digest of its ids and the bytes of its images, in order. Neither labels nor folds take part."""
+        parts = self.index.groupby("part", sort=False)
+        return {str(part): digest_of(rows[["id", "sha256", "problem"]].to_numpy().tolist()) for part, rows in parts}
 
     @property
     def folds_digest(self) -> str:

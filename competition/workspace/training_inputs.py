@@ -63,9 +63,9 @@ def networks_of(workspace: Workspace, member: Member) -> list[Member]:
 
 
 def feature_table(workspace: Workspace, network: Member, part: str, view: str) -> FeatureTable:
-    """Where the features of a network are. Nothing that is fitted takes part: a label changes no feature."""
+    """Where the features of a network are. Neither labels nor folds take part: other ones need no other features."""
     depends = {
-        "data": workspace.prepared.digest,
+        "images": workspace.prepared.image_digests.get(part, ""),
         "fit": workspace.params.prepare.fit,
         "part": part,
         "view": view,

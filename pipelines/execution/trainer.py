@@ -110,7 +110,7 @@ def open_scorer(
             f"{title}: a member with a head needs one host, and several are connected; train it on one of them"
         )
     from competition.images.labelled_images import images_without_pixels
-    from competition.training.features import concatenated, feature_engine, stored_features
+    from competition.training.features import concatenated, stored_features
     from competition.training.fold_rows import FoldRows
     from competition.training.head_trainer import HeadTrainer
 
@@ -123,7 +123,7 @@ def open_scorer(
     sources: list[FeatureSource] = []
     for network in networks_of(workspace, member):
         if missing_tables(workspace, network, parts, wanted.views):
-            engine = partial(feature_engine, network, device, job.params.predict.batch)
+            engine = partial(engine_of, job, network, title, device)
             store_missing(job, network, title, engine, wanted, lambda done, count: inputs.alive())
         by_view = {
             view: np.concatenate([feature_table(workspace, network, part, view).load() for part in parts])
@@ -136,6 +136,16 @@ def open_scorer(
     images = inputs.images or inputs.select(images_without_pixels(prepared, [part for part in parts if part != "test"]))
     rows = FoldRows(member, images, len(prepared.competition.classes), prepared.competition.targets)
     return HeadTrainer(rows, prepared.competition.metric, concatenated(sources), inputs.alive)
+
+
+def engine_of(job: Job, network: Member, title: str, device: "Device") -> "FeatureEngine":
+    """The frozen network of a member. Raises UserError with the place of the member in the parameter file."""
+    from competition.training.features import feature_engine
+
+    try:
+        return feature_engine(network, device, job.params.predict.batch)
+    except UserError as error:  # about the member's architecture or weights
+        raise UserError(f"{member_place(job, title)}: {error}") from error
 
 
 @dataclass(frozen=True)

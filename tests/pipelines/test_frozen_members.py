@@ -84,6 +84,12 @@ def test_frozen_members_have_pictures_maps_and_the_time_of_their_features(frozen
     assert "<img" in page and "No pictures" not in page and ">features<" in page
 
 
+def test_other_folds_use_the_features_that_are_stored(frozen, tmp_path) -> None:
+    workspace, sets = frozen[0].copy_to(tmp_path), "prepare.folds=4 tune.trials=0"
+    output = workspace.do_in_one_process("prepare", "train", "predict", "blend", arguments=["--set", sets])
+    assert "train rbf fold 3" in output and " images under " not in output
+
+
 def test_members_with_equal_parameters_are_told_apart(frozen, tmp_path) -> None:
     workspace = frozen[0].copy_to(tmp_path)
     same = "{architecture: cnn, image_size: 16, alpha: 0.5, weights: none, head: {kind: rbf}}"
