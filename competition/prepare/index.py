@@ -140,7 +140,7 @@ def without_bad_images(index: pd.DataFrame, policy: str) -> tuple[pd.DataFrame, 
         larger = "prepare.largest_megapixels higher to read large ones, or " if is_large.any() else ""
         raise UserError(
             f"{counted(int(droppable.sum()), 'training image')} cannot be read, such as {', '.join(examples)}; repair them, or set "
-            f'{larger}SET="prepare.bad_images=drop" to continue without them'
+            f"{larger}prepare.bad_images=drop in the parameter file to continue without them"
         )
     return index[~droppable].reset_index(drop=True), bad
 

@@ -59,8 +59,8 @@ def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str, folde
     if crossing_rows and crossing_rows >= NOTED * (table["part"] == "train").sum():
         return [
             f"{summary}, and {crossing_rows:,} have a photo of their series in another fold: "
-            f"look at the contact sheet {folder}/series.png; if it is right, set prepare.group_by=embedding, if only a part of it is, "
-            f"name the object of each photo in a column and set prepare.group_by=column ({FALSE_RATE})"
+            f"look at the contact sheet {folder}/series.png; if it is right, set prepare.group_by=embedding in the parameter "
+            f"file, if only a part of it is, name the object of each photo in a column and set prepare.group_by=column ({FALSE_RATE})"
         ]
     if group_by == "embedding" and objects:
         largest = int(members["series"].value_counts().max())

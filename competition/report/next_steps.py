@@ -1,7 +1,7 @@
 """The report's section on what to do next, ranked by what it can gain."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,12 @@ import pandas as pd
 from competition.config.errors import counted
 from competition.config.params import Params
 from competition.ensemble.metrics import Metric
-from competition.ensemble.significance import Difference
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
 from competition.report.members import FoldModel, by_epoch, overfitting
 from competition.report.mistakes import confusion, worst_pairs
 from competition.report.page import Section, Table
-from competition.report.terminal import gain
+from competition.report.terminal import gain, gain_of_equal_weights
 from competition.submission import ledger
 
 MOST = 8
@@ -101,12 +100,12 @@ def label_steps(
 
 def blend_steps(scores: Mapping[str, Any]) -> list[Step]:
     """Equal weights, where they are better than the fitted ones by more than noise.  scores: as in scores.json."""
-    if len(scores["members"]) < 2 or not (over := Difference(**scores["over_equal"])).is_significant or over.value > 0:
+    if (better := gain_of_equal_weights(scores)) is None:
         return []
-    basis = f"both honest scores, {gain(replace(over, value=-over.value))}; chosen afterwards, so optimistic"
+    basis = f"both honest scores, {gain(better)}; chosen afterwards, so optimistic"
     scored = f"the blend's honest score, {counted(scores['honest_rows'], 'row')}"
     command = 'make blend SET="blend.methods=[equal]"'
-    return [Step("mix the members with equal weights", command, -over.value, basis, score=scored)]
+    return [Step("mix the members with equal weights", command, better.value, basis, score=scored)]
 
 
 def training_steps(models_of: Mapping[str, Sequence[FoldModel]], metric: Metric) -> list[Step]:

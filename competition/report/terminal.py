@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,14 @@ def no_better_than_trivial(scores: Scores) -> list[str]:
         return []
     score = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     return [f"not better than an answer that looks at no image: {trivial['name']} ({score})"]
+
+
+def gain_of_equal_weights(scores: Scores) -> Difference | None:
+    """What equal weights of all members are better by, if it is more than noise; else None.  scores: as in scores.json."""
+    if len(scores["members"]) < 2:
+        return None
+    over = Difference(**scores["over_equal"])
+    return replace(over, value=-over.value) if over.value < 0 and over.is_significant else None
 
 
 def baseline_text(prepared: Prepared, blends: Path, file: str, score: float | None = None) -> str:

@@ -181,9 +181,8 @@ def memory(job: Job) -> Iterator[Finding]:
         if warning := memory_warning(name, member, ahead, available):
             yield Finding(warning, unsure=True)
     most = max((training_bytes(member, ahead) for member in trained.values()), default=0)
-    yield Finding(
-        f"{available / 1e9:.1f} GB of memory available, batches take up to {most / 1e9:.1f} GB on a CPU, without the network"
-    )
+    batches = f", batches take up to {most / 1e9:.1f} GB on a CPU, without the network" if trained else ""
+    yield Finding(f"{available / 1e9:.1f} GB of memory available{batches}")
 
 
 def decoded_images(job: Job) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,6 @@ from competition.ensemble.nested import OofRows
 from competition.ensemble.policy import rejected_views
 from competition.ensemble.predictions import identity_view, save_scores
 from competition.ensemble.settings import chain_settings
-from competition.ensemble.significance import Difference
 from competition.files.manifest import copy_file, sha256, write_json
 from competition.prepare.adapter_types import needs_a_label
 from competition.prepare.prepared import CAVEAT_FILES, Prepared, load_caveats
@@ -38,6 +37,7 @@ from competition.report.terminal import (
     SUMMARY_COLUMNS,
     Scores,
     gain,
+    gain_of_equal_weights,
     how,
     no_better_than_trivial,
     seeds_line,
@@ -149,11 +149,9 @@ def conclusion(scores: Scores) -> str:
 def caution_lines(scores: Scores) -> list[str]:
     """What limits the meaning of the score: few rows of a class, series across folds, shifted test rows, no unused row."""
     lines = [*scores.get("small_classes", ()), *(shift_sentences(scores) if has_shift(scores) else ())]
-    equal = Difference(**scores["over_equal"])
-    if len(scores["members"]) > 1 and equal.value < 0 and equal.is_significant:
-        better = gain(replace(equal, value=-equal.value))
+    if (better := gain_of_equal_weights(scores)) is not None:
         lines.append(
-            f'equal weights score {better}, on the same rows: SET="blend.methods=[equal]" uses them, chosen afterwards'
+            f'equal weights score {gain(better)}, on the same rows: SET="blend.methods=[equal]" uses them, chosen afterwards'
         )
     lines += [*series_sentences(scores), *([scores["class_shares"]] if "class_shares" in scores else ())]
     if scores.get("optimistic"):

@@ -50,7 +50,9 @@ def run(job: Job) -> None:
     job.echo(f"predict-folder: {counted(len(names) - len(problems), 'image')} by {what} in {display_path(out)}")
     if problems:
         count = counted(len(problems), "image")
-        job.echo(f"predict-folder: {count} could not be read; the line of each has no prediction")
+        job.echo(
+            f"predict-folder: {count} could not be read and {'has' if len(problems) == 1 else 'have'} no prediction"
+        )
         lines = [f"  {printable(name)}: {reason}" for name, reason in list(problems.items())[:SHOWN]]
         rest = [f"  and {len(problems) - SHOWN:,} more, in the column problem"] if len(problems) > SHOWN else []
         job.echo(*lines, *rest)

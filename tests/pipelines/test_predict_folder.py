@@ -57,7 +57,7 @@ def test_every_image_has_a_line_and_the_prediction_that_it_got_as_a_test_image(p
     assert (readable["problem"] == "").all()
     damaged = table.loc[["cut.png", "page.jpg"]]
     assert (damaged[["label", *classes]] == "").all(axis=None) and (damaged["problem"] != "").all()
-    assert "40 images by the blend" in output and "2 images could not be read; the line of each" in output
+    assert "40 images by the blend" in output and "2 images could not be read and have no prediction" in output
     assert "page.jpg: it is a web page" in output and "1 image (.heic) is not read" in output
 
 

@@ -34,6 +34,7 @@ BLEND = {
     "over_trivial": GAIN,
     "leaderboard_band": [0.88, 0.92],
     "test_rows": 100,
+    "members": {"one": {}},
 }
 SERIES = {name: n // 4 for n, name in enumerate(IDS[:40])}  # ten series of four rows, each over two or three folds
 
