@@ -91,4 +91,5 @@ def test_a_run_that_failed_is_listed_as_incomplete(workspace: Workspace, tmp_pat
     output = copy.do("runs")
     assert re.search(r"^wide@\w+ \* .* 2/3 incomplete ", output, re.MULTILINE)
     assert re.search(r"^slim@\w+ \* .* 3/3  ", output, re.MULTILINE)
-    assert "runs: incomplete = fold models are missing; `make train` trains those of the runs with *" in output
+    assert "are missing or being trained; `make train` trains those of the runs with *" in output
+    assert "make prune" not in output  # the run is in use

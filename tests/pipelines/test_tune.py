@@ -100,7 +100,7 @@ def test_the_report_shows_the_study_and_which_parameters_are_worth_searching(pre
     section = tuning_section(Results(prepared_workspace.work, settings, loaded=load_data(prepared_workspace)))
     assert section is not None
     text, charts, table = section.blocks
-    assert text.name == "slim" and text.lines[0].startswith("4 trials, 0 pruned")
+    assert text.name == "slim" and text.lines[0].startswith("4 trials. Used: ")
     assert any(line.startswith(("Worth searching: ", "No parameter distinguishes")) for line in text.lines)
     # The score of each trial and by each of two parameters, importances if there are any, and the scores in training.
     assert len(charts.drawings) in (4, 5)
@@ -203,7 +203,10 @@ def test_two_folds_leave_nothing_for_an_honest_score_so_nothing_is_tuned(prepare
     )
 
 
-def test_a_study_that_keeps_the_own_values_trains_nothing_again(finished: Workspace, tmp_path: Path) -> None:
+def test_a_study_that_keeps_the_own_values_trains_nothing_again(
+    finished: Workspace, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("GOLDFOLD_GOALS", "tune")
     workspace, sets = finished.copy_to(tmp_path / "w"), "tune.trials=1 tune.folds=[0,1] train.epochs=1"
     workspace.do("train", "--member", "slim", sets="train.epochs=1")
     before = {path.read_bytes() for path in workspace.work.glob("members/slim/*/fold*/weights.npz")}
