@@ -94,7 +94,9 @@ def test_members_with_equal_parameters_are_told_apart(frozen, tmp_path) -> None:
     workspace = frozen[0].copy_to(tmp_path)
     same = "{architecture: cnn, image_size: 16, alpha: 0.5, weights: none, head: {kind: rbf}}"
     workspace.do("train", "--member", "same", sets=f"'members.same={same}'")
-    assert re.search(r"^same@\w+ +its member is not in the parameters", workspace.do("runs"), re.MULTILINE)
+    runs = workspace.do("runs")
+    assert re.search(r"^same@\w+ +its member is not in the parameters", runs, re.MULTILINE)
+    assert re.search(r"^rbf@\w+ \* ", runs, re.MULTILINE)
     (folder,) = workspace.work.glob("members/same/*")
     assert str(folder.relative_to(workspace.folder)) in workspace.do("prune")
 
