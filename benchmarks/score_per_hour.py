@@ -65,9 +65,6 @@ def main() -> None:
     )
     parser.add_argument("--fresh", type=float, default=0.25, help="share of the photos that is kept as fresh rows")
     parser.add_argument("--images", type=int, default=0, help="so many photos of each source, drawn at random; 0 = all")
-    parser.add_argument(
-        "--more-fresh", type=int, default=0, help="so many photos that --images leaves out are fresh, too"
-    )
     parser.add_argument("--shift", action="store_true", help="change the fresh photos as another camera would")
     parser.add_argument("--autogluon", metavar="PYTHON", help="of the environment of benchmarks/autogluon_tabular.py")
     parser.add_argument("--out", type=Path, default=ROOT / "work" / "score_per_hour")
@@ -80,7 +77,7 @@ def main() -> None:
     cells = []
     for source in options.sources:
         folder = options.out / (f"{source.stem}-shifted" if options.shift else source.stem)
-        labels = split(source, folder, options)
+        labels = split(source, folder, options.fresh, options.images, options.shift)
         kinds = (*ALTERNATIVES, AUTOGLUON) if options.autogluon else ALTERNATIVES
         ways = [f"{way}, {name}" for name in load_params(options.params).members for way in kinds]
         ways += [f"goldfold, {minutes:g} min" for minutes in options.minutes]
@@ -89,20 +86,14 @@ def main() -> None:
     draw(cells, options.out / "score_per_hour.png")
 
 
-def split(source: Path, folder: Path, options: argparse.Namespace) -> np.ndarray:
+def split(source: Path, folder: Path, fresh: float, images: int, shift: bool) -> np.ndarray:
     """Write the competition to `folder` and return the labels of its test rows, (N,) int, in the order of the file names."""
-    every, shift = list(labelled_photos(str(source))), options.shift
-    order = np.random.default_rng(0).permutation(len(every))
-    photos = [every[number] for number in sorted(order[: options.images or None])]
+    photos = list(labelled_photos(str(source)))
+    drawn = np.random.default_rng(0).permutation(len(photos))[: images or None]
+    photos = [photos[number] for number in sorted(drawn)]
     classes = sorted({label for label, _ in photos})
     digests = [hashlib.sha256(data).hexdigest() for _, data in photos]  # equal photos stay on one side, at random
-    is_fresh = [int(digest[:8], 16) < options.fresh * 16**8 for digest in digests]
-    left_out = order[options.images :][: options.more_fresh] if options.images else []
-    for label, data in (every[number] for number in left_out):
-        if label in classes and (digest := hashlib.sha256(data).hexdigest()) not in digests:
-            photos.append((label, data))
-            digests.append(digest)
-            is_fresh.append(True)
+    is_fresh = [int(digest[:8], 16) < fresh * 16**8 for digest in digests]
     names = {number: f"p{digests[number][:12]}{number:06}" for number in range(len(photos))}
     if not (folder / "data" / "train.csv").is_file():
         for part in ("train", "test"):

@@ -334,6 +334,6 @@ def _network_problems(name: str, member: Member) -> Iterator[Problem]:
         only = f"only architecture {FROM_FILE} takes another value than auto"
         yield ("members", name, "normalise"), f"{member.normalise} was found; {only}"
     if member.train.probe and weights == "none":
-        found = "`none`, weights drawn at random, was found"
-        problem = f"{found}; train.probe needs pretrained weights to start from: state them, or train.probe: false"
+        problem = "`none`, weights drawn at random, was found; train.probe needs pretrained weights to start from: state them, or "
+        problem += "train.probe: false"
         yield keys, problem, ("members", name, "train", "probe")

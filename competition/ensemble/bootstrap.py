@@ -77,6 +77,7 @@ def paired(labels: np.ndarray, before: np.ndarray, after: np.ndarray, evaluation
 
 
 def _in_this_order(labels: np.ndarray, before: np.ndarray, after: np.ndarray, evaluation: Evaluation) -> Difference:
+    """`paired` for one order of the two outputs."""
     metric, classes = evaluation.metric, evaluation.classes
     first, second = resampled(labels, [before, after], evaluation)
     value = metric.evaluate(labels, after, classes) - metric.evaluate(labels, before, classes)

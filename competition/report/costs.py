@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 from competition.config.errors import counted
@@ -41,17 +42,17 @@ def stage_seconds(
         stages.append((f"train {title}", [read_manifest(fold_manifest_path(run, fold)) for fold in folds]))
     for title, run in runs.items():
         stages.append((f"predict {title}", [views_manifest(run, workspace.params, fold) for fold in folds]))
-    tables = {
-        table.manifest: read_manifest(table.manifest)
-        for run in runs.values()
-        if run.member.head is not None
-        for network in networks_of(workspace, run.member)
-        for view in {"identity", *run.member.head.views, *workspace.params.views_of(run.member)}
-        for table in (feature_table(workspace, network, part, view) for part in ("train", "test"))
-    }
-    features = [manifest for manifest in tables.values() if manifest is not None]
-    passes = [one.result["seconds_per_1000"] * one.result["rows"] / 1000 for one in features]
-    seconds = {"features": (features, sum(passes))} if features else {}
+    features: dict[Path, Manifest] = {}  # each table once, however many members use it
+    for member in (run.member for run in runs.values()):
+        if member.head is None:
+            continue
+        views = {"identity", *member.head.views, *workspace.params.views_of(member)}
+        for network, view, part in product(networks_of(workspace, member), views, ("train", "test")):
+            table = feature_table(workspace, network, part, view).manifest
+            if (manifest := read_manifest(table)) is not None:
+                features[table] = manifest
+    passes = [one.result["seconds_per_1000"] * one.result["rows"] / 1000 for one in features.values()]
+    seconds = {"features": (list(features.values()), sum(passes))} if features else {}
     for name, manifests in [*stages, ("blend", [blend])]:
         if existing := [manifest for manifest in manifests if manifest is not None]:
             seconds[name] = existing, sum(float(manifest.result.get("seconds", 0)) for manifest in existing)

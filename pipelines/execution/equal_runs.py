@@ -3,6 +3,7 @@ hyperparameters: a study that keeps a member's own values trains nothing again, 
 """
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,10 @@ def copy_equal_models(job: Job, run: Run) -> None:
 
 
 def equal_runs(work: Path, run: Run) -> list[Run]:
-    """The stored runs of the member that differ from `run` in nothing but the folds that chose their hyperparameters."""
+    """The stored runs of the member that differ from `run` in nothing but the folds that chose their hyperparameters.
+
+    They get the views of `run`, which a stored run does not have: predictions under others are not copied.
+    """
 
     def training(of_run: Run) -> str:
         member: dict[str, Any] = dict(of_run.depends["member"])
@@ -49,7 +53,8 @@ def equal_runs(work: Path, run: Run) -> list[Run]:
         stored = stored_runs(work, run.name)
     except UserError:  # one has parameters of another version; `make runs` names it, and training does not need it
         return []
-    return [other for other in stored if other.digest != run.digest and training(other) == training(run)]
+    equal = [other for other in stored if other.digest != run.digest and training(other) == training(run)]
+    return [replace(other, member=replace(other.member, views=run.member.views)) for other in equal]
 
 
 def copy(job: Job, title: str, source: Stored, target: Stored) -> None:

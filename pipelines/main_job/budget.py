@@ -85,9 +85,8 @@ def run(job: Job) -> None:
         make_first(search, cheapest)
         make_features(search, cheapest, [one for one in networks if one is not cheapest])
     usable = [one for one in networks if f"{one.name}-linear" in search.complete]
-    preferred = preferred_network(search, usable)
-    late_heads = make_heads(search, usable, preferred)
-    fine_tune(search, networks, preferred)
+    late_heads = make_heads(search, usable)
+    fine_tune(search, networks)
     for name, member, needs in late_heads:
         make_member(search, name, member, needs=needs)
     job.echo(*summary(search))
@@ -246,12 +245,12 @@ def preferred_network(search: Search, networks: Sequence[Network]) -> str:
     return unanimous_choice({one.name: inner_losses(search, one) for one in networks})
 
 
-def make_heads(search: Search, networks: Sequence[Network], preferred: str) -> list[tuple[str, Member, float]]:
+def make_heads(search: Search, networks: Sequence[Network]) -> list[tuple[str, Member, float]]:
     """Other heads on the stored features, and return those that wait, with their seconds.
 
     Those of networks other than the preferred one wait, and those that take too much of the time that is left.
     """
-    late = []
+    late, preferred = [], preferred_network(search, networks)
     for kind in ("rbf", "mlp"):
         for network in networks:
             name, member = f"{network.name}-{kind}", frozen(network, kind, search.views)
@@ -269,12 +268,12 @@ def head_needs(search: Search, network: Network, kind: str) -> float:
     return search.column_seconds * (factor * search.widths.get(network.name, 1_000) + more)
 
 
-def fine_tune(search: Search, networks: Sequence[Network], preferred: str) -> None:
+def fine_tune(search: Search, networks: Sequence[Network]) -> None:
     """Train what is worth it with the time that is left: fine-tuned networks, and the members of the file as they are stated."""
     job, folds = search.job, search.job.params.prepare.folds
     count = len(job.prepared.part("train"))
     rows = count - count // folds
-    for name, member, fewest in candidates_to_train(search, networks, preferred, rows):
+    for name, member, fewest in candidates_to_train(search, networks, rows):
         network = name.removesuffix("-tuned")
         each = search.each.get(network, 0.0)
         least = GRADIENT_FACTOR * each * rows * folds * fewest
@@ -300,18 +299,18 @@ def fine_tune(search: Search, networks: Sequence[Network], preferred: str) -> No
                 search.trials.append(Trial(name, time.monotonic() - started, verdict=f"left out: {error}"))
 
 
-def candidates_to_train(
-    search: Search, networks: Sequence[Network], preferred: str, rows: int
-) -> list[tuple[str, Member, int]]:
+def candidates_to_train(search: Search, networks: Sequence[Network], rows: int) -> list[tuple[str, Member, int]]:
     """(name, member, fewest epochs): the best network fine-tuned, the members of the file, then the other networks.
 
-    The best one is the preferred one, or the best expected one if the folds disagree.  rows: of a fold model.
+    The best one is the preferred one of those that Keras computes, or the best expected one if the folds disagree.
+    rows: of a fold model.
     """
     params, kind = search.job.params, search.job.prepared.competition.targets.kind
     stated = [
         (name, one, one.train.epochs) for name, one in stated_members(params).items() if name not in search.complete
     ]
     keras = [one for one in networks if not one.member.architecture.startswith(TIMM)]
+    preferred = preferred_network(search, [one for one in keras if f"{one.name}-linear" in search.complete])
     keras.sort(key=lambda one: one.name != preferred)  # stable
     members = ((f"{one.name}-tuned", fine_tuned(one, rows, kind)) for one in keras)
     tuned = [(name, one, EPOCHS[0] + one.train.freeze_epochs) for name, one in members]

@@ -14,6 +14,8 @@ from builders import ROOT
 from stages import Workspace, new_workspace
 
 from competition.config.params_file import load_params, parse_overrides
+from competition.ensemble.predictions import ViewPredictions
+from competition.files.manifest import read_manifest
 from competition.prepare.prepared import load_prepared
 from competition.report.tuning import tuning_section
 from competition.workspace.studies import member_with_tuned_values, tuning_trials, used_study
@@ -217,4 +219,13 @@ def test_a_study_that_keeps_the_own_values_trains_nothing_again(
     assert re.search(r"train slim: folds 0, 1, 2 copied from slim@\w{8}, which was trained in the same way", text)
     assert {path.read_bytes() for path in workspace.work.glob("members/slim/*/fold*/weights.npz")} == before
     assert "rows of folds 0, 1 took part in choosing hyperparameters" in text
+    # Predictions under other views than those that the member has now are not taken for them.
+    workspace.do("predict", "--allow-partial", sets=f"{sets} blend.members=[slim]")
+    own = sets.replace("folds=[0,1]", "folds=[1,2]") + " members.slim.views=[identity]"
+    workspace.do("tune", "--member", "slim", sets=own)
+    assert "copied from" in workspace.do("train", "--member", "slim", sets=own)
+    manifests = list(workspace.work.glob("members/slim/*/fold0/views/*/manifest.json"))
+    stated = [list(read_manifest(path).depends["views"]) for path in manifests]
+    assert stated == [list(ViewPredictions.load(path.with_name("oof.npz")).views) for path in manifests]
+    assert ["identity", "shift_up"] in stated
     assert "rows of folds" not in workspace.do("train", "--member", "wide", sets=sets)
