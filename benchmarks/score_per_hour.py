@@ -191,6 +191,7 @@ def run_goldfold(folder: Path, minutes: float, params: Path) -> tuple[list[int],
 
 def alternative(folder: Path, params: Path, way: str, member: str, autogluon: str | None) -> list[int]:
     """Labels of the fresh rows by scikit-learn or AutoGluon on the features of one network, as a user would write it."""
+    import keras
     from PIL import Image
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
@@ -198,10 +199,11 @@ def alternative(folder: Path, params: Path, way: str, member: str, autogluon: st
     from sklearn.preprocessing import StandardScaler
     from sklearn.svm import SVC
 
-    from competition.training.features import feature_network
+    from competition.training.model import build
 
     stated = load_params(params).members[member]
-    network, size = feature_network(stated), stated.image_size
+    whole, size = build(stated, 2), stated.image_size
+    network = keras.Model(whole.inputs, whole.get_layer("logits").input)  # what its last layer reads
 
     def features(paths: list[Path]) -> np.ndarray:
         """(n, F): the mean over each photo and its mirror image."""

@@ -1,5 +1,6 @@
 """Four logical CPU devices, so that every test run covers distributed code, and one workspace trained once for all tests."""
 
+import importlib
 import importlib.util
 import os
 import shutil
@@ -14,6 +15,8 @@ from filelock import FileLock
 from postgres import running_postgres
 from stages import MAIN_JOB, Workspace, new_workspace
 
+if importlib.util.find_spec("triton"):
+    importlib.import_module("triton")  # before TensorFlow; see competition/training/backend.py
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GOLDFOLD_GOALS", "")  # messages are in the words of make
 LOGICAL_DEVICES = 4

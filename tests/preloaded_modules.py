@@ -11,11 +11,13 @@ import rich.progress  # noqa: F401
 import ruamel.yaml  # noqa: F401
 import scipy.optimize  # noqa: F401
 import sklearn.metrics  # noqa: F401
-import tensorflow  # noqa: F401
 import yaml  # noqa: F401
 
 import competition
 import pipelines
+from competition.training.backend import start_tensorflow
+
+start_tensorflow()
 
 # A module that looks whether its output is a terminal is imported as if it were none, as in a stage, whose output is a file.
 with redirect_stdout(StringIO()), redirect_stderr(StringIO()):

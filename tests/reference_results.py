@@ -20,7 +20,9 @@ from competition.ensemble.nested import OofRows
 RECORDED = Path(__file__).with_suffix(".json")
 TOLERANCE = 2e-3  # of probabilities and losses; rounding differs by 1e-5 between processors after these few steps
 BACKENDS = ("tensorflow", "jax")
-Results = dict[str, dict[str, list[float]]]  # kind (training | prediction | heads | blend) -> case -> numbers
+Results = dict[
+    str, dict[str, list[float]]
+]  # kind (training | prediction | features | heads | blend) -> case -> numbers
 
 AUGMENTED = {
     "flip": "horizontal", "shift": 0.1, "zoom": 0.1, "rotate": 10.0, "brightness": 0.1, "contrast": 0.1, "saturation": 0.2,
@@ -37,10 +39,12 @@ def results_of_engine() -> Results:
     """Results of the backend of Keras: losses and out-of-fold probabilities of a few training runs; probabilities of views."""
     from builders import CLASSES, member, params, pixels_of
 
+    from competition.config.params import Head
     from competition.ensemble.predictions import Predictions
     from competition.images.labelled_images import Images
     from competition.prepare.targets import SINGLE, Targets
     from competition.training.device import open_device
+    from competition.training.features import compute_features, feature_engine
     from competition.training.fold_rows import FoldRows
     from competition.training.trainer import Trainer
 
@@ -78,7 +82,15 @@ def results_of_engine() -> Results:
         for name, value in sorted(trainer.engine.weights().items())
     }
     views = trainer.predict(weights, images, np.arange(6), VIEWS)
-    return {"training": training, "prediction": {"views": numbers(views.probs)}}
+    results = {"training": training, "prediction": {"views": numbers(views.probs)}}
+    if device.backend == "tensorflow":
+        network = replace(member(), architecture="MobileNet", image_size=32, head=Head("linear"))
+        engine = feature_engine(network, device, 8)
+        pixels = replace(images, pixels=pixels_of(labels, size=32))
+        results["features"] = {
+            "two stages": numbers(compute_features(engine, pixels, np.arange(3), ["flip_lr"])[..., ::12])
+        }
+    return results
 
 
 def results_of_blend() -> Results:
@@ -162,7 +174,7 @@ def computed(backend: str) -> Results:
 
 
 def changed_cases(results: Results, recorded: Results) -> list[str]:
-    """The kinds (training, prediction, heads, blend) whose results differ from the recorded ones."""
+    """The kinds (training, prediction, features, heads, blend) whose results differ from the recorded ones."""
     return [
         kind
         for kind, cases in results.items()
@@ -177,9 +189,9 @@ def changed_cases(results: Results, recorded: Results) -> list[str]:
 def versions() -> dict[str, int]:
     """Kind -> the version that is raised when its results change."""
     from competition.ensemble.chain import BLEND
-    from competition.training.versions import HEADS, PREDICTION, TRAINING
+    from competition.training.versions import FEATURES, HEADS, PREDICTION, TRAINING
 
-    return {"training": TRAINING, "prediction": PREDICTION, "heads": HEADS, "blend": BLEND}
+    return {"training": TRAINING, "prediction": PREDICTION, "features": FEATURES, "heads": HEADS, "blend": BLEND}
 
 
 def record() -> None:

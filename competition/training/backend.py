@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import sys
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,9 @@ def start_tensorflow() -> None:
     """Import TensorFlow without its start-up messages, which no log level suppresses; a failing import still raises."""
     if "tensorflow" in sys.modules:
         return
+    # PyTorch's compiler; loaded after TensorFlow 2.21, it ends the process by a segmentation fault.
+    if is_installed("timm") and is_installed("triton"):
+        import_module("triton")
     stderr = os.dup(2)
     with Path(os.devnull).open("w") as null:
         os.dup2(null.fileno(), 2)

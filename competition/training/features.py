@@ -14,6 +14,7 @@ from competition.ensemble.views import get_views
 from competition.files.manifest import atomic_write
 from competition.images.batches import prediction_batches
 from competition.images.labelled_images import Images
+from competition.training.backend import Tensor
 from competition.training.device import Device, prediction_batch_size, resolved_precision
 from competition.training.engine import CompiledIn, Engine
 from competition.training.engines import make_engine
@@ -28,12 +29,37 @@ FeatureSource = Callable[[Images, np.ndarray, str], np.ndarray]
 
 
 def feature_network(member: Member) -> keras.Model:
-    """The member's network up to its last layer: images (B, H, W, 3) of 0..255 -> features (B, F) float32."""
-    network = build(member, 2)
-    features = keras.ops.cast(network.get_layer("logits").input, "float32")
+    """The member's network without its last layer: images (B, H, W, 3) of 0..255 -> features (B, F) float32.
+
+    They are what the last layer reads, and what else the same pass gives (docs/frozen_features.md): the mean of the patches, where
+    the last layer reads the class token of a transformer, or the means of the stage before the last reduction of a convolutional
+    network.
+    """
+    network = build(replace(member, train_size=0, train=replace(member.train, low_resolution_epochs=0)), 2)
+    steps, parts = network.operations, [network.get_layer("logits").input]
+    position = next((number for number, step in enumerate(steps) if isinstance(step, keras.Model)), None)
+    if position is not None:
+        backbone, after = steps[position], steps[position + 1]
+        output = after.input  # of the backbone in this network; `backbone.output` is inside it
+        if len(output.shape) == 3 and not isinstance(after, keras.layers.GlobalAveragePooling1D):
+            parts.append(keras.ops.mean(output[:, 1:], axis=1))
+        elif len(output.shape) == 4 and (stage := stage_before_last(backbone)) is not None:
+            both = keras.Model(backbone.inputs, [backbone.output, stage])(steps[position - 1].output)
+            parts = [keras.ops.mean(keras.ops.cast(one, "float32"), axis=(1, 2)) for one in both]
+    features = keras.ops.concatenate([keras.ops.cast(part, "float32") for part in parts], axis=1)
     model = keras.Model(network.inputs, features, name=network.name)
     model.trainable = False
     return model
+
+
+def stage_before_last(backbone: keras.Model) -> Tensor | None:
+    """The last output (B, h, w, C) of a layer whose images are larger than those that the backbone returns; None = there is none."""
+    side = backbone.output.shape[1]
+    outputs = [layer.output for layer in backbone.layers if not isinstance(layer, keras.layers.InputLayer)]
+    images = [
+        output for output in outputs if len(output.shape) == 4 and output.shape[-1] > 3
+    ]  # not the pixels themselves
+    return next((output for output in reversed(images) if output.shape[1] > side), None)
 
 
 def feature_engine(member: Member, device: Device, predict_batch: int) -> FeatureEngine:

@@ -15,6 +15,7 @@ from competition.training.backend import is_installed
 from competition.training.engine import apply_views, collect_probabilities
 
 if TYPE_CHECKING:
+    import torch
     from torch.nn import Module
 
 
@@ -36,7 +37,7 @@ class TimmEngine:
         )
         size = member.image_size
         with torch.inference_mode():
-            self.width = int(self._network(torch.zeros((1, 3, size, size), device=self._device)).shape[1])
+            self.width = int(_features(self._network, torch.zeros((1, 3, size, size), device=self._device)).shape[1])
 
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
@@ -52,10 +53,23 @@ class TimmEngine:
             with torch.inference_mode():
                 for view in transform(images):
                     pixels = torch.tensor(np.asarray(view), device=self._device).permute(0, 3, 1, 2)
-                    features.append(self._network((pixels - self._mean) / self._deviation).float().cpu().numpy())
+                    features.append(
+                        _features(self._network, (pixels - self._mean) / self._deviation).float().cpu().numpy()
+                    )
             return np.stack(features, axis=1)
 
         return collect_probabilities(batches, rows, features_of, np.asarray)
+
+
+def _features(network: "Module", pixels: "torch.Tensor") -> "torch.Tensor":
+    """(B, F): what the last layer reads, and the mean of the patches where that is the class token of a transformer."""
+    import torch
+
+    tokens = network.forward_features(pixels)
+    pooled = network.forward_head(tokens)
+    if getattr(network, "global_pool", None) != "token":
+        return pooled
+    return torch.cat([pooled, tokens[:, network.num_prefix_tokens :].mean(1)], 1)
 
 
 def _network(member: Member) -> "Module":

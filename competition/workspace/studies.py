@@ -16,7 +16,7 @@ from competition.config.params_file import recorded_keys
 from competition.config.plugins import plugin_digest, plugin_digests
 from competition.config.search_space import AUGMENT, changes_nothing, own_values, with_values
 from competition.files.manifest import changed_keys, files_intact, path_digest, read_manifest
-from competition.training.versions import HEADS, PROBE, TRAINING
+from competition.training.versions import FEATURES, HEADS, PROBE, TRAINING
 from competition.tuning.choice import format_value
 from competition.tuning.settings import overridden_keys
 from competition.workspace.workspace import Workspace
@@ -52,6 +52,7 @@ def head_entry(params: Params, member: Member) -> dict[str, Any]:
     others = [params.members.get(name) for name in member.head.also]  # None: a stored run names a member that is gone
     return {
         "head_version": HEADS,
+        "feature_version": FEATURES,
         "also": [other and network_dependencies(other) for other in others],
         "head_views": plugins_entry(VIEWS=parts),
     }

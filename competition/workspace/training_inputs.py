@@ -21,7 +21,7 @@ from competition.config.params import ExcludedFolds, Member
 from competition.ensemble.predictions import Predictions, ViewPredictions, concatenate_folds
 from competition.files.manifest import Stored
 from competition.prepare.prepared import Prepared
-from competition.training.versions import PREDICTION
+from competition.training.versions import FEATURES, PREDICTION
 from competition.workspace.dependencies import (
     describe_fold,
     fold_manifest_path,
@@ -70,6 +70,7 @@ def feature_table(workspace: Workspace, network: Member, part: str, view: str) -
         "part": part,
         "view": view,
         **network_dependencies(network),
+        "feature_version": FEATURES,
         "prediction_version": PREDICTION,
         **plugins_entry(MODELS=(network.architecture,), VIEWS=view.split("+")),
     }

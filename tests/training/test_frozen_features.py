@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,6 +19,7 @@ from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
 from competition.training.head_trainer import HeadLayer, HeadTrainer, network_with_head
 from competition.training.heads import (
+    LEAST_SCALE,
     STRENGTHS,
     HeadRows,
     fit_best_head,
@@ -27,6 +29,7 @@ from competition.training.heads import (
     probabilities_of,
 )
 from competition.training.loop import last_event
+from competition.training.model import build
 
 N, F, VIEWS = 120, 6, 2
 KINDS = ("linear", "rbf", "mlp", "neighbours")
@@ -103,6 +106,43 @@ def engine():
     return features.feature_engine(frozen(), open_device(params("device.logical_devices=1").device), 7)
 
 
+def test_features_of_a_convolutional_network_are_the_means_of_its_last_two_stages() -> None:
+    """Whatever sizes the member is trained on; a network of two layers has no such stage and keeps its features."""
+    two_sizes = replace(frozen(), train=replace(frozen().train, low_resolution_epochs=1))
+    network = features.feature_network(replace(two_sizes, architecture="MobileNet", image_size=64))
+    whole = build(replace(frozen(), architecture="MobileNet", image_size=64), 2)
+    (backbone,) = (layer for layer in whole.layers if isinstance(layer, keras.Model))
+    stages = keras.Model(backbone.inputs, [backbone.get_layer(f"conv_pw_{n}_relu").output for n in (13, 11)])
+    pixels = pixels_of(IMAGE_LABELS[:4], size=64).astype(np.float32)
+    means = [np.asarray(stage).mean((1, 2)) for stage in stages(pixels / 127.5 - 1)]
+    np.testing.assert_allclose(network(pixels), np.concatenate(means, 1), atol=1e-5)
+    small = features.feature_network(frozen())
+    assert small.output_shape == (None, build(frozen(), 2).get_layer("logits").input.shape[1])
+
+
+def test_features_of_a_transformer_are_its_class_token_and_the_mean_of_its_patches(tmp_path: Path) -> None:
+    keras_hub = pytest.importorskip("keras_hub", reason="a KerasHub preset needs goldfold[hub]")
+    tiny = keras_hub.models.ViTBackbone((16, 16, 3), 4, 1, 2, 8, 16)
+    tiny.save_to_preset(str(tmp_path / "vit"))
+    stated: dict[str, Any] = {"architecture": "from_file", "weights": str(tmp_path / "vit"), "normalise": "-1..1"}
+    network = features.feature_network(replace(frozen(), **stated))
+    pixels = pixels_of(IMAGE_LABELS[:4]).astype(np.float32)
+    tokens = np.asarray(tiny(pixels / 127.5 - 1))
+    assert tokens.shape == (4, 17, 8)
+    np.testing.assert_allclose(network(pixels), np.concatenate([tokens[:, 0], tokens[:, 1:].mean(1)], 1), atol=1e-4)
+
+
+def test_a_feature_that_is_rare_in_the_training_rows_does_not_decide_alone() -> None:
+    """It is .01 in one training row and .3 in every later one, which would be hundreds of standard deviations."""
+    rare = np.zeros((VIEWS, N, 1), np.float32)
+    rare[:, 0] = 0.01
+    rows = replace(rows_of("single"), features=np.concatenate([FEATURES, rare], 2))
+    later = np.concatenate([FEATURES[0], np.full((N, 1), 0.3, np.float32)], 1)
+    for kind in ("linear", "rbf"):
+        head = fit_path(Head(kind), rows, [1.0], 0)[0]  # type: ignore[arg-type]
+        assert (head_outputs(head, later, "single").argmax(1) == LABELS).mean() > 0.95
+
+
 def trainer_on(table: np.ndarray, labels: np.ndarray, targets: Targets = SINGLE) -> HeadTrainer:
     rows = FoldRows(frozen(), replace(IMAGES, labels=labels), CLASSES, targets)
     return HeadTrainer(rows, "macro_f1", features.stored_features(IDS[::-1], {"identity": table[::-1]}))
@@ -177,7 +217,8 @@ def test_the_linear_head_is_the_logistic_regression_of_scikit_learn(kind: str, c
     truth = np.eye(3)[labels] + np.eye(3)[::-1][labels] > 0
     rows = HeadRows(features[None], truth if kind == "multi" else labels, weights, 3, kind)
     for strength, head in zip((0.01, 1.0), fit_path(Head("linear"), rows, (0.01, 1.0), 0), strict=True):
-        x = (features - features.mean(0)) / (features.std(0) + 1e-6)
+        scale = np.hypot(features.std(0), LEAST_SCALE * features.std(0).mean())
+        x = (features - features.mean(0)) / scale
         theirs = LogisticRegression(C=strength, tol=1e-7, max_iter=1000)
         probs = probabilities_of(head_outputs(head, features, kind), kind)
         for label in range(3) if kind == "multi" else [slice(None)]:

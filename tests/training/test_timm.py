@@ -70,11 +70,22 @@ def test_features_are_those_of_timm_in_the_order_of_the_rows_under_every_view() 
     scaled = torch.tensor(pixels[rows] / 255.0, dtype=torch.float32).permute(0, 3, 1, 2)
     mean, deviation = (torch.tensor(network.pretrained_cfg[key]).reshape(1, 3, 1, 1) for key in ("mean", "std"))
     with torch.inference_mode():
-        expected = [network((x - mean) / deviation).numpy() for x in (scaled, scaled.flip(3))]
+        views = [(x - mean) / deviation for x in (scaled, scaled.flip(3))]
+        # What its last layer reads, the class token, and the mean of the patches.
+        patches = [network.forward_features(x)[:, network.num_prefix_tokens :].mean(1) for x in views]
+        expected = [
+            torch.cat([network(x), mean_patch], 1).numpy() for x, mean_patch in zip(views, patches, strict=True)
+        ]
     readable = images.readable[rows]
     for view in (0, 1):
         np.testing.assert_allclose(features[readable, view], expected[view][readable], atol=2e-4)
     assert not features[~readable].any()
+
+
+def test_pytorch_can_be_loaded_after_tensorflow_was_started() -> None:
+    need_timm()
+    code = "from competition.training.backend import start_backend; start_backend('tensorflow'); import timm"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 def test_weights_come_from_a_safetensors_file_with_its_last_layer_or_the_file_is_refused(tmp_path: Path) -> None:

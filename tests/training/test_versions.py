@@ -1,4 +1,4 @@
-"""Results change only with their version: TRAINING, PREDICTION, HEADS and BLEND are raised when, and only when, they do."""
+"""Results change only with their version: TRAINING, PREDICTION, FEATURES, HEADS and BLEND are raised when, and only when, they do."""
 
 import json
 
