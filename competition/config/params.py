@@ -21,20 +21,6 @@ SECRET = {"secret": True}  # metadata of a parameter that may hold a secret, see
 FROM_FILE = "from_file"  # architecture: the network itself is read from `weights`
 HUB = "hub:"  # weights: the name of a KerasHub preset follows
 TIMM = "timm:"  # begins the architecture of a frozen network of timm
-# Earlier key (block and name) -> its present name.
-RENAMED_KEYS = {
-    "train.small_epochs": "low_resolution_epochs",
-    "train.small_size": "low_resolution_size",
-    "policy.by": "objective",
-    "kaggle.tries": "max_attempts",
-}
-# Keys that do not exist though one may expect them -> what to write instead.
-NOT_A_KEY = {
-    "blend.weights": "the weights of the members are fitted; blend.members=[a, b] chooses the members, blend.methods=[equal] weights "
-    "them equally",
-}
-# Parameters of `train` that no longer exist, with the default that they had.
-REMOVED_FROM_TRAIN: dict[str, Any] = {"loop": "auto", "rand_augment": 0, "trivial_augment": False}
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]  # also the name of a folder
 
 
@@ -106,7 +92,7 @@ class DeviceParams(Block):
     hang_seconds: NonNegative
     retries: Count
     checkpoint_minutes: NonNegative
-    score_epochs: bool
+    score_epochs: Count
 
 
 @dataclass(frozen=True)

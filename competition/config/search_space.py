@@ -12,7 +12,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import did_you_mean
-from competition.config.params import RENAMED_KEYS, AboveZero, Choice, Dimension, Finite, Head, Member, Positive, Train
+from competition.config.former_keys import RENAMED_KEYS
+from competition.config.params import AboveZero, Choice, Dimension, Finite, Head, Member, Positive, Train
 
 Problem = tuple[tuple[str, ...], str]  # path below tune.search, what is wrong
 Values = dict[str, Any]  # searched parameter -> value

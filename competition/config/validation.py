@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import InvalidParameter, Key, counted, did_you_mean
-from competition.config.params import (
-    FROM_FILE,
-    HUB,
-    NOT_A_KEY,
-    REMOVED_FROM_TRAIN,
-    RENAMED_KEYS,
-    TIMM,
-    ExternalFiles,
-    Member,
-    Params,
-)
+from competition.config.former_keys import NOT_A_KEY, REMOVED_FROM_TRAIN, RENAMED_KEYS
+from competition.config.params import FROM_FILE, HUB, TIMM, ExternalFiles, Member, Params
 from competition.config.plugins import active
 from competition.config.search_space import search_problems, variants
 from competition.config.secrets import is_secret

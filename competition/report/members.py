@@ -251,9 +251,7 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
     note, results = curves_text(scores, held_out, start), [model.manifest.result for model in models]
     scoring, whole = (sum(float(one.get(cost, 0)) for one in results) for cost in ("scoring_seconds", "seconds"))
     if scoring and whole:
-        note += (
-            f" Scoring every epoch took {scoring:,.1f} s, {scoring / whole:.1%} of the training (device.score_epochs)."
-        )
+        note += f" Scoring them took {scoring:,.1f} s, {scoring / whole:.1%} of the training (device.score_epochs)."
     return [Charts([*key, *shown], note, name)]
 
 
@@ -267,10 +265,10 @@ def curves_text(scores: np.ndarray, held_out: np.ndarray, start: Overfitting | N
     if len(scores) > 1 and not is_curve(scores) and not is_curve(held_out):
         return (
             "No held-out curves, and whether it overfits is unknown: the held-out rows were scored once, after training; "
-            "`device.score_epochs: true` scores them after every epoch."
+            "`device.score_epochs: 6` scores them after six epochs."
         )
     if start is None:
-        return "Whether it overfits is unknown: that needs the held-out loss of 2 folds over 3 epochs (device.score_epochs: true)."
+        return "Whether it overfits is unknown: that needs the held-out loss of 2 folds after 3 epochs (device.score_epochs)."
     rise = f"{start.rise:+.4f} ± {start.error:.4f}"
     if start.is_clear:
         return (
@@ -293,13 +291,14 @@ def by_epoch(histories: Sequence[pd.DataFrame], column: str) -> np.ndarray:
 
 
 def overfitting(held_out_loss: np.ndarray) -> Overfitting | None:
-    """Where the held-out loss starts to rise; None with fewer than 2 folds or 3 epochs.  held_out_loss: (E, K)."""
-    complete = held_out_loss[np.isfinite(held_out_loss).all(1)]
-    if complete.shape[0] < 3 or complete.shape[1] < 2 or len(complete) < len(held_out_loss):
+    """Where the held-out loss starts to rise; None with fewer than 2 folds or 3 scored epochs.  held_out_loss: (E, K)."""
+    epochs, folds = held_out_loss.shape
+    scored = np.flatnonzero(np.isfinite(held_out_loss).all(1))
+    if len(scored) < 3 or folds < 2 or scored[-1] < epochs - 1:
         return None
-    best = int(complete.mean(1).argmin())
-    rises = complete[-1] - complete[best]
-    return Overfitting(best + 1, float(rises.mean()), float(rises.std(ddof=1) / np.sqrt(len(rises))), len(complete))
+    best = int(scored[held_out_loss[scored].mean(1).argmin()])
+    rises = held_out_loss[-1] - held_out_loss[best]
+    return Overfitting(best + 1, float(rises.mean()), float(rises.std(ddof=1) / np.sqrt(folds)), epochs)
 
 
 def epoch_chart(

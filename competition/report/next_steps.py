@@ -116,23 +116,25 @@ def training_steps(models_of: Mapping[str, Sequence[FoldModel]], metric: Metric)
             continue
         histories = [model.history for model in models]
         scores, losses = metric.sign * by_epoch(histories, "held_out"), by_epoch(histories, "held_out_loss")
-        if len(scores) < 2 or scores.shape[1] < 2 or not np.isfinite(scores[-2:]).all():
+        scored = np.flatnonzero(np.isfinite(scores).all(1))
+        if len(scored) < 2 or scores.shape[1] < 2 or scored[-1] < len(scores) - 1:
             continue
-        last = scores[-1] - scores[-2]
+        last = scores[-1] - scores[scored[-2]]
         error = float(last.std(ddof=1) / np.sqrt(len(last)))
-        start, scored = overfitting(losses), f"{name}'s held-out mean, all its rows"
+        start, rows = overfitting(losses), f"{name}'s held-out mean, all its rows"
         if start is not None and start.is_clear:
             gain = float(np.nanmean(scores[start.best - 1]) - scores[-1].mean())
             what, regularise = f"{name} overfits after epoch {start.best}", "more augmentation or dropout"
             if gain > 0:
                 how, basis = f"train.epochs={start.best}, {regularise}", "score at that epoch, over the last"
-                steps.append(Step(what, how, gain, basis, score=scored))
+                steps.append(Step(what, how, gain, basis, score=rows))
             else:
                 steps.append(Step(what, regularise, None, "by the held-out loss; the score does not fall with it"))
         elif last.mean() > 2 * error > 0:
-            basis = f"its last epoch still gained {last.mean():+.4f} ± {error:.4f} (over folds)"
+            since = f"since epoch {scored[-2] + 1} it" if scored[-2] < len(scores) - 2 else "its last epoch"
+            basis = f"{since} still gained {last.mean():+.4f} ± {error:.4f} (over folds)"
             how = f"train.epochs={round(len(scores) * 1.5)}"
-            steps.append(Step(f"train {name} longer", how, float(last.mean()), basis, score=scored))
+            steps.append(Step(f"train {name} longer", how, float(last.mean()), basis, score=rows))
     return steps
 
 

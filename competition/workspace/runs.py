@@ -17,7 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.params import REMOVED_FROM_TRAIN, Member, Params, Train
+from competition.config.former_keys import REMOVED_FROM_TRAIN
+from competition.config.params import Member, Params, Train
 from competition.config.plugins import plugin_digest
 from competition.files.manifest import changed_keys, read_manifest, write_json
 from competition.submission import ledger

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import prod
+from math import ceil, prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -327,8 +327,9 @@ def train_and_store(
     from competition.training.scorer import save_fold_model
 
     job, run, trainer = session.job, session.run, session.trainer
-    # The score of a nested teacher is not shown.
-    score_epochs = job.params.device.score_epochs and isinstance(fold, int)
+    epochs, scored = run.member.train.epochs, job.params.device.score_epochs
+    is_shown = isinstance(fold, int)  # the score of a nested teacher is not
+    score_epochs = {ceil(epochs * number / scored) for number in range(1, scored + 1)} if is_shown else set[int]()
     events = trainer.train(fold, run.member.train, checkpoints, score_epochs, session.stall_detector)
     received: list[int] = []
     with track(job, fold_subject(job.params, run, describe_fold(fold))) as tracking:

@@ -38,14 +38,14 @@ def test_a_mean_over_folds_that_took_part_in_tuning_is_marked_and_stands_beside_
 def test_rows_scored_once_have_no_curve_and_the_page_says_why() -> None:
     (once,) = curve_charts("cnn", models({0: 0.8, 1: 0.8}), "accuracy")
     assert len(once.drawings) == 1 and not any("held-out" in drawing for drawing in once.drawings)
-    assert "`device.score_epochs: true` scores them after every epoch" in once.note
+    assert "`device.score_epochs: 6` scores them after six epochs" in once.note
     (each,) = curve_charts("cnn", models({0: 0.8, 1: 0.8}, every_epoch=True), "accuracy")
     assert len(each.drawings) == 3 and "score_epochs" not in each.note
     costs = replace(MANIFEST, result={**MANIFEST.result, "scoring_seconds": 0.5, "seconds": 10.0})
     (shown,) = curve_charts(
         "cnn", [replace(m, manifest=costs) for m in models({0: 0.8, 1: 0.8}, every_epoch=True)], "accuracy"
     )
-    assert shown.note.endswith("Scoring every epoch took 1.0 s, 5.0% of the training (device.score_epochs).")
+    assert shown.note.endswith("Scoring them took 1.0 s, 5.0% of the training (device.score_epochs).")
     assert "cnn: loss: training and held-out by epoch; at the end, mean of 2 folds: training loss 1" in each.drawings[1]
     assert sum("held-out" in drawing for drawing in each.drawings) == 3  # legend, loss, metric
 

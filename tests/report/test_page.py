@@ -147,6 +147,10 @@ def test_overfitting_starts_where_the_held_out_loss_rises_in_all_folds_and_noise
     still = overfitting(np.repeat(falling, 5, axis=1))
     assert still is not None and not still.is_clear and still.best == still.last == 6
     assert overfitting(rising[:, :1]) is None and overfitting(rising[:2]) is None
+    gaps = np.full((12, 5), np.nan)
+    gaps[1::2] = rising  # every second epoch was scored
+    assert (spaced := overfitting(gaps)) is not None and (spaced.best, spaced.last) == (8, 12)
+    assert spaced.rise == start.rise and overfitting(gaps[:-1]) is None
 
 
 def test_classes_that_are_confused_stand_together_in_a_large_matrix() -> None:

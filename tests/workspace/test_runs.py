@@ -11,7 +11,8 @@ from builders import params, run_of
 
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
-from competition.config.params import REMOVED_FROM_TRAIN, Member
+from competition.config.former_keys import REMOVED_FROM_TRAIN
+from competition.config.params import Member
 from competition.config.params_file import stated_keys
 from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
