@@ -120,9 +120,10 @@ def guessing_notes(oof: ViewPredictions, labels: np.ndarray) -> list[str]:
 
 
 def agreement_notes(name: str, oof: Mapping[str, ViewPredictions], test: Mapping[str, ViewPredictions]) -> list[str]:
-    """A note if a member agrees with another one on training rows, but far less on test rows.
+    """A note if a member agrees with others on training rows, but with none of them on test rows.
 
-    oof, test: of all members; the same rows in the same order. It is compared with the member that agrees best on training rows.
+    oof, test: of all members; the same rows in the same order. Members that agree less than half as often on training rows as the
+    one that agrees best tell nothing. Of two members, it stays open which one is wrong.
     """
     if not len(test[name].ids):
         return []
@@ -131,12 +132,14 @@ def agreement_notes(name: str, oof: Mapping[str, ViewPredictions], test: Mapping
     if not others:
         return []
     other = max(others, key=lambda one: others[one])
-    before, now = others[other], float((_classes(test[other]) == tests).mean())
-    error = math.sqrt(before * (1 - before) * (1 / len(training) + 1 / len(tests)))
-    if before - now <= max(LARGEST_DROP, DROP_ERRORS * error):
-        return []
+    shares = {one: float((_classes(test[one]) == tests).mean()) for one in others if others[one] >= others[other] / 2}
+    for one, now in shares.items():
+        error = math.sqrt(others[one] * (1 - others[one]) * (1 / len(training) + 1 / len(tests)))
+        if others[one] - now <= max(LARGEST_DROP, DROP_ERRORS * error):
+            return []
+    whose = "its test predictions" if len(shares) > 1 else f"its test predictions, or those of {other},"
     return [
-        f"it agrees with {other} on {before:.0%} of the training rows but on {now:.0%} of the test rows: its test predictions "
+        f"it agrees with {other} on {others[other]:.0%} of the training rows but on {shares[other]:.0%} of the test rows: {whose} "
         "probably belong to other ids, or its models were trained on the rows they predict out of fold"
     ]
 

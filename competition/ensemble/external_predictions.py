@@ -53,6 +53,7 @@ class OurRows:
     labels: np.ndarray  # (N,) int of the training rows
     folds_digest: str  # sha256 of our folds
     target: TargetKind = "single"  # the leak check compares confidences, so it is only made for classes
+    folds: int = 0  # K of our folds; 0 = unknown
 
 
 def load_external(
@@ -93,6 +94,11 @@ def load_external(
     for part in by_fold:
         if part.views != oof_parts[0].views:
             raise UserError(f"{oof} has views {list(oof_parts[0].views)}, the test predictions have {list(part.views)}")
+    if declared_digest and 1 < len(by_fold) != rows.folds > 0:
+        notes.append(
+            f"test predictions of {len(by_fold)} fold models, and there are {rows.folds} folds: their mean is used; list one file "
+            "per fold model under predictions.test"
+        )
     mean = mean_over_folds(by_fold) if len(by_fold) > 1 else by_fold[0]
     if target != "single":
         unchecked = "whether its models were trained on the rows they predict is only checked for single labels"

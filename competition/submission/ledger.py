@@ -47,6 +47,7 @@ class Entry:
     expected: tuple[ExpectedScore, ...] = ()  # score expected on the test rows; () = no test rows
     optimistic: bool = False  # True: all rows were used to tune hyperparameters, honest_score is optimistic
     runs: tuple[str, ...] = ()  # runs whose predictions are mixed, as member@digits
+    is_doubted: bool = False  # a member's models were probably trained on the rows of honest_score
 
 
 What = Literal["sending", "submitted", "scored", "failed"]

@@ -142,7 +142,7 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     competition, ours = prepared.competition, prepared.folds_digest if external_names else ""
     for name in external_names:
         files = params.foreign[name]
-        rows = OurRows(competition.classes, ids, test_ids, labels, ours, competition.targets.kind)
+        rows = OurRows(competition.classes, ids, test_ids, labels, ours, competition.targets.kind, params.prepare.folds)
         external = load_external(Path(files.oof), [Path(file) for file in files.test], rows, files.folds, own)
         oof[name], test[name] = external.oof, external.test
         notes += [f"{name}: {note}" for note in external.notes]

@@ -324,4 +324,5 @@ def ledger_entry(job: Job, result: BlendResult, digest: str, file: str, runs: tu
         expected=scores["expected"],
         optimistic=scores["optimistic"],
         runs=runs,
+        is_doubted=any(NOT_OUT_OF_FOLD in note for note in scores["notes"]),
     )

@@ -100,7 +100,8 @@ def with_weights(search: Search, networks: Sequence[Network]) -> list[Network]:
         weights = network.member.weights
         if network.is_stated and reasons[network.name] and weights != "imagenet" and not weights.startswith(HUB):
             raise UserError(
-                f"{network.name}: {reasons[network.name]} ({network.member.architecture}); correct its weights"
+                f"{network.name}: {reasons[network.name]} ({network.member.architecture}); correct the parameter file, "
+                f'or SET="members.{network.name}.weights=PATH"'
             )
     for reason in dict.fromkeys(filter(None, reasons.values())):
         names = [name for name, one in reasons.items() if one == reason]

@@ -148,6 +148,8 @@ def main() -> None:
         if text := os.environ.pop(variable_of(name), ""):
             values[name] = text.lower() not in ("0", "no", "false") if isinstance(option.default, bool) else text
     defaults = {verb: {n: v for n, v in values.items() if n in (*COMMON, *VERBS[verb].options)} for verb in VERBS}
+    if {"member", "fold"} & values.keys() and {"train", "predict"} <= {words[0] for words in stages if words}:
+        print_line("goldfold: MEMBER and FOLD choose what `train` trains; `predict` blends every complete member")
     process = Process()
     for number, arguments in enumerate(stages, 1):
         process.is_last = number == len(stages)

@@ -9,7 +9,7 @@ from competition.config.secrets import public_sets
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import as_called, display_path
 
-LONGEST = 60  # characters of SET that are repeated
+LONGEST = 200  # characters of SET that are repeated
 
 
 def next_line(verb: str, following: str, params: Params, options: Options, work: Path) -> str:

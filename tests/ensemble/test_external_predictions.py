@@ -51,6 +51,16 @@ def test_unknown_or_different_folds_are_reported(tmp_path):
     assert load(*files, declared="f" * 8).notes == ()
 
 
+def test_test_predictions_of_some_folds_are_noted(tmp_path):
+    rows = OurRows(CLASSES, TRAIN, TEST, np.zeros(len(TRAIN), int), "f" * 64, folds=3)
+    oof, tests = (
+        csv(tmp_path / "o.csv", TRAIN, probs(40, 1)),
+        [csv(tmp_path / f"{n}.csv", TEST, probs(30, 1, n)) for n in range(3)],
+    )
+    notes = [load_external(oof, tests[:files], rows, "f" * 64).notes for files in (1, 2, 3)]
+    assert [any("there are 3 folds" in note for note in given) for given in notes] == [False, True, False]
+
+
 def test_without_test_rows_it_is_said_that_leaks_are_not_checked(tmp_path):
     rows = OurRows(CLASSES, TRAIN, TEST[:0], np.zeros(len(TRAIN), int), "f" * 64)
     (note,) = load_external(csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), [], rows, "f" * 64).notes

@@ -41,7 +41,20 @@ def test_shuffled_test_rows_disagree_with_the_other_members() -> None:
     oof = {"a": table(TRUTH, 0.9, 1), "b": table(TRUTH, 0.9, 2), "weak": table(TRUTH, 0.2, 6)}
     test = {"a": table(TEST_TRUTH, 0.9, 4), "b": shuffled(table(TEST_TRUTH, 0.9, 5)), "weak": table(TEST_TRUTH, 0.2, 7)}
     (note,) = agreement_notes("b", oof, test)
-    assert note.startswith("it agrees with a on 8") and "belong to other ids" in note
+    assert (
+        note.startswith("it agrees with a on 8")
+        and "test predictions, or those of a, probably belong to other ids" in note
+    )
+
+
+def test_of_three_members_only_the_one_with_shuffled_test_rows_is_accused() -> None:
+    oof = {name: table(TRUTH, 0.9, seed) for seed, name in enumerate("abc", 1)}
+    test = {name: table(TEST_TRUTH, 0.9, seed) for seed, name in enumerate("abc", 4)} | {
+        "b": shuffled(table(TEST_TRUTH, 0.9, 5))
+    }
+    assert agreement_notes("a", oof, test) == agreement_notes("c", oof, test) == []
+    (note,) = agreement_notes("b", oof, test)
+    assert "its test predictions probably belong to other ids" in note
 
 
 def test_without_another_member_or_test_rows_nothing_is_compared() -> None:

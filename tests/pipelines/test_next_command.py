@@ -60,7 +60,7 @@ def test_the_next_command_has_the_same_overrides() -> None:
 
 def test_the_file_of_a_budget_states_the_overrides_itself() -> None:
     file = ROOT / "work" / "photos" / BUDGET_FILE
-    sets = f"members.cnn.weights={'long/' * 20}"
+    sets = f"members.cnn.weights={'long/' * 50}"
     assert line("blend", file=file, given=sets) == "next: make report PARAMS=work/photos/budget/params.yaml"
     assert line("blend", file=file, given="tune.storage=redis://ada:s3cret-word@host/1").endswith('SET="..."')
 
@@ -70,7 +70,7 @@ def test_the_file_of_a_budget_states_the_overrides_itself() -> None:
     [
         "tune.storage=redis://ada:s3cret-word@host/1",  # few characters
         "train.epochs=3 'convert.beam_options=[--db_password=s3cret-word]'",
-        f"members.cnn.weights={'long/' * 20}",
+        f"members.cnn.weights={'long/' * 50}",
     ],
 )
 def test_overrides_with_a_secret_or_of_many_characters_are_not_repeated(sets: str) -> None:

@@ -98,6 +98,11 @@ def test_blends_of_other_rows_are_not_counted_and_entries_without_digest_match_b
     assert repeated_choices(rows, ENTRY, tmp_path, prepared(), 0.5, seed=0).blends == 2
 
 
+def test_blends_of_models_that_saw_the_rows_are_not_counted(tmp_path: Path) -> None:
+    rows = [replace(row, entry=replace(row.entry, is_doubted=row.entry.digest == "d0")) for row in ledger_rows(3)]
+    assert repeated_choices(rows, ENTRY, tmp_path, prepared(), 0.5, seed=0).blends == 2
+
+
 def test_without_stored_outputs_the_optimism_is_a_bound(tmp_path: Path) -> None:
     for data in (prepared(), None):
         choices = repeated_choices(ledger_rows(3), ENTRY, tmp_path, data, 0.5, seed=0)
