@@ -137,7 +137,7 @@ def identity_view(predictions: ViewPredictions) -> str:
 def mix_views(
     predictions: ViewPredictions, policy: Mapping[str, float], rows: np.ndarray | slice | None = None
 ) -> np.ndarray:
-    """(n, C) float32: the weighted mean over the views of a policy (name -> weight).  rows: None = all.
+    """(n, C) float32: the weighted mean over the views of a policy (name -> weight; they sum to 1).  rows: None = all.
 
     A single view is returned unchanged.
     """

@@ -38,7 +38,8 @@ def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed
         )
         return Section("leaderboard", TITLE, SOURCES, [Text([text])])
     blocks: list[Block] = []
-    scored = [row for row in rows if row.public_score is not None]
+    metric = rows[-1].entry.metric
+    scored = [row for row in rows if row.public_score is not None and row.entry.metric == metric]
     if scored:
         blocks += correlation_blocks(scored, public_share)
     else:
@@ -55,9 +56,12 @@ def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed
     note = "Kaggle counts the better of two selected submissions. The private score is of rows that neither column has seen."
     if len(choices) < 2:
         note += " A second one needs another submission: other members, or another seed."
-    if elsewhere := len(rows) - len(on_rows_of_newest(rows)):
-        verb = "has its honest score" if elsewhere == 1 else "have their honest scores"
-        note += f" {elsewhere} of {len(rows)} submissions {verb} on other rows or by another metric than the newest."
+    if elsewhere := len(rows) - len(comparable_with_newest(rows)):
+        verb = "does" if elsewhere == 1 else "do"
+        note += (
+            f" {elsewhere} of {len(rows)} submissions {verb} not compare with the newest: the honest score is on other rows, by another "
+            "metric, or not honest."
+        )
     columns = ["select", "why", "honest (training rows)", "public (other rows: test)"]
     blocks.append(Table(columns, cells, 2, note, title="Which two submissions to select"))
     return Section("leaderboard", TITLE, SOURCES, blocks)
@@ -114,11 +118,8 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
-def on_rows_of_newest(rows: Sequence[ledger.Row]) -> list[ledger.Row]:
-    """Submissions whose honest score is by the metric and on the rows of the newest one that is not optimistic.
-
-    Others are not comparable with it.
-    """
+def comparable_with_newest(rows: Sequence[ledger.Row]) -> list[ledger.Row]:
+    """Submissions with an honest score by the metric and on the rows of the newest one that is not optimistic."""
     newest = ([row for row in rows if not row.entry.optimistic] or list(rows))[-1].entry
     same_part = [
         row for row in rows if (row.entry.oof_rows, row.entry.optimistic) == (newest.oof_rows, newest.optimistic)
@@ -130,10 +131,10 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
     """The submission with the best honest score, and a second one that is as good within noise.
 
     The second is the best public score among those within one standard error of the first; without public scores, the one
-    that differs from the first in most rows, which hedges. Scores of tuned rows (optimistic) and of other rows than those of
-    the newest submission are not compared with others.
+    that differs from the first in most rows, which hedges; where that is unknown, the next best. Only submissions that are
+    comparable with the newest take part; if there is one of these, the second is the newest of the others.
     """
-    same = on_rows_of_newest(rows)
+    same = comparable_with_newest(rows)
     sign = metric_named(same[-1].entry.metric).sign
 
     def honest(row: ledger.Row) -> float:
@@ -145,7 +146,7 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
     near = [row for row in others if honest(row) >= honest(first) - error]
     if not others:
         elsewhere = [row for row in rows if row is not first]
-        last = [Choice(row, "the newest that is scored on other rows: not comparable") for row in elsewhere[-1:]]
+        last = [Choice(row, "the newest of the others: its score does not compare") for row in elsewhere[-1:]]
         return [Choice(first, "the only submission on these rows" if last else "the only submission"), *last]
     within = "none of the others is" if not near else "1 other is" if len(near) == 1 else f"{len(near)} others are"
     chosen = Choice(first, f"the best honest score; {within} within its standard error")
@@ -158,7 +159,7 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
         share, row = max(shares, key=lambda pair: pair[0])
         why = f"as good within noise, and differs most from the first ({share:.1%} of the rows): a hedge"
         return [chosen, Choice(row, why)]
-    row = max(reversed(others), key=lambda row: sign * (row.entry.honest_score or 0.0))
+    row = max(reversed(others), key=honest)
     return [chosen, Choice(row, "the next best honest score" + ("" if near else ", worse by more than noise"))]
 
 

@@ -18,7 +18,9 @@ class SubmissionDiff:
     rows: int
     changed: tuple[tuple[str, str, str], ...]  # id, class in A, class in B; in A's order
     moves: tuple[tuple[str, str, int], ...]  # class in A, class in B, rows; the most frequent first
-    counts: tuple[tuple[str, int, int], ...]  # class, rows in A, rows in B; classes whose count changed, largest first
+    counts: tuple[
+        tuple[str, int, int], ...
+    ]  # class, rows in A, rows in B; classes whose count changed, the largest change first
     largest_gap: float  # largest |A - B| of a probability; 0 between labels
     correlation: float  # of all probabilities (Pearson), NaN between labels
 
@@ -59,7 +61,10 @@ def compare_submissions(a: Path, b: Path, competition: Competition) -> Submissio
 
 
 def _read(path: Path, competition: Competition) -> tuple[list[str], list[str], np.ndarray | None]:
-    """(ids, class names or other labels as text, probabilities or values or None)."""
+    """(ids, what is compared as text, probabilities or values or None).
+
+    The text is the (most probable) class, the labels in a fixed order, or the number.
+    """
     ids, cells = read_predictions(path, competition)
     if len(set(ids)) != len(ids) or not ids:
         raise UserError(
@@ -67,7 +72,7 @@ def _read(path: Path, competition: Competition) -> tuple[list[str], list[str], n
         )
     if competition.target == "multi" and competition.predicts == "label":
         separator = competition.list_separator if competition.is_label_list else " "
-        return ids, [separator.join(row) for row in cells], None
+        return ids, [separator.join(sorted(row) if competition.is_label_list else row) for row in cells], None
     if competition.predicts == "label":
         names = dict(zip(competition.label_values, competition.classes))
         return ids, [names.get(row[0], row[0]) for row in cells], None
@@ -76,7 +81,7 @@ def _read(path: Path, competition: Competition) -> tuple[list[str], list[str], n
     except ValueError as error:
         raise UserError(f"{path} holds cells that are no number: expected probabilities") from error
     if competition.target == "regression":
-        return ids, [row[0] for row in cells], probs
+        return ids, [str(value) for value in probs[:, 0]], probs
     if competition.target == "multi":  # changed is a row in which a probability crosses 0.5
         names_of = np.array(competition.classes)
         return ids, [" ".join(names_of[row >= 0.5]) or "no label" for row in probs], probs

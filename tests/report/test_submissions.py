@@ -70,8 +70,8 @@ def test_honest_scores_of_other_rows_are_not_compared_and_every_score_names_its_
     assert chosen(rows) == ["c", "b"]
     table = leaderboard_section(rows, 0.3, lambda a, b: None, True).blocks[-1]
     assert all("on 1,000 rows" in cells[2] for cells in table.rows)
-    assert "2 of 4 submissions have their honest scores on other rows" in table.note
+    assert "2 of 4 submissions do not compare with the newest" in table.note
     assert [choice.why for choice in choose_two(rows[:2], lambda a, b: None)] == [
         "the only submission on these rows",
-        "the newest that is scored on other rows: not comparable",
+        "the newest of the others: its score does not compare",
     ]

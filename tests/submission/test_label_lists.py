@@ -103,10 +103,10 @@ def test_local_grades_equal_scikit_learn(tmp_path):
 
 def test_two_submissions_are_compared_by_their_lists_and_values(tmp_path):
     one, two = tmp_path / "one.csv", tmp_path / "two.csv"
-    one.write_text("id,labels\na,s r\nb,x\n")
-    two.write_text("id,labels\nb,x\na,s\n")
-    assert compare_submissions(one, two, lists()).changed == (("a", "s r", "s"),)
-    one.write_text("id,age\na,1.5\nb,2\n")
-    two.write_text("id,age\na,1.5\nb,2.5\n")
+    one.write_text("id,labels\na,s r\nb,x\nc,r x\n")
+    two.write_text("id,labels\nb,x\na,s\nc,x r\n")  # the order of labels does not count
+    assert compare_submissions(one, two, lists()).changed == (("a", "r s", "s"),)
+    one.write_text("id,age\na,1.5\nb,2\nc,3\n")
+    two.write_text("id,age\na,1.5\nb,2.5\nc,3.0\n")
     difference = compare_submissions(one, two, VALUES)
-    assert difference.changed == (("b", "2", "2.5"),) and difference.largest_gap == 0.5
+    assert difference.changed == (("b", "2.0", "2.5"),) and difference.largest_gap == 0.5
