@@ -70,9 +70,11 @@ def _read(path: Path, competition: Competition) -> tuple[list[str], list[str], n
         raise UserError(
             f"{path} has {counted(len(ids), 'row')} with {len(set(ids))} ids; expected one or more rows, each id once"
         )
+    if competition.is_label_list:
+        separator = competition.list_separator
+        return ids, [separator.join(sorted(row[0].split(separator))) for row in cells], None
     if competition.target == "multi" and competition.predicts == "label":
-        separator = competition.list_separator if competition.is_label_list else " "
-        return ids, [separator.join(sorted(row) if competition.is_label_list else row) for row in cells], None
+        return ids, [" ".join(row) for row in cells], None
     if competition.predicts == "label":
         names = dict(zip(competition.label_values, competition.classes))
         return ids, [names.get(row[0], row[0]) for row in cells], None
