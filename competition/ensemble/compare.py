@@ -95,8 +95,9 @@ class Diversity:
     agreement: np.ndarray  # (M, M) share of rows with the same most probable class (multi-label: share of equal labels;
     # regression: correlation of the values)
     error_correlation: np.ndarray  # (M, M) Pearson correlation of the errors; nan for a member that is never wrong
-    score: np.ndarray  # (M,) of the member alone
-    worth: np.ndarray  # (M,) score of the blend minus its score without the member, the other weights rescaled
+    score: np.ndarray  # (M,) of the member alone, greater is better
+    # (M,) score of the blend minus its score without the member, the other weights rescaled: 0 without a weight, nan if alone
+    worth: np.ndarray
 
 
 def diversity(chain: Chain, members: MemberViews, labels: np.ndarray, rows: np.ndarray, metric: Metric) -> Diversity:

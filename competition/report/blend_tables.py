@@ -5,7 +5,7 @@ from pathlib import Path
 
 from competition.ensemble.bootstrap import Difference
 from competition.ensemble.chain import Chain
-from competition.ensemble.metrics import METRICS, Metric
+from competition.ensemble.metrics import METRICS, Metric, metric_named
 from competition.report.page import Section, Table, Text
 from competition.report.terminal import (
     Scores,
@@ -95,8 +95,9 @@ def views_table(scores: Scores, chain: Chain) -> Table:
     return Table(columns, rows, 3, note)
 
 
-def worth_tables(diversity: Scores) -> list[Table]:
-    """[what each member adds to the blend], [] with a single one.  diversity: an ensemble.compare.Diversity as read from JSON."""
+def worth_tables(scores: Scores) -> list[Table]:
+    """[what each member adds to the blend], [] with a single one."""
+    diversity, metric = scores["diversity"], metric_named(scores["metric"])
     names = diversity["names"]
     if len(names) < 2:
         return []
@@ -105,7 +106,8 @@ def worth_tables(diversity: Scores) -> list[Table]:
         correlations = ["–" if one is None else f"{one:.2f}" for one in diversity["error_correlation"][n]]
         others = [f"{agreed:.3f} / {one}" for agreed, one in zip(diversity["agreement"][n], correlations, strict=True)]
         worth = diversity["worth"][n]
-        rows.append([name, f"{diversity['score'][n]:.4f}", "–" if worth is None else f"{worth:+.4f}", *others])
+        alone = f"{metric.display(diversity['score'][n]):.4f}"
+        rows.append([name, alone, "–" if worth is None else f"{worth:+.4f}", *others])
     note = (
         "Alone and worth: on the rows everything was chosen on, so both are optimistic; worth is what the blend loses without the "
         "member. Under each name: share of rows with "

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -208,9 +209,13 @@ class Tracked(AbstractContextManager["Tracked"]):
         self._logged = float("-inf")  # when the last step was
         self._epochs: set[int] = set()  # that are logged
         folder, project = work / "track", params.competition.name
-        for name in params.track:
+
+        def start(name: str) -> None:
             folder.mkdir(parents=True, exist_ok=True)
-            self._try(name, lambda: self._runs.update({name: TRACKERS[name](folder, project, subject)}))  # noqa: B023
+            self._runs[name] = TRACKERS[name](folder, project, subject)
+
+        for name in params.track:
+            self._try(name, partial(start, name))
 
     @property
     def is_active(self) -> bool:

@@ -139,7 +139,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         of_scores.append(blend_tables.blend_section(blend.result, chain))
         views_table = blend_tables.views_table(blend.result, chain)
         of_scores.append(Section("views", "Views", blend_tables.SOURCES, [views_table]))
-        if worth := blend_tables.worth_tables(blend.result["diversity"]):
+        if worth := blend_tables.worth_tables(blend.result):
             title, sources = "What each member is worth", "blend/scores.json · make predict"
             of_scores.append(Section("worth", title, sources, worth))
     steps, metric, kind = (

@@ -167,7 +167,7 @@ def detail_lines(scores: Scores, chain: Chain) -> list[str]:
     from competition.report import blend_tables as report
 
     tables = [report.gains_table(scores, chain), report.views_table(scores, chain)]
-    tables += report.worth_tables(scores["diversity"])
+    tables += report.worth_tables(scores)
     lines = [f"  on the rows it was chosen on, the blend ({how(chain)}) scores {scores['chosen_on']:.4f}"]
     lines += seeds_line(scores["seeds"], scores["members"])
     lines += [f"  {sentence}" for sentence in shift_sentences(scores) if not has_shift(scores)]

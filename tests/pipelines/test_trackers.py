@@ -219,3 +219,11 @@ def test_training_that_ends_early_ends_the_run_and_its_error_is_not_hidden(tmp_p
         run.step(1, 0.5)
         raise KeyboardInterrupt
     assert lines == []
+
+
+def test_a_folder_that_cannot_be_made_leaves_the_trackers_out(tmp_path: Path) -> None:
+    (tmp_path / "track").write_text("a file")
+    lines: list[str] = []
+    run = Tracked(params("track=[tensorboard]"), tmp_path, Subject("fold", "g", "n", {}), lines.append)
+    run.end(Outcome({"held_out": 0.9}, {}))
+    assert len(lines) == 1 and lines[0].startswith("track: tensorboard is left out, FileExistsError")

@@ -13,7 +13,7 @@ from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
 from competition.ensemble.metrics import METRICS
-from competition.report.blend_tables import baselines_of
+from competition.report.blend_tables import baselines_of, worth_tables
 from competition.report.overview import score_charts, scores_on_test
 from competition.report.submissions import honest_rows_text
 from competition.report.svg import axis_ends
@@ -80,3 +80,15 @@ def test_the_axes_of_useless_scores_stay_within_the_range_of_the_metric() -> Non
     assert axis_ends([-0.2, 0.1], (-1, 1))[0] < -0.2  # a kappa may be negative
     labels = np.arange(40) % 2
     assert paired(labels, 1 - labels, labels, Evaluation(METRICS["accuracy"], 2, 50, 0)).high == 1
+
+
+def test_what_a_member_is_worth_names_its_loss_as_it_is_stated_everywhere() -> None:
+    diversity = {
+        "names": ["cnn", "small"],
+        "agreement": [[1.0, 0.9], [0.9, 1.0]],
+        "error_correlation": [[1.0, 0.5], [0.5, 1.0]],
+        "score": [-0.25, -0.5],  # greater is better, so a loss is stored with its sign changed
+        "worth": [0.1, None],
+    }
+    (table,) = worth_tables(SCORES | {"metric": "log_loss", "diversity": diversity})
+    assert [cells[1:3] for cells in table.rows] == [["0.2500", "+0.1000"], ["0.5000", "–"]]
