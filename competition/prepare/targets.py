@@ -34,23 +34,23 @@ class Targets:
         """(N,) label numbers -> (N,) int classes, (N, C) bool or (N,) float64."""
         return labels if self.kind == "single" else self.table[labels]
 
-    def strata(self, labels: np.ndarray, folds: int) -> np.ndarray:
-        """(N,) int: what folds are stratified by.  labels: (N,) int of the training rows.
+    def strata(self, labels: np.ndarray, least_rows: int) -> np.ndarray:
+        """(N,) int: what rows are stratified by.  labels: (N,) int of the training rows, all known.
 
-        Multi-label: the label set; the rows of a set with fewer rows than folds belong to the rarest class of the set.
-        Regression: the tenth of the rows by value (fewer parts if a part had fewer rows than folds).
+        Multi-label: the label set; the rows of a set with fewer than `least_rows` belong to the rarest class of the set.
+        Regression: the tenth of the rows by value (fewer parts if a part had fewer than `least_rows`; equal values stay together).
         """
         if self.kind == "single":
             return labels
         targets = self.of(labels)
         if self.kind == "regression":
-            parts = max(1, min(BINS, len(labels) // folds))
+            parts = max(1, min(BINS, len(labels) // least_rows))
             edges = np.quantile(targets, np.arange(1, parts) / parts)
             return np.searchsorted(edges, targets, side="right")
         positives = targets.sum(0)
         rarest = np.where(targets, positives, len(labels) + 1).argmin(1)
         rarest[~targets.any(1)] = targets.shape[1]
-        is_common = np.bincount(labels, minlength=len(self.table))[labels] >= folds
+        is_common = np.bincount(labels, minlength=len(self.table))[labels] >= least_rows
         return np.unique(np.where(is_common, len(positives) + 1 + labels, rarest), return_inverse=True)[1].reshape(-1)
 
     def class_rows(self, labels: np.ndarray, classes: int) -> np.ndarray:

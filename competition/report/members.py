@@ -107,7 +107,7 @@ def members_section(
     """None before any fold model has a checkpoint.
 
     runs: by title, those of the current parameters.  models_of: their finished fold models.  unfinished: see in_training.
-    spreads: member -> standard deviation of its score over training seeds, for members with a current seed study.
+    spreads: member -> standard deviation of its mean score over its training seeds, for members with a current seed study.
     """
     folds, metric = params.prepare.folds, prepared.competition.metric
     models_of = {title: models for title, models in models_of.items() if models}
@@ -216,8 +216,11 @@ def effort_table(
                 f"{spreads[runs[name].name]:.4f}" if runs[name].name in spreads else "not studied",
             ]
         )
-    note = "Spread over seeds: standard deviation of the score over training seeds, everything else equal (make noise)."
-    columns = ["member", "model", "epochs", "training", "training per fold model", "predicting", "weights"]
+    note = (
+        "Epoch: the one whose weights are kept. Spread over seeds: standard deviation of the score over training seeds, everything else "
+        "equal (make noise); of the mean over its seeds for a member with several."
+    )
+    columns = ["member", "model", "epoch", "training", "training per fold model", "predicting", "weights"]
     return Table([*columns, "spread over seeds"], rows, 2, note)
 
 
@@ -230,10 +233,10 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
         means = {title: by_epoch(histories, column) for column, title in columns.items()}
         known = [f"{title} {np.nanmean(values):.4g}" for title, values in means.items() if np.isfinite(values).any()]
         folds = "1 fold" if len(histories) == 1 else f"{len(histories)} folds"
-        text = f"A head, or a training of one epoch, has no curves; mean of {folds}: {', '.join(known)}."
+        text = f"There is no curve of a head, or of a single epoch; mean of {folds}: {', '.join(known)}."
         return [Text([text], name=name)]
-    start = overfitting(held_out)
-    mark_at = start.best if start is not None and start.is_clear else None
+    overfit = overfitting(held_out)
+    mark_at = overfit.best if overfit is not None and overfit.is_clear else None
     losses = [Line("training loss", by_epoch(histories, "loss"), 0)]
     if is_curve(held_out):
         losses.append(Line("held-out loss", held_out, 1, dashed=True))
@@ -248,7 +251,7 @@ def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Bl
         drawings.append(epoch_chart([line], title, lower_limit, mark_at, name, score_range(metric)))
     key = [legend(["training", "held-out"])] if is_curve(held_out) or is_curve(scores) else []
     shown = [drawing for drawing in drawings if drawing]
-    note, results = curves_text(scores, held_out, start), [model.manifest.result for model in models]
+    note, results = curves_text(scores, held_out, overfit), [model.manifest.result for model in models]
     scoring, whole = (sum(float(one.get(cost, 0)) for one in results) for cost in ("scoring_seconds", "seconds"))
     if scoring and whole:
         note += f" Scoring them took {scoring:,.1f} s, {scoring / whole:.1%} of the training (device.score_epochs)."
@@ -291,7 +294,10 @@ def by_epoch(histories: Sequence[pd.DataFrame], column: str) -> np.ndarray:
 
 
 def overfitting(held_out_loss: np.ndarray) -> Overfitting | None:
-    """Where the held-out loss starts to rise; None with fewer than 2 folds or 3 scored epochs.  held_out_loss: (E, K)."""
+    """Where the held-out loss starts to rise; None with fewer than 2 folds or 3 scored epochs, or without a score of the last.
+
+    held_out_loss: (E, K).
+    """
     epochs, folds = held_out_loss.shape
     scored = np.flatnonzero(np.isfinite(held_out_loss).all(1))
     if len(scored) < 3 or folds < 2 or scored[-1] < epochs - 1:

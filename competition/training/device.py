@@ -1,4 +1,4 @@
-"""Choose the Keras backend, before Keras is imported, and open the devices. Each choice comes with its reason."""
+"""Choose the Keras backend, before Keras is imported, open the devices, and fit precision and batches to them; each choice has its reason."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ SPLIT_CPU = "the CPU split into {} logical devices (device.logical_devices)"  # 
 @dataclass(frozen=True)
 class Device:
     kind: str  # tpu | gpu | cpu
-    replicas: int
+    replicas: int  # on all hosts
     strategy: Any  # tensorflow: tf.distribute.Strategy; jax: jax.sharding.Mesh with the one axis "batch"
     reason: str
     backend: str  # tensorflow | jax
@@ -137,7 +137,7 @@ CPU_BATCH_PIXELS = 64 * 512 * 512
 
 
 def prediction_batch_size(batch: int, image_size: int, device: Device) -> int:
-    """`batch` rounded up to a multiple of the replicas; on a CPU, which computes it in its main memory, at most CPU_BATCH_PIXELS."""
+    """`batch`, on a CPU of at most CPU_BATCH_PIXELS pixels, rounded up to a multiple of the replicas."""
     if device.kind == "cpu":
         batch = min(batch, max(1, CPU_BATCH_PIXELS // image_size**2))
     return round_up_batch(batch, device.replicas)

@@ -54,7 +54,7 @@ def test_one_epoch_is_a_sentence_and_no_chart_with_a_single_point() -> None:
     history = models({0: 0.8}, every_epoch=True)[0].history.head(1)
     (block,) = curve_charts("cnn", [FoldModel(0, MANIFEST, 0.8, history, 1.0)], "accuracy")
     assert block.lines == [
-        "A head, or a training of one epoch, has no curves; mean of 1 fold: training loss 1, held-out loss 0.5, held-out accuracy 0.5."
+        "There is no curve of a head, or of a single epoch; mean of 1 fold: training loss 1, held-out loss 0.5, held-out accuracy 0.5."
     ]
 
 
