@@ -1,4 +1,4 @@
-"""Choose the Keras backend, before Keras is imported, open the devices, and fit precision and batches to them; each choice has its reason."""
+"""Choose the Keras backend before Keras is imported; open the devices; fit precision and batches to them. Each choice has its reason."""
 
 import os
 from collections.abc import Callable, Mapping
