@@ -34,7 +34,7 @@ from competition.files.manifest import read_manifest
 from competition.prepare.prepared import fold_tables
 from competition.report.stored_blends import stored_decisions
 from competition.serving.new_images import NewImage, NewImagePredictor, read_new_images
-from competition.serving.selection import select
+from competition.serving.served_models import select
 from competition.training.backend import start_backend
 from competition.workspace.dependencies import fold_manifest_path, newest_blend
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources

@@ -20,9 +20,9 @@ from PIL import Image
 from competition.config.params_file import load_params
 from competition.ensemble.blend import fit_blend
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.policy import ViewCache, fit_policy
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
+from competition.ensemble.tta_policy import ViewCache, fit_policy
 from competition.prepare import index
 from competition.prepare.adapter_types import Row
 from competition.prepare.duplicates import duplicate_pairs, merged

@@ -25,9 +25,9 @@ import tensorflow as tf
 
 from competition.config.params_file import load_params
 from competition.images.augment import Augmentation
+from competition.images.batch_threads import Loading, cores
 from competition.images.batches import TrainingBatches, TrainingPlan
-from competition.images.loader import Loading, cores
-from competition.images.pixels import PixelFile
+from competition.images.decoded_rows import PixelFile
 from competition.training.trainer import augmentation_of
 
 ROOT = Path(__file__).resolve().parents[1]

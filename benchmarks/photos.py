@@ -18,10 +18,10 @@ from PIL import Image
 
 from competition.config.params import Member
 from competition.config.params_file import load_params
-from competition.images.cache import CacheBudget, RecordedImages, decode_images
+from competition.images.decoded_cache import CacheBudget, RecordedImages, decode_images
 from competition.images.labelled_images import Images
-from competition.prepare import records
-from competition.prepare.records import Record
+from competition.prepare import record_shards
+from competition.prepare.record_shards import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARDS = 8
@@ -69,7 +69,7 @@ def write(setup: Setup, folder: Path) -> None:
     order = np.random.default_rng(0).permutation(count)
     for shard in range(SHARDS):
         shard_rows = [rows[n] for n in order[shard::SHARDS]]
-        records.write_shard(f"{folder}/{shard:02}-{len(shard_rows)}.tfrec", (Record(*row) for row in shard_rows))
+        record_shards.write_shard(f"{folder}/{shard:02}-{len(shard_rows)}.tfrec", (Record(*row) for row in shard_rows))
     with (folder / "labels.csv").open("w", newline="") as file:
         csv.writer(file).writerows((name, label) for name, label, _ in rows)
 

@@ -24,11 +24,11 @@ from competition.config.errors import UserError
 from competition.config.params import Member, Train
 from competition.config.params_file import load_params
 from competition.ensemble.metrics import TargetKind
-from competition.ensemble.views import get_views
+from competition.ensemble.view_transforms import get_views
 from competition.images.augment import Augmentation
+from competition.images.batch_threads import Loading
 from competition.images.batches import TrainingBatches, TrainingPlan, prediction_batches
 from competition.images.labelled_images import Images
-from competition.images.loader import Loading
 from competition.training import engine as shared
 from competition.training import input_stall, loop
 from competition.training.checkpoint import Checkpoints

@@ -70,16 +70,16 @@ def predicted(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> 
     workspace.do("blend", sets=STRONG)
     code = """
         import numpy as np
-        from competition.prepare import records
+        from competition.prepare import record_shards
         from competition.prepare.decoding import decode
         from competition.prepare.prepared import load_prepared
         prepared = load_prepared(g._workspace.folder / "data")
-        test = {name: data for name, _, data in records.read(prepared.records("test"))}
+        test = {name: data for name, _, data in record_shards.read(prepared.records("test"))}
         ids = sorted(test)[:90]
         table = g.predict([test[name] for name in ids])
 
         model, oof = g.load_model("slim", fold=2), g.oof("slim").query("fold == 2")[:50]
-        train = {name: data for name, _, data in records.read(prepared.records("train"))}
+        train = {name: data for name, _, data in record_shards.read(prepared.records("train"))}
         pixels = np.stack([decode(train[name], 16, "squash") for name in oof.index])
         logits = np.asarray(model(pixels.astype("float32"), training=False))
         probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
@@ -128,10 +128,10 @@ def estimated(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> 
         from sklearn.metrics import ConfusionMatrixDisplay, get_scorer
         from sklearn.model_selection import cross_val_score
         from sklearn.utils import estimator_checks as checks
-        from competition.prepare import records
+        from competition.prepare import record_shards
         from competition.prepare.decoding import decode
         from competition.prepare.prepared import load_prepared
-        test = list(records.read(load_prepared(g._workspace.folder / "data").records("test")))[:60]
+        test = list(record_shards.read(load_prepared(g._workspace.folder / "data").records("test")))[:60]
         X = np.stack([decode(data, 16, "squash") for _, _, data in test])
         blend, slim = g.estimator("blend"), g.estimator("slim")
         y = np.roll(blend.predict(X), 3)  # labels that are partly wrong

@@ -12,8 +12,8 @@ from competition.config.errors import UserError, counted, first_few
 from competition.convert.shard import SourceImage, labelled
 from competition.prepare.adapter_types import Competition, Settings
 from competition.prepare.adapters import ADAPTERS, folder
-from competition.prepare.adapters.files import ImageFiles
 from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER, label_competition, of_converted
+from competition.prepare.adapters.image_files import ImageFiles
 from competition.prepare.adapters.tables import csv_text
 from competition.prepare.decoding import SUFFIXES
 from competition.prepare.tfrecord_format import parse_example, read_records

@@ -20,10 +20,10 @@ from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with
 from competition.ensemble.chain import CandidateKey, Chain, MemberViews, ViewSeconds, apply_chain, check_aligned
 from competition.ensemble.decision import ARGMAX, fit_decision, rules_for
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
-from competition.ensemble.policy import ViewCache, fit_policy
 from competition.ensemble.predictions import chunks, identity_view, mix_views
 from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
+from competition.ensemble.tta_policy import ViewCache, fit_policy
 
 Progress = Callable[[int, int], None]  # (fits done, total number of fits)
 

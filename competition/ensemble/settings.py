@@ -8,7 +8,7 @@ from competition.config.plugins import active
 from competition.ensemble.blend import BLENDS
 from competition.ensemble.decision import RULES
 from competition.ensemble.metrics import METRICS, metric_named
-from competition.ensemble.views import expand_views
+from competition.ensemble.view_transforms import expand_views
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Make batches of images, all of one shape: shuffled and augmented for training, in order and padded for prediction.
 
 `TrainingBatches` makes (images (B, H, W, 3) uint8, targets (B, C) float32, weights (B,) float32) of a `TrainingPlan`, by the
-threads of `loader.py`; `prediction_batches` makes (row numbers (B,), images (B, H, W, 3) uint8). Row numbers are positions in
+threads of `batch_threads.py`; `prediction_batches` makes (row numbers (B,), images (B, H, W, 3) uint8). Row numbers are positions in
 the member's images (`labelled_images.Images`).
 
 The order of rows depends on (seed, fold, epoch), and every random number of an image on (seed, fold, epoch, row) only. So
@@ -21,10 +21,10 @@ import tensorflow as tf
 from competition.images.albumentations_file import pipeline_of
 from competition.images.augment import Augmentation, augment, draw
 from competition.images.augmentations import on_host
+from competition.images.batch_threads import BatchLoader, Buffers, Loading, Work, cores, thread_pool
+from competition.images.decoded_rows import Pixels, image_reader
 from competition.images.draws import epoch_key, occurrences
-from competition.images.loader import BatchLoader, Buffers, Loading, Work, cores, thread_pool
 from competition.images.mixup import COUNT, device_numbers, draw_mix, has_device_part, mix_images, mix_targets
-from competition.images.pixels import Pixels, image_reader
 
 LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones cost fewer switches between threads
 # Images, targets and weights; with the images the numbers of what is left to the device (`mixup.device_numbers`), if any.

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from competition.images.cache import CacheBudget, Progress, RecordedImages, decode_images
-from competition.images.pixels import ConcatenatedPixels, Pixels
+from competition.images.decoded_cache import CacheBudget, Progress, RecordedImages, decode_images
+from competition.images.decoded_rows import ConcatenatedPixels, Pixels
 from competition.prepare.decoding import Fit
 from competition.prepare.prepared import Prepared
 

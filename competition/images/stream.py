@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from competition.config.errors import UserError, first_few
-from competition.prepare import records
+from competition.prepare import record_shards
 from competition.prepare.decoding import BadImage, Fit, decode
 
 
@@ -27,7 +27,7 @@ class Stream:
         self._locations = np.zeros((len(ids), 3), np.int64)
         row_of = {str(name): row for row, name in enumerate(ids)}
         for number, file in enumerate(files):
-            for record in records.read_shard(file, labelled=True):
+            for record in record_shards.read_shard(file, labelled=True):
                 if record.id in row_of:
                     self._locations[row_of[record.id]] = number, record.offset, len(record.image)
         is_missing = (self._locations[:, 2] == 0) & ~unreadable

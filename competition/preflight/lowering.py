@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from competition.config.params import Member
-from competition.ensemble.views import get_views
+from competition.ensemble.view_transforms import get_views
 from competition.preflight.topology import GIB, Topology, devices_of
 
 if TYPE_CHECKING:

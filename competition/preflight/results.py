@@ -83,7 +83,7 @@ def compiled_in(request: PreflightRequest) -> dict[str, object]:
     training = package / "training"
     names = ("model.py", "device_augmentation.py")
     sources = [*training.glob("engine*.py"), *training.glob("optimizer*.py"), *(training / name for name in names)]
-    sources += [package / "preflight" / "lowering.py", package / "ensemble" / "views.py"]
+    sources += [package / "preflight" / "lowering.py", package / "ensemble" / "view_transforms.py"]
     is_from_file = member.architecture == FROM_FILE
     views = (part for view in request.shapes.views for part in view.split("+"))
     own_code = plugin_digests(MODELS=(member.architecture,), AUGMENTATIONS=train.augment, VIEWS=views)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores, positions
-from competition.images.cache import Pixels
+from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import reliability_chart
 from competition.report.class_charts import ORDERED, class_size_chart, confusion_chart

@@ -14,9 +14,9 @@ from competition.preflight.results import NOTE as PREFLIGHT_NOTE
 from competition.preflight.topology import GIB, TOPOLOGIES
 from competition.report.page import Block, Figure, Section, Table, Text
 from competition.workspace.dependencies import fold_manifest_path, views_manifest
+from competition.workspace.features_and_soft_labels import feature_table, networks_of
 from competition.workspace.runs import Run
 from competition.workspace.studies import used_study
-from competition.workspace.training_inputs import feature_table, networks_of
 from competition.workspace.workspace import Workspace
 
 NOTE = (

@@ -7,7 +7,7 @@ from PIL import Image as Pillow
 
 from competition.ensemble.predictions import positions
 from competition.files.manifest import Manifest, read_manifest
-from competition.images.cache import Pixels
+from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.mistakes import most_confident_errors
 from competition.report.page import Block, Section, Sheet, Text, Tile

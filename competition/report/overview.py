@@ -9,7 +9,7 @@ import numpy as np
 
 from competition.config.errors import counted
 from competition.ensemble.chain import Chain
-from competition.images.cache import Pixels
+from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.blend_tables import baselines_of
 from competition.report.caveats import has_shift

@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from competition.ensemble.predictions import positions
-from competition.images.cache import Pixels
+from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
 from competition.report.mistakes import confusion, most_confident_errors
@@ -16,8 +16,8 @@ from competition.report.page import PointMap, Section
 from competition.report.pictures import row_tiles
 from competition.report.svg import NORMAL, PLACEHOLDERS, PointMark, chart, shortened
 from competition.report.tsne import map_places
+from competition.workspace.features_and_soft_labels import feature_table
 from competition.workspace.runs import blended_runs
-from competition.workspace.training_inputs import feature_table
 from competition.workspace.workspace import Workspace
 
 MOST_POINTS = 600  # t-SNE of them takes a quarter of a second of one core

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from competition.config.errors import counted
 from competition.ensemble.target_metrics import auc, average_precision
-from competition.images.cache import Pixels
+from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import legend, truth_chart
 from competition.report.classes import HonestRows

@@ -14,10 +14,10 @@ from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.ensemble.chain import Chain
 from competition.ensemble.mixing import FLOOR
-from competition.ensemble.views import get_views
+from competition.ensemble.view_transforms import get_views
 from competition.prepare.decoding import Fit
 from competition.serving.decoding import decode_batch, resize
-from competition.serving.selection import Selection
+from competition.serving.served_models import Selection
 from competition.training.checkpoint import load_arrays
 from competition.training.engine import apply_views, check_state, saved_variables
 from competition.training.features import feature_network

@@ -9,7 +9,7 @@ from competition.config.errors import counted
 from competition.prepare.prepared import Prepared
 from competition.serving.bundle import FILES, Bundle
 from competition.serving.engines import Check
-from competition.serving.selection import Selection
+from competition.serving.served_models import Selection
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 

@@ -13,11 +13,11 @@ from competition.config.errors import UserError, first_few
 from competition.config.params import Member
 from competition.ensemble.chain import apply_chain
 from competition.ensemble.predictions import ViewPredictions, mean_over_folds
-from competition.prepare.adapters.files import image_paths
+from competition.prepare.adapters.image_files import image_paths
 from competition.prepare.decoding import BadImage, decode, encode_png, normalized
-from competition.serving.selection import select
+from competition.serving.served_models import select
+from competition.workspace.features_and_soft_labels import networks_of
 from competition.workspace.studies import network_digest
-from competition.workspace.training_inputs import networks_of
 from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from competition.images.cache import cached_images
-from competition.images.pixels import Pixels
+from competition.images.decoded_cache import cached_images
+from competition.images.decoded_rows import Pixels
 from competition.prepare.decoding import decode, encode
 from competition.prepare.prepared import Prepared
 from competition.serving.engines import Engine

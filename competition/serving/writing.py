@@ -14,7 +14,7 @@ from competition.config.errors import UserError
 from competition.files.manifest import atomic_write
 from competition.serving.bundle import FILES
 from competition.serving.graph import ExportedChain
-from competition.serving.selection import Selection
+from competition.serving.served_models import Selection
 
 if TYPE_CHECKING:
     from onnx import GraphProto

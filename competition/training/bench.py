@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from competition.ensemble.views import get_views
+from competition.ensemble.view_transforms import get_views
 from competition.images.batches import steps_per_epoch
 from competition.training.engine import Engine
 from competition.training.input_stall import StepTimes, seconds_in_memory

@@ -10,7 +10,7 @@ import numpy as np
 
 from competition.config.params import TIMM, Member
 from competition.ensemble.predictions import positions
-from competition.ensemble.views import get_views
+from competition.ensemble.view_transforms import get_views
 from competition.files.manifest import atomic_write
 from competition.images.batches import prediction_batches
 from competition.images.labelled_images import Images

@@ -10,7 +10,7 @@ import numpy as np
 
 from competition.config.errors import UserError, did_you_mean
 from competition.config.params import TIMM, Member
-from competition.ensemble.views import View
+from competition.ensemble.view_transforms import View
 from competition.training.backend import is_installed
 from competition.training.engine import apply_views, collect_probabilities
 

@@ -8,12 +8,12 @@ import keras
 import numpy as np
 
 from competition.config.params import ExcludedFolds, Head, Train
-from competition.ensemble.views import get_views
+from competition.ensemble.view_transforms import get_views
 from competition.images.augment import Augmentation
+from competition.images.batch_threads import Loading
 from competition.images.batches import TrainingBatches, TrainingPlan, prediction_batches, steps_per_epoch
+from competition.images.decoded_rows import Pixels
 from competition.images.labelled_images import Images
-from competition.images.loader import Loading
-from competition.images.pixels import Pixels
 from competition.training import loop
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, host_share

@@ -17,10 +17,10 @@ from competition.files.manifest import Stored, changed_keys, copy_file, is_curre
 from competition.files.replacement import replace_model, training_path
 from competition.kernels.results import install
 from competition.workspace.dependencies import FoldModel, fold_model, nested_teachers, teacher_models
+from competition.workspace.features_and_soft_labels import missing_teacher
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import result_line
 from competition.workspace.studies import tuned_member
-from competition.workspace.training_inputs import missing_teacher
 from pipelines.execution.selection import selected_folds
 from pipelines.execution.training import begin_run
 from pipelines.terminal.output import display_path

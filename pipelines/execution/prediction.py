@@ -12,9 +12,9 @@ from competition.config.errors import UserError, counted
 from competition.files.manifest import Stored, changed_keys, read_manifest
 from competition.training.versions import TRAINING
 from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
+from competition.workspace.features_and_soft_labels import feature_table, networks_of
 from competition.workspace.runs import Run, changes_between, stored_runs
 from competition.workspace.studies import head_entry
-from competition.workspace.training_inputs import feature_table, networks_of
 from pipelines.execution.equal_runs import equal_runs
 from pipelines.execution.trainer import TrainerInputs, engine_key, open_scorer, open_trainer, read_images, start_device
 from pipelines.terminal import hosts

@@ -13,13 +13,13 @@ from competition.config.errors import UserError, counted
 from competition.config.params import ExcludedFolds, Member
 from competition.config.params_file import locate
 from competition.ensemble.predictions import Predictions
-from competition.images.cache import CacheBudget
+from competition.images.decoded_cache import CacheBudget
 from competition.preflight.planning import Sizes, Speed
 from competition.prepare.columns import encoded_columns
 from competition.prepare.targets import check_training
 from competition.workspace.dependencies import training_parts
+from competition.workspace.features_and_soft_labels import feature_table, missing_tables, networks_of
 from competition.workspace.runs import Run
-from competition.workspace.training_inputs import feature_table, missing_tables, networks_of
 from pipelines.terminal import hosts
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, image_cache, start_backend

@@ -25,7 +25,7 @@ from competition.ensemble.settings import validate_params
 from competition.files.locks import last_holder
 from competition.files.manifest import Manifest, Stored, changed_keys
 from competition.files.replacement import replace_model, retraining_path, training_path
-from competition.images.pixels import is_streamed
+from competition.images.decoded_rows import is_streamed
 from competition.training.checkpoint import Checkpoints
 from competition.training.fault_tolerance import stop_signals
 from competition.training.memory import available_bytes, memory_warning
@@ -38,10 +38,10 @@ from competition.workspace.dependencies import (
     soft_labels,
     teacher_models,
 )
+from competition.workspace.features_and_soft_labels import load_soft_labels, missing_teacher, save_soft_labels
 from competition.workspace.runs import Run, runs_of, write_run_file
 from competition.workspace.scores import result_line
 from competition.workspace.tracking import Tracked, fold_outcome, fold_subject
-from competition.workspace.training_inputs import load_soft_labels, missing_teacher, save_soft_labels
 from pipelines.execution.selection import selected_folds
 from pipelines.execution.trainer import TrainerInputs, engine_key, open_scorer, start_device, target_caption
 from pipelines.terminal import hosts

@@ -8,7 +8,7 @@ import pandas as pd
 from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores
 from competition.files.manifest import atomic_write
-from competition.prepare import label_issues, records
+from competition.prepare import label_issues, record_shards
 from competition.prepare.decoding import BadImage, decode
 from competition.report.pictures import TILE, contact_sheet
 from competition.submission.format import for_spreadsheet
@@ -64,7 +64,7 @@ def draw_sheet(job: Job, issues: pd.DataFrame) -> None:
     """Write label_issues.png: the readable images of these rows with both classes and their probabilities."""
     start_tensorflow()
     ids, images = set(issues["id"]), dict[str, np.ndarray]()
-    for name, _, data in records.read([str(path) for path in job.prepared.records("train")]):
+    for name, _, data in record_shards.read([str(path) for path in job.prepared.records("train")]):
         if name in ids:
             with contextlib.suppress(BadImage):
                 images[name] = decode(data, TILE, "squash")

@@ -29,7 +29,7 @@ from competition.convert.shard import (
 )
 from competition.convert.sources import Source, read_source
 from competition.files.manifest import Manifest
-from competition.images.loader import cores
+from competition.images.batch_threads import cores
 from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER
 from competition.storage import files
 from pipelines.terminal.output import display_path

@@ -23,9 +23,9 @@ from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows
-from competition.ensemble.policy import rejected_views
 from competition.ensemble.predictions import identity_view, save_scores
 from competition.ensemble.settings import chain_settings
+from competition.ensemble.tta_policy import rejected_views
 from competition.files.manifest import copy_file, sha256, write_json
 from competition.prepare.adapter_types import needs_a_label
 from competition.prepare.prepared import CAVEAT_FILES, Prepared, load_caveats

@@ -43,9 +43,9 @@ from competition.prepare.targets import check_training
 from competition.report.terminal import with_error
 from competition.workspace.dependencies import fold_manifest_path, training_parts
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
+from competition.workspace.features_and_soft_labels import missing_tables
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import held_out_score, trivial_text
-from competition.workspace.training_inputs import missing_tables
 from pipelines.execution.budget_search import DoesNotFit, Search, TimeIsUp, Trial, job_of, skip, summary, write_file
 from pipelines.execution.prediction import predict_folds, stale_folds
 from pipelines.execution.trainer import WantedFeatures, measure_speed, start_device, store_missing

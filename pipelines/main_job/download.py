@@ -9,7 +9,7 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
 from competition.config.faults import fault_point
 from competition.config.params import HUB
-from competition.kaggle import download, partial
+from competition.kaggle import chosen_files, download
 from competition.kaggle.archive import UnpackRules
 from competition.prepare.adapter_types import Settings
 from competition.prepare.adapters import adapter_named
@@ -87,7 +87,7 @@ def download_some(job: Job, pattern: str) -> None:
             "(competition.slug is empty, or it is a miniature): leave ONLY out"
         )
     with ByteSteps() as steps:
-        files = partial.fetch_some(kaggle_client(job), slug, pattern, folder, unpack_rules(job), steps.update)
+        files = chosen_files.fetch_some(kaggle_client(job), slug, pattern, folder, unpack_rules(job), steps.update)
     job.echo(
         f"download: {counted(len(files), 'file')}, {sum(files.values()) / 1e6:,.1f} MB in {display_path(folder)}, for inspection; "
         "the index, the folds and training need all files: `make download` without ONLY"

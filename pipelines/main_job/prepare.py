@@ -21,7 +21,7 @@ from competition.files.manifest import (
     sha256,
     write_json,
 )
-from competition.prepare import columns, duplicates, folds, index, leaks, records, series, shift
+from competition.prepare import columns, duplicates, folds, index, leaks, record_shards, series, shift
 from competition.prepare import decoding as images
 from competition.prepare.adapter_types import Competition, Row, Settings, with_metric
 from competition.prepare.adapters import adapter_named
@@ -119,7 +119,7 @@ def prepare(job: Job, settings: Settings) -> Computed:
         rows = collect_bytes(all_rows(job, settings, competition), sheet_ids, image_bytes)
         size = params.shard_megabytes * 1_000_000
         largest = params.largest_megapixels * 1_000_000
-        names = records.write(
+        names = record_shards.write(
             rows, table, str(data / "records"), shard_bytes=size, largest=largest, progress=bar.update_to
         )
     sheet_files = draw_sheets(data, sheets, image_bytes, params)

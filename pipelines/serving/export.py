@@ -15,12 +15,12 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores
 from competition.files.manifest import read_manifest, write_json, write_text
-from competition.prepare import records
+from competition.prepare import record_shards
 from competition.prepare.decoding import BadImage, decode
 from competition.prepare.prepared import Prepared
 from competition.serving.bundle import CARD, CLASSES, DESCRIPTION, FORMATS, Bundle
 from competition.serving.model_card import CardFacts, model_card, score_sentence
-from competition.serving.selection import Selection, export_dependencies, select
+from competition.serving.served_models import Selection, export_dependencies, select
 from competition.training.backend import is_installed, start_tensorflow
 from competition.workspace.dependencies import export_path, newest_blend
 from pipelines.execution.selection import selected_folds, selected_members
@@ -137,7 +137,7 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> tup
 def sample_images(prepared: Prepared, part: str, bundle: Bundle) -> tuple[np.ndarray, list[bytes]]:
     """The first SAMPLE readable images of a part: ids and encoded bytes.  Raises UserError if there are none."""
     ids, images = [], []
-    for name, _, data in islice(records.read(prepared.records(part)), 4 * SAMPLE):
+    for name, _, data in islice(record_shards.read(prepared.records(part)), 4 * SAMPLE):
         with contextlib.suppress(BadImage):
             decode(data, bundle.sizes[0], bundle.fit)
             ids.append(name)

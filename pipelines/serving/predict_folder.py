@@ -12,10 +12,10 @@ from competition.config.errors import UserError, counted
 from competition.config.redaction import printable
 from competition.files.manifest import atomic_write
 from competition.prepare.adapter_types import Competition
-from competition.prepare.adapters.files import image_paths, unread_files_notes
+from competition.prepare.adapters.image_files import image_paths, unread_files_notes
 from competition.prepare.decoding import SUFFIXES
 from competition.serving.new_images import NewImagePredictor, read_readable_images
-from competition.serving.selection import select
+from competition.serving.served_models import select
 from competition.submission.format import FORMULA
 from pipelines.execution.trainer import start_device
 from pipelines.terminal.output import display_path

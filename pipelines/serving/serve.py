@@ -5,7 +5,7 @@ import time
 
 from competition.config.errors import UserError
 from competition.serving.bundle import CARD, load_bundle
-from competition.serving.selection import export_name
+from competition.serving.served_models import export_name
 from competition.training.backend import is_installed
 from competition.workspace.dependencies import export_path
 from pipelines.execution.selection import selected_folds

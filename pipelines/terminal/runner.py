@@ -36,7 +36,7 @@ from pipelines.terminal.progress import clear_bars
 from pipelines.terminal.versions import versions
 
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
-    from competition.images.cache import CacheBudget
+    from competition.images.decoded_cache import CacheBudget
     from competition.prepare.prepared import Prepared
     from competition.training.engine import Engine
 
@@ -207,7 +207,7 @@ def track(job: Job, subject: Subject) -> Tracked:
 
 def image_cache(job: Job) -> "CacheBudget":
     """Folder and size limits of the cache of decoded images."""
-    from competition.images.cache import CacheBudget
+    from competition.images.decoded_cache import CacheBudget
 
     settings = job.params.cache
     folder = Path(os.path.expanduser(settings.folder)) if settings.folder else job.path("cache")

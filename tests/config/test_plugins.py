@@ -14,7 +14,7 @@ from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import NO_PLUGINS, activate, active, load_plugins
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
-from competition.ensemble.views import get_views
+from competition.ensemble.view_transforms import get_views
 from competition.images.augmentations import augmentation_named
 from competition.prepare.adapters import ADAPTERS, adapter_named
 

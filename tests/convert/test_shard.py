@@ -12,7 +12,7 @@ from small_source import digests, stamps
 from competition.config.errors import UserError
 from competition.convert.shard import Shard, SourceImage, convert_shard, finished_shard, make_shards, verify_file
 from competition.prepare import decoding as images
-from competition.prepare import records, tfrecord_format
+from competition.prepare import record_shards, tfrecord_format
 
 
 def test_each_size_gets_one_file_with_kaggles_name_and_the_rows_in_order(shards, recipe):
@@ -22,7 +22,7 @@ def test_each_size_gets_one_file_with_kaggles_name_and_the_rows_in_order(shards,
         "tfrecords-jpeg-24x24/train/00-24x24-4.tfrec",
     ]
     for name in outcome.files:
-        read = list(records.read_shard(f"{recipe.target}/{name}", labelled=True))
+        read = list(record_shards.read_shard(f"{recipe.target}/{name}", labelled=True))
         assert [(record.id, record.label) for record in read] == [("r00", 0), ("r01", 1), ("r02", 2), ("r03", 0)]
         size = int(name.split("x")[-1].split("-")[0])
         assert all(Image.open(io.BytesIO(record.image)).size == (size, size) for record in read)
@@ -31,7 +31,7 @@ def test_each_size_gets_one_file_with_kaggles_name_and_the_rows_in_order(shards,
 def test_one_size_has_the_pixels_of_the_training_decoder(rows, recipe, photos):
     lossless = replace(recipe, sizes=(16,), kind="png")
     (name,) = convert_shard(Shard("train", "00", tuple(rows)), lossless).files
-    for record in records.read_shard(f"{recipe.target}/{name}", labelled=True):
+    for record in record_shards.read_shard(f"{recipe.target}/{name}", labelled=True):
         (path,) = photos.glob(f"{record.id}.*")
         expected = images.decode(path.read_bytes(), 16, "squash")
         assert np.array_equal(np.array(Image.open(io.BytesIO(record.image))), expected)

@@ -8,8 +8,8 @@ from small_source import write_photo
 from competition.config.errors import UserError
 from competition.convert.shard import Recipe, Shard, codecs, convert_shard
 from competition.convert.sources import read_source
-from competition.prepare import records, tfrecord_format
-from competition.prepare.records import Record
+from competition.prepare import record_shards, tfrecord_format
+from competition.prepare.record_shards import Record
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_the_other_common_schema_has_labels_from_1_and_is_written_in_kaggles(tmp
     assert source.competition.classes == ("rose", "tulip")
     recipe = Recipe(str(source_folder), str(tmp_path / "target"), (16,), "png", 0, "squash", "error", 10**8, codecs())
     (name,) = convert_shard(Shard("train", "00", tuple(source.rows["train"])), recipe).files
-    read = list(records.read_shard(f"{tmp_path}/target/{name}", labelled=True))
+    read = list(record_shards.read_shard(f"{tmp_path}/target/{name}", labelled=True))
     assert [(record.id, record.label) for record in read] == labelled["train"]
 
 
@@ -96,8 +96,8 @@ def test_kaggles_tfrecords_of_the_largest_size_are_read_and_truncated_ones_are_r
     for size in (16, 24):
         image = photo(size, tmp_path)
         path = tmp_path / f"tfrecords-jpeg-{size}x{size}/train/00-{size}x{size}-2.tfrec"
-        records.write_shard(str(path), [Record("a", 0, image), Record("b", 1, image)])
-        records.write_shard(str(path).replace("train", "test").replace("-2.", "-1."), [Record("c", None, image)])
+        record_shards.write_shard(str(path), [Record("a", 0, image), Record("b", 1, image)])
+        record_shards.write_shard(str(path).replace("train", "test").replace("-2.", "-1."), [Record("c", None, image)])
     source = read_source(str(tmp_path), options)
     assert listed(source, "train") == [
         (name, n, "tfrecords-jpeg-24x24/train/00-24x24-2.tfrec") for n, name in enumerate("ab")

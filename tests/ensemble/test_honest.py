@@ -10,8 +10,8 @@ from competition.ensemble.chain import Chain, align, apply_chain
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import NestedCrossFit, OofRows, blocks_of, select_candidate
-from competition.ensemble.policy import ViewCache, fit_policy
 from competition.ensemble.predictions import ViewPredictions, mix_views
+from competition.ensemble.tta_policy import ViewCache, fit_policy
 from competition.files.manifest import write_json
 
 from .simulated import BLEND, DECISION, HONEST, SETTINGS, cross_fit, draw, fit_chain, oof_rows, rows_of

@@ -5,8 +5,8 @@ import pytest
 
 from competition.config.errors import UserError
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.policy import STEP_RATIO, ViewCache, fit_policy, rejected_views
 from competition.ensemble.predictions import ViewPredictions, mix_views
+from competition.ensemble.tta_policy import STEP_RATIO, ViewCache, fit_policy, rejected_views
 
 from .simulated import POLICY, draw, softmax
 
@@ -90,7 +90,7 @@ def test_every_view_left_out_has_its_reason():
 
 @pytest.mark.parametrize("planted", [0.5, 2.5])
 def test_the_planted_temperature_is_found_on_a_sample_that_does_not_depend_on_labels(planted, monkeypatch):
-    monkeypatch.setattr("competition.ensemble.policy.SAMPLE", 8_000)
+    monkeypatch.setattr("competition.ensemble.tta_policy.SAMPLE", 8_000)
     rng = np.random.default_rng(0)  # labels drawn from the probabilities themselves: calibrated at temperature 1
     logits = 2 * rng.normal(size=(10_000, 6))
     labels = (rng.random((10_000, 1)) > softmax(logits).cumsum(1)).sum(1).clip(0, 5)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from competition.config.errors import UserError
-from competition.ensemble.views import GROUPS, NUMBERED, VIEWS, expand_views, get_views
+from competition.ensemble.view_transforms import GROUPS, NUMBERED, VIEWS, expand_views, get_views
 
 ALL = [*VIEWS, *(f"{family}_10" for family in NUMBERED), "scale_90", "shift_up_3", "flip_lr+crop_top_left"]
 

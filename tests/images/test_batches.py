@@ -10,6 +10,7 @@ import pytest
 from builders import STILL, numbered
 
 from competition.images.augment import Augmentation
+from competition.images.batch_threads import Loading, thread_pool
 from competition.images.batches import (
     FILLER,
     TrainingBatches,
@@ -20,8 +21,7 @@ from competition.images.batches import (
     smooth_labels,
     steps_per_epoch,
 )
-from competition.images.loader import Loading, thread_pool
-from competition.images.pixels import ConcatenatedPixels, PixelFile, image_reader
+from competition.images.decoded_rows import ConcatenatedPixels, PixelFile, image_reader
 
 N, CLASSES = 23, 3
 UNCHANGED = Augmentation(**STILL)

@@ -11,13 +11,13 @@ import pytest
 from preloaded import start_process
 
 from competition.config.errors import UserError
-from competition.images import cache
-from competition.images.cache import CacheBudget, RecordedImages, decode_images
-from competition.images.pixels import ConcatenatedPixels, PixelFile, is_streamed
+from competition.images import decoded_cache
+from competition.images.decoded_cache import CacheBudget, RecordedImages, decode_images
+from competition.images.decoded_rows import ConcatenatedPixels, PixelFile, is_streamed
 from competition.images.stream import Stream
-from competition.prepare import records
+from competition.prepare import record_shards
 from competition.prepare.decoding import blank, decode
-from competition.prepare.records import Record
+from competition.prepare.record_shards import Record
 from competition.storage import files
 
 N, SIZE = 9, 16
@@ -32,7 +32,7 @@ def shards(tmp_path, helpers):
     order = [*range(N - 1, -1, -1)]
     for name, selected in (("a-5", order[:5]), ("b-4", order[5:])):
         rows = [Record(f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in selected]
-        records.write_shard(str(tmp_path / f"{name}.tfrec"), rows)
+        record_shards.write_shard(str(tmp_path / f"{name}.tfrec"), rows)
     return [str(tmp_path / "a-5.tfrec"), str(tmp_path / "b-4.tfrec")]
 
 
@@ -101,14 +101,14 @@ def test_images_that_can_never_fit_delete_nothing_and_a_disk_without_space_is_no
 ):
     decoded(shards, budget)
     assert type(decoded(shards, replace(budget, disk=N * BYTES_PER_IMAGE + 300), size=4 * SIZE)) is Stream
-    monkeypatch.setattr(cache, "LEFT_FREE", 10**18)  # more than any disk has
+    monkeypatch.setattr(decoded_cache, "LEFT_FREE", 10**18)  # more than any disk has
     assert type(decoded(shards, budget, source="y")) is Stream
     assert len(cached_files(budget)) == 1
 
 
 def decode_blank_images(budget, progress=lambda *_: None):
     """The images of IDS are blank: in a process of its own, whose reader of records this replaces."""
-    records.read = lambda files: ((f"i{n}", n, blank()) for n in range(N))
+    record_shards.read = lambda files: ((f"i{n}", n, blank()) for n in range(N))
     return decode_images(RecordedImages([], IDS, NONE, "x"), SIZE, "squash", budget, progress)
 
 
@@ -163,7 +163,7 @@ def test_unreadable_rows_stay_black_and_missing_rows_are_an_error(shards, budget
 
 
 def test_an_image_that_cannot_be_decoded_is_named(tmp_path, budget) -> None:
-    records.write_shard(str(tmp_path / "c-1.tfrec"), [Record("odd", 0, b"not an image")])
+    record_shards.write_shard(str(tmp_path / "c-1.tfrec"), [Record("odd", 0, b"not an image")])
     for selected in (budget, replace(budget, disk=0)):
         with pytest.raises(UserError, match="image odd: it is no JPEG"):
             decoded([str(tmp_path / "c-1.tfrec")], selected, ids=np.array(["odd"]), unreadable=NONE[:1])[np.array([0])]

@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 import pytest
 
-from competition.images.loader import ALIGNMENT, BatchLoader, Buffers, Work
+from competition.images.batch_threads import ALIGNMENT, BatchLoader, Buffers, Work
 
 
 def test_a_step_out_of_order_is_right_and_leaves_nothing_behind():

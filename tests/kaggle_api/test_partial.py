@@ -9,7 +9,7 @@ from fake_kaggle.parts import Contest
 from fake_kaggle.small_competition import RULES
 
 from competition.config.errors import UserError
-from competition.kaggle import partial
+from competition.kaggle import chosen_files
 from competition.kaggle.errors import KaggleError
 
 FILES = {
@@ -27,7 +27,7 @@ def large_competition(kaggle):
 
 
 def fetch(client, pattern, folder, progress=lambda *_: None):
-    return partial.fetch_some(client, "flowers", pattern, folder, RULES, progress)
+    return chosen_files.fetch_some(client, "flowers", pattern, folder, RULES, progress)
 
 
 @pytest.mark.parametrize(

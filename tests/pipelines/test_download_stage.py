@@ -17,7 +17,7 @@ from stages import Workspace
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.files.manifest import read_manifest, write_manifest
-from competition.images import cache
+from competition.images import decoded_cache
 from competition.kaggle import download
 from competition.kaggle.client import Client, RetryPolicy
 from competition.workspace.workspace import Workspace as LibraryWorkspace
@@ -191,7 +191,7 @@ def test_the_doctor_says_whether_the_decoded_images_will_fit(finished, monkeypat
     overrides = parse_overrides(sets)
     library = LibraryWorkspace(finished.work, load_params(finished.params, overrides), overrides)
     disk_with(monkeypatch, free)
-    monkeypatch.setattr(cache, "LEFT_FREE", 1_000_000_000)
+    monkeypatch.setattr(decoded_cache, "LEFT_FREE", 1_000_000_000)
     monkeypatch.setattr(
         "pipelines.inspect.doctor.image_cache", lambda job: replace(image_cache(job), folder=job.work / "none")
     )

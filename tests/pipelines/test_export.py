@@ -15,13 +15,13 @@ from competition.config.params_file import load_params
 from competition.ensemble.chain import apply_chain
 from competition.ensemble.predictions import ViewPredictions, load_scores
 from competition.files.manifest import files_intact, read_manifest
-from competition.prepare import records
+from competition.prepare import record_shards
 from competition.prepare.decoding import decode
 from competition.prepare.prepared import load_prepared
 from competition.serving.bundle import load_bundle
 from competition.serving.engines import Engine
 from competition.serving.graph import load_model
-from competition.serving.selection import select
+from competition.serving.served_models import select
 from competition.training.checkpoint import load_arrays
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 
@@ -54,7 +54,7 @@ assert not {"competition", "pipelines"} & sys.modules.keys()
 def images_of_test_rows(workspace: Workspace) -> tuple[np.ndarray, list[bytes], np.ndarray]:
     """(ids, encoded images, decoded images) of all test rows."""
     prepared = load_prepared(workspace.work / "data")
-    images = {name: data for name, _, data in records.read(prepared.records("test"))}
+    images = {name: data for name, _, data in record_shards.read(prepared.records("test"))}
     ids = prepared.part("test")["id"].to_numpy(str)
     encoded = [images[name] for name in ids]
     return ids, encoded, np.stack([decode(data, 16, "squash") for data in encoded])

@@ -11,7 +11,7 @@ from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.ensemble.predictions import load_scores
-from competition.prepare import records
+from competition.prepare import record_shards
 from competition.prepare.prepared import load_prepared
 from pipelines.serving.predict_folder import prediction_table, require_writable, write_predictions
 
@@ -26,7 +26,7 @@ def photos(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tup
     """A copy of the finished workspace, and a folder with test images, two of them damaged, and a photo of a telephone."""
     workspace, folder = finished.copy_to(tmp_path_factory.mktemp("folder")), tmp_path_factory.mktemp("photos")
     prepared = load_prepared(workspace.work / "data")
-    for number, (name, _, data) in zip(range(IMAGES), records.read(prepared.records("test"))):
+    for number, (name, _, data) in zip(range(IMAGES), record_shards.read(prepared.records("test"))):
         place = folder / ("a" if number % 2 else "b") / f"{name}.png"
         place.parent.mkdir(exist_ok=True)
         place.write_bytes(data)

@@ -16,7 +16,7 @@ from stages import Workspace
 from competition.config.params_file import load_params, parse_overrides
 from competition.ensemble.predictions import ViewPredictions
 from competition.files.manifest import write_json, write_manifest
-from competition.images.cache import cache_file
+from competition.images.decoded_cache import cache_file
 from competition.preflight.results import PreflightResult
 from competition.prepare.prepared import load_prepared
 from competition.submission import ledger

@@ -11,7 +11,7 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
 
 import tensorflow as tf
 
-from competition.ensemble.views import VIEWS
+from competition.ensemble.view_transforms import VIEWS
 from competition.images.mixup import COUNT
 from competition.preflight.answers import REMEDIES
 from competition.preflight.lowering import CannotCompile, lowered

@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from competition.config.errors import UserError
-from competition.prepare import records
+from competition.prepare import record_shards
 from competition.prepare.adapters import ADAPTERS, flowers, plants
 from competition.prepare.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
-from competition.prepare.records import Record
+from competition.prepare.record_shards import Record
 
 SCALE = 0.01
 
@@ -75,7 +75,7 @@ def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(digits, 
 
     rows = list(ADAPTERS["digits"].rows(digits, make_settings()))
     assert [sum(row.part == part for row in rows) for part in ("train", "test")] == [1347, 450]
-    sizes = [len(list(records.read_shard(str(path), False))) for path in sorted(digits.rglob("*.tfrec"))]
+    sizes = [len(list(record_shards.read_shard(str(path), False))) for path in sorted(digits.rglob("*.tfrec"))]
     assert len(sizes) == 8 and len(set(sizes)) == 8
     pixels = [np.asarray(Image.open(io.BytesIO(row.data)))[::4, ::4] for row in rows]
     restored = sorted(bytes((pixel_values * (16 / 255)).round().astype(np.uint8)) for pixel_values in pixels)
@@ -100,7 +100,7 @@ def two_sizes(tmp_path):
     for size in (192, 512):
         for part, label in (("train", 1), ("test", None)):
             path = tmp_path / f"tfrecords-jpeg-{size}x{size}" / part / f"00-{size}x{size}-1.tfrec"
-            records.write_shard(str(path), [Record(f"{part}{size}", label, b"")])
+            record_shards.write_shard(str(path), [Record(f"{part}{size}", label, b"")])
     return tmp_path
 
 

@@ -6,14 +6,14 @@ import pytest
 
 from competition.config.errors import UserError
 from competition.prepare import decoding as images
-from competition.prepare import folds, index, records, tfrecord_format
-from competition.prepare.records import Record
+from competition.prepare import folds, index, record_shards, tfrecord_format
+from competition.prepare.record_shards import Record
 
 
 @pytest.fixture
 def shard(tmp_path, helpers):
     path = tmp_path / "00-32x32-5.tfrec"
-    records.write_shard(
+    record_shards.write_shard(
         str(path), [Record(f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in range(5)]
     )
     return path
@@ -52,7 +52,7 @@ def test_a_damaged_or_missing_shard_is_an_error_with_file_and_record(shard, name
     if damage:
         shard.write_bytes(damage(data, ends))
     with pytest.raises(UserError, match=message):
-        list(records.read_shard(str(shard), labelled=True))
+        list(record_shards.read_shard(str(shard), labelled=True))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_wrong_schema_is_an_error_that_names_the_feature(tmp_path, feature, me
     path = tmp_path / "a-1.tfrec"
     path.write_bytes(record(tfrecord_format.serialize_example(feature)))
     with pytest.raises(UserError, match=f"a-1.tfrec, record 0.*{message}"):
-        list(records.read_shard(str(path), labelled=True))
+        list(record_shards.read_shard(str(path), labelled=True))
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def prepared(helpers):
 
 def test_every_row_is_written_once_in_order_to_the_shards_of_its_fold(prepared, tmp_path):
     rows, index_table = prepared
-    names = records.write(rows, index_table, str(tmp_path), shard_bytes=8_000)
+    names = record_shards.write(rows, index_table, str(tmp_path), shard_bytes=8_000)
     assert sorted(names) == sorted(p.name for p in tmp_path.iterdir())
     assert len([name for name in names if name.startswith("fold0-")]) > 1
     for prefix, expected_rows in {
@@ -96,15 +96,15 @@ def test_every_row_is_written_once_in_order_to_the_shards_of_its_fold(prepared, 
         "external": index_table[index_table["part"] == "external"],
     }.items():
         files = [str(tmp_path / name) for name in names if name.startswith(f"{prefix}-")]
-        read = list(records.read(files))
+        read = list(record_shards.read(files))
         assert [(image_id, label) for image_id, label, _ in read] == list(
             zip(expected_rows["id"], expected_rows["label"])
         )
     assert sum(int(tfrecord_format.COUNT_IN_NAME.search(name)[1]) for name in names) == len(index_table)
     # An unreadable test image becomes grey; rows dropped from the index are not written.
     kept = index_table[index_table["id"] != "i3"].reset_index(drop=True)
-    names = records.write(rows, kept, str(tmp_path / "kept"), shard_bytes=10**6)
-    read = {image_id: data for image_id, _, data in records.read(str(tmp_path / "kept" / name) for name in names)}
+    names = record_shards.write(rows, kept, str(tmp_path / "kept"), shard_bytes=10**6)
+    read = {image_id: data for image_id, _, data in record_shards.read(str(tmp_path / "kept" / name) for name in names)}
     assert read.keys() == set(kept["id"])
     assert images.decode(read["broken"], 8, "crop").tolist() == [[[128] * 3] * 8] * 8
 
@@ -112,7 +112,7 @@ def test_every_row_is_written_once_in_order_to_the_shards_of_its_fold(prepared, 
 def test_shards_are_below_the_size_limit_and_of_similar_size(prepared, tmp_path):
     rows, index_table = prepared
     size = index_table["bytes"].max()
-    names = records.write(rows, index_table, str(tmp_path), shard_bytes=int(3.5 * size))
+    names = record_shards.write(rows, index_table, str(tmp_path), shard_bytes=int(3.5 * size))
     counts = [int(tfrecord_format.COUNT_IN_NAME.search(name)[1]) for name in names if name.startswith("fold")]
     assert max(counts) <= 4 and min(counts) >= 2
 
@@ -122,9 +122,11 @@ def test_images_changed_after_indexing_are_an_error(prepared, tmp_path, helpers)
     position = next(n for n, row in enumerate(rows) if row.id == "i5")
     changed = [*rows[:position], helpers.row("i5", 77, label=1), *rows[position + 1 :]]
     with pytest.raises(UserError, match="'i5' does not match the index"):
-        records.write(changed, index_table, str(tmp_path / "a"), shard_bytes=10**6)
+        record_shards.write(changed, index_table, str(tmp_path / "a"), shard_bytes=10**6)
     with pytest.raises(UserError, match="1 image of the index missing in the raw files"):
-        records.write([*rows[:position], *rows[position + 1 :]], index_table, str(tmp_path / "b"), shard_bytes=10**6)
+        record_shards.write(
+            [*rows[:position], *rows[position + 1 :]], index_table, str(tmp_path / "b"), shard_bytes=10**6
+        )
     assert not list((tmp_path / "b").glob("test-*.partial"))
 
 
@@ -132,7 +134,7 @@ def test_an_image_that_was_read_when_it_was_indexed_never_becomes_grey(prepared,
     """A decoder that runs out of memory must not change what is learned."""
     rows, index_table = prepared
     with pytest.raises(UserError, match=r"was read when it was indexed, and cannot be read now: .* more than the 9"):
-        records.write(rows, index_table, str(tmp_path), shard_bytes=10**6, largest=9)
+        record_shards.write(rows, index_table, str(tmp_path), shard_bytes=10**6, largest=9)
 
 
 @pytest.mark.parametrize("label", [3, None])
@@ -147,7 +149,7 @@ def test_tensorflow_writes_the_same_bytes(tmp_path, label):
     example = tf.train.Example(features=tf.train.Features(feature=feature))
     with tf.io.TFRecordWriter(str(tmp_path / "tensorflow")) as writer:
         writer.write(example.SerializeToString(deterministic=True))
-    records.write_shard(str(tmp_path / "ours"), [Record("an id", label, values["image"])])
+    record_shards.write_shard(str(tmp_path / "ours"), [Record("an id", label, values["image"])])
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "tensorflow").read_bytes()
 
 
@@ -163,6 +165,6 @@ def test_without_google_crc32c_the_checksums_are_the_same():
 def test_unusual_ids_are_never_used_as_paths(tmp_path):
     ids = ["../../x", "/etc/x", "001", "NA", "", "é", "x" * 300]
     path = tmp_path / "in" / "a-7.tfrec"
-    records.write_shard(str(path), [Record(image_id, None, b"") for image_id in ids])
-    assert [record.id for record in records.read_shard(str(path), labelled=False)] == ids
+    record_shards.write_shard(str(path), [Record(image_id, None, b"") for image_id in ids])
+    assert [record.id for record in record_shards.read_shard(str(path), labelled=False)] == ids
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["a-7.tfrec", "in"]

@@ -10,7 +10,7 @@ import pytest
 from builders import competition
 from PIL import Image
 
-from competition.images.cache import cache_file
+from competition.images.decoded_cache import cache_file
 from competition.prepare.prepared import Prepared
 from competition.report.pictures import NO_PICTURES, data_uri, samples_section, training_pixels
 

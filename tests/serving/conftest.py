@@ -9,7 +9,7 @@ import pytest
 from servers import SMALL, Server, start
 from stages import Workspace
 
-from competition.images.cache import cached_images
+from competition.images.decoded_cache import cached_images
 from competition.prepare.decoding import encode_png
 from competition.prepare.prepared import load_prepared
 

@@ -14,9 +14,9 @@ from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.decision import ARGMAX, Decision
 from competition.ensemble.predictions import ViewPredictions
-from competition.ensemble.views import get_views
+from competition.ensemble.view_transforms import get_views
 from competition.serving.graph import ExportedChain, load_model
-from competition.serving.selection import Selection
+from competition.serving.served_models import Selection
 from competition.training.checkpoint import load_arrays, save_arrays
 from competition.training.engine import saved_variables
 from competition.training.features import feature_network

@@ -18,7 +18,7 @@ from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import ARGMAX
 from competition.serving.graph import ExportedChain
-from competition.serving.selection import Selection
+from competition.serving.served_models import Selection
 from competition.training.checkpoint import save_arrays
 from competition.training.device import choose_backend, open_device, prediction_batch_size, round_up_batch
 

@@ -8,8 +8,8 @@ import pytest
 from builders import STILL
 
 from competition.images.augment import Augmentation
+from competition.images.batch_threads import Loading
 from competition.images.batches import TrainingBatches, TrainingPlan
-from competition.images.loader import Loading
 from competition.images.mixup import has_device_part
 from competition.training.device import Device
 from competition.training.device_augmentation import augmented, augments_on_device

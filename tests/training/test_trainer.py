@@ -13,7 +13,7 @@ from builders import CLASSES, member, params, pixels_of
 
 from competition.config.params import Member, Train
 from competition.ensemble.predictions import Predictions
-from competition.ensemble.views import get_views
+from competition.ensemble.view_transforms import get_views
 from competition.images.batches import prediction_batches
 from competition.images.labelled_images import Images, sample_rows
 from competition.training.checkpoint import Checkpoints

@@ -15,8 +15,8 @@ from competition.ensemble.predictions import ViewPredictions
 from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_manifest_path, nested_teachers, soft_labels_path
+from competition.workspace.features_and_soft_labels import load_soft_labels
 from competition.workspace.runs import Run
-from competition.workspace.training_inputs import load_soft_labels
 
 FOLDS, ROWS = 3, 9
 INDEX = pd.DataFrame(

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from competition.prepare import records
+from competition.prepare import record_shards
 from competition.prepare.adapter_types import Competition, Settings
 from competition.prepare.adapters.flowers import label_competition
 from competition.prepare.adapters.flowers import rows as rows
-from competition.prepare.adapters.source import sample as sample
-from competition.prepare.adapters.source import solution as solution
+from competition.prepare.adapters.raw_files import sample as sample
+from competition.prepare.adapters.raw_files import solution as solution
 from competition.prepare.adapters.tables import write_csv
 from competition.prepare.decoding import encode
-from competition.prepare.records import Record
+from competition.prepare.record_shards import Record
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 SIZE = 32  # pixels: each of the 8 x 8 becomes 4 x 4, without loss
@@ -52,7 +52,7 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
         for number, shard in enumerate(np.split(chosen, cuts)):
             path = raw / FOLDER / part / f"{number:02}-{SIZE}x{SIZE}-{len(shard)}.tfrec"
             labelled = part == "train"
-            records.write_shard(
+            record_shards.write_shard(
                 str(path),
                 (Record(ids[n], int(labels[n]) if labelled else None, encode(pictures[n], "png")) for n in shard),
             )

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
-from competition.prepare import records
+from competition.prepare import record_shards
 from competition.prepare.adapters.tables import write_csv
 from competition.prepare.decoding import encode
-from competition.prepare.records import Record
+from competition.prepare.record_shards import Record
 
 # Training images per class of the real competitions: 12,753 flowers (18 to 782) and 1,821 leaves.
 FLOWER_COUNTS = (
@@ -99,7 +99,9 @@ def _write_flowers(raw: Path, part: str, shard: int, flowers: Sequence[Flower], 
         path = raw / f"tfrecords-jpeg-{square}" / part / f"{shard:02}-{square}-{len(flowers)}.tfrec"
         labels = (None if part == "test" else flower.label for flower in flowers)
         shown = zip(flowers, labels, pictures, strict=True)
-        records.write_shard(str(path), (Record(flower.id, label, jpegs[number]) for flower, label, jpegs in shown))
+        record_shards.write_shard(
+            str(path), (Record(flower.id, label, jpegs[number]) for flower, label, jpegs in shown)
+        )
 
 
 def _flower(label: int, size: int, rng: np.random.Generator) -> Image.Image:

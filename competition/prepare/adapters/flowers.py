@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from competition.config.errors import UserError
-from competition.prepare import records
+from competition.prepare import record_shards
 from competition.prepare.adapter_types import Competition, Part, Row, Settings, only_predicts
-from competition.prepare.adapters.source import fetch_source
-from competition.prepare.adapters.source import sample as sample
-from competition.prepare.adapters.source import solution as solution
+from competition.prepare.adapters.raw_files import fetch_source
+from competition.prepare.adapters.raw_files import sample as sample
+from competition.prepare.adapters.raw_files import solution as solution
 from competition.prepare.targets import resolve_metric
 
 # In the order of the competition's class numbers.
@@ -111,7 +111,7 @@ def rows(raw: Path, settings: Settings) -> Iterator[Row]:
             raise UserError(f"{folder.name}/{part} holds no .tfrec file; make download FORCE=1 fetches them again")
         for shard in shards:
             row_part: Part = "train" if part == "val" and settings.validation == "pool" else part
-            for place, record in enumerate(records.read_shard(str(shard), labelled=part != "test")):
+            for place, record in enumerate(record_shards.read_shard(str(shard), labelled=part != "test")):
                 where = shard.relative_to(raw).as_posix()
                 label = -1 if record.label is None else record.label
                 yield Row(record.id, label, row_part, where, place, record.image)

@@ -12,7 +12,7 @@ import pandas as pd
 from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
 from competition.prepare.adapter_types import Competition, Layout, Predicts, Settings
-from competition.prepare.adapters.files import ADDRESS, ImageFiles
+from competition.prepare.adapters.image_files import ADDRESS, ImageFiles
 from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
 from competition.prepare.adapters.target_tables import (
     Labels,

@@ -23,8 +23,8 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.files.manifest import atomic_write
 from competition.images import stream
-from competition.images.pixels import PixelFile, Pixels
-from competition.prepare import records
+from competition.images.decoded_rows import PixelFile, Pixels
+from competition.prepare import record_shards
 from competition.prepare.decoding import Fit
 from competition.storage import files
 
@@ -200,7 +200,7 @@ def _fill(images: RecordedImages, size: int, fit: Fit, progress: Progress, put: 
 
     done = 0
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter's lock
-        remaining = (example for example in records.read(images.files) if example[0] in row_of)
+        remaining = (example for example in record_shards.read(images.files) if example[0] in row_of)
         while chunk := list(islice(remaining, 512)):
             for row in pool.map(decode_example, chunk):
                 is_done[row] = True
