@@ -20,11 +20,10 @@ def next_line(verb: str, following: str, params: Params, options: Options, work:
     if (options.member and verb != "tune") or options.fold or not following:
         return ""
     line = f"next: {command(following, options)}"
-    suffix = "" if line == f"next: make {following}" else " with the same parameters"
     if verb == "blend" and params.competition.slug and not params.competition.miniature:
-        line += f" or make submit{suffix}"
+        line += f" or {command('submit', options)}"
     elif verb == "blend" and (work / "raw" / "private").is_dir():
-        line += f" or make grade{suffix}"
+        line += f" or {command('grade', options)}"
     return as_called(line)
 
 

@@ -168,7 +168,7 @@ def test_after_a_blend_comes_the_report_and_what_scores_it(tmp_path: Path) -> No
     assert line("blend", work=tmp_path) == "next: make report or make grade"
     assert line("blend", work=tmp_path, sets="competition.slug=x") == "next: make report or make submit"
     text = line("blend", work=tmp_path, sets="competition.slug=x", given="train.epochs=3")
-    assert text == 'next: make report SET="train.epochs=3" or make submit with the same parameters'
+    assert text == 'next: make report SET="train.epochs=3" or make submit SET="train.epochs=3"'
 
 
 def test_a_part_of_a_stage_and_an_export_of_folds_name_nothing_and_every_named_verb_exists() -> None:
