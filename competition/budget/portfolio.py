@@ -95,16 +95,17 @@ def networks_of(params: Params, portfolio: list[Network]) -> list[Network]:
 
     A line of the portfolio with ImageNet weights takes the weights file that a member states for the same architecture.
     """
-    stated = [
-        Network(
-            _free_name(name if member.head is None else _network_name(member), params),
-            replace(member, head=None, teacher=(), seeds=1, train_size=0),
-            _cost(member, portfolio),
-            is_stated=True,
-        )
-        for name, member in params.members.items()
-        if member.weights != "none"
-    ]
+    stated = []
+    for name, member in params.members.items():
+        if member.weights == "none":
+            continue
+        if member.head is not None:  # its network is named by what it is: mobilenet-224, dinov2_base-224
+            is_file = member.architecture == FROM_FILE
+            preset = Path(member.weights.removeprefix(HUB)).name.partition(".")[0]
+            what = preset if is_file else member.architecture.partition(":")[2] or member.architecture
+            name = f"{re.sub('[^a-z0-9_]+', '_', what.lower())}-{member.image_size}"
+        network_alone = replace(member, head=None, teacher=(), seeds=1, train_size=0)
+        stated.append(Network(_free_name(name, params), network_alone, _cost(member, portfolio), is_stated=True))
     files = {(one.member.architecture, one.member.alpha): one.member.weights for one in stated}
     offered = []
     for network in portfolio:
@@ -124,13 +125,6 @@ def networks_of(params: Params, portfolio: list[Network]) -> list[Network]:
                 network if network.name not in names else replace(network, name=f"{network.name}-{len(names)}")
             )
     return list(unique.values())
-
-
-def _network_name(member: Member) -> str:
-    """The name of a network by what it is: mobilenet-224, dinov2_base-224."""
-    preset = Path(member.weights.removeprefix(HUB)).name.partition(".")[0]
-    name = preset if member.architecture == FROM_FILE else member.architecture.partition(":")[2] or member.architecture
-    return f"{re.sub('[^a-z0-9_]+', '_', name.lower())}-{member.image_size}"
 
 
 def _free_name(name: str, params: Params) -> str:

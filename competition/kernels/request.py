@@ -6,11 +6,10 @@ Paths in the kernel are relative to the project's root.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.params import ExcludedFolds, Params
+from competition.config.params import Params
 from competition.config.teachers import ancestors
 from competition.kernels import packing
 from competition.workspace.dependencies import (
@@ -23,7 +22,6 @@ from competition.workspace.dependencies import (
 )
 from competition.workspace.runs import Run
 
-AnyFold = TypeVar("AnyFold", bound=ExcludedFolds)
 Runs = Mapping[str, Sequence[Run]]  # member -> its runs with the current parameters
 ResultFolders = dict[str, tuple[Path, Sequence[Path]]]  # path in the kernel -> (local folder, its files)
 
@@ -31,12 +29,6 @@ ResultFolders = dict[str, tuple[Path, Sequence[Path]]]  # path in the kernel -> 
 def path_in_kernel(work: Path, path: Path) -> str:
     """Path in the kernel of a local path below work/<competition>."""
     return path.relative_to(work.parent.parent).as_posix()
-
-
-def stale_folds(runs: Iterable[Run], folds: Iterable[AnyFold]) -> list[AnyFold]:
-    """Folds of which one of a member's runs has no complete fold model."""
-    runs = list(runs)
-    return [fold for fold in folds if not all(fold_model(run, fold).is_current for run in runs)]
 
 
 def incomplete_folds(runs: Sequence[Run], params: Params, folds: Iterable[int]) -> list[int]:

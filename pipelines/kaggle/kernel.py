@@ -28,7 +28,7 @@ from competition.preflight.results import objections, request_of
 from competition.preflight.topology import ALIASES, topology_named
 from competition.prepare.adapters import adapter_named
 from competition.prepare.index import save
-from competition.workspace.dependencies import nested_teachers
+from competition.workspace.dependencies import fold_model, nested_teachers
 from competition.workspace.runs import runs_of
 from competition.workspace.studies import is_tuned, member_with_tuned_values
 from pipelines.execution.selection import selected_folds, selected_members
@@ -149,9 +149,12 @@ def can_blend(job: Job, runs: request.Runs, missing: Folds) -> bool:
         return False
     # Raises UserError for parameters that a notebook cannot use, before the push.
     request.submission_request_digest(runs, job.params)
-    folds = range(job.params.prepare.folds)
-    stale = {name: request.stale_folds(runs[name], folds) for name in runs}
-    missing_models = [f"{name} fold {f}" for name in stale for f in stale[name] if f not in missing.get(name, ())]
+    missing_models = [
+        f"{name} fold {fold}"
+        for name, runs_of_member in runs.items()
+        for fold in range(job.params.prepare.folds)
+        if fold not in missing.get(name, ()) and not all(fold_model(run, fold).is_current for run in runs_of_member)
+    ]
     if missing_models:
         job.echo(f"kernel: no submission will be made: {', '.join(missing_models[:5])} would still be missing")
     return not missing_models

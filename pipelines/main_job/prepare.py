@@ -25,7 +25,7 @@ from competition.prepare import columns, duplicates, folds, index, leaks, record
 from competition.prepare import decoding as images
 from competition.prepare.adapter_types import Competition, Row, Settings, with_metric
 from competition.prepare.adapters import adapter_named
-from competition.prepare.adapters.folder import external_rows, other_columns
+from competition.prepare.adapters.folder import external_rows, read_layout
 from competition.prepare.targets import check_training
 from competition.report.caveats import series_line, shift_line
 from competition.report.pictures import TILE, contact_sheet
@@ -100,7 +100,7 @@ def prepare(job: Job, settings: Settings) -> Computed:
     support = folds.support(table, len(competition.classes), competition.targets)
     tables["support.csv"] = support.reset_index()
     (data / columns.FILE).unlink(missing_ok=True)
-    if settings.adapter == "folder" and (other := other_columns(job.path("raw"), settings)) is not None:
+    if settings.adapter == "folder" and (other := read_layout(job.path("raw"), settings).columns) is not None:
         tables[columns.FILE] = other
     for name, content in tables.items():
         with atomic_write(data / name) as temporary:

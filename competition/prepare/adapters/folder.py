@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-import pandas as pd
-
 from competition.config.errors import UserError, first_few
 from competition.prepare.adapter_types import Competition, Layout, Row, Settings
 from competition.prepare.adapters.class_folders import layout_of_class_folders, split_named
@@ -57,11 +55,6 @@ def rows(raw: Path, settings: Settings) -> Iterator[Row]:
         is_apart = settings.validation == "apart" and below and split_named(top) == "val"
         yield replace(row, part="val") if is_apart else row
     yield from files.rows(layout.test, [-1] * len(layout.test), "test")
-
-
-def other_columns(raw: Path, settings: Settings) -> pd.DataFrame | None:
-    """Ids, and the columns of the tables that are neither ids nor labels of train and test rows, as text; None without any."""
-    return read_layout(raw, settings).columns
 
 
 def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row], list[str]]:

@@ -82,13 +82,6 @@ class LabelledTables:
     notes: list[str]  # about columns and files that are not used
 
     @property
-    def other_columns(self) -> pd.DataFrame | None:
-        """The ids and the unused columns that the test table has, too; None without any."""
-        shared = [column for column in self.unused if column in self.test]
-        rows = [table[[self.id_column, *shared]] for table in (self.train, self.test)] if shared else []
-        return pd.concat(rows) if rows else None
-
-    @property
     def known_classes(self) -> list[str]:
         """Values of the classes in the order of the sample's columns or of classes.csv; [] with a column per class."""
         if len(self.labels.columns) > 1:
@@ -100,11 +93,6 @@ class LabelledTables:
         """True if there is one label column and no table or column of class names; ordinal labels are then grades."""
         return len(self.labels.columns) == 1 and not self.class_names
 
-    @property
-    def one_column_per_class(self) -> bool:
-        """True if a submission has one column per class."""
-        return len(self.sample_columns) > 1 or (not self.sample_columns and len(self.labels.columns) > 1)
-
 
 def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> Layout:
     """Return ids, labels and groups of the table `name` and of the test table. Raises UserError for what is not certain."""
@@ -112,9 +100,10 @@ def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings
     target = detect_target(tables.train, tables.labels.columns, tables.known_classes, settings.target, settings.metric)
     labels = _read_labels(tables, target)
     ids, test_ids = list(tables.train[tables.id_column]), list(tables.test[tables.id_column])
-    return Layout(
-        _competition(tables, labels, settings), (ids, labels.numbers, tables.groups), test_ids, tables.other_columns
-    )
+    other_columns = None
+    if shared := [column for column in tables.unused if column in tables.test]:
+        other_columns = pd.concat([table[[tables.id_column, *shared]] for table in (tables.train, tables.test)])
+    return Layout(_competition(tables, labels, settings), (ids, labels.numbers, tables.groups), test_ids, other_columns)
 
 
 def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> LabelledTables:
@@ -136,7 +125,13 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
     unused = [
         column for column in train.columns.tolist() if column not in (id_column, *labels.columns, labels.named_by)
     ]
-    unlisted = len(files.paths) - len(train) - len(test)
+    notes = []
+    if unused:
+        shared = [column for column in unused if column in test_columns]
+        advice = f"; head.columns of a member can add {first_few(shared)} to its features" if shared else ""
+        notes.append(f"columns {first_few(unused)} of {name} are not used{advice}")
+    if (unlisted := len(files.paths) - len(train) - len(test)) > 0:
+        notes.append(f"{counted(unlisted, 'image file')} in no table and therefore ignored")
     return LabelledTables(
         name=name,
         train=train,
@@ -149,17 +144,8 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
         class_names=dict(labels.names if listed is None else zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True)),
         has_class_table=listed is not None,
         groups=groups,
-        notes=[
-            *(_unused_notes(unused, test_columns, name) if unused else []),
-            *([f"{counted(unlisted, 'image file')} in no table and therefore ignored"] if unlisted > 0 else []),
-        ],
+        notes=notes,
     )
-
-
-def _unused_notes(unused: Sequence[str], test_columns: Sequence[str], name: str) -> list[str]:
-    shared = [column for column in unused if column in test_columns]
-    advice = f"; head.columns of a member can add {first_few(shared)} to its features" if shared else ""
-    return [f"columns {first_few(unused)} of {name} are not used{advice}"]
 
 
 def _find_id_column(
@@ -280,7 +266,8 @@ def _read_classes(tables: LabelledTables, target: Target) -> Labels:
 
 def _competition(tables: LabelledTables, labels: Labels, settings: Settings) -> Competition:
     """The description of the competition, with the submission in the sample's form."""
-    target, per_class = labels.target, tables.one_column_per_class
+    target = labels.target
+    per_class = len(tables.sample_columns or tables.labels.columns) > 1  # a submission has one column per class
     # The columns of a sample are not those of unnamed grades.
     has_class_columns = per_class and not (target == "ordinal" and tables.has_unnamed_classes)
     predicts: Predicts = "value" if target == "regression" else "probabilities" if has_class_columns else "label"
