@@ -82,20 +82,12 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     )
     names = {"duplicate photos": pairs, "photos with several labels": conflicts}
     names |= {"test images among the labelled ones": leaks, "unreadable images": unreadable}
-    absent = [name for name, table in names.items() if not len(table)]
+    absent = [name for name, findings in names.items() if not len(findings)]
     blocks: list[Block] = [Text([f"Not found: {', '.join(absent)}."])] if absent else []
-
-    def listed(table: pd.DataFrame, cells: Callable[[dict[Hashable, Any]], dict[str, str]], title: str) -> None:
-        """Add a table of the first findings.  cells: a finding -> column -> cell, texts except distances."""
-        rows = [cells(finding) for finding in table.head(MAX_ROWS).to_dict("records")]
-        words, cut = sum("distance" not in column for column in rows[0]), len(table) > MAX_ROWS
-        note = f"The first {MAX_ROWS} of {len(table):,}." if cut else ""
-        blocks.append(Table(list(rows[0]), [list(row.values()) for row in rows], words, note, title=title))
-
     if len(leaks):
         bound = inflation(prepared.index, leaks, competition.label_count)
         blocks += [Text([f"LEAK: {bound.sentence(competition.targets.kind)}."], True)] if bound.touched else []
-        listed(
+        table = first_findings(
             leaks,
             lambda r: {
                 "leak": r["kind"],
@@ -106,19 +98,19 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
             },
             "Test images among the labelled ones",
         )
+        blocks.append(table)
     if len(conflicts):
         photos = conflicts["group"].nunique()
-        blocks.append(Text([f"{counted(photos, 'photo has', 'photos have')} two labels or more."]))
-        listed(
+        table = first_findings(
             conflicts,
             lambda r: {"photo": f"{r['group']}", "id": r["id"], "label": label_text(r["label"])},
             "Conflicting labels",
         )
+        blocks += [Text([f"{counted(photos, 'photo has', 'photos have')} two labels or more."]), table]
     if len(pairs):
         exact = int(pairs["exact"].sum())
         text = f"{len(pairs):,} pairs of the same photo, {exact:,} of them byte for byte; none crosses a fold."
-        blocks.append(Text([text]))
-        listed(
+        table = first_findings(
             pairs,
             lambda r: {
                 "photo": r["a"],
@@ -129,14 +121,23 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
             },
             "Duplicate photos",
         )
+        blocks += [Text([text]), table]
     if len(unreadable):
         text = f"{counted(len(unreadable), 'image')} cannot be decoded; test images among them get the mean prediction."
-        blocks.append(Text([text], True))
-        listed(
+        table = first_findings(
             unreadable,
             lambda r: {"id": r["id"], "part": r["part"], "file": r["shard"], "problem": r["problem"]},
             "Unreadable images",
         )
+        blocks += [Text([text], True), table]
     if len(removed):
         blocks.append(Text([f"{len(removed):,} external images are also in the competition and were removed."]))
     return blocks
+
+
+def first_findings(findings: pd.DataFrame, cells: Callable[[dict[Hashable, Any]], dict[str, str]], title: str) -> Table:
+    """A table of the first findings.  cells: a finding -> column -> cell, texts except distances."""
+    rows = [cells(finding) for finding in findings.head(MAX_ROWS).to_dict("records")]
+    words = sum("distance" not in column for column in rows[0])
+    note = f"The first {MAX_ROWS} of {len(findings):,}." if len(findings) > MAX_ROWS else ""
+    return Table(list(rows[0]), [list(row.values()) for row in rows], words, note, title=title)

@@ -166,14 +166,13 @@ def of_competition(ledger: Ledger, competition: str, slug: str) -> list[Row]:
 def with_local_grades(rows: Sequence[Row], file: Path) -> list[Row]:
     """The rows, those without a public score with the scores of `make grade`.  file: grades.json, which may be missing."""
     grades = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-
-    def graded(row: Row) -> Row:
+    graded = []
+    for row in rows:
         grade = grades.get(row.entry.file)
-        if row.public_score is not None or grade is None:
-            return row
-        return replace(row, state="graded here", public_score=grade["public"], private_score=grade["private"])
-
-    return [graded(row) for row in rows]
+        if row.public_score is None and grade is not None:
+            row = replace(row, state="graded here", public_score=grade["public"], private_score=grade["private"])
+        graded.append(row)
+    return graded
 
 
 def of_slug(ledger: Ledger, slug: str) -> Ledger:

@@ -5,7 +5,6 @@ schedule is `warmup_cosine`.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, field
 from math import inf, isfinite, isnan, nan
@@ -108,13 +107,6 @@ def train_fold(engine: Engine, run: FoldRun, stall_detector: InputStallDetector 
     finally:
         if run.checkpoints is not None:
             run.checkpoints.wait()
-
-
-def last_event(events: Events) -> Trained:
-    """Train to the end without looking at the events before it."""
-    (trained,) = deque(events, maxlen=1)
-    assert isinstance(trained, Trained)
-    return trained
 
 
 def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | None) -> Events:

@@ -2,6 +2,7 @@
 
 import csv
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -60,7 +61,9 @@ class FoldScorer(ABC):
         self, fold: ExcludedFolds, train: Train, score_epochs: bool | Collection[int] = True
     ) -> loop.Trained:
         """train() without checkpoints, for callers that show nothing meanwhile."""
-        return loop.last_event(self.train(fold, train, None, score_epochs))
+        (trained,) = deque(self.train(fold, train, None, score_epochs), maxlen=1)  # the last event
+        assert isinstance(trained, loop.Trained)
+        return trained
 
     def score_of(self, probs: ViewPredictions, fold: ExcludedFolds) -> float:
         """The competition's metric of predictions of the held-out rows, under the identity view."""

@@ -44,16 +44,6 @@ def folds_used_in_tuning(params: Params) -> list[int]:
     return sorted(set(params.tune.folds)) if within_folds else list(range(params.prepare.folds))
 
 
-def split_tune_folds(params: Params) -> tuple[list[int], list[int]]:
-    """(folds that rank the trials, folds that confirm the best one).
-
-    All of tune.folds but the last rank, by their held-out scores. On the last one the best trial is compared with the member's
-    own values, with other seeds. A single fold is used for both.
-    """
-    folds = list(dict.fromkeys(params.tune.folds))
-    return folds[:-1] or folds, folds[-1:]
-
-
 def overridden_keys(name: str, keys: Iterable[str], overrides: Sequence[Override]) -> set[str]:
     """Those of `keys` that an override (SET) sets for this member, or for all members, directly or within a block.
 

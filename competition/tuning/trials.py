@@ -15,7 +15,6 @@ from competition.config.search_space import AT_RUN_TIME, Values, compiled_key, o
 from competition.ensemble import bootstrap
 from competition.tuning.choice import RESAMPLES, Comparison, compare, format_values
 from competition.tuning.samplers import FULL
-from competition.tuning.settings import split_tune_folds
 from competition.tuning.study import Evaluation, should_prune
 
 if TYPE_CHECKING:
@@ -102,7 +101,10 @@ class TrialRunner:
         """
         self.member = member
         self._params, self._open_trainer, self._show = params, open_trainer, show
-        self._ranking_folds, self._confirming_folds = split_tune_folds(params)
+        # All of tune.folds but the last rank the trials, by their held-out scores. On the last one the best trial is compared
+        # with the member's own values, with other seeds. A single fold is used for both.
+        folds = list(dict.fromkeys(params.tune.folds))
+        self._ranking_folds, self._confirming_folds = folds[:-1] or folds, folds[-1:]
         self._trainers: OrderedDict[str, FoldScorer] = OrderedDict()
         self._images: dict[int, Images] = {}  # image size -> images of the folds that may take part
 

@@ -94,9 +94,10 @@ def prediction_digests(runs: Sequence[Run], params: Params) -> dict[str, Any]:
     return digests
 
 
-def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]) -> EnsembleInputs:
-    """Load the predictions listed in `sources` (see prediction_sources) for the folds that every run predicted."""
-    params, prepared = workspace.params, workspace.prepared
+def runs_and_folds(
+    workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, list[Run]], dict[str, list[int]]]:
+    """(member -> its runs, digest of a run -> folds that it predicted), of the predictions listed in `sources`."""
     runs_by_member = {
         name: [run for run in runs if run.digest in sources.get(name, {})]
         for name, runs in blended_runs(workspace).items()
@@ -105,6 +106,13 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     folds_by_run: dict[str, list[int]] = {}
     for name, runs in runs_by_member.items():
         folds_by_run |= {run.digest: sorted(map(int, sources[name][run.digest])) for run in runs}
+    return runs_by_member, folds_by_run
+
+
+def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]) -> EnsembleInputs:
+    """Load the predictions listed in `sources` (see prediction_sources) for the folds that every run predicted."""
+    params, prepared = workspace.params, workspace.prepared
+    runs_by_member, folds_by_run = runs_and_folds(workspace, sources)
     shared = sorted(set(range(params.prepare.folds)).intersection(*folds_by_run.values()))
     if len(shared) < 2:
         raise UserError(

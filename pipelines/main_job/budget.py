@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -53,9 +52,6 @@ from pipelines.execution.training import train_run
 from pipelines.terminal import hosts
 from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.runner import Job
-
-if TYPE_CHECKING:
-    pass
 
 # A head takes about as long as a linear one on so many times its features, and so many more (900 and 6,000 photos).
 HEAD_COSTS = {"linear": (1, 0), "rbf": (0, 1_000), "mlp": (3, 300)}
@@ -243,7 +239,13 @@ def train_first(search: Search, offered: Sequence[Network]) -> None:
 
 def preferred_network(search: Search, networks: Sequence[Network]) -> str:
     """The network whose linear head has the least loss on inner rows in every fold; "" if the folds disagree."""
-    return unanimous_choice({one.name: inner_losses(search, one) for one in networks})
+    inner_losses = {}
+    for name in (one.name for one in networks):
+        (run,) = runs_of(job_of(search, [f"{name}-linear"]).workspace, f"{name}-linear")
+        files = [fold_manifest_path(run, n).with_name("history.csv") for n in range(search.job.params.prepare.folds)]
+        # Of each fold model, on the inner rows that chose the strength of its head.
+        inner_losses[name] = [float(pd.read_csv(file)["loss"].iloc[-1]) for file in files]
+    return unanimous_choice(inner_losses)
 
 
 def make_heads(search: Search, networks: Sequence[Network]) -> list[tuple[str, Member, float]]:
@@ -343,13 +345,6 @@ def train_epochs_that_fit(search: Search, name: str, member: Member, fewest: int
     if fitting is not whole and name in search.complete:
         skip(search, f"{name} for {whole.train.epochs} epochs under all views", seconds)
     return None
-
-
-def inner_losses(search: Search, network: Network) -> list[float]:
-    """The loss of the linear head of each fold model on inner rows, which chose its strength."""
-    (run,) = runs_of(job_of(search, [f"{network.name}-linear"]).workspace, f"{network.name}-linear")
-    files = [fold_manifest_path(run, fold).with_name("history.csv") for fold in range(search.job.params.prepare.folds)]
-    return [float(pd.read_csv(file)["loss"].iloc[-1]) for file in files]
 
 
 def make_member(search: Search, name: str, member: Member, started: float | None = None, needs: float = 0.0) -> None:

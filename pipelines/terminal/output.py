@@ -15,7 +15,7 @@ from competition.files.manifest import display_path
 from pipelines.terminal.options import FIELDS, flag_of, variable_of
 from pipelines.terminal.verbs import VERBS
 
-__all__ = ["as_called", "discard_output", "display_path", "print_line", "printable", "table_lines", "with_params"]
+__all__ = ["as_called", "display_path", "print_line", "printable", "table_lines", "with_params"]
 
 CLOSED_PIPE_EXIT = 141  # as shells report a program that SIGPIPE ended
 GOALS = "GOLDFOLD_GOALS"  # variable with the targets that make was asked for; absent without make
@@ -66,7 +66,10 @@ def print_line(line: str, stream: TextIO | None = None) -> None:
     try:
         print(text, file=target, flush=True)
     except BrokenPipeError:
-        discard_output()
+        # stdout and stderr lead to the null device, so that nothing that is still in their buffers becomes an error.
+        null = os.open(os.devnull, os.O_WRONLY)
+        for closed in (sys.stdout, sys.stderr):
+            os.dup2(null, closed.fileno())
         sys.exit(CLOSED_PIPE_EXIT)
 
 
@@ -140,13 +143,6 @@ def column_widths(contents: Sequence[Sequence[str]], room: int) -> list[int]:
     longest = max(range(len(widths)), key=lambda n: sum(map(len, parts[n])))
     widths[longest] = min(full[longest], widths[longest] + room - sum(widths))
     return widths
-
-
-def discard_output() -> None:
-    """Lead stdout and stderr to the null device, so that nothing that is still in their buffers becomes an error."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(null, stream.fileno())
 
 
 def with_params(line: str, params: str, sets: str = "") -> str:

@@ -120,12 +120,6 @@ def _new_progress(unit: str) -> "Progress":
     )
 
 
-def clear_bars() -> None:
-    """Remove all bars from the terminal, before a message is printed."""
-    for bar in tuple(Bar.shown):
-        bar.clear()
-
-
 class ByteSteps(AbstractContextManager["ByteSteps"]):
     """Consecutive byte bars, one per step (downloading, checking, unpacking), each with its own rate."""
 

@@ -32,7 +32,7 @@ from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import display_path, print_line, with_params
-from pipelines.terminal.progress import clear_bars
+from pipelines.terminal.progress import Bar
 from pipelines.terminal.versions import versions
 
 if TYPE_CHECKING:  # pandas is imported by the stages that need it
@@ -84,7 +84,8 @@ class Job:
 
     def echo(self, *lines: str) -> None:
         self.echoed.extend(lines)
-        clear_bars()
+        for bar in tuple(Bar.shown):
+            bar.clear()
         for line in lines:
             named = with_params(line, display_path(self.options.params))
             print_line(type(line)(named))  # stays bold, or a row of a table

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from pipelines.terminal import progress
-from pipelines.terminal.progress import Bar, clear_bars
+from pipelines.terminal.progress import Bar
 
 COLOUR = re.compile(r"\x1b\[(3|4|9)\d")
 
@@ -34,7 +34,7 @@ def test_a_terminal_gets_a_bar_in_colours_unless_no_color_is_set(capsys, monkeyp
     with Bar(8, "[b]cnn") as bar:
         bar.update_to(2)
         assert Bar.shown == {bar}
-        clear_bars()  # as Job.echo does
+        bar.clear()  # as Job.echo does
         assert not bar._progress.live.is_started
         print("a message")
         bar.update_to(5)

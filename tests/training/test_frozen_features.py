@@ -28,7 +28,6 @@ from competition.training.heads import (
     inner_parts_of,
     probabilities_of,
 )
-from competition.training.loop import last_event
 from competition.training.model import build
 
 N, F, VIEWS = 120, 6, 2
@@ -154,7 +153,7 @@ def test_no_label_of_the_held_out_fold_changes_its_fold_model(engine) -> None:
     predictions: list[ViewPredictions] = []
     for labels in (IMAGE_LABELS, others):
         trainer = trainer_on(table, labels)
-        trained = last_event(trainer.train(1, trainer.member.train))
+        trained = trainer.train_to_end(1, trainer.member.train)
         predictions.append(trainer.out_of_fold(1, trained))
         assert trained.selected.learning_rate == 0.0 and trained.selected.strength in STRENGTHS["linear"]
     np.testing.assert_array_equal(predictions[0].probs, predictions[1].probs)
@@ -164,7 +163,7 @@ def test_no_label_of_the_held_out_fold_changes_its_fold_model(engine) -> None:
 def test_the_whole_network_with_its_head_predicts_what_the_stored_features_give(engine) -> None:
     table = features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
     trainer = trainer_on(table, IMAGE_LABELS)
-    last_event(trainer.train(0, trainer.member.train))
+    trainer.train_to_end(0, trainer.member.train)
     network = network_with_head(frozen(), trainer.weights(), "single")
     pixels = np.asarray(IMAGES.pixels[np.arange(48)], np.float32)
     probs = trainer.predict(None, IMAGES, np.arange(48), ["identity"]).probs[:, 0]
