@@ -15,6 +15,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, changed_keys, read_manifest, write_text
 from competition.images.decoded_cache import Pixels
+from competition.preflight.planning import duration
 from competition.prepare.prepared import load_caveats
 from competition.report import (
     blend_tables,
