@@ -111,7 +111,7 @@ def test_results_of_a_kernel_are_imported_and_complete_local_results_stay(kaggle
 
 
 def test_training_stopped_by_the_time_limit_is_resumed(kaggle, client, tmp_path):
-    kernel_plan = plan("0", "9", seconds=3)
+    kernel_plan = plan("0", "9", seconds=6)
     version, outcome, _ = push_and_follow(client, kernel_plan)
     output = kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled")
     assert (outcome.status, output.status) == ("COMPLETE", "cut")
