@@ -34,8 +34,8 @@ SLOW = ("pipelines", "cluster", "test_notebook.py", "preflight", "training", "do
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One worker more than cores, because some tests wait for a time limit or a server."""
-    return (os.cpu_count() or 1) + 1
+    """Two workers more than cores, because some tests wait for a time limit or a server."""
+    return (os.cpu_count() or 1) + 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
