@@ -34,7 +34,7 @@ honest: {{resamples: 50}}
 """
 # A count that does not agree with its noun; "fold 1 models", "4.1 images" and "1 of 3 rows" are none.
 NOUNS = "blends|classes|columns|epochs|files|folds|images|labels|machines|members|models|photos|rows|shards|sizes|trials|views"
-FIXED_PLURAL = re.compile(rf"(?<![\w.,-])(?<!fold )1 (?:[a-z-]+ )?(?:{NOUNS})\b")
+FIXED_PLURAL = re.compile(rf"(?<![\w.,=-])(?<!fold )1 (?:[a-z-]+ )?(?:{NOUNS})\b")
 MAIN_JOB = ("download", "prepare", "resolve", "tune", "train", "predict", "blend")
 
 
@@ -113,7 +113,7 @@ class Workspace:
         """Run a stage, expect exit code 0 and return its stdout."""
         result = self.run(stage, *arguments, sets=sets)
         assert result.code == 0, f"{stage}: {result.out}\n{result.err}"
-        assert not (wrong := FIXED_PLURAL.findall(result.out)), f"{stage} prints {wrong}"
+        assert not (wrong := FIXED_PLURAL.findall(result.out)), f"{stage} prints {wrong}: {result.out}"
         return result.out
 
     def do_in_one_process(
