@@ -75,7 +75,7 @@ class ExportedChain(tf.Module):
                 self.frozen_networks[digest] = feature_network(in_float32(member))
             self.models[name] = [HeadLayer(each, "single") for each in arrays]
         self.class_names = tf.constant(list(class_names))
-        name = selection.features_of
+        name = selection.features_member
         if name in self._network_of:
             self._feature_network = self.frozen_networks[self._network_of[name]]
         else:
@@ -85,7 +85,7 @@ class ExportedChain(tf.Module):
         self._inputs = {
             size: tf.TensorSpec((None, size, size, 3), tf.uint8, f"images_{size}") for size in selection.sizes
         }
-        self._features_size = selection.members[selection.features_of].image_size
+        self._features_size = selection.members[selection.features_member].image_size
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """Name -> concrete function: serving_default (encoded images), images (any size), pixels (exact sizes), features."""

@@ -39,7 +39,7 @@ class Selection:
         return tuple(sorted({member.image_size for member in self.members.values()}))
 
     @property
-    def features_of(self) -> str:
+    def features_member(self) -> str:
         """The member of the largest weight, whose first fold model gives the features of an image."""
         return max(self.members, key=lambda name: self.chain.blend.weights[name])
 
@@ -55,8 +55,8 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
     """Select the blend (member ""), or `member` alone, or its fold models `folds`; all fold models if there are none.
 
     A single member keeps its views of the blend, without the blend's decision rule, which was fitted on
-    blended probabilities; before `make predict` it gets the identity view alone.
-    Raises UserError for what is not trained, not blended or cannot be served.
+    blended probabilities; without a blend that has it, it gets the identity view alone.
+    Raises UserError for what is not trained or not blended, and for members trained elsewhere, whose models are not here.
     """
     params = workspace.params
     folder = newest_blend(workspace.folder, workspace.params)

@@ -54,10 +54,10 @@ class TrackerRun(Protocol):
     """One run of one tracker."""
 
     def log(self, axis: str, number: int, values: Mapping[str, float]) -> None:
-        """Add values to curves.  axis: "step" or "epoch".  number: on this axis."""
+        """Add values to curves.  axis: "step", "epoch", or "result" of what is known at the end.  number: on this axis."""
 
     def end(self, outcome: Outcome | None) -> None:
-        """Complete the run; None = it did not reach its end."""
+        """Complete the run; None = it did not reach its end: stopped, or ended by an error."""
 
 
 class TensorBoardRun:
@@ -230,7 +230,7 @@ class Tracked(AbstractContextManager["Tracked"]):
             self.log("step", step, {"loss": loss})
 
     def epoch(self, epoch: Mapping[str, float | None]) -> None:
-        """The fields of loop.Epoch; an epoch that is logged already is left out."""
+        """The fields of training.loop.Epoch; an epoch that is logged already is left out."""
         number = int(epoch["epoch"] or 0)
         if number not in self._epochs:
             self._epochs.add(number)

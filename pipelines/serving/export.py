@@ -88,7 +88,7 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
         digest,
         classes,
         selection.sizes,
-        selection.members[selection.features_of].image_size,
+        selection.members[selection.features_member].image_size,
         fit,
         tuple(formats),
     )
