@@ -250,7 +250,7 @@ def _apply(tree: Tree, override: Override) -> None:
     """Set one value. `train.x` of SET also replaces a member's own `train.x`."""
     block: Tree = tree
     for depth, key in enumerate(override.path[:-1]):
-        optional = depth == 2 and override.path[0] == "members" and key in ("train", "predictions")
+        optional = depth == 2 and override.path[0] == "members" and key in ("train", "predictions", "head")
         if optional and isinstance(block, dict) and not isinstance(block.get(key), dict):
             block[key] = {}
         if not isinstance(block, dict) or key not in block:

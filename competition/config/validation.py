@@ -122,7 +122,9 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
         is_elsewhere = (
             len(elsewhere) == 1 and keys[0] != "foreign"
         )  # of external predictions only their own keys are meant
-        hint = f"; did you mean '{elsewhere[0]}'?" if is_elsewhere else did_you_mean(name, _sibling_keys(keys))
+        siblings = _sibling_keys(keys)
+        is_plural = f"{name}s" in siblings  # blend.method is blend.methods, although there is policy.method
+        hint = f"; did you mean '{elsewhere[0]}'?" if is_elsewhere and not is_plural else did_you_mean(name, siblings)
         return InvalidParameter(keys, f"unknown key{hint}")
     if error["type"] in ("missing", "missing_argument"):
         return InvalidParameter(keys, MISSING)

@@ -28,6 +28,7 @@ import numpy as np
 from competition.ensemble.predictions import ViewPredictions
 
 NOT_OUT_OF_FOLD = "not out-of-fold?"  # the start of a note
+OTHER_IDS = "probably belong to other ids"  # part of a note on test predictions
 ERRORS = 3.0  # a difference of up to this many standard errors counts as sampling error
 TOLERANCE = 0.02  # probability; smaller differences are never reported
 DROP_ERRORS = 6.0  # a drop of the agreement by up to this many standard errors counts as sampling error
@@ -140,7 +141,7 @@ def agreement_notes(name: str, oof: Mapping[str, ViewPredictions], test: Mapping
     whose = "its test predictions" if len(shares) > 1 else f"its test predictions, or those of {other},"
     return [
         f"it agrees with {other} on {others[other]:.0%} of the training rows but on {shares[other]:.0%} of the test rows: {whose} "
-        "probably belong to other ids, or its models were trained on the rows they predict out of fold"
+        f"{OTHER_IDS}, or its models were trained on the rows they predict out of fold"
     ]
 
 

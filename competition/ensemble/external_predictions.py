@@ -96,8 +96,8 @@ def load_external(
             raise UserError(f"{oof} has views {list(oof_parts[0].views)}, the test predictions have {list(part.views)}")
     if declared_digest and 1 < len(by_fold) != rows.folds > 0:
         notes.append(
-            f"test predictions of {len(by_fold)} fold models, and there are {rows.folds} folds: their mean is used; list one file "
-            "per fold model under predictions.test"
+            f"test predictions of {len(by_fold)} fold models, and there are {rows.folds} folds: their mean is used; "
+            "predictions.test should have those of every fold model"
         )
     mean = mean_over_folds(by_fold) if len(by_fold) > 1 else by_fold[0]
     if target != "single":

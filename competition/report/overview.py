@@ -9,6 +9,7 @@ import numpy as np
 
 from competition.config.errors import counted
 from competition.ensemble.chain import Chain
+from competition.ensemble.external_check import NOT_OUT_OF_FOLD
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.blend_tables import baselines_of
@@ -45,6 +46,8 @@ def verdict(scores: Scores) -> str:
     if useless := no_better_than_trivial(scores):
         return f"{score}: {useless[0]}."
     trivial = number(scores["trivial"]["score"])
+    if any(NOT_OUT_OF_FOLD in note for note in scores.get("notes", ())):
+        return f"{score} is not honest, if the models of a member were trained on these rows, as it seems."
     if scores.get("optimistic"):
         return f"{score} is optimistic: every row took part in choosing the hyperparameters. Without a look at the images {trivial}."
     return f"{score} on rows that took no part in any choice; an answer that looks at no image scores {trivial}."

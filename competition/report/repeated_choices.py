@@ -94,7 +94,7 @@ def repeated_choices(
 
 def on_same_rows(entry: Entry, current: Entry) -> bool:
     """Return True if two entries are scored on the same rows, honestly; without digests, if the numbers of rows are equal."""
-    if entry.metric != current.metric or (entry.is_doubted and entry != current):  # its score is none to choose by
+    if entry.metric != current.metric or entry.is_doubted:  # a doubted score is none to choose by
         return False
     if entry.oof_digest and current.oof_digest:
         return entry.oof_digest == current.oof_digest

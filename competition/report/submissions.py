@@ -43,7 +43,7 @@ def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed
     if scored:
         blocks += correlation_blocks(scored, public_share)
     else:
-        text = "No submission has a public score, so nothing is compared with the leaderboard."
+        text = "No submission has a public score of Kaggle, so nothing is compared with the leaderboard."
         blocks.append(Text([f"{text} `make submit` sends the newest submission and waits for its score."]))
     choices = choose_two(rows, changed)
     cells = []
@@ -60,7 +60,7 @@ def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed
         verb = "does" if elsewhere == 1 else "do"
         note += (
             f" {elsewhere} of {len(rows)} submissions {verb} not compare with the newest: the honest score is on other rows, by another "
-            "metric, or not honest."
+            "metric, optimistic or doubted."
         )
     columns = ["select", "why", "honest (training rows)", "public (other rows: test)"]
     blocks.append(Table(columns, cells, 2, note, title="Which two submissions to select"))
@@ -119,8 +119,15 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def comparable_with_newest(rows: Sequence[ledger.Row]) -> list[ledger.Row]:
-    """Submissions with an honest score by the metric and on the rows of the newest one that is not optimistic."""
-    newest = ([row for row in rows if not row.entry.optimistic] or list(rows))[-1].entry
+    """Submissions with an honest score by the metric and on the rows of the newest one that is neither optimistic nor doubted.
+
+    Without such a one: of the newest of all, which alone is returned if it is doubted.
+    """
+    trusted = [row for row in rows if not row.entry.is_doubted]
+    newest_row = ([row for row in trusted if not row.entry.optimistic] or trusted or list(rows))[-1]
+    newest = newest_row.entry
+    if newest.is_doubted:
+        return [newest_row]
     same_part = [
         row for row in rows if (row.entry.oof_rows, row.entry.optimistic) == (newest.oof_rows, newest.optimistic)
     ]
@@ -142,12 +149,13 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
 
     first = max(reversed(same), key=honest)  # the newest of equal ones
     error = first.entry.standard_error or 0.0
+    doubt = "; DOUBTED, see the warnings above" if first.entry.is_doubted else ""
     others = [row for row in same if row is not first]
     near = [row for row in others if honest(row) >= honest(first) - error]
     if not others:
-        elsewhere = [row for row in rows if row is not first]
+        elsewhere = [row for row in rows if row is not first and not row.entry.is_doubted]
         last = [Choice(row, "the newest of the others: its score does not compare") for row in elsewhere[-1:]]
-        return [Choice(first, "the only submission on these rows" if last else "the only submission"), *last]
+        return [Choice(first, ("the only submission on these rows" if last else "the only submission") + doubt), *last]
     within = "none of the others is" if not near else "1 other is" if len(near) == 1 else f"{len(near)} others are"
     chosen = Choice(first, f"the best honest score; {within} within its standard error")
     public = [(sign * row.public_score, row) for row in near if row.public_score is not None]
@@ -160,7 +168,10 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
         why = f"as good within noise, and differs most from the first ({share:.1%} of the rows): a hedge"
         return [chosen, Choice(row, why)]
     row = max(reversed(others), key=honest)
-    return [chosen, Choice(row, "the next best honest score" + ("" if near else ", worse by more than noise"))]
+    return [
+        chosen,
+        Choice(row, "the next best honest score" + ("" if near else ", more than one standard error below")),
+    ]
 
 
 def ledger_section(rows: Sequence[ledger.Row], public_share: float, looks: int) -> Section | None:

@@ -47,7 +47,7 @@ class Entry:
     expected: tuple[ExpectedScore, ...] = ()  # score expected on the test rows; () = no test rows
     optimistic: bool = False  # True: all rows were used to tune hyperparameters, honest_score is optimistic
     runs: tuple[str, ...] = ()  # runs whose predictions are mixed, as member@digits
-    is_doubted: bool = False  # a member's models were probably trained on the rows of honest_score
+    is_doubted: bool = False  # a member probably knew the rows of honest_score, or its test rows have the ids of others
 
 
 What = Literal["sending", "submitted", "scored", "failed"]
@@ -217,7 +217,8 @@ def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:
 def table(rows: Sequence[Row], public_share: float) -> list[dict[str, str]]:
     """Table of the ledger: one dictionary (column -> text) per submission.
 
-    cv: OOF score; honest: with its standard error; gap: public minus honest; noise: 95 % interval of the gap by chance.
+    cv: OOF score; honest: with its standard error, and whether it is doubted; gap: public minus honest; noise: 95 % interval of
+    the gap by chance.
     """
     lines = []
     for row in rows:
@@ -233,7 +234,7 @@ def table(rows: Sequence[Row], public_share: float) -> list[dict[str, str]]:
                 "made": entry.made[:16],
                 "members": "+".join(entry.members) + (f" ({entry.partial})" if entry.partial else ""),
                 "cv": cv,
-                "honest": honest_text + error,
+                "honest": honest_text + error + (" DOUBTED" if entry.is_doubted else ""),
                 "public": public,
                 "private": private,
                 "gap": f"{gap:+.4f}" if gap is not None else "-",

@@ -35,8 +35,9 @@ def run(job: Job) -> None:
     spreads, notes = seed_spreads(job.workspace)
     old_weights, new_weights = (Chain.load(folder / "chain.json").blend.shares for folder in (a, b))
     # Members of both blends with different fold models, so that the effect of their seeds does not cancel.
-    score_texts = ((folder / "scores.json").read_text(encoding="utf-8") for folder in (a, b))
-    models_a, models_b = (json.loads(scores).get("models", {}) for scores in score_texts)
+    scores = [json.loads((folder / "scores.json").read_text(encoding="utf-8")) for folder in (a, b)]
+    models_a, models_b = (each.get("models", {}) for each in scores)
+    doubts = [f"{folder.name}: {note}" for folder, each in zip((a, b), scores) for note in each.get("notes", ())]
     retrained = sorted(name for name in models_a.keys() & models_b.keys() if models_a[name] != models_b[name])
     seed_noise = seed_noise_of_difference(old_weights, new_weights, spreads, retrained)
     difference = replace(comparison.difference, seeds=seed_noise)
@@ -46,7 +47,7 @@ def run(job: Job) -> None:
     job.echo(
         f"  {gain(difference)}; without other seeds, 95 % interval: {difference.low:+.4f} to {difference.high:+.4f}",
         *seeds_line(spreads, sorted({*old_weights, *new_weights})),
-        *(f"  {note}" for note in (*rows.notes(), *notes)),
+        *(f"  {note}" for note in (*doubts, *rows.notes(), *notes)),
     )
     if retrained:
         job.echo(f"  members with different fold models: {', '.join(retrained)}")
@@ -76,6 +77,10 @@ def text(label: Label, classes: Sequence[str]) -> str:
     return classes[label]
 
 
+def honest_score(folder: Path) -> float:
+    return float(json.loads((folder / "scores.json").read_text(encoding="utf-8"))["honest"])
+
+
 def two_blends(job: Job) -> tuple[Path, Path]:
     """The folders of the blends A and B, each given by the first digits of its submission."""
     folders = sorted(job.path("blends").glob("[!.]*")) if job.path("blends").is_dir() else []
@@ -94,8 +99,10 @@ def two_blends(job: Job) -> tuple[Path, Path]:
         # The blends of one submission: ecbba8980f68 and ecbba8980f68-1a2b3c.
         matches = [folder for folder in matches if folder.name == Path(name).stem] or matches
         if len(matches) > 1:
-            members = {each.name: ", ".join(Chain.load(each / "chain.json").blend.weights) for each in matches}
-            listed = " and ".join(f"{each} ({of_blend})" for each, of_blend in members.items())
+            listed = " and ".join(
+                f"{each.name} ({', '.join(Chain.load(each / 'chain.json').blend.weights)}; honest {honest_score(each):.4f})"
+                for each in matches
+            )
             raise UserError(f"{letter}={name} matches {len(matches)} blends: {listed}; give all digits of one of them")
         if not matches:
             raise UserError(f"{letter}={name} matches no blend; existing blends: {existing}")

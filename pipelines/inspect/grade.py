@@ -49,7 +49,7 @@ def run(job: Job) -> None:
     if beside:
         job.echo(f"grade: the trivial baseline ({grade.trivial}) scores {', '.join(beside)}")
     if entry.honest_score is not None and entry.standard_error and entry.expected and grade.private is not None:
-        kind = "optimistic" if entry.optimistic else "honest"
+        kind = "doubted" if entry.is_doubted else "optimistic" if entry.optimistic else "honest"
         of_rows = with_error(entry.honest_score, entry.standard_error, prepared.competition.metric)
         job.echo(f"grade: the {kind} score was {of_rows}; {comparison(entry, grade.private, grade.private_rows)}")
     job.echo(
@@ -65,6 +65,8 @@ def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
     advice = (
         "look at adversarial validation (`make report`), and whether ids of external predictions are joined correctly"
     )
+    if entry.is_doubted:
+        advice = "`make blend` and `make report` say which member's predictions are doubted"
     return (
         f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {counted(rows, 'row')}; {advice}"
     )

@@ -30,7 +30,7 @@ def run(job: Job) -> None:
         f"all choices are cross-fitted over {len(inputs.predicted_folds)} folds\n"
     )
     spreads, notes = seed_spreads(job.workspace)
-    job.echo(*(f"list-blends: {note}" for note in notes))
+    job.echo(*(f"list-blends: {note}" for note in (*inputs.notes, *notes)))
     seconds = view_seconds(job.workspace) if params.policy.seconds_limit else None
     tuned = inputs.tuned_folds
     scored, optimistic = scored_rows(inputs.folds, tuned)

@@ -155,8 +155,10 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     steps += next_steps.training_steps(results.models_of, metric)
     has_study = any(used_study(job.workspace, name) for name in params.members)
     steps += next_steps.open_steps(params, prepared, results.models_of, submitted, bool(results.spreads), has_study)
-    file = display_path(job.options.params)
-    steps = [replace(step, command=with_params(step.command, file, job.options.sets)) for step in steps]
+    file, sets = display_path(job.options.params), job.options.sets.strip()
+    if sets and public_sets(sets) == sets and '"' not in sets:  # a step with a SET of its own has both
+        steps = [replace(step, command=step.command.replace('SET="', f'SET="{sets} ')) for step in steps]
+    steps = [replace(step, command=with_params(step.command, file, sets)) for step in steps]
     sections = [
         first_screen,
         next_steps.next_steps_section(steps),

@@ -18,7 +18,7 @@ from competition.config.secrets import without_secrets
 from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ViewSeconds, apply_chain
 from competition.ensemble.compare import diversity
-from competition.ensemble.external_check import NOT_OUT_OF_FOLD
+from competition.ensemble.external_check import NOT_OUT_OF_FOLD, OTHER_IDS
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import metric_named
@@ -123,9 +123,7 @@ def run(job: Job) -> None:
             copy_submission(path.with_name("submission.csv"), submission)
         job.echo(f"submission: {display_path(submission)}")
     else:
-        job.echo(
-            "blend: no submission is written, because there are no test images; `make report` writes the result to one page"
-        )
+        job.echo("blend: no submission is written, because there are no test images")
 
 
 def conclusion(scores: Scores) -> str:
@@ -140,7 +138,11 @@ def conclusion(scores: Scores) -> str:
     parts += [f"WARNING {words}" for words in useless] or [f"the trivial baseline scores {baseline}"]
     if doubted := [note.partition(":")[0] for note in scores.get("notes", ()) if NOT_OUT_OF_FOLD in note]:
         parts.append(f"NOT HONEST if the models of {', '.join(doubted)} were trained on these rows, as it seems")
-    if scores["leaderboard_band"] and not has_shift(scores):
+    if wrong := [note.partition(":")[0] for note in scores.get("notes", ()) if OTHER_IDS in note]:
+        parts.append(
+            f"NO EXPECTATION for test rows, where the predictions of {', '.join(wrong)} seem to have other ids"
+        )
+    elif scores["leaderboard_band"] and not has_shift(scores):
         low, high = scores["leaderboard_band"]
         parts.append(f"expected on {counted(scores['test_rows'], 'test row')}: {low:.4f} to {high:.4f} (95 %)")
     return "; ".join(parts)
@@ -324,5 +326,5 @@ def ledger_entry(job: Job, result: BlendResult, digest: str, file: str, runs: tu
         expected=scores["expected"],
         optimistic=scores["optimistic"],
         runs=runs,
-        is_doubted=any(NOT_OUT_OF_FOLD in note for note in scores["notes"]),
+        is_doubted=any(doubt in note for note in scores["notes"] for doubt in (NOT_OUT_OF_FOLD, OTHER_IDS)),
     )

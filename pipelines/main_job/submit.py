@@ -84,7 +84,8 @@ def expected_score(entry: ledger.Entry) -> str:
         score = f"{entry.honest_score:.4f}"
     else:
         score = with_error(entry.honest_score, entry.standard_error, entry.metric)
-    return f"{'optimistic' if entry.optimistic else 'honest'} {entry.metric} {score}{partial}"
+    kind = "DOUBTED" if entry.is_doubted else "optimistic" if entry.optimistic else "honest"
+    return f"{kind} {entry.metric} {score}{partial}"
 
 
 def send_and_follow(job: Job, slug: str, entry: ledger.Entry, source: Path | submit.KernelSubmission) -> None:

@@ -11,6 +11,7 @@ from competition.config.digests import to_plain
 from competition.config.params import Honest
 from competition.config.params_file import load_params, parse_overrides
 from competition.ensemble.bootstrap import Evaluation, score_with_error
+from competition.ensemble.external_check import OTHER_IDS
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import OofRows
@@ -69,6 +70,9 @@ def test_the_conclusion_names_the_rows_it_rests_on(tuned: tuple[int, ...], words
     assert words in conclusion(scores) and "NOT HONEST" not in conclusion(scores)
     leaked = scores | {"notes": ["x: not out-of-fold? its confidence is 0.99"]}
     assert "NOT HONEST if the models of x were trained on these rows" in conclusion(leaked)
+    shuffled = {**scores, "notes": [f"x: its test predictions {OTHER_IDS}"], "leaderboard_band": [0.8, 0.9]}
+    assert "NO EXPECTATION for test rows, where the predictions of x seem to have other ids" in conclusion(shuffled)
+    assert "0.8000 to 0.9000" not in conclusion(shuffled)
     assert any("no row is left that took no part in any choice" in line for line in caution_lines(scores)) == (
         len(tuned) == 4
     )

@@ -9,6 +9,7 @@ from scipy.stats import spearmanr
 
 from competition.ensemble.expected_score import ExpectedScore
 from competition.report.submissions import choose_two, leaderboard_section, rank_correlation
+from competition.submission import ledger
 from competition.submission.ledger import Row
 
 ENTRY = ledger_entry(oof_rows=1000, test_rows=500)
@@ -75,3 +76,12 @@ def test_honest_scores_of_other_rows_are_not_compared_and_every_score_names_its_
         "the only submission on these rows",
         "the newest of the others: its score does not compare",
     ]
+
+
+def test_a_doubted_submission_is_never_recommended_and_says_so_where_it_is_alone() -> None:
+    rows = [row("a", 0.90), row("b", 0.999, is_doubted=True), row("c", 0.90), row("d", 1.0, is_doubted=True)]
+    assert chosen(rows) == ["c", "a"] and chosen(rows[:2]) == ["a"]
+    assert [choice.why for choice in choose_two(rows[1:2], lambda a, b: None)] == [
+        "the only submission; DOUBTED, see the warnings above"
+    ]
+    assert [line["honest"].endswith(" DOUBTED") for line in ledger.table(rows, 0.3)] == [False, True, False, True]
