@@ -53,6 +53,13 @@ def verdict(scores: Scores) -> str:
     return f"{score} on rows that took no part in any choice; an answer that looks at no image scores {trivial}."
 
 
+def wrong_rows_figure(rows: HonestRows) -> Figure:
+    """How many of the scored rows are wrong; of single labels only."""
+    wrong = int((rows.labels != rows.predicted).sum())
+    note = f"{wrong / max(len(rows.labels), 1):.1%} of {counted(len(rows.labels), 'scored row')}"
+    return Figure("wrong rows", f"{wrong:,}", note)
+
+
 def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared, pixels: Pixels | None) -> Section:
     """The scores, and of single labels a small confusion matrix and the worst classes with their most confident errors; of
     several labels, and of a regression, see `targets.glance_blocks`.

@@ -18,9 +18,8 @@ class SubmissionDiff:
     rows: int
     changed: tuple[tuple[str, str, str], ...]  # id, class in A, class in B; in A's order
     moves: tuple[tuple[str, str, int], ...]  # class in A, class in B, rows; the most frequent first
-    counts: tuple[
-        tuple[str, int, int], ...
-    ]  # class, rows in A, rows in B; classes whose count changed, the largest change first
+    # class, rows in A, rows in B; classes whose count changed, the largest change first
+    counts: tuple[tuple[str, int, int], ...]
     largest_gap: float  # largest |A - B| of a probability; 0 between labels
     correlation: float  # of all probabilities (Pearson), NaN between labels
 

@@ -77,10 +77,6 @@ def text(label: Label, classes: Sequence[str]) -> str:
     return classes[label]
 
 
-def honest_score(folder: Path) -> float:
-    return float(json.loads((folder / "scores.json").read_text(encoding="utf-8"))["honest"])
-
-
 def two_blends(job: Job) -> tuple[Path, Path]:
     """The folders of the blends A and B, each given by the first digits of its submission."""
     folders = sorted(job.path("blends").glob("[!.]*")) if job.path("blends").is_dir() else []
@@ -99,11 +95,15 @@ def two_blends(job: Job) -> tuple[Path, Path]:
         # The blends of one submission: ecbba8980f68 and ecbba8980f68-1a2b3c.
         matches = [folder for folder in matches if folder.name == Path(name).stem] or matches
         if len(matches) > 1:
-            listed = " and ".join(
-                f"{each.name} ({', '.join(Chain.load(each / 'chain.json').blend.weights)}; honest {honest_score(each):.4f})"
-                for each in matches
+            listed = []
+            for each in matches:
+                honest = json.loads((each / "scores.json").read_text(encoding="utf-8"))["honest"]
+                listed.append(
+                    f"{each.name} ({', '.join(Chain.load(each / 'chain.json').blend.weights)}; honest {honest:.4f})"
+                )
+            raise UserError(
+                f"{letter}={name} matches {len(matches)} blends: {' and '.join(listed)}; give all digits of one of them"
             )
-            raise UserError(f"{letter}={name} matches {len(matches)} blends: {listed}; give all digits of one of them")
         if not matches:
             raise UserError(f"{letter}={name} matches no blend; existing blends: {existing}")
         pair.append(matches[0])

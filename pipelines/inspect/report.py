@@ -15,7 +15,6 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, changed_keys, read_manifest, write_text
 from competition.images.decoded_cache import Pixels
-from competition.preflight.planning import duration
 from competition.prepare.prepared import load_caveats
 from competition.report import (
     blend_tables,
@@ -207,9 +206,7 @@ def head_of(job: Job, results: Results) -> Head:
     if blend is not None:
         figures = overview.score_figures(blend.result, results.test_scores)
         if results.rows is not None and competition.targets.kind == "single":
-            count, wrong = len(results.rows.labels), int((results.rows.labels != results.rows.predicted).sum())
-            note = f"{wrong / max(count, 1):.1%} of {counted(count, 'scored row')}"
-            figures.insert(1, Figure("wrong rows", f"{wrong:,}", note))
+            figures.insert(1, overview.wrong_rows_figure(results.rows))
         has_test = len(prepared.part("test")) > 0
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
     useless = no_better_than_trivial(blend.result) if blend is not None else []
@@ -222,10 +219,7 @@ def head_of(job: Job, results: Results) -> Head:
     ]
     warnings = [with_params(warning, display_path(job.options.params), job.options.sets) for warning in warnings]
     if blend is not None:
-        seconds = {stage: time for stage, (_, time) in costs.stage_seconds(job.workspace, results.runs, blend).items()}
-        longest = max(seconds, key=lambda stage: seconds[stage])
-        note = f"on this machine; the longest part: {longest}, {duration(seconds[longest])}"
-        figures.append(Figure("time", duration(sum(seconds.values())), note))
+        figures.append(costs.time_figure(costs.stage_seconds(job.workspace, results.runs, blend)))
     verdict = overview.verdict(blend.result) if blend is not None else ""
     time_text = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     return Head(competition.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {time_text}.", verdict)

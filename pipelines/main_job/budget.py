@@ -240,11 +240,12 @@ def train_first(search: Search, offered: Sequence[Network]) -> None:
 def preferred_network(search: Search, networks: Sequence[Network]) -> str:
     """The network whose linear head has the least loss on inner rows in every fold; "" if the folds disagree."""
     inner_losses = {}
-    for name in (one.name for one in networks):
-        (run,) = runs_of(job_of(search, [f"{name}-linear"]).workspace, f"{name}-linear")
+    for network in networks:
+        name = f"{network.name}-linear"
+        (run,) = runs_of(job_of(search, [name]).workspace, name)
         files = [fold_manifest_path(run, n).with_name("history.csv") for n in range(search.job.params.prepare.folds)]
         # Of each fold model, on the inner rows that chose the strength of its head.
-        inner_losses[name] = [float(pd.read_csv(file)["loss"].iloc[-1]) for file in files]
+        inner_losses[network.name] = [float(pd.read_csv(file)["loss"].iloc[-1]) for file in files]
     return unanimous_choice(inner_losses)
 
 

@@ -337,6 +337,13 @@ def test_set_may_add_a_member_with_all_its_keys(tmp_path: Path) -> None:
     assert "a new member needs architecture, image_size, alpha and weights" in message
     message = user_error(tmp_path, TEXT, 'members.big="{architecture: cnn, image_size: 64, alpha: 1.0}"')
     assert "SET members.big.weights: missing" in message
+    headed = load(tmp_path, TEXT, f"{BIG} members.big.head.kind=mlp")
+    assert headed.members["big"].head is not None and headed.members["big"].head.kind == "mlp"
+
+
+def test_a_singular_means_the_plural_beside_it_and_not_a_key_of_another_block(tmp_path: Path) -> None:
+    message = user_error(tmp_path, TEXT, "blend.method=[equal]")
+    assert "blend.method: unknown key; did you mean 'methods'?" in message
 
 
 YAML_VALUES = st.recursive(
