@@ -48,7 +48,8 @@ def test_shuffled_test_rows_disagree_with_the_other_members() -> None:
 
 
 def test_of_three_members_only_the_one_with_shuffled_test_rows_is_accused() -> None:
-    oof = {name: table(TRUTH, 0.9, seed) for seed, name in enumerate("abc", 1)}
+    # The wrong one is the best on training rows, so each of the others agrees with it most.
+    oof = {name: table(TRUTH, 0.99 if name == "b" else 0.9, seed) for seed, name in enumerate("abc", 1)}
     test = {name: table(TEST_TRUTH, 0.9, seed) for seed, name in enumerate("abc", 4)} | {
         "b": shuffled(table(TEST_TRUTH, 0.9, 5))
     }
