@@ -131,7 +131,7 @@ test-beam: .venv/beam/.ready $(BIN)/.ready-dev ## the tests that need Apache Bea
 	@$(BIN_PYTHON) -m pytest tests/pipelines/test_convert.py
 
 ##@ Kaggle and other machines
-kernel: $(BIN)/.ready ## train and predict missing fold models on Kaggle and import them (MEMBER=cnn FOLD=2)
+kernel: $(BIN)/.ready ## train and predict missing fold models on Kaggle and import them (MEMBER=cnn FOLD=2; HOURS=8: the best members for that time)
 	@$(call GOLDFOLD,kernel)
 
 kernel-status: $(BIN)/.ready ## status of the kernel: queued, running or done

@@ -1,13 +1,14 @@
 """What a budget buys, beside what a user's forty lines buy. python -m benchmarks.score_per_hour --params nets.yaml photos.zip ...
 
-A quarter of the labelled photos of each source is kept as fresh rows, without their labels. The alternatives fit scikit-learn to the
-pooled features (photo and mirror image) of each network that the parameter file states under `members`: logistic regression with the
-best of three penalties by cross-validation, and a support vector machine. With --autogluon, AutoGluon Tabular (best_quality, 300 s)
-is a third one on the same features. goldfold gets the same networks and `HOURS`. --shift changes colours, sharpness and noise of the
-fresh photos, as another camera would.
+A quarter of the labelled photos of each source is kept as fresh rows, without their labels; --quarters 4 repeats everything until each
+photo was fresh once, where one quarter says too little. The alternatives fit scikit-learn to the pooled features (photo and mirror
+image) of each network that the parameter file states under `members`: logistic regression with the best of three penalties by
+cross-validation, and a support vector machine. --notebook MEMBER fine-tunes that network as a short notebook does. With --autogluon,
+AutoGluon Tabular (best_quality, 300 s) learns from the same features. goldfold gets the same networks and `HOURS`. --shift changes
+colours, sharpness and noise of the fresh photos, as another camera would.
 
 Scores are macro-F1 on the fresh rows, over the classes that these have; processor time is that of all processes, with the start of
-Python and the decoding of images.
+Python and the decoding of images, the mean of the quarters.
 A budget of M processor minutes is M / cores minutes of HOURS. Every cell is a process of its own; finished cells are kept in the
 folder --out, so a second call continues. The picture and the table are written there, too.
 """
@@ -29,6 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.photos import labelled_photos
+from competition.config.params import Member
 from competition.config.params_file import load_params
 from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.metrics import METRICS
@@ -36,6 +38,8 @@ from competition.ensemble.metrics import METRICS
 ROOT = Path(__file__).resolve().parents[1]
 ALTERNATIVES = ("logistic regression", "support vector machine")
 AUTOGLUON, AUTOGLUON_SECONDS = "AutoGluon", 300.0
+NOTEBOOK, EPOCHS = "notebook", 10
+QUARTER = 4  # one part in so many is fresh
 METRIC = METRICS["macro_f1_present"]  # few fresh rows lack some of 102 classes
 PENALTIES = (0.003, 0.03, 0.3)
 ADDRESS = "competition: {{name: {name}, source: {source}, metric: macro_f1}}"
@@ -43,7 +47,7 @@ ADDRESS = "competition: {{name: {name}, source: {source}, metric: macro_f1}}"
 
 @dataclass(frozen=True)
 class Cell:
-    """One way on one set."""
+    """One way on one set, or on one quarter of it."""
 
     source: str
     way: str
@@ -52,6 +56,7 @@ class Cell:
     score: float  # macro-F1 on the fresh rows
     claimed: float | None  # the honest score
     predicted: list[int]  # of the fresh rows
+    labels: list[int]  # of the same rows
 
 
 def main() -> None:
@@ -63,9 +68,12 @@ def main() -> None:
     parser.add_argument(
         "--minutes", type=float, nargs="+", default=[1, 5, 20, 60], help="processor minutes of the budgets"
     )
-    parser.add_argument("--fresh", type=float, default=0.25, help="share of the photos that is kept as fresh rows")
+    parser.add_argument(
+        "--quarters", type=int, default=1, help="so many quarters of the photos are fresh, one after the other"
+    )
     parser.add_argument("--images", type=int, default=0, help="so many photos of each source, drawn at random; 0 = all")
     parser.add_argument("--shift", action="store_true", help="change the fresh photos as another camera would")
+    parser.add_argument("--notebook", metavar="MEMBER", nargs="+", default=[], help="networks that are also fine-tuned")
     parser.add_argument("--autogluon", metavar="PYTHON", help="of the environment of benchmarks/autogluon_tabular.py")
     parser.add_argument("--out", type=Path, default=ROOT / "work" / "score_per_hour")
     parser.add_argument("--alternative", nargs=2, metavar=("WAY", "MEMBER"), help=argparse.SUPPRESS)
@@ -74,26 +82,36 @@ def main() -> None:
         way, member = options.alternative
         print(json.dumps(alternative(options.sources[0], options.params, way, member, options.autogluon)))
         return
+    kinds = (*ALTERNATIVES, AUTOGLUON) if options.autogluon else ALTERNATIVES
+    ways = [f"{way}, {name}" for name in load_params(options.params).members for way in kinds]
+    ways += [f"{NOTEBOOK}, {name}" for name in options.notebook]
+    ways += [f"goldfold, {minutes:g} min" for minutes in options.minutes]
     cells = []
     for source in options.sources:
-        folder = options.out / (f"{source.stem}-shifted" if options.shift else source.stem)
-        labels = split(source, folder, options.fresh, options.images, options.shift)
-        kinds = (*ALTERNATIVES, AUTOGLUON) if options.autogluon else ALTERNATIVES
-        ways = [f"{way}, {name}" for name in load_params(options.params).members for way in kinds]
-        ways += [f"goldfold, {minutes:g} min" for minutes in options.minutes]
-        cells += [measured(folder, way, labels, options.params, options.autogluon) for way in ways]
-    print("\n".join(table(cells, options.out)))
+        name = f"{source.stem}-shifted" if options.shift else source.stem
+        folders = [options.out / (f"{name}-{quarter}" if quarter else name) for quarter in range(options.quarters)]
+        labels = [split(source, folder, n, options.images, options.shift) for n, folder in enumerate(folders)]
+        for way in ways:
+            parts = [
+                measured(folder, way, own, options.params, options.autogluon)
+                for folder, own in zip(folders, labels, strict=True)
+            ]
+            cells.append(joined(parts, labels))
+    print("\n".join(table(cells)))
     draw(cells, options.out / "score_per_hour.png")
 
 
-def split(source: Path, folder: Path, fresh: float, images: int, shift: bool) -> np.ndarray:
-    """Write the competition to `folder` and return the labels of its test rows, (N,) int, in the order of the file names."""
+def split(source: Path, folder: Path, quarter: int, images: int, shift: bool) -> list[int]:
+    """Write the competition to `folder` and return the labels of its test rows in the order of the file names.
+
+    quarter: 0 to 3, which one is the test part.
+    """
     photos = list(labelled_photos(str(source)))
     drawn = np.random.default_rng(0).permutation(len(photos))[: images or None]
     photos = [photos[number] for number in sorted(drawn)]
     classes = sorted({label for label, _ in photos})
     digests = [hashlib.sha256(data).hexdigest() for _, data in photos]  # equal photos stay on one side, at random
-    is_fresh = [int(digest[:8], 16) < fresh * 16**8 for digest in digests]
+    is_fresh = [int(digest[:8], 16) * QUARTER // 16**8 == quarter for digest in digests]
     names = {number: f"p{digests[number][:12]}{number:06}" for number in range(len(photos))}
     if not (folder / "data" / "train.csv").is_file():
         for part in ("train", "test"):
@@ -108,7 +126,7 @@ def split(source: Path, folder: Path, fresh: float, images: int, shift: bool) ->
     tested = sorted((names[n], classes.index(photos[n][0])) for n in names if is_fresh[n])
     (folder / "classes.json").write_text(json.dumps(classes))
     (folder / "labels.json").write_text(json.dumps([label for _, label in tested]))
-    return np.array([label for _, label in tested])
+    return [label for _, label in tested]
 
 
 def by_another_camera(photo: bytes, seed: int) -> bytes:
@@ -131,12 +149,12 @@ def write_csv(path: Path, rows: object) -> None:
         csv.writer(file).writerows([("id", "label"), *rows])  # type: ignore[misc]
 
 
-def measured(folder: Path, way: str, labels: np.ndarray, params: Path, autogluon: str | None) -> Cell:
+def measured(folder: Path, way: str, labels: list[int], params: Path, autogluon: str | None) -> Cell:
     """The result of one way, computed in a process of its own or taken from an earlier call.  autogluon: its Python."""
     path = folder / f"{way.replace(', ', '-').replace(' ', '_')}.json"
     if path.is_file():
         stored = json.loads(path.read_text())
-        return Cell(**{**stored, "score": score_of(stored["predicted"], labels)})
+        return Cell(**{**stored, "score": score_of(stored["predicted"], labels), "labels": labels})
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     kind, which = way.split(", ")
     if kind == "goldfold":
@@ -152,14 +170,25 @@ def measured(folder: Path, way: str, labels: np.ndarray, params: Path, autogluon
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime - unpaid[0]
     score = score_of(predicted, labels)
     wall = time.monotonic() - started - unpaid[1]
-    cell = Cell(folder.name, way, processor / 60, wall / 60, score, claimed, predicted)
+    cell = Cell(folder.name, way, processor / 60, wall / 60, score, claimed, predicted, labels)
     path.write_text(json.dumps(asdict(cell)))
     print(f"{cell.source}, {way}: {score:.4f} in {cell.processor_minutes:.1f} processor minutes", flush=True)
     return cell
 
 
-def score_of(predicted: list[int], labels: np.ndarray) -> float:
-    return METRIC.evaluate(labels, np.array(predicted), int(max(labels.max(), *predicted)) + 1)
+def joined(parts: list[Cell], labels: list[list[int]]) -> Cell:
+    """The quarters of a set as one cell: all their rows, and the means of time and honest score."""
+    predicted, tested = [one for cell in parts for one in cell.predicted], [one for own in labels for one in own]
+    claims = [cell.claimed for cell in parts if cell.claimed is not None]
+    claimed = float(np.mean(claims)) if claims else None
+    processor, wall = (
+        float(np.mean([getattr(cell, kind) for cell in parts])) for kind in ("processor_minutes", "wall_minutes")
+    )
+    return Cell(parts[0].source, parts[0].way, processor, wall, score_of(predicted, tested), claimed, predicted, tested)
+
+
+def score_of(predicted: list[int], labels: list[int]) -> float:
+    return METRIC.evaluate(np.array(labels), np.array(predicted), max(*labels, *predicted) + 1)
 
 
 def run_goldfold(folder: Path, minutes: float, params: Path) -> tuple[list[int], float, tuple[float, float]]:
@@ -190,7 +219,7 @@ def run_goldfold(folder: Path, minutes: float, params: Path) -> tuple[list[int],
 
 
 def alternative(folder: Path, params: Path, way: str, member: str, autogluon: str | None) -> list[int]:
-    """Labels of the fresh rows by scikit-learn or AutoGluon on the features of one network, as a user would write it."""
+    """Labels of the fresh rows by one network, as a user would write it: fine-tuned, or its features and scikit-learn or AutoGluon."""
     import keras
     from PIL import Image
     from sklearn.linear_model import LogisticRegression
@@ -202,6 +231,8 @@ def alternative(folder: Path, params: Path, way: str, member: str, autogluon: st
     from competition.training.model import build
 
     stated = load_params(params).members[member]
+    if way == NOTEBOOK:
+        return fine_tuned(folder, stated)
     whole, size = build(stated, 2), stated.image_size
     network = keras.Model(whole.inputs, whole.get_layer("logits").input)  # what its last layer reads
 
@@ -215,11 +246,8 @@ def alternative(folder: Path, params: Path, way: str, member: str, autogluon: st
             parts.append((both[0] + both[1]) / 2)
         return np.concatenate(parts)
 
-    with (folder / "data" / "train.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    classes = json.loads((folder / "classes.json").read_text())
-    x = features([folder / "data" / "train" / f"{row['id']}.jpg" for row in rows])
-    y = np.array([classes.index(row["label"]) for row in rows])
+    photos, y = labelled_files(folder)
+    x = features(photos)
     fresh = features(sorted((folder / "data" / "test").glob("*.jpg")))
     if way == AUTOGLUON:
         with tempfile.NamedTemporaryFile(suffix=".npz") as file:
@@ -241,22 +269,60 @@ def alternative(folder: Path, params: Path, way: str, member: str, autogluon: st
     return [int(label) for label in model.predict(fresh)]
 
 
-def table(cells: list[Cell], out: Path) -> list[str]:
+def labelled_files(folder: Path) -> tuple[list[Path], np.ndarray]:
+    """The files of the labelled photos and their labels, (N,) int."""
+    classes = json.loads((folder / "classes.json").read_text())
+    with (folder / "data" / "train.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    files = [folder / "data" / "train" / f"{row['id']}.jpg" for row in rows]
+    return files, np.array([classes.index(row["label"]) for row in rows])
+
+
+def fine_tuned(folder: Path, stated: Member) -> list[int]:
+    """Labels of the fresh rows by a network with a new last layer, whose best epoch is chosen on a fifth of the labelled rows."""
+    import keras
+    from PIL import Image
+
+    from competition.training.model import build
+
+    photos, y = labelled_files(folder)
+    order, size = np.random.default_rng(0).permutation(len(y)), stated.image_size
+
+    def pixels(paths: list[Path]) -> np.ndarray:
+        """(n, size, size, 3) uint8"""
+        return np.stack([np.asarray(Image.open(path).convert("RGB").resize((size, size))) for path in paths])
+
+    x, y = pixels(photos)[order], y[order]
+    network = build(stated, int(y.max()) + 1)
+    flipped = keras.layers.RandomFlip("horizontal")(network.input)
+    model = keras.Model(network.input, keras.layers.Softmax()(network(flipped)))
+    held_out, batch = len(x) // 5, 32
+    steps = EPOCHS * -(-(len(x) - held_out) // batch)
+    rate = keras.optimizers.schedules.CosineDecay(0.0, steps, warmup_target=3e-4, warmup_steps=steps // EPOCHS)
+    model.compile(keras.optimizers.AdamW(rate), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    best = keras.callbacks.EarlyStopping("val_accuracy", patience=EPOCHS, restore_best_weights=True)
+    validation = x[:held_out], y[:held_out]
+    model.fit(x[held_out:], y[held_out:], batch, EPOCHS, 0, [best], validation_data=validation)
+    fresh = pixels(sorted((folder / "data" / "test").glob("*.jpg")))
+    both = model.predict(fresh, verbose=0) + model.predict(fresh[:, :, ::-1], verbose=0)
+    return [int(label) for label in both.argmax(1)]
+
+
+def table(cells: list[Cell]) -> list[str]:
     """Every cell, those of goldfold beside the best alternative of at most the same processor time."""
     lines = [
         "| set | way | processor minutes | macro-F1, fresh rows | honest score | against the best alternative so far |",
         "|---|---|---|---|---|---|",
     ]
     for cell in cells:
-        labels = np.array(json.loads((out / cell.source / "labels.json").read_text()))
         row = [cell.source, cell.way, f"{cell.processor_minutes:.1f}", f"{cell.score:.4f}"]
         row.append("" if cell.claimed is None else f"{cell.claimed:.4f}")
         others = [one for one in cells if one.source == cell.source and one.claimed is None]
         affordable = [one for one in others if one.processor_minutes <= cell.processor_minutes]
         if cell.claimed is not None and affordable:
             best = max(affordable, key=lambda one: one.score)
-            evaluation = Evaluation(METRIC, int(labels.max()) + 1, 1000, 0)
-            gain = paired(labels, np.array(best.predicted), np.array(cell.predicted), evaluation)
+            evaluation = Evaluation(METRIC, max(*cell.labels, *best.predicted, *cell.predicted) + 1, 1000, 0)
+            gain = paired(np.array(cell.labels), np.array(best.predicted), np.array(cell.predicted), evaluation)
             row.append(f"{gain.value:+.4f} +- {gain.error:.4f} ({best.way})")
         else:
             row.append("")
@@ -277,7 +343,13 @@ def draw(cells: list[Cell], path: Path) -> None:
     for axis, source in zip(axes[0], sources, strict=True):
         own = [cell for cell in cells if cell.source == source]
         errors = np.sqrt([cell.score * (1 - cell.score) / len(cell.predicted) for cell in own])
-        for kind, marker in (("goldfold", "o-"), (ALTERNATIVES[0], "s"), (ALTERNATIVES[1], "^"), (AUTOGLUON, "D")):
+        for kind, marker in (
+            ("goldfold", "o-"),
+            (ALTERNATIVES[0], "s"),
+            (ALTERNATIVES[1], "^"),
+            (AUTOGLUON, "D"),
+            (NOTEBOOK, "v"),
+        ):
             if not any(cell.way.startswith(kind) for cell in own):
                 continue
             chosen = [n for n, cell in enumerate(own) if cell.way.startswith(kind)]

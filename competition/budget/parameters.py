@@ -6,9 +6,10 @@ from pathlib import Path
 
 from competition.config.digests import to_plain
 from competition.config.params import Member, Params
-from competition.config.params_file import Override, stated_keys
+from competition.config.params_file import Override, file_tree, stated_keys
 from competition.config.secrets import is_secret
-from competition.config.yaml_text import rendered
+from competition.config.validation import validate
+from competition.config.yaml_text import read_yaml, rendered
 
 MOST_VIEWS = 2  # of predict.views that are used: every view costs a pass over all images
 
@@ -29,6 +30,17 @@ def with_members(
         predict=replace(params.predict, views=views or params.predict.views[:MOST_VIEWS]),
         policy=replace(params.policy, method="mean"),
     )
+
+
+def imported(path: Path, params: Params) -> Params:
+    """The parameters with the members, views and blend that a budget chose on another machine, where it extends another file.
+
+    path: the parameter file that it wrote there.
+    """
+    tree = read_yaml(path)
+    complete = file_tree(with_members(replace(params, foreign={}), {}, ()))
+    members = validate({**complete, "members": tree["members"]}).members
+    return with_members(params, members, tree["blend"]["members"], tuple(tree["predict"]["views"]))
 
 
 def file_text(

@@ -1,13 +1,16 @@
 """Import the results of a kernel: follow it to its end, download its output, and copy it into the local results."""
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from competition.budget.parameters import file_text, imported
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds
-from competition.files.manifest import changed_keys, copy_file, read_manifest, sha256, write_json
+from competition.config.params_file import BUDGET_FILE
+from competition.files.manifest import changed_keys, copy_file, read_manifest, sha256, write_json, write_text
 from competition.kaggle import submit
 from competition.kaggle.client import Client
 from competition.kernels import api as kernels
@@ -19,7 +22,8 @@ from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.workspace import Workspace
 
-SUBMISSION, LEDGER = "submission.csv", "goldfold-ledger.jsonl"  # file names in the kernel's output
+# File names in the kernel's output.
+SUBMISSION, LEDGER, BUDGET = "submission.csv", "goldfold-ledger.jsonl", "goldfold-budget.yaml"
 HOUR = 3600
 
 
@@ -34,6 +38,7 @@ class ImportTarget:
     workspace: Workspace
     submissions: Path
     say: Callable[..., None]  # say(*lines)
+    params_file: Path = Path("params.yaml")  # that a budget's parameter file extends
 
 
 def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> None:
@@ -59,6 +64,8 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
     on = f" on {output.devices}" if output.devices else ""
     target.say(f"kernel: {output.status} after {output.seconds / 60:.0f} min{on}")
     report_merged(target, merged)
+    if (output.folder / BUDGET).exists():
+        import_budget(target, output.folder / BUDGET)
     if output.status == "done" and (output.folder / SUBMISSION).exists():
         import_submission(target, pushed, output.folder)
     if output.status == "failed":
@@ -99,6 +106,16 @@ def fold_model_of_folder(target: ImportTarget, result_folder: str) -> tuple[Run,
     runs = runs_of(target.workspace, match[1])
     run = next((run for run in runs if run.folder.name == match[2]), runs[0])
     return run, int(match[3]) if match[3] else (int(match[4]), int(match[5]))
+
+
+def import_budget(target: ImportTarget, file: Path) -> None:
+    """Write the parameter file that a budget wrote in the kernel as one that extends the file of this machine."""
+    workspace, path = target.workspace, target.workspace.folder / BUDGET_FILE
+    base = Path(os.path.relpath(target.params_file.resolve(), path.parent.resolve()))
+    params = imported(file, workspace.params)
+    head = ["Made by `make kernel HOURS=...`. `make train predict` with this file repeats the result."]
+    write_text(path, file_text(params, base, workspace.overrides, {}, head))
+    target.say(f"kernel: the budget made {', '.join(params.members)}; their parameter file is {path}")
 
 
 def import_submission(target: ImportTarget, pushed: kernels.KernelVersion, folder: Path) -> None:

@@ -68,8 +68,10 @@ def main(working: Path, inputs: Path) -> int:
             traceback.print_exc()
         status, code, problem = "failed", 1, str(error) or repr(error)
     archives, not_packed = collect(root, PLAN["collect"], working)
-    for name, pattern in PLAN["leave"].items() if status == "done" and not not_packed else ():
+    for name, pattern in PLAN["leave"].items() if status != "failed" and not not_packed else ():
         paths = list(root.glob(pattern))  # one file, which is copied to the outputs
+        if status == "cut" and not paths:
+            continue
         try:
             if len(paths) == 1:
                 write_atomically(working / name, paths[0].read_bytes())

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from competition.budget.clock import Clock
 from competition.budget.parameters import file_text, with_members
-from competition.config.params import Member
+from competition.budget.portfolio import Network, networks_of, read_portfolio
+from competition.config.params import Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.files.manifest import write_text
 from competition.preflight.planning import duration
 from competition.workspace.scores import trivial_text
+from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job
 
@@ -68,6 +70,13 @@ class Search:
     def stop_in_time(self) -> None:
         if self.left < 0:
             raise TimeIsUp
+
+
+def offered_networks(params: Params) -> list[Network]:
+    """The networks of the members and of the portfolio file, see networks_of."""
+    path = ROOT / params.budget.portfolio if params.budget.portfolio else PORTFOLIO
+    is_there = bool(params.budget.portfolio) or path.is_file()
+    return networks_of(params, read_portfolio(path, params) if is_there else [])
 
 
 def skip(search: Search, name: str, needs: float, spent: float = 0.0) -> None:

@@ -7,14 +7,16 @@ submission to its output.
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from competition.budget.clock import start_clock
 from competition.config.errors import UserError
 from competition.config.params import HUB, Member
+from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import in_training_order
 from competition.files.manifest import atomic_write, read_record
 from competition.kaggle import submit
@@ -31,7 +33,9 @@ from competition.prepare.index import save
 from competition.workspace.dependencies import fold_model, nested_teachers
 from competition.workspace.runs import runs_of
 from competition.workspace.studies import is_tuned, member_with_tuned_values
+from pipelines.execution.budget_search import offered_networks
 from pipelines.execution.selection import selected_folds, selected_members
+from pipelines.terminal.options import PORTFOLIO
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, kaggle_client, lock
 from pipelines.terminal.versions import ROOT
@@ -44,7 +48,11 @@ Tuned = Mapping[str, tuple[Member, Mapping[str, object]]]  # of member_with_tune
 
 
 def run(job: Job) -> None:
-    """data/, params -> a private kernel; its output -> members/, tune/; kernel/: the notebook and the state of the run"""
+    """data/, params -> a private kernel; its output -> members/, tune/; kernel/: the notebook and the state of the run
+
+    With HOURS the kernel makes the best members for that time, and budget/params.yaml names them here.
+    """
+    hours = hours_of_budget(job)
     names = in_training_order(job.params)
     tuned = {n: member_with_tuned_values(job.workspace, n) for n in names}
     runs = {name: runs_of(job.workspace, name) for name in tuned}
@@ -53,9 +61,9 @@ def run(job: Job) -> None:
         name: folds if job.options.force else request.incomplete_folds(runs[name], job.params, folds)
         for name in selected_members(job)
     }
-    missing: Folds = {name: stale[name] for name in runs if stale.get(name)}
+    missing: Folds = {name: stale[name] for name in runs if stale.get(name) and not hours}
     state = job.path("kernel", "run.json")
-    if not missing and not state.exists() and not needs_submission(job, runs):
+    if not hours and not missing and not state.exists() and not needs_submission(job, runs):
         job.echo("kernel: current; all selected fold models and their predictions exist")
         return
     state.parent.mkdir(parents=True, exist_ok=True)
@@ -68,13 +76,29 @@ def run(job: Job) -> None:
             job.echo(f"kernel: resuming run {push.run}, version {push.version} (AGAIN=1 pushes a new run)")
         else:
             push = start(job, client, tuned, runs, missing, state)
-        target = import_results.ImportTarget(job.workspace, job.submissions, job.echo)
+        target = import_results.ImportTarget(job.workspace, job.submissions, job.echo, job.options.params)
         try:
             import_results.import_output(target, client, push)
         except import_results.KernelFailed:
             state.unlink()  # the run cannot continue; the same command starts a new one
             raise
         state.unlink()
+
+
+def hours_of_budget(job: Job) -> float:
+    """Hours of the budget that the kernel is to spend; 0 = none. Raises UserError if they do not fit into one session."""
+    options, settings = job.options, job.params.kernel
+    if not options.hours and not options.budget:
+        return 0.0
+    hours, most = start_clock(options.hours, options.budget).seconds / HOUR, settings.hours - settings.reserve
+    if options.member or options.fold:
+        raise UserError("with HOURS the budget chooses the members: leave out MEMBER and FOLD")
+    if hours >= most:
+        raise UserError(
+            f"HOURS={hours:g}: a session of the kernel has {most:g} hours for its work (kernel.hours less kernel.reserve), "
+            "installing and decoding included; state fewer"
+        )
+    return hours
 
 
 def needs_submission(job: Job, runs: request.Runs) -> bool:
@@ -96,7 +120,7 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     settings = job.params.kernel
     owner, slug = kernels.owner_and_slug(client, settings, job.params.competition.name)
     previous_version = newest_version(client, owner, slug, may_be_other=job.options.again)
-    submits = can_blend(job, runs, missing)
+    submits = not hours_of_budget(job) and can_blend(job, runs, missing)
     plan = replace(plan_for(job, missing, to_tune, submits), jax=pair)
     index = job.path(*INDEX)  # groups and folds; the kernel's package versions might compute others
     with atomic_write(index) as temporary:
@@ -107,6 +131,10 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     if submits:
         inputs |= request.results_to_blend(job.work, job.params, runs, missing, inputs)
     files = packing.files(ROOT, job.params, members)
+    if hours_of_budget(job):
+        plan = budget_plan(job, plan)
+        portfolio = job.params.budget.portfolio or PORTFOLIO.relative_to(ROOT).as_posix()
+        files[packing.project_path(portfolio, "budget.portfolio")] = (ROOT / portfolio).read_bytes()
     if len(zlib.compress(index.read_bytes())) <= job.options.inline:
         files[request.path_in_kernel(job.work, index)] = index.read_bytes()
     else:
@@ -114,10 +142,7 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     script = packing.pack(files, plan)
     attached = competition_slug(prepared.competition.slug) if prepared.competition.slug else ""
     kernel = kernels.Kernel(owner, slug, settings.machine, settings.internet, attached, settings.datasets, plan.seconds)
-    if presets := sorted({member.weights for member in members.values() if member.weights.startswith(HUB)}):
-        from competition.training.pretrained_file import hub_handle  # imports Keras
-
-        kernel = replace(kernel, models=tuple(map(hub_handle, presets)))
+    kernel = replace(kernel, models=models_to_attach(job, members.values()))
     folder = job.path("kernel", "notebook")
     kernels.write_folder(kernel, script, folder)
     job.echo(f"kernel: for the browser, the same as a notebook: {display_path(folder / f'{slug}.ipynb')}")
@@ -221,6 +246,38 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> pac
         seconds=round(settings.hours * HOUR),
         grace=round(settings.reserve * HOUR),
     )
+
+
+def budget_plan(job: Job, plan: packing.Plan) -> packing.Plan:
+    """The plan of a kernel that makes the best members within a stated time, and leaves the parameter file that names them."""
+    work = request.path_in_kernel(job.work, job.work)
+    *before, predict = plan.commands
+    options = predict[predict.index("--params") : predict.index("--allow-partial")]
+    budget = ("-m", "pipelines", "budget", *options, "--hours", f"{hours_of_budget(job):g}")
+    return replace(
+        plan,
+        commands=(*before, budget),
+        collect=(f"{work}/members/*/*/fold*",),
+        leave={import_results.BUDGET: f"{work}/{BUDGET_FILE.as_posix()}"},
+        needs=packing.requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8"), job.params.members.values()),
+    )
+
+
+def models_to_attach(job: Job, members: Iterable[Member]) -> tuple[str, ...]:
+    """The Kaggle models of the KerasHub presets of these members and, with a budget, of the networks that it may choose."""
+    presets = sorted({member.weights for member in members if member.weights.startswith(HUB)})
+    networks = offered_networks(job.params) if hours_of_budget(job) else []
+    offered = sorted({one.member.weights for one in networks if one.member.weights.startswith(HUB)} - {*presets})
+    if not presets and not offered:
+        return ()
+    from competition.training.pretrained_file import hub_handle  # imports Keras
+
+    handles = [hub_handle(preset) for preset in presets]
+    try:
+        handles += [hub_handle(preset) for preset in offered]
+    except UserError as error:
+        job.echo(f"kernel: {', '.join(offered)} are not attached, the kernel downloads them: {error}")
+    return tuple(handles)
 
 
 def show_quota(job: Job, client: Client) -> None:

@@ -25,8 +25,6 @@ from competition.budget.portfolio import (
     frozen,
     is_reachable,
     missing_weights,
-    networks_of,
-    read_portfolio,
     stated_members,
     unanimous_choice,
 )
@@ -45,12 +43,21 @@ from competition.workspace.ensemble_inputs import load_predictions, prediction_s
 from competition.workspace.features_and_soft_labels import missing_tables
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import held_out_score, trivial_text
-from pipelines.execution.budget_search import DoesNotFit, Search, TimeIsUp, Trial, job_of, skip, summary, write_file
+from pipelines.execution.budget_search import (
+    DoesNotFit,
+    Search,
+    TimeIsUp,
+    Trial,
+    job_of,
+    offered_networks,
+    skip,
+    summary,
+    write_file,
+)
 from pipelines.execution.prediction import predict_folds, stale_folds
 from pipelines.execution.trainer import WantedFeatures, measure_speed, start_device, store_missing
 from pipelines.execution.training import train_run
 from pipelines.terminal import hosts
-from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.runner import Job
 
 # A head takes about as long as a linear one on so many times its features, and so many more (900 and 6,000 photos).
@@ -67,12 +74,9 @@ def run(job: Job) -> None:
     clock = start_clock(job.options.hours, job.options.budget)
     if hosts.are_expected():
         raise UserError("HOURS=: a budget needs one host, and several are expected; train without HOURS")
-    params, path = job.params, job.params.budget.portfolio
-    portfolio = read_portfolio(PORTFOLIO, params) if not path and PORTFOLIO.is_file() else []
-    portfolio = read_portfolio(ROOT / path, params) if path else portfolio
-    search = Search(job, clock, start_device(job), params.predict.views[:MOST_VIEWS])
+    offered = offered_networks(job.params)
+    search = Search(job, clock, start_device(job), job.params.predict.views[:MOST_VIEWS])
     job.echo(f"budget: {duration(clock.seconds)}, prediction and blend included")
-    offered = networks_of(params, portfolio)
     networks = with_weights(search, offered)
     cheapest = min(networks, key=lambda one: (one.cost is None, one.cost or 0.0), default=None)
     if cheapest is None:

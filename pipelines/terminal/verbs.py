@@ -76,7 +76,9 @@ FOLDERS: dict[str, dict[str, Verb]] = {
     },
     "kaggle": {
         "kernel": Verb(
-            "Train and predict missing fold models on Kaggle.", (*SELECTION, "inline", "again", "force"), next="predict"
+            "Train and predict missing fold models on Kaggle.",
+            (*SELECTION, *BUDGET, "inline", "again", "force"),
+            next="predict",
         ),
         "kernel-status": Verb("Show the status or the log of the kernel.", ("log",)),
         "quota": Verb("Show the hours of TPU and GPU that are left this week."),

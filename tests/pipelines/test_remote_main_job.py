@@ -19,6 +19,7 @@ from fake_kaggle.server import FakeKaggle
 from light import KaggleSetup
 from stages import StageResult, Workspace
 
+from competition.config.params_file import BUDGET_FILE, load_params
 from competition.prepare.adapters import drawn
 from competition.prepare.adapters.flowers import NAMES
 
@@ -194,6 +195,19 @@ def test_a_kernel_gives_the_same_weights_and_submission_for_all_folds(downloaded
 
 def weights_by_run(workspace: Workspace) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in workspace.work.glob("members/*/*/fold*/weights.npz")}
+
+
+def test_a_kernel_spends_a_budget_and_its_parameter_file_predicts_here(downloaded, tmp_path) -> None:
+    remote = downloaded.copy_to(tmp_path)
+    assert "a session of the kernel has 0.19 hours for its work" in remote.refused("kernel", "--hours", "0.19")
+    assert "leave out MEMBER and FOLD" in remote.refused("kernel", "--hours", "0.1", "--fold", "1")
+    output = remote.do("kernel", "--hours", "0.1", sets="kernel.hours=0.21")
+    assert "kernel | budget: without pretrained weights; slim is trained as it is stated" in output
+    assert 'next: make predict' in output and "HOURS=0.1" in output
+    members = load_params(remote.workspace.work / BUDGET_FILE).members
+    assert members == load_params(remote.workspace.params).members
+    assert "2 of 2 fold models current" in remote.do("predict", "--hours", "0.1", sets="kernel.hours=0.21")
+    assert "submission:" in remote.do("blend", "--hours", "0.1", sets="kernel.hours=0.21")
 
 
 @pytest.mark.long
