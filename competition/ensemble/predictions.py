@@ -39,7 +39,7 @@ class Predictions:
     def __post_init__(self) -> None:
         _check(self.ids, self.probs, axes=2, target=self.target)
 
-    def rows(self, ids: np.ndarray) -> np.ndarray:
+    def of_ids(self, ids: np.ndarray) -> np.ndarray:
         """(len(ids), C), in the order of `ids`. Raises UserError for missing ids."""
         return self.probs[positions(self.ids, ids)]
 

@@ -11,7 +11,7 @@ import pandas as pd
 from competition.config.errors import UserError, counted, first_few
 from competition.config.params import CompetitionParams
 from competition.ensemble.metrics import METRICS
-from competition.prepare.targets import METRIC_TARGETS, Target, Targets, resolve_metric, target_of_metric
+from competition.prepare.targets import KIND_OF, Target, Targets, resolve_metric, target_of_metric
 
 Predicts = Literal["label", "probabilities", "value"]  # value: the number of a regression
 TARGET_FIELDS = ("target", "label_targets", "list_separator", "allows_empty_lists")  # of Competition, optional
@@ -95,7 +95,7 @@ class Competition:
     @property
     def targets(self) -> Targets:
         """What the label numbers of the index stand for."""
-        kind = METRIC_TARGETS[self.target]
+        kind = KIND_OF[self.target]
         if kind == "multi":
             return Targets(kind, np.array([list(digits) for digits in self.label_targets]) == "1")
         return Targets(kind, np.array(self.label_targets, np.float64))

@@ -15,7 +15,7 @@ from competition.ensemble.metrics import METRICS, TargetKind
 
 # single: one of C classes | multi: a set of the C classes | ordinal: one of C ordered grades | regression: a number
 Target = Literal["single", "multi", "ordinal", "regression"]
-METRIC_TARGETS: dict[Target, TargetKind] = {
+KIND_OF: dict[Target, TargetKind] = {
     "single": "single", "multi": "multi", "ordinal": "single", "regression": "regression",
 }  # fmt: skip
 # Name in params.yaml -> metric of the multi-label competition.
@@ -71,8 +71,8 @@ def resolve_metric(target: Target, name: str, default: str) -> str:
     name = name or default
     name = MULTILABEL_NAMES.get(name, name) if target == "multi" else name
     kind = METRICS[name].target if name in METRICS else "single"  # a metric of a plugins file scores classes
-    if kind != METRIC_TARGETS[target]:
-        fitting = [one for one, metric in METRICS.items() if metric.target == METRIC_TARGETS[target]]
+    if kind != KIND_OF[target]:
+        fitting = [one for one, metric in METRICS.items() if metric.target == KIND_OF[target]]
         raise UserError(
             f"competition.metric: {name} was found, the target is {target}; expected one of {', '.join(fitting)}, or set "
             "competition.target"

@@ -33,7 +33,7 @@ CURVES_NOTE = (
 
 
 @dataclass(frozen=True)
-class FoldModel:
+class TrainedFold:
     """A trained fold model."""
 
     fold: int
@@ -67,7 +67,7 @@ class Overfitting:
         return self.rise > 2 * self.error and self.best < self.last
 
 
-def trained(run: Run, prepared: Prepared, folds: int) -> list[FoldModel]:
+def trained(run: Run, prepared: Prepared, folds: int) -> list[TrainedFold]:
     """The finished fold models of a run."""
     models = []
     for fold in range(folds):
@@ -76,11 +76,11 @@ def trained(run: Run, prepared: Prepared, folds: int) -> list[FoldModel]:
         weights, history = path.with_name("weights.npz"), path.with_name("history.csv")
         if manifest is not None and weights.is_file() and history.is_file():
             score = held_out_score(prepared, run, fold)
-            models.append(FoldModel(fold, manifest, score, pd.read_csv(history), weights.stat().st_size / 1e6))
+            models.append(TrainedFold(fold, manifest, score, pd.read_csv(history), weights.stat().st_size / 1e6))
     return models
 
 
-def in_training(run: Run, folds: int) -> list[FoldModel]:
+def in_training(run: Run, folds: int) -> list[TrainedFold]:
     """The fold models of a run that are not finished, with the history in their newest checkpoint."""
     models = []
     for fold in range(folds):
@@ -92,14 +92,14 @@ def in_training(run: Run, folds: int) -> list[FoldModel]:
                 is_current = facts["made_from"] == digest_of(fold_model(run, fold).depends)
                 if is_current and facts["history"]:
                     history = pd.DataFrame(facts["history"])
-                    models.append(FoldModel(fold, Manifest("", {}, {}, {}, {}), nan, history, 0.0))
+                    models.append(TrainedFold(fold, Manifest("", {}, {}, {}, {}), nan, history, 0.0))
     return models
 
 
 def members_section(
     runs: Mapping[str, Run],
-    models_of: Mapping[str, Sequence[FoldModel]],
-    unfinished: Mapping[str, Sequence[FoldModel]],
+    models_of: Mapping[str, Sequence[TrainedFold]],
+    unfinished: Mapping[str, Sequence[TrainedFold]],
     params: Params,
     prepared: Prepared,
     spreads: Mapping[str, float],
@@ -147,7 +147,7 @@ def members_section(
 
 
 def scores_table(
-    models_of: Mapping[str, Sequence[FoldModel]],
+    models_of: Mapping[str, Sequence[TrainedFold]],
     tuned_folds: Mapping[str, Sequence[int]],
     trivial: Sequence[tuple[str, float]],
     metric: str,
@@ -194,7 +194,10 @@ def scores_table(
 
 
 def effort_table(
-    runs: Mapping[str, Run], models_of: Mapping[str, Sequence[FoldModel]], params: Params, spreads: Mapping[str, float]
+    runs: Mapping[str, Run],
+    models_of: Mapping[str, Sequence[TrainedFold]],
+    params: Params,
+    spreads: Mapping[str, float],
 ) -> Table:
     rows = []
     for name, models in models_of.items():
@@ -224,7 +227,7 @@ def effort_table(
     return Table([*columns, "spread over seeds"], rows, 2, note)
 
 
-def curve_charts(name: str, models: Sequence[FoldModel], metric: str) -> list[Block]:
+def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> list[Block]:
     """Training of a member over the epochs: losses in one picture, the metric in another; all folds together."""
     histories = [model.history for model in models]
     scores, held_out = by_epoch(histories, "held_out"), by_epoch(histories, "held_out_loss")

@@ -13,7 +13,7 @@ from competition.config.params import Params
 from competition.ensemble.metrics import Metric
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
-from competition.report.members import FoldModel, by_epoch, overfitting
+from competition.report.members import TrainedFold, by_epoch, overfitting
 from competition.report.mistakes import confusion, worst_pairs
 from competition.report.page import Section, Table
 from competition.report.terminal import gain, gain_of_equal_weights
@@ -108,7 +108,7 @@ def blend_steps(scores: Mapping[str, Any]) -> list[Step]:
     return [Step("mix the members with equal weights", command, better.value, basis, score=scored)]
 
 
-def training_steps(models_of: Mapping[str, Sequence[FoldModel]], metric: Metric) -> list[Step]:
+def training_steps(models_of: Mapping[str, Sequence[TrainedFold]], metric: Metric) -> list[Step]:
     """What the learning curves say: train longer, or shorter and with more regularisation."""
     steps = []
     for name, models in models_of.items():
@@ -141,7 +141,7 @@ def training_steps(models_of: Mapping[str, Sequence[FoldModel]], metric: Metric)
 def open_steps(
     params: Params,
     prepared: Prepared,
-    models_of: Mapping[str, Sequence[FoldModel]],
+    models_of: Mapping[str, Sequence[TrainedFold]],
     submitted: Sequence[ledger.Row],
     has_spreads: bool,
     has_study: bool,

@@ -51,7 +51,7 @@ class FoldRows:
         if self.soft_labels is not None:
             # Teachers predict the competition's own rows only, not external ones.
             share, own_rows = self.member.teacher_weight, rows[images.folds[rows] >= 0]
-            soft = self.soft_labels(fold).rows(images.ids[own_rows])
+            soft = self.soft_labels(fold).of_ids(images.ids[own_rows])
             targets[own_rows] = (1 - share) * targets[own_rows] + share * soft
         balance = labels if train.sampling == "balanced" else None
         return TrainingPlan(rows, targets, weights, train.seed, model_number(fold), balance)

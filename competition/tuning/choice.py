@@ -23,7 +23,7 @@ ORIGIN = "retry_of"  # user attribute of a trial that repeats another one: the n
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TrialGain:
     """Difference of two settings of a member, greater is better, on folds and seeds that chose neither."""
 
     difference: float
@@ -37,14 +37,14 @@ class Comparison:
         return self.difference > self.error
 
 
-def compare(
+def gain_over_own_values(
     labels: np.ndarray,
     before: Sequence[np.ndarray],
     after: Sequence[np.ndarray],
     metric: Metric,
     classes: int,
     seed: int,
-) -> Comparison:
+) -> TrialGain:
     """Compare out-of-fold probabilities of the same rows, one pair for each training seed.
 
     labels: (N,).  before, after: (N, C) each.  The rows' part of the error is that of the mean over seeds; all
@@ -57,7 +57,7 @@ def compare(
     differences = values[1::2] - values[::2]
     seeds = len(differences)
     by_seeds = float(differences.std(ddof=1)) / seeds**0.5 if seeds > 1 else 0.0
-    return Comparison(float(differences.mean()), hypot(by_rows, by_seeds), seeds, len(labels))
+    return TrialGain(float(differences.mean()), hypot(by_rows, by_seeds), seeds, len(labels))
 
 
 def origin_of(trial: "Trial | FrozenTrial") -> int:

@@ -13,7 +13,7 @@ from optuna.trial import Trial
 from competition.config.params import Member, Params
 from competition.config.search_space import AT_RUN_TIME, Values, compiled_key, own_values, with_values
 from competition.ensemble import bootstrap
-from competition.tuning.choice import RESAMPLES, Comparison, compare, format_values
+from competition.tuning.choice import RESAMPLES, TrialGain, format_values, gain_over_own_values
 from competition.tuning.samplers import FULL
 from competition.tuning.study import Evaluation, should_prune
 
@@ -159,14 +159,14 @@ class TrialRunner:
         facts |= {"share": 1.0, "folds": [float(score) for score in progress.scores]}
         return Evaluation(float(np.mean(progress.scores)), standard_error, seconds, facts)
 
-    def confirm(self, values: Values, seeds: int) -> Comparison:
+    def confirm(self, values: Values, seeds: int) -> TrialGain:
         """Compare values with the member's own on a fold and on seeds that did not choose them."""
         folds = self._confirming_folds
         own = [self._predictions(self.member, folds, seed) for seed in range(1, seeds + 1)]
         new = [self._predictions(with_values(self.member, values), folds, seed) for seed in range(1, seeds + 1)]
         trainer, _, _ = self._trainer(self.member)
         labels = np.concatenate([trainer.rows.targets_of(trainer.rows.held_out(fold)) for fold in folds])
-        return compare(labels, own, new, trainer.metric, trainer.rows.classes, self._params.tune.seed)
+        return gain_over_own_values(labels, own, new, trainer.metric, trainer.rows.classes, self._params.tune.seed)
 
     def _predictions(self, member: Member, folds: Sequence[int], seed: int) -> np.ndarray:
         """Out-of-fold probabilities of the folds by models trained with another seed.  seed: added to train.seed."""

@@ -64,8 +64,8 @@ class Results:
     blend: Manifest | None
     rows: classes.HonestRows | None  # scored rows of the blend; only of a blend of the current data
     runs: Mapping[str, Run]  # by title, those of the current parameters
-    models_of: Mapping[str, Sequence[members.FoldModel]]  # by title, the finished fold models
-    in_training: Mapping[str, Sequence[members.FoldModel]]  # by title, those with a checkpoint only
+    models_of: Mapping[str, Sequence[members.TrainedFold]]  # by title, the finished fold models
+    in_training: Mapping[str, Sequence[members.TrainedFold]]  # by title, those with a checkpoint only
     spreads: Mapping[str, float]
     notes: Sequence[str]
     submitted: Sequence[ledger.Row]

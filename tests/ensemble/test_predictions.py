@@ -14,9 +14,9 @@ def views(ids, probs, names=("identity",)):
 
 def test_rows_are_joined_by_id_and_missing_or_repeated_ids_and_unknown_views_are_named():
     table = Predictions(IDS, PROBS)
-    assert table.rows(np.array(["007", "b"])).tolist() == PROBS[[2, 0]].tolist()
+    assert table.of_ids(np.array(["007", "b"])).tolist() == PROBS[[2, 0]].tolist()
     with pytest.raises(UserError, match=r"2 of 3 ids have no prediction, first c, zz"):
-        table.rows(np.array(["c", "a", "zz"]))
+        table.of_ids(np.array(["c", "a", "zz"]))
     with pytest.raises(UserError, match="1 repeated id, first a"):
         Predictions(np.array(["a", "b", "a"]), PROBS)
     ordered = views(["a", "b"], [[1, 0], [0, 1]])

@@ -31,9 +31,9 @@ def test_a_join_returns_the_row_of_each_id_in_any_order(ids: list[str], seed: in
     probs = probabilities(rng, len(ids), 3)
     order, wanted = rng.permutation(len(ids)), rng.permutation(len(ids))
     shuffled = Predictions(np.array(ids)[order], probs[order])
-    np.testing.assert_array_equal(shuffled.rows(np.array(ids)[wanted]), probs[wanted])
+    np.testing.assert_array_equal(shuffled.of_ids(np.array(ids)[wanted]), probs[wanted])
     with pytest.raises(UserError, match="1 of 1 ids have no prediction"):
-        shuffled.rows(np.array(["".join(ids) + "x"]))
+        shuffled.of_ids(np.array(["".join(ids) + "x"]))
     with pytest.raises(UserError, match="1 repeated id, first"):
         Predictions(np.array([*ids, ids[0]]), np.concatenate([probs, probs[:1]]))
 

@@ -203,7 +203,7 @@ def test_a_kernel_spends_a_budget_and_its_parameter_file_predicts_here(downloade
     assert "leave out MEMBER and FOLD" in remote.refused("kernel", "--hours", "0.1", "--fold", "1")
     output = remote.do("kernel", "--hours", "0.1", sets="kernel.hours=0.21")
     assert "kernel | budget: without pretrained weights; slim is trained as it is stated" in output
-    assert 'next: make predict' in output and "HOURS=0.1" in output
+    assert "next: make predict" in output and "HOURS=0.1" in output
     members = load_params(remote.workspace.work / BUDGET_FILE).members
     assert members == load_params(remote.workspace.params).members
     assert "2 of 2 fold models current" in remote.do("predict", "--hours", "0.1", sets="kernel.hours=0.21")

@@ -7,18 +7,18 @@ import pandas as pd
 import pytest
 
 from competition.files.manifest import Manifest
-from competition.report.members import FoldModel, curve_charts, scores_table
+from competition.report.members import TrainedFold, curve_charts, scores_table
 
 MANIFEST = Manifest("", {}, {}, {}, {})
 TRIVIAL = [("the most frequent class for every row", score) for score in (0.2, 0.2, 0.3, 0.3)]
 
 
-def models(scores: dict[int, float], every_epoch: bool = False) -> list[FoldModel]:
+def models(scores: dict[int, float], every_epoch: bool = False) -> list[TrainedFold]:
     known = [0.5, 0.6, 0.7, 0.8] if every_epoch else [np.nan, np.nan, np.nan, 0.8]
     history = pd.DataFrame(
         {"epoch": range(1, 5), "loss": 1.0, "learning_rate": 0.1, "held_out": known, "held_out_loss": known}
     )
-    return [FoldModel(fold, MANIFEST, score, history, 1.0) for fold, score in scores.items()]
+    return [TrainedFold(fold, MANIFEST, score, history, 1.0) for fold, score in scores.items()]
 
 
 def test_a_mean_over_folds_that_took_part_in_tuning_is_marked_and_stands_beside_one_that_is_not() -> None:
@@ -52,7 +52,7 @@ def test_rows_scored_once_have_no_curve_and_the_page_says_why() -> None:
 
 def test_one_epoch_is_a_sentence_and_no_chart_with_a_single_point() -> None:
     history = models({0: 0.8}, every_epoch=True)[0].history.head(1)
-    (block,) = curve_charts("cnn", [FoldModel(0, MANIFEST, 0.8, history, 1.0)], "accuracy")
+    (block,) = curve_charts("cnn", [TrainedFold(0, MANIFEST, 0.8, history, 1.0)], "accuracy")
     assert block.lines == [
         "There is no curve of a head, or of a single epoch; mean of 1 fold: training loss 1, held-out loss 0.5, held-out accuracy 0.5."
     ]
