@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from competition.budget.clock import Clock
 from competition.budget.parameters import file_text, with_members
+from competition.cluster.connection import Machine
 from competition.config.params import Member
 from competition.config.params_file import BUDGET_FILE
 from competition.files.manifest import write_text
 from competition.preflight.planning import duration
 from competition.workspace.scores import trivial_text
+from pipelines.execution.cluster import slots_of
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job
 
@@ -59,11 +61,16 @@ class Search:
     widths: dict[str, int] = field(default_factory=dict)  # network -> number of its features
     column_seconds: float = 0.0  # all fold models of the first member, divided by its number of features
     blend_seconds: float = 0.0  # of a blend of one member
+    machines: Sequence[Machine] = ()  # of the cluster that trains networks; () = this machine trains them
 
     @property
     def left(self) -> float:
         """Seconds for more members. Prediction and blend, whose time grows with the members, are reserved."""
         return self.clock.left - START_SECONDS - self.blend_seconds * (len(self.complete) + 2)
+
+    def slots(self, name: str) -> tuple[int, float]:
+        """(fold models of a member that are computed at once, seconds of each per second of this machine alone)."""
+        return slots_of(self.job.params.cluster, name, self.machines, self.device) if self.machines else (1, 1.0)
 
     def stop_in_time(self) -> None:
         if self.left < 0:
