@@ -89,7 +89,7 @@ predict-folder: $(BIN)/.ready ## predict new images by the blend into a CSV file
 	@$(call GOLDFOLD,predict-folder)
 
 ##@ Single stages
-prepare resolve budget: $(BIN)/.ready
+prepare resolve budget: $(MAIN_READY)
 	@$(call GOLDFOLD,$@)
 
 tune: $(BIN)/.ready$(if $(value CLUSTER), $(BIN)/.ready-cluster) ## search hyperparameters with Optuna (MEMBER=cnn SET="tune.trials=20" WORKERS=4: in four processes; CLUSTER=auto: of a Ray cluster)

@@ -51,6 +51,7 @@ def test_a_stated_time_replaces_tuning_and_training_by_the_budget(called) -> Non
     assert names(stages) == ["download", "prepare", "resolve", "preflight", "budget", "predict", "blend"]
     assert {stage.options.hours for stage in stages[4:]} == {0.5}
     assert called("train", "BUDGET=good")[-1].options.budget == "good"
+    assert called("train", "BUDGET=good", "CLUSTER=auto")[-1].options.cluster == "auto"
     assert names(stages_of((["-m", "pipelines", "train", "--hours", "1", "--member", "cnn"], {}))) == []
 
 

@@ -19,14 +19,17 @@ def with_members(
 ) -> Params:
     """The parameters with these members, of which `blended` are blended beside those with external predictions.
 
-    Nothing is tuned, and all views have the same weight.  views: of the prediction; () = the first ones of the parameters.
+    Nothing is tuned, what a member needs of a cluster stays, and all views have the same weight.  views: of the prediction;
+    () = the first ones of the parameters.
     """
     return replace(
         params,
         members=dict(members),
         blend=replace(params.blend, members=(*blended, *params.foreign)),
         tune=replace(params.tune, trials=0, members=()),
-        cluster=replace(params.cluster, members={}),
+        cluster=replace(
+            params.cluster, members={name: needs for name, needs in params.cluster.members.items() if name in members}
+        ),
         predict=replace(params.predict, views=views or params.predict.views[:MOST_VIEWS]),
         policy=replace(params.policy, method="mean"),
     )
@@ -57,7 +60,7 @@ def file_text(
         "policy": {"method": params.policy.method},
         "tune": {"trials": 0, "members": []},
         "blend": {"members": params.blend.members},
-        "cluster": {"members": {}},
+        "cluster": {"members": params.cluster.members},
     }
     plain = to_plain(params)
     for path in (override.path for override in overrides if override.path[0] != "members"):

@@ -29,8 +29,8 @@ class Machine:
 
 
 @contextmanager
-def connected(address: str, project: Path) -> Iterator[None]:
-    """Be a driver of the cluster inside the block.  address: auto, or HOST:PORT.  project: folder that all tasks start in.
+def connected(address: str, project: Path | None = None) -> Iterator[None]:
+    """Be a driver of the cluster inside the block.  address: auto, or HOST:PORT.  project: folder that all tasks start in, if any.
 
     Raises UserError if Ray is not installed or there is no cluster.
     """
@@ -55,7 +55,7 @@ def connected(address: str, project: Path) -> Iterator[None]:
         ray.init(
             address,
             namespace="goldfold",
-            runtime_env={"working_dir": str(project)},
+            runtime_env={"working_dir": str(project)} if project else {},
             log_to_driver=False,
             logging_level=logging.ERROR,
             **own,
@@ -135,6 +135,12 @@ def demand(needs: Needs, machines: Sequence[Machine]) -> Resources | None:
             total["CPU"] * min(max(share, default=1.0), 1.0) for total, share in zip(able, shares, strict=True)
         )
     return stated
+
+
+def slots(taken: Resources, machines: Sequence[Machine]) -> int:
+    """Number of tasks that the machines compute at once.  taken: by each task, as of `demand`."""
+    asked = {name: count for name, count in taken.items() if count}
+    return sum(min(int(machine.resources[name] / count) for name, count in asked.items()) for machine in machines)
 
 
 def request_machines(needs: Sequence[Needs]) -> None:

@@ -66,33 +66,34 @@ class Callbacks:
 def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterParams, callbacks: Callbacks) -> None:
     """Run all tasks, a teacher's before its student's. Raises UserError, at the end, if some failed.
 
-    Ctrl-C asks the processes for their checkpoints and ends them.
+    Ctrl-C asks the processes for their checkpoints and ends them. An error of a callback ends this function; Ray ends the
+    processes when the command disconnects.
     """
     import ray
     from ray.util.queue import Queue
 
     needs = {request.member: cluster.members.get(request.member, cluster.needs) for request in requests}
-    if cluster.wait:
-        request_machines([*needs.values()])
-    machines = machines_for(needs, cluster)
     tasks = _Tasks(callbacks, cluster.retries)
-    events = Queue(
-        actor_options={"num_cpus": 0, "scheduling_strategy": _only_on(ray.get_runtime_context().get_node_id())}
-    )
-    options: dict[str, dict[str, Any]] = {}  # Ray's, by member
-    for name, needed in needs.items():
-        taken = demand(needed, machines)
-        assert taken is not None  # check_needs
-        options[name] = {
-            "num_cpus": taken["CPU"],
-            "num_gpus": taken["GPU"],
-            "resources": {"TPU": taken["TPU"]} if taken["TPU"] else {},
-            "memory": taken["memory"] or None,
-            "max_retries": cluster.retries,
-            "retry_exceptions": [MachineError],
-            "scheduling_strategy": "SPREAD",
-        }
     try:
+        if cluster.wait:
+            request_machines([*needs.values()])
+        machines = machines_for(needs, cluster, callbacks)
+        events = Queue(
+            actor_options={"num_cpus": 0, "scheduling_strategy": _only_on(ray.get_runtime_context().get_node_id())}
+        )
+        options: dict[str, dict[str, Any]] = {}  # Ray's, by member
+        for name, needed in needs.items():
+            taken = demand(needed, machines)
+            assert taken is not None  # check_needs
+            options[name] = {
+                "num_cpus": taken["CPU"],
+                "num_gpus": taken["GPU"],
+                "resources": {"TPU": taken["TPU"]} if taken["TPU"] else {},
+                "memory": taken["memory"] or None,
+                "max_retries": cluster.retries,
+                "retry_exceptions": [MachineError],
+                "scheduling_strategy": "SPREAD",
+            }
         submit(requests, setup, events, options, tasks)
         looked = usable = time.monotonic()
         while tasks.waiting:
@@ -128,7 +129,7 @@ def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterPar
             request_machines([])
 
 
-def machines_for(needs: Mapping[str, Needs], cluster: ClusterParams) -> list[Machine]:
+def machines_for(needs: Mapping[str, Needs], cluster: ClusterParams, callbacks: Callbacks) -> list[Machine]:
     """The machines of the cluster, once each member fits on one of them.
 
     Raises UserError for a public address, and if some member fits on none for `cluster.wait` seconds.
@@ -142,6 +143,7 @@ def machines_for(needs: Mapping[str, Needs], cluster: ClusterParams) -> list[Mac
         except UserError:
             if time.monotonic() >= end:
                 raise
+            callbacks.show(Status(0, {}, "waiting for machines"))
             time.sleep(LOOK_SECONDS)
         else:
             return machines

@@ -14,6 +14,7 @@ from competition.prepare.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
 from competition.training.device import round_up_batch
 
 HOUR = 3600.0
+START_SECONDS = 40.0  # imports and first compile of a process
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,20 @@ def cost_of(load: Load, speed: Speed) -> Cost:
     again = (load.runs - 1) * speed.ready + (load.folds - 1) * speed.ready_to_predict
     pruned = load.pruned * training_seconds(load, speed)
     return Cost(train, predict, again, load.trials, pruned)
+
+
+def cost_on_machines(load: Load, speed: Speed, slots: int, slowdown: float) -> Cost:
+    """Cost of one member whose fold models are trained, then predicted by, in a process each.
+
+    slots: of these processes that run at once.  slowdown: seconds of a fold model there per second of `speed`.
+    """
+    fold_models = max(round(load.runs), 1)
+    predicted = load.predicted / fold_models * speed.predicted
+    train, predict = (
+        time_on_machines([seconds] * fold_models, slots, START_SECONDS + ready, slowdown)
+        for seconds, ready in ((training_seconds(load, speed), speed.ready), (predicted, speed.ready_to_predict))
+    )
+    return Cost(train, predict, 0.0)
 
 
 def cost_of_features(member: Member, params: Params, sizes: Sizes, ready: float, each: float) -> Cost:

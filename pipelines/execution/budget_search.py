@@ -3,17 +3,21 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from competition.budget.clock import Clock
 from competition.budget.parameters import file_text, with_members
-from competition.budget.portfolio import Network, networks_of, read_portfolio
-from competition.config.params import Member, Params
+from competition.budget.portfolio import Network, is_reachable, missing_weights, networks_of, read_portfolio
+from competition.cluster.connection import Machine
+from competition.config.errors import UserError
+from competition.config.params import HUB, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.files.manifest import write_text
 from competition.preflight.planning import duration
 from competition.workspace.scores import trivial_text
+from pipelines.execution.cluster import slots_of
 from pipelines.terminal.options import PORTFOLIO, ROOT
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job
@@ -61,11 +65,16 @@ class Search:
     widths: dict[str, int] = field(default_factory=dict)  # network -> number of its features
     column_seconds: float = 0.0  # all fold models of the first member, divided by its number of features
     blend_seconds: float = 0.0  # of a blend of one member
+    machines: Sequence[Machine] = ()  # of the cluster that trains networks; () = this machine trains them
 
     @property
     def left(self) -> float:
         """Seconds for more members. Prediction and blend, whose time grows with the members, are reserved."""
         return self.clock.left - START_SECONDS - self.blend_seconds * (len(self.complete) + 2)
+
+    def slots(self, name: str) -> tuple[int, float]:
+        """(fold models of a member that are computed at once, seconds of each per second of this machine alone)."""
+        return slots_of(self.job.params.cluster, name, self.machines, self.device) if self.machines else (1, 1.0)
 
     def stop_in_time(self) -> None:
         if self.left < 0:
@@ -77,6 +86,23 @@ def offered_networks(params: Params) -> list[Network]:
     path = ROOT / params.budget.portfolio if params.budget.portfolio else PORTFOLIO
     is_there = bool(params.budget.portfolio) or path.is_file()
     return networks_of(params, read_portfolio(path, params) if is_there else [])
+
+
+def with_weights(search: Search, networks: Sequence[Network]) -> list[Network]:
+    """The networks whose weights can be had; one line for each reason tells of the others."""
+    reachable = cache(is_reachable)  # a firewall may take seconds to say no
+    reasons = {network.name: missing_weights(network.member, reachable) for network in networks}
+    for network in networks:
+        weights = network.member.weights
+        if network.is_stated and reasons[network.name] and weights != "imagenet" and not weights.startswith(HUB):
+            raise UserError(
+                f"{network.name}: {reasons[network.name]} ({network.member.architecture}); correct the parameter file, "
+                f'or SET="members.{network.name}.weights=PATH"'
+            )
+    for reason in dict.fromkeys(filter(None, reasons.values())):
+        names = [name for name, one in reasons.items() if one == reason]
+        search.job.echo(f"budget: without {', '.join(names)}, because {reason}")
+    return [network for network in networks if not reasons[network.name]]
 
 
 def skip(search: Search, name: str, needs: float, spent: float = 0.0) -> None:

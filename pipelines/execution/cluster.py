@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from competition.cluster import connection, node
 from competition.cluster.driver import Callbacks, Status, run_tasks
 from competition.cluster.node import RESULT_RATIO, Setup, TaskRequest
 from competition.cluster.project import files_to_send, local_files, write_project
 from competition.config.errors import UserError, counted
+from competition.config.params import ClusterParams
 from competition.files.manifest import Stored, changed_keys, copy_file, is_current, read_manifest, sha256
 from competition.files.replacement import replace_model, training_path
+from competition.images.batch_threads import cores
 from competition.kernels.results import install
 from competition.workspace.dependencies import FoldModel, fold_model, nested_teachers, teacher_models
 from competition.workspace.features_and_soft_labels import missing_teacher
@@ -28,13 +31,55 @@ from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, lock
 from pipelines.terminal.versions import RECORDED_PACKAGES, ROOT, versions
 
+if TYPE_CHECKING:
+    from competition.training.device import Device
+
 COMMAND = ("-u", "-m", "pipelines.execution.cluster_child")
 Models = dict[str, tuple[Run, FoldModel]]  # task -> its model
 Deliver = Callable[[TaskRequest, Path], str]  # installs an archive at home and returns the line for the screen
 
 
-def train_on_cluster(job: Job, names: Sequence[str]) -> None:
-    """Train the missing fold models of these members, teachers before students."""
+def machines_of_cluster(job: Job, device: "Device") -> list[connection.Machine]:
+    """The machines that are there now.  device: what this process holds.
+
+    Raises UserError if there is no cluster, if a member fits on no machine, or if fold models could need that device.
+    """
+    import ray
+
+    cluster = job.params.cluster
+    with connection.connected(job.options.cluster):
+        machines, own = connection.alive_machines(), ray.get_runtime_context().get_node_id()
+    connection.check_addresses(machines, cluster.public)
+    if not cluster.wait:
+        needs = {name: cluster.members.get(name, cluster.needs) for name in job.params.members}
+        connection.check_needs(machines, needs)
+    if device.kind != "cpu" and any(machine.node == own and machine.resources["CPU"] for machine in machines):
+        raise UserError(
+            f"CLUSTER=: this machine's {device.kind} computes features, so no fold model can use it; start the Ray node of "
+            "this machine with --num-cpus=0"
+        )
+    return machines
+
+
+def slots_of(
+    cluster: ClusterParams, name: str, machines: Sequence[connection.Machine], device: "Device"
+) -> tuple[int, float]:
+    """(fold models of a member that are computed at once, seconds of each per second of all of `device` alone).
+
+    If no machine has what the member needs, one like this counts: an autoscaler may start it (cluster.wait).
+    """
+    taken = connection.demand(cluster.members.get(name, cluster.needs), machines)
+    if taken is None:
+        return 1, 1.0
+    kind, own = ("CPU", cores()) if device.kind == "cpu" else (device.kind.upper(), device.replicas)
+    return connection.slots(taken, machines), max(own / (taken[kind] or own), 1.0)
+
+
+def train_on_cluster(job: Job, names: Sequence[str], at_moment: Callable[[], None] = lambda: None) -> None:
+    """Train the missing fold models of these members, teachers before students.
+
+    at_moment: called about once a second; it may raise an error to end the tasks. Fold models that came home stay.
+    """
     models: Models = {}
     for name in names:
         for run in runs_of(job.workspace, name):
@@ -61,11 +106,13 @@ def train_on_cluster(job: Job, names: Sequence[str]) -> None:
                     raise missing_teacher(run, teacher_run, fold)
                 inputs.append(result_folder(job, needed.manifest))
         requests.append(request_for(job, "train", run, model, model.manifest, tuple(inputs)))
-    run_on_cluster(job, requests, partial(deliver_model, job, models))
+    run_on_cluster(job, requests, partial(deliver_model, job, models), at_moment)
 
 
-def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, Stored]]]) -> None:
-    """Predict by the fold models of each run that have no current predictions."""
+def predict_on_cluster(
+    job: Job, stale: Sequence[tuple[Run, Mapping[int, Stored]]], at_moment: Callable[[], None] = lambda: None
+) -> None:
+    """Predict by the fold models of each run that have no current predictions.  at_moment: see train_on_cluster."""
     predictions, requests = dict[str, Stored](), []  # task -> its predictions
     for run, folds in stale:
         for fold, result in folds.items():
@@ -73,7 +120,7 @@ def predict_on_cluster(job: Job, stale: Sequence[tuple[Run, Mapping[int, Stored]
             predictions[model.name] = result
             inputs = (result_folder(job, model.manifest),)
             requests.append(request_for(job, "predict", run, model, result.manifest, inputs))
-    run_on_cluster(job, requests, partial(deliver_views, job, predictions))
+    run_on_cluster(job, requests, partial(deliver_views, job, predictions), at_moment)
 
 
 def request_for(
@@ -89,8 +136,10 @@ def result_folder(job: Job, manifest: Path) -> str:
     return manifest.parent.relative_to(job.work.parent).as_posix()
 
 
-def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) -> None:
-    """Connect, run all tasks and install each result as it comes."""
+def run_on_cluster(
+    job: Job, requests: Sequence[TaskRequest], deliver: Deliver, at_moment: Callable[[], None] = lambda: None
+) -> None:
+    """Connect, run all tasks and install each result as it comes.  at_moment: see train_on_cluster."""
     if not requests:
         return
     verb, cluster = requests[0].verb, job.params.cluster
@@ -113,6 +162,7 @@ def run_on_cluster(job: Job, requests: Sequence[TaskRequest], deliver: Deliver) 
             job.echo(deliver(request, path))
 
         def show(status: Status) -> None:
+            at_moment()
             running = ", ".join(f"{task} on {address}" for task, address in sorted(status.running.items())[:4])
             bar.text = f"{len(status.running)} running: {running}; {status.latest}"
             bar.update_to(status.done)

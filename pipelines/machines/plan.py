@@ -12,6 +12,7 @@ from competition.config.yaml_text import Tree, read_yaml
 from competition.files.manifest import write_json
 from competition.preflight.planning import (
     HOUR,
+    START_SECONDS,
     Cost,
     Load,
     Sizes,
@@ -38,7 +39,6 @@ from pipelines.terminal.runner import Job, start_backend
 
 PRICES = Path(__file__).with_name("prices.yaml")
 SPOT_FAILURES = 0.25  # per hour and machine, for MACHINES=
-START_SECONDS = 40.0  # imports and first compile of a process
 REPLACE_SECONDS = 300.0  # until another spot machine is there
 
 

@@ -9,7 +9,7 @@ and predicted completely before the file names it, so that `make predict HOURS=.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -23,18 +23,16 @@ from competition.budget.portfolio import (
     epochs_to_try,
     fine_tuned,
     frozen,
-    is_reachable,
-    missing_weights,
     stated_members,
     unanimous_choice,
 )
 from competition.config.errors import UserError
-from competition.config.params import HUB, TIMM, Member
+from competition.config.params import TIMM, Member
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows
 from competition.ensemble.settings import chain_settings
-from competition.preflight.planning import Sizes, cost_of, duration, load_of
+from competition.preflight.planning import Sizes, cost_of, cost_on_machines, duration, load_of, time_on_machines
 from competition.prepare.adapter_types import needs_a_label
 from competition.prepare.targets import check_training
 from competition.report.terminal import with_error
@@ -52,8 +50,10 @@ from pipelines.execution.budget_search import (
     offered_networks,
     skip,
     summary,
+    with_weights,
     write_file,
 )
+from pipelines.execution.cluster import machines_of_cluster, predict_on_cluster, train_on_cluster
 from pipelines.execution.prediction import predict_folds, stale_folds
 from pipelines.execution.trainer import WantedFeatures, measure_speed, start_device, store_missing
 from pipelines.execution.training import train_run
@@ -76,6 +76,8 @@ def run(job: Job) -> None:
         raise UserError("HOURS=: a budget needs one host, and several are expected; train without HOURS")
     offered = offered_networks(job.params)
     search = Search(job, clock, start_device(job), job.params.predict.views[:MOST_VIEWS])
+    if job.options.cluster:
+        search.machines = machines_of_cluster(job, search.device)
     job.echo(f"budget: {duration(clock.seconds)}, prediction and blend included")
     networks = with_weights(search, offered)
     cheapest = min(networks, key=lambda one: (one.cost is None, one.cost or 0.0), default=None)
@@ -90,23 +92,6 @@ def run(job: Job) -> None:
     for name, member, needs in late_heads:
         make_member(search, name, member, needs=needs)
     job.echo(*summary(search))
-
-
-def with_weights(search: Search, networks: Sequence[Network]) -> list[Network]:
-    """The networks whose weights can be had; one line for each reason tells of the others."""
-    reachable = cache(is_reachable)  # a firewall may take seconds to say no
-    reasons = {network.name: missing_weights(network.member, reachable) for network in networks}
-    for network in networks:
-        weights = network.member.weights
-        if network.is_stated and reasons[network.name] and weights != "imagenet" and not weights.startswith(HUB):
-            raise UserError(
-                f"{network.name}: {reasons[network.name]} ({network.member.architecture}); correct the parameter file, "
-                f'or SET="members.{network.name}.weights=PATH"'
-            )
-    for reason in dict.fromkeys(filter(None, reasons.values())):
-        names = [name for name, one in reasons.items() if one == reason]
-        search.job.echo(f"budget: without {', '.join(names)}, because {reason}")
-    return [network for network in networks if not reasons[network.name]]
 
 
 def make_first(search: Search, network: Network) -> None:
@@ -284,7 +269,10 @@ def fine_tune(search: Search, networks: Sequence[Network]) -> None:
     for name, member, fewest in candidates_to_train(search, networks, rows):
         network = name.removesuffix("-tuned")
         each = search.each.get(network, 0.0)
-        least = GRADIENT_FACTOR * each * rows * folds * fewest
+        slots, slowdown = search.slots(name)
+        least = time_on_machines(
+            [GRADIENT_FACTOR * each * rows * fewest] * folds, slots, start_seconds=0.0, slowdown=slowdown
+        )
         if not each and network in {one.name for one in networks} and f"{network}-linear" not in search.complete:
             # Its features failed, or there was no time to learn their speed; a training step takes longer than they do.
             failed = any(
@@ -340,7 +328,8 @@ def train_epochs_that_fit(search: Search, name: str, member: Member, fewest: int
     for views in [(), ("identity",)] if name.endswith("-tuned") and len(search.views) > 1 else [()]:
         for epochs in epochs_to_try(member.train, fewest):
             variant = replace(member, views=views, train=replace(member.train, epochs=epochs))
-            cost = cost_of(load_of(variant, settings, name, sizes, search.device.replicas), speed)
+            load = load_of(variant, settings, name, sizes, search.device.replicas)
+            cost = cost_on_machines(load, speed, *search.slots(name)) if search.machines else cost_of(load, speed)
             needs.append((variant, RESERVE * cost.seconds))
     fitting = next((variant for variant, seconds in needs if seconds <= search.left), None)
     if fitting is None:
@@ -377,12 +366,19 @@ def make_member(search: Search, name: str, member: Member, started: float | None
 
 
 def complete(search: Search, name: str, at_step: Callable[[], None] = lambda: None) -> float:
-    """Train and predict the fold models of this member that are not current, and return the mean of their scores."""
+    """Train and predict the fold models of this member that are not current, and return the mean of their scores.
+
+    Networks are trained on the cluster, if there is one.
+    """
     only = job_of(search, [name])
     runs = runs_of(only.workspace, name)
-    for one in runs:
-        train_run(only, one, at_step)
-        if stale := stale_folds(only, one, False):
-            predict_folds(only, one, stale)
+    if search.machines and search.members[name].head is None:
+        train_on_cluster(only, [name], at_step)
+        predict_on_cluster(only, [(one, stale_folds(only, one, False)) for one in runs], at_step)
+    else:
+        for one in runs:
+            train_run(only, one, at_step)
+            if stale := stale_folds(only, one, False):
+                predict_folds(only, one, stale)
     folds = range(search.job.params.prepare.folds)
     return float(np.mean([held_out_score(search.job.prepared, runs[0], fold) for fold in folds]))

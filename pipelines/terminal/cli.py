@@ -97,9 +97,7 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
         chain = CHAINS[name]
         if name == "train" and (options.hours or options.budget):
             chain = TRAIN_IN_BUDGET
-            if given := [
-                flag_of(one) for one in ("member", "fold", "cluster", "force", "debug") if getattr(options, one)
-            ]:
+            if given := [flag_of(one) for one in ("member", "fold", "force", "debug") if getattr(options, one)]:
                 raise typer.BadParameter(
                     f"with --hours the members are chosen and trained by the budget: leave out {given[0]}"
                 )

@@ -41,7 +41,9 @@ FOLDERS: dict[str, dict[str, Verb]] = {
             (*SELECTION, *BUDGET, "cluster", "debug_rows", "force", "alone"),
             next="predict",
         ),
-        "budget": Verb("Find the best members within a stated time (train with HOURS).", BUDGET, next="predict"),
+        "budget": Verb(
+            "Find the best members within a stated time (train with HOURS).", (*BUDGET, "cluster"), next="predict"
+        ),
         "predict": Verb(
             "Predict out-of-fold and test rows under every view, then blend.",
             (*BUDGET, "allow_partial", "cluster", "force", "alone"),

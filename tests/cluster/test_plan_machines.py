@@ -1,11 +1,12 @@
 """`make plan MACHINES=4`, from speeds that are given."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from builders import params
 
-from competition.preflight.planning import Load, Speed, time_on_machines
+from competition.preflight.planning import START_SECONDS, Load, Speed, cost_on_machines, time_on_machines
 from competition.workspace.workspace import Workspace
 from pipelines.machines.plan import plan_machines
 from pipelines.terminal.options import Options
@@ -46,3 +47,10 @@ def test_machines_with_a_price_cost_the_hours_that_they_are_up() -> None:
 
 def test_the_longest_fold_models_come_first() -> None:
     assert time_on_machines([50.0, 100.0, 60.0, 90.0], 2, start_seconds=10.0) == 170.0
+
+
+def test_a_member_on_a_cluster_costs_rounds_of_its_fold_models_and_a_process_for_each() -> None:
+    load, speed = replace(LOAD, predicted=1_000), replace(SPEED, predicted=0.1, ready_to_predict=5.0)
+    cost = cost_on_machines(load, speed, slots=4, slowdown=2.0)  # 10 fold models in 3 rounds
+    assert math.isclose(cost.train, 3 * 2 * (360 + 20 + START_SECONDS))
+    assert math.isclose(cost.predict, 3 * 2 * (10 + 5 + START_SECONDS))
