@@ -19,6 +19,7 @@ from fake_kaggle.parts import Run
 PROJECT = ("competition", "pipelines", "goldfold")
 
 HIDE = """
+import socket
 import sys
 
 class Hide:
@@ -28,6 +29,13 @@ class Hide:
 
 # Without an editable installation of the project: a kernel has only what was sent.
 sys.meta_path[:] = [Hide(), *(finder for finder in sys.meta_path if not finder.__module__.startswith("__editable__"))]
+
+def refuse(address, *stated, connect=socket.create_connection, **named):
+    if address[0] not in ("127.0.0.1", "localhost"):
+        raise OSError("a kernel of the tests has no internet")
+    return connect(address, *stated, **named)
+
+socket.create_connection = refuse
 """
 
 
