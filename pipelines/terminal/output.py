@@ -7,7 +7,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TextIO
 
 from competition.config.params_file import BUDGET_FILE
@@ -17,7 +16,7 @@ from competition.files.manifest import display_path
 from pipelines.terminal.options import FIELDS, flag_of, variable_of
 from pipelines.terminal.verbs import VERBS
 
-__all__ = ["as_called", "display_path", "print_line", "printable", "set_word", "table_lines", "with_params"]
+__all__ = ["as_called", "display_path", "print_line", "printable", "table_lines", "with_params"]
 
 CLOSED_PIPE_EXIT = 141  # as shells report a program that SIGPIPE ended
 GOALS = "GOLDFOLD_GOALS"  # variable with the targets that make was asked for; absent without make
@@ -36,6 +35,7 @@ WITHIN_VALUE = re.compile(
 )
 SHORT_COMMAND = re.compile(r"`[^`]{1,40}`")  # kept in one line, so that it can be copied
 LONGEST_SET = 200  # characters of SET that a printed command repeats
+OF_BUDGET = re.compile(f"PARAMS=.*{BUDGET_FILE.as_posix()}")
 COLUMN_GAP = 2  # spaces between the columns of a table
 KEPT_SPACE = "\ue000"  # of the private use area: stands for a space at which no line is broken
 WARNINGS = ("WARNING", "OPTIMISTIC", "NOT BEATEN")  # what makes a line yellow on a terminal
@@ -151,25 +151,16 @@ def column_widths(contents: Sequence[Sequence[str]], room: int) -> list[int]:
 def with_params(line: str, params: str, sets: str = "") -> str:
     """The line whose commands name this parameter file and SET: `make train` is `make train PARAMS=photos.yaml SET="train.epochs=3"`.
 
-    A line that names a parameter file or SET keeps it. params.yaml is the default.  sets: "" = none.
+    A line that names a parameter file or SET keeps it. params.yaml is the default.  sets: "" = none; "..." stands for a long one
+    and for one with a secret. The file of a budget needs none, because it states all values of SET but secrets.
     """
     words = "" if params == "params.yaml" or "PARAMS=" in line else f" PARAMS={shlex.quote(params)}"
-    words += "" if "SET=" in line else set_word(params, sets)
-    return MAKE_CALL.sub(lambda match: match[0] + words, line)
-
-
-def set_word(params: str, sets: str) -> str:
-    """SET as a printed command repeats it, after a blank; "..." stands for a long one and for one with a secret.
-
-    "" without SET, and with the parameter file of a budget, which states all values of SET but secrets.
-    """
     sets = sets.strip()
     is_public = public_sets(sets) == sets
-    if not sets or (is_public and Path(params).parts[-2:] == BUDGET_FILE.parts):
-        return ""
-    if not is_public or len(sets) > LONGEST_SET:
-        return ' SET="..."'
-    return f" SET={shlex.quote(sets)}" if set(sets) & set('"$`\\!') else f' SET="{sets}"'
+    if sets and "SET=" not in line and not (is_public and OF_BUDGET.search(line + words)):
+        quoted = shlex.quote(sets) if set(sets) & set('"$`\\!') else f'"{sets}"'
+        words += f" SET={quoted}" if is_public and len(sets) <= LONGEST_SET else ' SET="..."'
+    return MAKE_CALL.sub(lambda match: match[0] + words, line)
 
 
 def as_called(line: str) -> str:

@@ -116,8 +116,8 @@ def test_a_printed_command_repeats_set_unless_it_has_its_own_and_shows_no_secret
         with_params("`make train FOLD=0`", "params.yaml", "train.epochs=3")
         == '`make train SET="train.epochs=3" FOLD=0`'
     )
-    own = '`make tune SET="tune.trials=9"`'
-    assert with_params(own, "params.yaml", "train.epochs=3") == own
+    for own in ('`make tune SET="tune.trials=9"`', f"`make report PARAMS=work/photos/{BUDGET_FILE}`"):
+        assert with_params(own, "params.yaml", "train.epochs=3") == own
     assert with_params("`make tune`", "params.yaml", "tune.storage=redis://me:word@host/1") == '`make tune SET="..."`'
 
 
