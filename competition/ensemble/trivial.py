@@ -9,7 +9,7 @@ from competition.ensemble.metrics import Metric
 DRAWS = 9  # of random classes, of which the one with the median score is the answer
 
 
-def trivial_output(labels: np.ndarray, metric: Metric, classes: int, seed: int) -> tuple[str, np.ndarray]:
+def trivial_output(labels: np.ndarray, metric: Metric, classes: int) -> tuple[str, np.ndarray]:
     """The best of the answers that fit the metric and its target, fitted on the rows that it is scored on.
 
     labels: (N,) int, (N, C) bool or (N,) float, as the metric's target says.
@@ -17,18 +17,18 @@ def trivial_output(labels: np.ndarray, metric: Metric, classes: int, seed: int) 
     Fitting on the same rows favours the baseline a little. Cross-fitting would harm it more: where a fold has more rows
     of a class, the other folds have fewer, so that shares from them have an AUC below 0.5.
     """
-    answers = dict(_answers(labels, metric, classes, seed))
+    answers = dict(_answers(labels, metric, classes))
     name = max(answers, key=lambda one: metric.evaluate(labels, answers[one], classes))
     return name, answers[name]
 
 
-def trivial_score(labels: np.ndarray, metric: Metric, classes: int, seed: int) -> tuple[str, float]:
+def trivial_score(labels: np.ndarray, metric: Metric, classes: int) -> tuple[str, float]:
     """What the trivial baseline answers for these rows, and its score in the metric's usual sign."""
-    answer, output = trivial_output(labels, metric, classes, seed)
+    answer, output = trivial_output(labels, metric, classes)
     return answer, metric.display(metric.evaluate(labels, output, classes))
 
 
-def _answers(labels: np.ndarray, metric: Metric, classes: int, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+def _answers(labels: np.ndarray, metric: Metric, classes: int) -> Iterator[tuple[str, np.ndarray]]:
     """(what is answered, the output of every row) of each trivial answer for this kind of target."""
     rows = len(labels)
     if metric.target == "regression":
@@ -53,7 +53,7 @@ def _answers(labels: np.ndarray, metric: Metric, classes: int, seed: int) -> Ite
         else:
             yield "the share of each class as its probability", np.tile(counts / rows, (rows, 1))
         if metric.needs_labels or metric.by_rows:  # the user's own metric may be one of labels
-            rng = np.random.default_rng([seed, 1])  # the seed alone would draw as the bootstrap does
+            rng = np.random.default_rng([0, 1])  # the same for the same rows; not the seed of a bootstrap
             draws = [rng.permutation(labels) for _ in range(DRAWS)]
             outputs = [np.eye(classes)[drawn] if metric.by_rows else drawn for drawn in draws]
             outputs.sort(key=lambda output: metric.evaluate(labels, output, classes))

@@ -38,7 +38,7 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
     rows, test_rows = honest.scored, len(inputs.test_ids)
     labels, output = inputs.labels[rows], honest.cross_fitted.output(metric)[rows]
     expected = expected_scores(labels, output, evaluation, test_rows) if test_rows else ()
-    answer, trivial_outputs = trivial_output(labels, metric, classes, params.honest.seed)
+    answer, trivial_outputs = trivial_output(labels, metric, classes)
     trivial = score_with_error(labels, trivial_outputs, evaluation)
     members = {
         name: member_score(evaluation, predictions, inputs.labels, rows) for name, predictions in inputs.oof.items()

@@ -136,7 +136,10 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
             f"honest {metric.name}",
             *(f"honest gain over {'the best member' if name == 'best' else name}" for name in references),
         ]
-        note = "While choosing: on the rows it was chosen on, optimistic. Honest and its gains: cross-fitted, on the same rows."
+        note = (
+            "While choosing: on the rows that it was chosen on, optimistic, so a higher honest score is chance. Honest and its gains: "
+            "cross-fitted, on the same rows."
+        )
         blocks.append(Table(columns, cells, note=note))
     lines = [
         "State of the last `make list-blends`; later training is not included, so its rows can differ from those above."

@@ -23,7 +23,7 @@ from competition.report.svg import PLACEHOLDERS, axis_ends, chart, shortened
 from competition.report.terminal import folds_text, number
 from competition.workspace.dependencies import fold_manifest_path, fold_model, views_manifest
 from competition.workspace.runs import Run
-from competition.workspace.scores import held_out_score, trivial_score_of_fold
+from competition.workspace.scores import held_out_score, trivial_score_of_folds
 
 MAX_CURVES = 4  # members with learning curves; the others are in the table only
 CURVES_NOTE = (
@@ -127,7 +127,7 @@ def members_section(
     tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
     blocks: list[Block] = []
     if models_of:
-        trivial = [trivial_score_of_fold(prepared, fold) for fold in range(folds)]
+        trivial = [trivial_score_of_folds(prepared, [fold]) for fold in range(folds)]
         blocks += [
             scores_table(models_of, tuned_folds, trivial, metric),
             effort_table(runs, models_of, params, spreads),

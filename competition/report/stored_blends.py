@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, counted
+from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import Metric, TargetKind
 from competition.ensemble.predictions import load_scores
 from competition.prepare.prepared import Prepared
@@ -66,6 +67,18 @@ def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
     scores = {folder: json.loads((folder / "scores.json").read_text(encoding="utf-8")) for folder in folders}
     optimistic = tuple(folder.name for folder in folders if scores[folder].get("optimistic"))
     return SharedRows(shared.to_numpy(str), labels, len(ids) - len(indexed), int(tuned.sum()), optimistic)
+
+
+def blend_text(folder: Path) -> str:
+    """ "ecbba8980f68-1a2b3c (cnn, small; honest 0.9259)"."""
+    honest = json.loads((folder / "scores.json").read_text(encoding="utf-8"))["honest"]
+    return f"{folder.name} ({', '.join(Chain.load(folder / 'chain.json').blend.weights)}; honest {honest:.4f})"
+
+
+def blends_of(blends: Path, file: str) -> list[Path]:
+    """The stored blends that gave a submission file: ecbba8980f68 and ecbba8980f68-1a2b3c.  blends: folder of all."""
+    folders = [blends / Path(file).stem, *sorted(blends.glob(f"{Path(file).stem}-{'[0-9a-f]' * 6}"))]
+    return [folder for folder in folders if has_outputs(folder)]
 
 
 def stored_output(folder: Path, ids: np.ndarray, metric: Metric, classes: int) -> np.ndarray:

@@ -148,7 +148,7 @@ def baseline_text(prepared: Prepared, blends: Path, file: str, score: float | No
     """
     stored = blends / Path(file).stem / "scores.json"
     if not stored.is_file():
-        return f"{trivial_text(prepared, score=score)} on the training rows"
+        return trivial_text(prepared, score=score)
     scores = json.loads(stored.read_text(encoding="utf-8"))
     trivial, sign = scores["trivial"], metric_named(scores["metric"]).sign
     text = with_error(trivial["score"], trivial["standard_error"], scores["metric"])

@@ -141,7 +141,7 @@ def summary(search: Search) -> list[str]:
     twice = "; ".join(f"{one.name} (about {duration(one.needs)})" for one in next_ones)
     return [
         *table_lines(columns, rows),
-        f"budget: on the same rows {trivial_text(search.job.prepared)}",
+        f"budget: {trivial_text(search.job.prepared)}",
         f"budget: {duration(search.clock.spent)} of {duration(search.clock.seconds)} are spent before the blend; "
         + (f"twice the time would also pay for {twice}" if twice else "twice the time would pay for nothing more"),
         f"budget: {display_path(search.job.work / BUDGET_FILE)}",

@@ -18,10 +18,13 @@ def selected_members(job: Job) -> list[str]:
 
 
 def networks_to_train(job: Job, verb: str) -> list[str]:
-    """The selected members whose networks are trained. A line names the others, about which the verb says nothing."""
+    """The selected members whose networks are trained. A line names the others; UserError if there are only others."""
     names = selected_members(job)
-    if frozen := [name for name in names if job.params.members[name].head is not None]:
-        job.echo(f"{verb}: without {', '.join(frozen)}, because only a head on stored features is fitted, in seconds")
+    frozen = [name for name in names if job.params.members[name].head is not None]
+    reason = f"{verb}: without {', '.join(frozen)}, because only a head on stored features is fitted, in seconds"
+    if frozen and frozen == names:
+        raise UserError(f"{reason}; `make train MEMBER={frozen[0]} FOLD=0` fits and scores one")
+    job.echo(*[reason] * bool(frozen))
     return [name for name in names if name not in frozen]
 
 

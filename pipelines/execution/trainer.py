@@ -286,9 +286,11 @@ def target_caption(row: np.ndarray, classes: Sequence[str]) -> str:
 
 
 def member_place(job: Job, title: str) -> str:
-    """Where a member is stated: "photos.yaml line 5: members.cnn"; the title itself for a stored run.
+    """Where a member, or its network by SET, is stated: "photos.yaml line 5: members.cnn"; the title itself for a stored run.
 
     title: of a run or a study, which has the member's name among its words.
     """
     name = next((name for name in job.params.members if name in title.split()), "")
-    return locate(job.options.params, ("members", name), job.overrides) if name else title
+    networks = [("members", name, key) for key in ("weights", "architecture")]
+    keys = next((one.path for one in job.overrides if one.path in networks), ("members", name))
+    return locate(job.options.params, keys, job.overrides) if name else title

@@ -146,7 +146,6 @@ def train_models(job: Job, run: Run, models: Sequence[FoldModel], at_step: Calla
         device = start_device(job)
         if device.kind == "cpu" and (warning := memory_warning(title, member, device.batches_ahead, available_bytes())):
             job.echo(f"train {warning}")
-        begin_run(job, run)
         try:
             train_on(device, job, run, pending, step)
         except Exception as error:
@@ -197,6 +196,7 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
         update_soft_labels(device, job, run, teacher, same_fold, alive)
     soft = partial(load_soft_labels, prepared, run) if member.teacher else None
     trainer = open_scorer(job, member, name, device, TrainerInputs(soft_labels=soft, alive=alive))
+    begin_run(job, run)  # not before: a member whose weights are missing leaves no run
     pixels, sheet = trainer.images.pixels, run.folder / AUGMENTED
     single_folds = [fold for fold in folds if isinstance(fold, int)]
     # `make report` shows the sheet.

@@ -14,7 +14,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.compare import Label, compare, seed_noise_of_difference
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
-from competition.report.stored_blends import has_outputs, shared_rows, stored_output
+from competition.report.stored_blends import blend_text, has_outputs, shared_rows, stored_output
 from competition.report.terminal import gain, seeds_line
 from competition.submission.format import for_spreadsheet
 from competition.workspace.scores import seed_spreads
@@ -95,15 +95,8 @@ def two_blends(job: Job) -> tuple[Path, Path]:
         # The blends of one submission: ecbba8980f68 and ecbba8980f68-1a2b3c.
         matches = [folder for folder in matches if folder.name == Path(name).stem] or matches
         if len(matches) > 1:
-            listed = []
-            for each in matches:
-                honest = json.loads((each / "scores.json").read_text(encoding="utf-8"))["honest"]
-                listed.append(
-                    f"{each.name} ({', '.join(Chain.load(each / 'chain.json').blend.weights)}; honest {honest:.4f})"
-                )
-            raise UserError(
-                f"{letter}={name} matches {len(matches)} blends: {' and '.join(listed)}; give all digits of one of them"
-            )
+            listed = " and ".join(map(blend_text, matches))
+            raise UserError(f"{letter}={name} matches {len(matches)} blends: {listed}; give all digits of one of them")
         if not matches:
             raise UserError(f"{letter}={name} matches no blend; existing blends: {existing}")
         pair.append(matches[0])

@@ -41,13 +41,14 @@ def run(job: Job) -> None:
             f"list-blends: folds {list(tuned)} chose hyperparameters: scores are computed on the other {scored.sum():,} rows\n"
         )
     rows = OofRows(inputs.oof, inputs.labels, inputs.folds, tuned, seconds)
-    answer, score = trivial_score(inputs.labels[scored], metric, len(competition.classes), honest.seed)
+    answer, score = trivial_score(inputs.labels[scored], metric, len(competition.classes))
     job.echo(f"list-blends: the trivial baseline, {answer}, scores {score:.4f}\n")
     blends = blend_table(rows, settings, honest, spreads)
     write_json(job.path("list_blends.json"), {"blends": blends, "policies": policy_table(rows, settings, honest)})
     section = ways_section(job.path("list_blends.json"), metric)
-    for table in section.blocks if section else ():
-        if isinstance(table, Table):
-            job.echo(*table_lines(table.columns, table.rows), "")
+    tables = [block for block in section.blocks if isinstance(block, Table)] if section else []
+    for table in tables:
+        job.echo(*table_lines(table.columns, table.rows), "")
+    job.echo(*(f"list-blends: {note}" for note in dict.fromkeys(table.note for table in tables)))
     job.echo(*seeds_line(spreads, inputs.oof))
     job.echo(f"list-blends: {display_path(job.path('list_blends.json'))}")

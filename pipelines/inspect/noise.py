@@ -8,14 +8,13 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.ensemble.compare import seed_noise
+from competition.ensemble.compare import SeedNoise, seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
-from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_json
 from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import run_with
-from competition.workspace.scores import seed_study_path
+from competition.workspace.scores import seed_study_path, trivial_text
 from competition.workspace.studies import tuned_member
 from pipelines.execution.selection import selected_members
 from pipelines.execution.trainer import open_scorer, start_device
@@ -45,15 +44,19 @@ def run(job: Job) -> None:
     path = seed_study_path(job.workspace, name, member)
     write_json(path, noise)
     scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
-    answer, trivial = trivial_score(labels, metric, len(prepared.competition.classes), seed=0)
-    beaten = "" if float(np.mean(noise.scores)) > metric.sign * trivial else ", NOT BEATEN"
     job.echo(
         f"noise {name}: {metric.name} of {len(runs)} seeds {scores}: spread {noise.spread:.4f}; "
-        f"two seeds differ on {noise.changed:.1%} of {'labels' if metric.target == 'multi' else 'rows'}; the trivial "
-        f"baseline ({answer}) scores {trivial:.4f}{beaten}",
-        f"noise {name}: a score difference below about {np.sqrt(2) * noise.spread:.4f} may be due to the seed; blend, table "
-        f"and compare use this spread: {display_path(path)}",
+        f"two seeds differ on {noise.changed:.1%} of {'labels' if metric.target == 'multi' else 'rows'}; "
+        f"{trivial_text(prepared, score=metric.display(noise.mean))}",
+        f"noise {name}: {meaning(noise, member)}; blend, table and compare use this spread: {display_path(path)}",
     )
+
+
+def meaning(noise: SeedNoise, member: Member) -> str:
+    """What the spread says about a difference, or why there is none."""
+    if not noise.changed and member.head is not None and member.head.kind in ("linear", "neighbours"):
+        return f"fitting a {member.head.kind} head has no randomness; the seed only draws the rows that choose its strength"
+    return f"a score difference below about {np.sqrt(2) * noise.spread:.4f} may be due to the seed"
 
 
 def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewPredictions:

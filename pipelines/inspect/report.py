@@ -10,6 +10,7 @@ from typing import Any
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
+from competition.config.params_file import BUDGET_FILE
 from competition.config.secrets import public_sets, without_secrets
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
@@ -76,16 +77,22 @@ class Results:
 def run(job: Job) -> None:
     """data/ and whatever exists of members/, blend/, preflight/, plan.json, ledger.jsonl -> report.html"""
     if job.options.watch:
-        watch(job, job.path("report.html"), write_page)
+        watch(job, page_path(job), write_page)
     else:
         write_page(job)
+
+
+def page_path(job: Job) -> Path:
+    """The page of a budget lies beside its parameter file, so that it does not replace the page of the user's own file."""
+    is_budget = job.options.params.parts[-2:] == BUDGET_FILE.parts
+    return (job.work / BUDGET_FILE).with_name("report.html") if is_budget else job.path("report.html")
 
 
 def write_page(job: Job, reloads: bool = False) -> None:
     """Write the page.  reloads: it loads itself again every few seconds, and the terminal and the trackers hear nothing of it."""
     results = load_results(job)
     head = head_of(job, results)
-    page = job.path("report.html")
+    page = page_path(job)
     write_text(page, render(head, sections_of(job, results), reloads))
     if reloads:
         return

@@ -9,6 +9,7 @@ from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.submit import Submission
 from competition.prepare.adapter_types import Competition
 from competition.report.repeated_choices import choices_lines
+from competition.report.stored_blends import blend_text, blends_of
 from competition.report.terminal import baseline_text
 from competition.submission import ledger, sending
 from pipelines.terminal.output import display_path, table_lines
@@ -45,6 +46,10 @@ def run(job: Job) -> None:
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
             "count (kaggle.public_share)"
         )
+        for row in ledger.of_competition(ledger.read(path), job.params.competition.name, slug):
+            if len(same := blends_of(job.path("blends"), row.entry.file)) > 1:
+                blends = " and ".join(map(blend_text, same))
+                notes.append(f"{row.entry.file} was given by {blends}; the table shows the one made last")
         prepared = job.prepared if job.path("data", "manifest.json").exists() else None
         if prepared is not None:
             newest = ledger.of_competition(ledger.read(path), job.params.competition.name, slug)[-1:]

@@ -282,9 +282,9 @@ def fine_tune(search: Search, networks: Sequence[Network]) -> None:
                 Trial(name, 0.0, verdict=f"{'left out' if failed else 'does not fit'}: its features do not")
             )
         elif member.weights != "none" and rows < FEW_ROWS:
-            search.trials.append(
-                Trial(name, 0.0, verdict=f"left out: {rows} rows are too few for fine-tuning, {FEW_ROWS} are needed")
-            )
+            verdict = f"left out: frozen features score better on few training rows ({rows}, under {FEW_ROWS})"
+            is_stated = name in job.params.members
+            search.trials.append(Trial(name, 0.0, verdict=verdict + ("; without HOURS it is trained" * is_stated)))
         elif least > search.left:  # not even worth measuring it
             skip(search, name, least)
         else:
@@ -360,8 +360,9 @@ def make_member(search: Search, name: str, member: Member, started: float | None
     else:
         trial.verdict = "kept"
         search.complete.append(name)
-        write_file(search)
     trial.seconds = time.monotonic() - started
+    if trial.verdict == "kept":
+        write_file(search)
     return None
 
 

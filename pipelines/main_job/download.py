@@ -50,7 +50,7 @@ def require_named_files(job: Job) -> None:
 
 
 def download_all(job: Job, settings: Settings) -> Computed:
-    raw, archive = job.path("raw"), job.path("raw.archive")
+    raw, archive, adapter = job.path("raw"), job.path("raw.archive"), adapter_named(settings.adapter)
 
     def fetch(slug: str, folder: Path) -> None:
         """Download from Kaggle. The archive is kept until it is unpacked, so that a killed run need not repeat the download."""
@@ -65,7 +65,7 @@ def download_all(job: Job, settings: Settings) -> Computed:
     shutil.rmtree(unfinished, ignore_errors=True)
     (unfinished / "raw").mkdir(parents=True)
     try:
-        adapter_named(settings.adapter).download(unfinished / "raw", settings, fetch)
+        adapter.download(unfinished / "raw", settings, fetch)
         shutil.rmtree(raw, ignore_errors=True)
         fault_point("download.before_rename", raw)
         (unfinished / "raw").rename(raw)
@@ -74,7 +74,10 @@ def download_all(job: Job, settings: Settings) -> Computed:
     shutil.rmtree(archive, ignore_errors=True)
     files = sorted(path for path in raw.rglob("*") if path.is_file())
     megabytes = sum(path.stat().st_size for path in files) / 1e6
-    job.echo(f"download: {counted(len(files), 'file')}, {megabytes:,.1f} MB in {display_path(raw)}")
+    # An adapter writes the sample submission where there was none, so it is not counted.
+    others = [path for path in files if path != adapter.sample(raw)]
+    sample = " and the sample submission" if others != files else ""
+    job.echo(f"download: {counted(len(others), 'file')}{sample}, {megabytes:,.1f} MB in {display_path(raw)}")
     return files, {"files": len(files), "megabytes": round(megabytes, 1)}
 
 

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
+from competition.config.params_file import BUDGET_FILE
 from competition.config.redaction import printable
 from competition.config.secrets import public_sets
 from competition.files.manifest import display_path
@@ -33,6 +34,8 @@ WITHIN_VALUE = re.compile(
     r"|(?:(?<=\d test)|(?<=\d training)) (?=rows?\b)|(?<=\ba) (?=(?:gain|loss)\b)"
 )
 SHORT_COMMAND = re.compile(r"`[^`]{1,40}`")  # kept in one line, so that it can be copied
+LONGEST_SET = 200  # characters of SET that a printed command repeats
+OF_BUDGET = re.compile(f"PARAMS=.*{BUDGET_FILE.as_posix()}")
 COLUMN_GAP = 2  # spaces between the columns of a table
 KEPT_SPACE = "\ue000"  # of the private use area: stands for a space at which no line is broken
 WARNINGS = ("WARNING", "OPTIMISTIC", "NOT BEATEN")  # what makes a line yellow on a terminal
@@ -148,11 +151,15 @@ def column_widths(contents: Sequence[Sequence[str]], room: int) -> list[int]:
 def with_params(line: str, params: str, sets: str = "") -> str:
     """The line whose commands name this parameter file and SET: `make train` is `make train PARAMS=photos.yaml SET="train.epochs=3"`.
 
-    A line that names a parameter file or SET keeps it. params.yaml is the default.  sets: "" = none; one with a secret is left out.
+    A line that names a parameter file or SET keeps it. params.yaml is the default.  sets: "" = none; "..." stands for a long one
+    and for one with a secret. The file of a budget needs none, because it states all values of SET but secrets.
     """
     words = "" if params == "params.yaml" or "PARAMS=" in line else f" PARAMS={shlex.quote(params)}"
-    if sets and "SET=" not in line and public_sets(sets) == sets:
-        words += f' SET="{sets}"' if '"' not in sets and "$" not in sets else f" SET={shlex.quote(sets)}"
+    sets = sets.strip()
+    is_public = public_sets(sets) == sets
+    if sets and "SET=" not in line and not (is_public and OF_BUDGET.search(line + words)):
+        quoted = shlex.quote(sets) if set(sets) & set('"$`\\!') else f'"{sets}"'
+        words += f" SET={quoted}" if is_public and len(sets) <= LONGEST_SET else ' SET="..."'
     return MAKE_CALL.sub(lambda match: match[0] + words, line)
 
 

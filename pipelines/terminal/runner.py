@@ -87,7 +87,7 @@ class Job:
         for bar in tuple(Bar.shown):
             bar.clear()
         for line in lines:
-            named = with_params(line, display_path(self.options.params))
+            named = with_params(line, display_path(self.options.params), self.options.sets)
             print_line(type(line)(named))  # stays bold, or a row of a table
 
     def echo_detail(self, *lines: str) -> None:

@@ -156,6 +156,7 @@ def test_blends_with_the_same_submission_are_kept_and_compared_apart(workspace: 
     output = workspace.do("blend", "--force")
     (second,) = re.findall(rf"`make compare-blends` calls this one ({first}-\w{{6}})", output)
     assert ", a gain" in workspace.do("compare_blends", f"--a={first}", f"--b={second}")
+    assert re.search(rf"{first}.csv was given by {first} \(.+\) and {second} \(.+\); ", workspace.do("submissions"))
     workspace.do("blend", "--force")
     assert {folder.name for folder in (workspace.work / "blends").iterdir()} == {first, second}
 

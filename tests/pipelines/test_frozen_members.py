@@ -11,8 +11,10 @@ from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
+from competition.ensemble.compare import SeedNoise
 from competition.ensemble.settings import validate_params
 from competition.prepare.decoding import encode_png
+from pipelines.inspect.noise import meaning
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -99,6 +101,24 @@ def test_members_with_equal_parameters_are_told_apart(frozen, tmp_path) -> None:
     assert re.search(r"^rbf@\w+ \* ", runs, re.MULTILINE)
     (folder,) = workspace.work.glob("members/same/*")
     assert str(folder.relative_to(workspace.folder)) in workspace.do("prune")
+
+
+def test_a_member_whose_weights_are_missing_leaves_no_run(frozen) -> None:
+    absent = "{architecture: cnn, image_size: 16, alpha: 0.5, weights: absent.weights.h5, head: {kind: rbf}}"
+    assert "SET members.absent" in frozen[0].refused("train", "--member", "absent", sets=f"'members.absent={absent}'")
+    assert not (frozen[0].work / "members" / "absent").exists()
+
+
+def test_verbs_of_trained_networks_name_what_to_use_for_a_head(frozen) -> None:
+    for verb in ("debug", "bench"):
+        assert "`make train MEMBER=rbf FOLD=0` fits" in frozen[0].refused(verb, "--member", "rbf")
+
+
+def test_the_noise_of_a_head_without_randomness_is_explained() -> None:
+    member = load_params(ROOT / "recipes" / "own-images.yaml").members["linear"]
+    no_noise, noise = SeedNoise((0.9, 0.9), 0.9, 0.0, 0.0), SeedNoise((0.9, 0.92), 0.91, 0.0141, 0.01)
+    assert meaning(no_noise, member).startswith("fitting a linear head has no randomness; ")
+    assert meaning(noise, member) == "a score difference below about 0.0199 may be due to the seed"
 
 
 def test_a_stored_run_does_not_predict_by_features_of_other_networks(frozen, tmp_path) -> None:

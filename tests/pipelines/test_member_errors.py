@@ -27,6 +27,12 @@ def test_a_member_is_named_with_its_file_whatever_the_title(tmp_path: Path) -> N
     for title in ("wide", "tune wide", "wide seed 3"):
         assert member_place(job, title) == "photos.yaml line 4: members.wide"
     assert member_place(job, "wide@1a2b3c4d") == "wide@1a2b3c4d"
+    for sets, place in (
+        ("members.wide.weights=absent", "SET members.wide.weights"),
+        ("members.wide.train.epochs=1", "photos.yaml line 4: members.wide"),
+    ):
+        job = Job(LibraryWorkspace(tmp_path, load_params(file), tuple(parse_overrides(sets))), job.options, tmp_path)
+        assert member_place(job, "wide") == place
 
 
 @pytest.mark.parametrize(

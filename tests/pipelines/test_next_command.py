@@ -11,10 +11,12 @@ import pytest
 from builders import ROOT, params
 
 from competition.config.params_file import BUDGET_FILE
+from competition.workspace.workspace import Workspace
 from pipelines.terminal.cli import is_last_goal
 from pipelines.terminal.next_command import next_line
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import GOALS, as_called, with_params
+from pipelines.terminal.runner import Job
 from pipelines.terminal.verbs import VERBS
 
 PARAMS = ROOT / "params.yaml"
@@ -109,16 +111,21 @@ def test_a_printed_command_names_the_parameter_file(message: str, shown: str) ->
     assert with_params(message, "params.yaml") == message
 
 
-def test_a_printed_command_repeats_set_unless_it_has_its_own_or_holds_a_secret() -> None:
+def test_a_printed_command_repeats_set_unless_it_has_its_own_and_shows_no_secret() -> None:
     assert (
         with_params("`make train FOLD=0`", "params.yaml", "train.epochs=3")
         == '`make train SET="train.epochs=3" FOLD=0`'
     )
-    for message, sets in (
-        ('`make tune SET="tune.trials=9"`', "train.epochs=3"),
-        ("`make tune`", "tune.storage=postgresql://me:word@host/db"),
-    ):
-        assert with_params(message, "params.yaml", sets) == message
+    for own in ('`make tune SET="tune.trials=9"`', f"`make report PARAMS=work/photos/{BUDGET_FILE}`"):
+        assert with_params(own, "params.yaml", "train.epochs=3") == own
+    assert with_params("`make tune`", "params.yaml", "tune.storage=redis://me:word@host/1") == '`make tune SET="..."`'
+
+
+def test_the_commands_of_a_message_repeat_set(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv(GOALS, "runs")
+    options = Options(PARAMS, "train.epochs=3")
+    Job(Workspace(tmp_path, params()), options, tmp_path).echo("runs: `make prune` lists runs that nothing uses")
+    assert capsys.readouterr().out == 'runs: `make prune SET="train.epochs=3"` lists runs that nothing uses\n'
 
 
 def test_the_commands_of_an_error_name_the_parameter_file(tmp_path: Path) -> None:

@@ -1,15 +1,18 @@
 """What `make train` says about means over folds of which some chose hyperparameters."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
 from builders import competition, params
 
+from competition.ensemble.metrics import metric_named
+from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_manifest
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.runs import runs_of
-from competition.workspace.scores import summary_lines
+from competition.workspace.scores import summary_lines, trivial_text
 from competition.workspace.workspace import Workspace
 
 INDEX = pd.DataFrame({"part": "train", "label": [0, 1] * 5, "fold": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]})
@@ -33,7 +36,10 @@ def test_without_tuning_each_run_is_one_line(tmp_path: Path) -> None:
     assert cnn.startswith(
         "train cnn: 5 folds, mean held-out score 0.9200 (from 0.9000 to 0.9400); the trivial baseline"
     )
-    assert ", mean over folds" in cnn  # of the trivial baseline, whose score of all rows is another one
+    (score,) = re.findall(r"scores (0\.\d+) on 10 rows$", trivial_text(PREPARED))
+    labels = PREPARED.targets(INDEX["label"].to_numpy())
+    assert f"{trivial_score(labels, metric_named('macro_f1'), 2)[1]:.4f}" == score  # of all rows, as beside a blend
+    assert cnn.split("; ")[1] == f"the trivial baseline scores {score}"
     assert small.startswith("train small: 5 folds") and "optimistic" not in cnn + small
 
 
