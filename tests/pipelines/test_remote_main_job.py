@@ -202,7 +202,9 @@ def test_a_kernel_spends_a_budget_and_its_parameter_file_predicts_here(downloade
     assert "a session of the kernel has 0.19 hours for its work" in remote.refused("kernel", "--hours", "0.19")
     assert "leave out MEMBER and FOLD" in remote.refused("kernel", "--hours", "0.1", "--fold", "1")
     output = remote.do("kernel", "--hours", "0.1", sets="kernel.hours=0.21")
-    assert "mobilenet-128, because the weights are not on this machine" in output  # a line of the portfolio, which was sent
+    assert (
+        "mobilenet-128, because the weights are not on this machine" in output
+    )  # a line of the portfolio, which was sent
     assert "kernel | budget: without pretrained weights; slim is trained as it is stated" in output
     assert "next: make predict" in output and "HOURS=0.1" in output
     members = load_params(remote.workspace.work / BUDGET_FILE).members
