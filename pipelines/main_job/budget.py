@@ -350,18 +350,17 @@ def make_member(search: Search, name: str, member: Member, started: float | None
     if needs > search.left:
         return skip(search, name, needs, time.monotonic() - started)
     trial = Trial(name, 0.0)
-    search.trials.append(trial)
     search.members[name] = member
     try:
         trial.score = complete(search, name, search.stop_in_time)
     except TimeIsUp:
         trial.verdict, trial.needs = "stopped: the time was up", max(needs, time.monotonic() - started)
         del search.members[name]
-    else:
+    trial.seconds = time.monotonic() - started
+    search.trials.append(trial)
+    if trial.score is not None:
         trial.verdict = "kept"
         search.complete.append(name)
-    trial.seconds = time.monotonic() - started
-    if trial.verdict == "kept":
         write_file(search)
     return None
 

@@ -156,6 +156,9 @@ def test_every_complete_member_is_blended_and_no_row_chose_any_of_them(spent) ->
     assert rows == dict.fromkeys(expected, "kept") and set(params.blend.members) == expected
     assert not any(member.tuned_folds for member in params.members.values())
     assert "OPTIMISTIC" not in output
+    text = (workspace.work / BUDGET_FILE).read_text()
+    for name, cost in re.findall(r"^  (\S+) +(\S+ \w+) +0\.\d+ +kept$", output, re.M):  # the last one, too
+        assert re.search(rf"# macro_f1 0\.\d+, {cost}\n  {name}:", text), text
 
 
 def test_the_parameter_file_names_the_time_of_every_member(tmp_path: Path, monkeypatch) -> None:
