@@ -111,10 +111,13 @@ def test_results_of_a_kernel_are_imported_and_complete_local_results_stay(kaggle
 
 
 def test_training_stopped_by_the_time_limit_is_resumed(kaggle, client, tmp_path):
-    kernel_plan = plan("0", "9", seconds=6)
+    # What exists when the time is up is left in the output; what would have come later is not missed.
+    left = {"weights": "work/flowers/members/cnn/*/fold0/weights.npz", "submission.csv": "work/never-made.csv"}
+    kernel_plan = plan("0", "9", seconds=6, leave=left)
     version, outcome, _ = push_and_follow(client, kernel_plan)
     output = kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled")
     assert (outcome.status, output.status) == ("COMPLETE", "cut")
+    assert (output.folder / "weights").is_file() and not (output.folder / "submission.csv").exists()
     merged = kernel_results.merge(output, tmp_path / "here", COLLECT, 200)
     assert (merged["copied"], merged["partial"]) == (
         ["work/flowers/members/cnn/0123456789ab/fold0"],
