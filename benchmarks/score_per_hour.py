@@ -365,8 +365,9 @@ def draw(cells: list[Cell], path: Path) -> None:
         axis.set(xscale="log", title=source, xlabel="processor minutes", ylabel="macro-F1 on fresh rows")
         for each in (axis.xaxis.set_major_formatter, axis.xaxis.set_minor_formatter):
             each(FuncFormatter(lambda minutes, _: f"{minutes:g}" if f"{minutes:g}".strip("0.")[:1] in "125" else ""))
-    axes[0][0].legend()
-    figure.tight_layout()
+    shown = {label: line for axis in axes[0] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(shown.values(), shown.keys(), loc="lower center", ncols=len(shown), frameon=False)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))  # room for the legend
     figure.savefig(path, dpi=120)
 
 
