@@ -54,6 +54,9 @@ ENDED = ended() { case $$? in 137) echo "goldfold: the stage was killed, probabl
 # The goldfold command, run from this folder: a `goldfold` script belongs to the folder it was installed from.
 GOLDFOLD = $(ENDED) $(if $(value DEBUG),DEBUG=1) $(BIN_PYTHON) -m pipelines $(1) 2>&3 3>&-
 
+# A server takes the place of the shell, so that a signal to make, which make passes on, reaches it.
+SERVER = $(if $(value DEBUG),DEBUG=1) exec $(BIN_PYTHON) -m pipelines $(1)
+
 # Targets of the main job that follow each other in one make call run in one process, which starts TensorFlow once; stages
 # exchange files only, so their results are the same. DEBUG=1 changes how TensorFlow runs until the process ends.
 JOB := $(filter download train predict,$(MAKECMDGOALS))
@@ -83,7 +86,7 @@ export: $(BIN)/.ready-onnx$(if $(findstring litert,$(value FORMAT)), $(BIN)/.rea
 	@$(call GOLDFOLD,export)
 
 serve: $(BIN)/.ready-serve$(if $(findstring litert,$(value ENGINE)), $(BIN)/.ready-litert) ## serve the export on 127.0.0.1:8501, with a page to drop photos on (ENGINE=saved_model ADDRESS=127.0.0.1:8080)
-	@$(call GOLDFOLD,serve)
+	@$(call SERVER,serve)
 
 predict-folder: $(BIN)/.ready ## predict new images by the blend into a CSV file, without a server (FOLDER=photos OUT=predictions.csv MEMBER=cnn)
 	@$(call GOLDFOLD,predict-folder)
@@ -179,7 +182,7 @@ compare-blends: $(BIN)/.ready ## compare two blends: paired difference and chang
 	@$(call GOLDFOLD,compare-blends)
 
 dashboard: $(BIN)/.ready-dashboard ## show the studies of `make tune` in the browser, on 127.0.0.1:8080 only (MEMBER=cnn ADDRESS=127.0.0.1:0)
-	@$(call GOLDFOLD,dashboard)
+	@$(call SERVER,dashboard)
 
 bench: $(BIN)/.ready ## images per second of reading, augmentation, the training step and training (MEMBER=cnn)
 	@$(call GOLDFOLD,bench)

@@ -87,6 +87,18 @@ def test_a_process_that_fails_ends_the_job(called) -> None:
     assert names(called("download", "train", "submit", fails="download"))[-1] == "train"
 
 
+def test_a_signal_that_ends_make_ends_its_server(tmp_path) -> None:
+    (tmp_path / ".ready-serve").touch()
+    server = f"#!{sys.executable}\nimport time\nprint('started', flush=True)\ntime.sleep(20)\nprint('not ended')\n"
+    (tmp_path / "python").write_text(server)
+    (tmp_path / "python").chmod(0o755)
+    command = ["make", f"BIN={tmp_path}", "serve"]
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as made:
+        assert made.stdout is not None and made.stdout.readline() == "started\n"
+        made.terminate()
+        assert made.stdout.read() == ""  # until the last process that writes to it has ended
+
+
 def test_an_error_in_the_common_process_is_not_said_to_be_of_the_first_target(called) -> None:
     process, _ = called.run("download", "train", "predict", fails="predict")
     assert process.returncode == 2 and "main-job] Error 1" in process.stderr and "[download]" not in process.stderr

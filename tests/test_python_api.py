@@ -112,7 +112,7 @@ def test_a_loaded_model_gives_the_out_of_fold_predictions_of_its_fold(predicted)
 
 def test_a_blend_of_models_with_other_parameters_predicts_no_new_images(finished: Workspace, tmp_path: Path) -> None:
     workspace = finished.copy_to(tmp_path)
-    with pytest.raises(UserError, match="the blend was fitted on other predictions of slim"):
+    with pytest.raises(UserError, match="the blend was made with other models or parameters of slim"):
         opened(workspace, "train.learning_rate=0.001").predict([np.zeros((8, 8, 3), np.uint8)])
 
 

@@ -28,6 +28,8 @@ HEAD_KEYS: dict[str, Any] = {
     "head.strength": AboveZero,
     "head.hidden": Positive,
 }
+# The own head.strength of a member that states none or several: each fold model chooses. Such an odd number that no trial draws it.
+CHOSEN_IN_EACH_FOLD = 1.000000001
 CHECKED_TOGETHER = ("architecture", "weights", "probe")  # parameters of which not every combination is allowed
 
 # Parameters of train that a compiled engine reads at run time. Every other one is compiled in: another value needs another
@@ -157,7 +159,7 @@ def own_values(member: Member, search: Mapping[str, Dimension]) -> Values:
     values = {**vars(member.train), **vars(member), **strengths}
     if member.head is not None:
         tried = member.head.strengths
-        strength = tried[len(tried) // 2] if tried else 1.0
+        strength = tried[0] if len(tried) == 1 else CHOSEN_IN_EACH_FOLD
         values |= {"head.kind": member.head.kind, "head.hidden": member.head.hidden, "head.strength": strength}
     return {key: values.get(key, 0.0) if key.startswith(AUGMENT) else values[key] for key in search}
 
@@ -168,7 +170,7 @@ def with_values(member: Member, values: Values) -> Member:
     head = {key.removeprefix("head."): value for key, value in values.items() if key in HEAD_KEYS}
     if head and member.head is not None:
         strength = head.pop("strength", None)
-        strengths_tried = member.head.strengths if strength is None else (strength,)
+        strengths_tried = member.head.strengths if strength in (None, CHOSEN_IN_EACH_FOLD) else (strength,)
         own["head"] = replace(member.head, **head, strengths=strengths_tried)
     train = {
         key: value for key, value in values.items() if key not in {*own, *HEAD_KEYS} and not key.startswith(AUGMENT)

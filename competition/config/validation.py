@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -147,6 +148,8 @@ def _sibling_keys(keys: Sequence[Key]) -> list[str]:
     block: Any = Params
     for key in keys[:-1]:
         block = get_args(block)[1] if get_origin(block) is dict else get_type_hints(block)[str(key)]
+        if NoneType in get_args(block):  # a block that may be absent: Head | None
+            (block,) = (one for one in get_args(block) if one is not NoneType)
     names = [field.name for field in fields(block)]
     if block is Member:
         return [*names, "predictions"]  # of an external member (`validate`)

@@ -100,7 +100,8 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
         raise UserError(f"the blend is of members that HOURS= made; name their parameter file: PARAMS={file}")
     if stale:
         raise UserError(
-            f"the blend was fitted on other predictions of {', '.join(stale)}; `make predict` fits it again"
+            f"the blend was made with other models or parameters of {', '.join(stale)}: repeat PARAMS and SET of that time, or "
+            "`make train predict` makes another one"
         )
     runs = blended_runs(only)
     models = {

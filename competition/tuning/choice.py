@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from competition.config.errors import counted
+from competition.config.search_space import CHOSEN_IN_EACH_FOLD
 from competition.ensemble.bootstrap import Evaluation, resampled
 from competition.ensemble.metrics import Metric
 from competition.tuning.settings import StudySettings
@@ -133,4 +134,6 @@ def format_values(values: Mapping[str, object]) -> str:
 def format_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if value == CHOSEN_IN_EACH_FOLD:
+        return "chosen in each fold"
     return f"{value:.3g}" if isinstance(value, float) else str(value)

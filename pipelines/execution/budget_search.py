@@ -139,8 +139,11 @@ def summary(search: Search) -> list[str]:
     more = max(search.left, 0.0) + search.clock.seconds
     next_ones = [one for one in search.trials if 0 < one.needs <= more]
     twice = "; ".join(f"{one.name} (about {duration(one.needs)})" for one in next_ones)
+    heads = [name for name, one in search.job.params.members.items() if one.head is not None]
+    instead = [f"budget: in place of {', '.join(heads)} it fits heads of its own to their networks"] if heads else []
     return [
         *table_lines(columns, rows),
+        *instead,
         f"budget: {trivial_text(search.job.prepared)}",
         f"budget: {duration(search.clock.spent)} of {duration(search.clock.seconds)} are spent before the blend; "
         + (f"twice the time would also pay for {twice}" if twice else "twice the time would pay for nothing more"),

@@ -75,9 +75,8 @@ def download_all(job: Job, settings: Settings) -> Computed:
     files = sorted(path for path in raw.rglob("*") if path.is_file())
     megabytes = sum(path.stat().st_size for path in files) / 1e6
     # An adapter writes the sample submission where there was none, so it is not counted.
-    others = [path for path in files if path != adapter.sample(raw)]
-    sample = " and the sample submission" if others != files else ""
-    job.echo(f"download: {counted(len(others), 'file')}{sample}, {megabytes:,.1f} MB in {display_path(raw)}")
+    count = sum(path != adapter.sample(raw) for path in files)
+    job.echo(f"download: {counted(count, 'file')}, {megabytes:,.1f} MB in {display_path(raw)}")
     return files, {"files": len(files), "megabytes": round(megabytes, 1)}
 
 

@@ -52,7 +52,7 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
         stage = importlib.import_module(module)
         overrides = tuple(parse_overrides(options.sets))
         params = validate_params(load_params(options.params, overrides))
-        if verb in ("predict", "blend") and (options.hours or options.budget):
+        if verb in ("predict", "blend", "report") and (options.hours or options.budget):
             file = options.work / params.competition.name / BUDGET_FILE
             if not file.is_file():
                 raise UserError(

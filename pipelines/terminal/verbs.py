@@ -59,7 +59,7 @@ FOLDERS: dict[str, dict[str, Verb]] = {
             "Write the parameters of a run or of a trial into the parameter file.", ("run", "trial"), next="train"
         ),
         "prune": Verb("List runs that nothing uses; --force removes them.", ("force",)),
-        "report": Verb("Write report.html.", ("watch",)),
+        "report": Verb("Write report.html.", (*BUDGET, "watch")),
         "list-blends": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",), next="report"),
         "compare-blends": Verb("Compare two blends: difference and changed rows.", ("a", "b")),
         "compare-submissions": Verb("Compare two submissions: ids and classes that differ.", ("a", "b")),

@@ -210,6 +210,10 @@ def test_the_parameters_behind_a_list_with_blanks_are_read() -> None:
             "blend.weights.cnn=0.5",
             "SET blend.weights.cnn: unknown key 'weights'; the weights of the members are fitted",
         ),
+        (
+            "members.cnn.head={kind: rbf, hiden: 64}",
+            "SET members.cnn.head.hiden: unknown key; did you mean 'hidden'?",
+        ),
         ("trian.epochs=3", "SET trian.epochs: unknown key 'trian'; did you mean 'train'?"),
         ("members.cnn.train.small_size=0.5", "SET members.cnn.train.small_size: renamed; write low_resolution_size"),
         ("train.epoch=3", "SET train.epoch: unknown key; did you mean 'epochs'?"),

@@ -6,9 +6,10 @@ import pytest
 from builders import ROOT, member, params
 
 from competition.config.errors import UserError
-from competition.config.params import Dimension
+from competition.config.params import Dimension, Head
 from competition.config.params_file import load_params
-from competition.config.search_space import compiled_key, grid, with_values
+from competition.config.search_space import compiled_key, grid, own_values, with_values
+from competition.tuning.choice import format_values
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,17 @@ def test_every_training_parameter_is_read_at_run_time_or_part_of_the_compiled_ke
     }
     expected = "batch dropout norm_momentum accumulate ema low_resolution_epochs trained_share"
     assert changed == set(expected.split())
+
+
+def test_a_member_keeps_its_own_choice_of_a_strength_unless_it_states_one() -> None:
+    search = {"head.strength": Dimension(low=9.0, high=11.0)}
+    for strengths in ((), (0.1, 1.0)):  # each fold model chooses
+        chooses = replace(member(), head=Head("linear", strengths=strengths))
+        own = own_values(chooses, search)
+        assert with_values(chooses, own) == chooses and format_values(own) == "head.strength chosen in each fold"
+    states = replace(member(), head=Head("linear", strengths=(10.0,)))
+    assert own_values(states, search) == {"head.strength": 10.0}
+    assert with_values(chooses, {"head.strength": 10.0}) == states
 
 
 def test_a_grid_has_every_combination_once_without_inactive_parameters() -> None:
