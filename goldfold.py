@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,7 +171,8 @@ class Project:
 
         The score of the blend is the honest one.
 
-        The metric is in `.attrs["metric"]`, the score on the rows that the blend was chosen on in `.attrs["chosen_on"]`.
+        The metric is in `.attrs["metric"]`, the score on the rows that the blend was chosen on in `.attrs["chosen_on"]`. What is
+        doubtful about the predictions of members that were trained elsewhere is warned of, and in `.attrs["notes"]`.
         """
         scores = json.loads((self._blend_folder() / "scores.json").read_text(encoding="utf-8"))
         weights = Chain.load(self._blend_folder() / "chain.json").blend.shares
@@ -182,8 +184,10 @@ class Project:
         rows["equal weights"] = (scores["equal"]["score"], scores["equal"]["standard_error"], None)
         rows[BLEND] = (scores["honest"], scores["standard_error"], None)
         table = pd.DataFrame.from_dict(rows, orient="index", columns=["score", "standard_error", "weight"], dtype=float)
-        keys = ("metric", "chosen_on", "honest_rows", "optimistic")
+        keys = ("metric", "chosen_on", "honest_rows", "optimistic", "notes")
         table.attrs.update({key: scores[key] for key in keys})
+        for note in scores["notes"]:
+            warnings.warn(note, stacklevel=2)
         return table
 
     def load_model(self, member: str, fold: int) -> "keras.Model":

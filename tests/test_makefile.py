@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from builders import ROOT
-from make_calls import Stage, calls_of_make, stages_of
+from make_calls import READY, Stage, calls_of_make, stages_of
 from terminals import on_terminal
 from typer.testing import CliRunner
 
@@ -88,7 +88,8 @@ def test_a_process_that_fails_ends_the_job(called) -> None:
 
 
 def test_a_signal_that_ends_make_ends_its_server(tmp_path) -> None:
-    (tmp_path / ".ready-serve").touch()
+    for ready in READY:
+        (tmp_path / ready).touch()
     server = f"#!{sys.executable}\nimport time\nprint('started', flush=True)\ntime.sleep(20)\nprint('not ended')\n"
     (tmp_path / "python").write_text(server)
     (tmp_path / "python").chmod(0o755)

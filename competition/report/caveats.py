@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import counted
+from competition.ensemble.external_check import NOT_OUT_OF_FOLD, OTHER_IDS
 from competition.ensemble.metrics import METRICS, Metric, default_labels
 from competition.prepare.prepared import Caveats
 from competition.prepare.series import NOTED, crossing
@@ -148,6 +149,22 @@ def weighted_score(
 def has_shift(scores: Scores) -> bool:
     """Do the test rows differ from the training rows, so that no interval can be expected?"""
     return bool(scores.get("caveats", {}).get("shift", {}).get("differs"))
+
+
+def doubted_members(scores: Scores, doubt: str) -> list[str]:
+    """The members of whose predictions a note of the blend says so.  doubt: NOT_OUT_OF_FOLD or OTHER_IDS."""
+    return [note.partition(":")[0] for note in scores.get("notes", ()) if doubt in note]
+
+
+def without_expectation(scores: Scores) -> str:
+    """Why no interval for the test rows can be stated; "" = it can."""
+    if has_shift(scores):
+        return "the test rows do not look like the training rows"
+    if members := doubted_members(scores, OTHER_IDS):
+        return f"the test predictions of {', '.join(members)} seem to have other ids"
+    if members := doubted_members(scores, NOT_OUT_OF_FOLD):
+        return f"the models of {', '.join(members)} were probably trained on the scored rows"
+    return ""
 
 
 def series_sentences(scores: Scores) -> list[str]:

@@ -13,7 +13,7 @@ from competition.ensemble.external_check import NOT_OUT_OF_FOLD
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.blend_tables import baselines_of
-from competition.report.caveats import has_shift
+from competition.report.caveats import doubted_members, without_expectation
 from competition.report.charts import Point, score_chart
 from competition.report.class_charts import confusion_chart
 from competition.report.classes import HonestRows
@@ -109,7 +109,9 @@ def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Fi
     """
     band = scores["leaderboard_band"]  # None without test images
     kind, rows = "honest", "took no part in the choice"
-    if scores.get("optimistic"):
+    if known := doubted_members(scores, NOT_OUT_OF_FOLD):
+        kind, rows = "doubted", f"the models of {', '.join(known)} probably know"
+    elif scores.get("optimistic"):
         kind, rows = "optimistic", "also chose hyperparameters (there are no others)"
     elif scores.get("tuned_folds"):
         rows += f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
@@ -121,9 +123,8 @@ def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Fi
         Figure(f"{kind} {scores['metric']}", honest, "; ".join([note, *no_better_than_trivial(scores)]), main=True),
         Figure("trivial baseline", baseline, f"{trivial['name']}: looks at no image"),
     ]
-    if has_shift(scores):
-        note = "the test rows do not look like the training rows"
-        result.append(Figure("expected leaderboard", "unknown", note))
+    if reason := without_expectation(scores):
+        result.append(Figure("expected leaderboard", "unknown", reason))
     elif band:
         note = f"95 % interval, for {counted(scores['test_rows'], 'test row')} like the training rows"
         result.append(Figure("expected leaderboard", f"{number(band[0], band[1])} to {number(band[1])}", note))
@@ -173,7 +174,7 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
     for one in test_scores:
         title = f"{one.name} leaderboard" if one.source.startswith("Kaggle") else f"{one.name}, make grade"
         points.append(Point(title, one.score, None, True, "other rows: test", test=True))
-    band = None if has_shift(scores) else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
+    band = None if without_expectation(scores) else scores["leaderboard_band"] and tuple(scores["leaderboard_band"])
     ends = [end for one in points for end in (one.value - (one.error or 0), one.value + (one.error or 0))]
     ends += band or ()
     note, trivial, width = score_note(scores, points), scores["trivial"], max(ends) - min(ends)

@@ -134,6 +134,14 @@ def append_entry_once(path: Path, entry: Entry) -> None:
         append(path, entry)
 
 
+def confirm_entry(path: Path, file: str, honest_score: float, is_doubted: bool) -> None:
+    """Make the entry of this blend the last of its file, if that of another blend with the same submission is."""
+    entries = [each for each in read(path).entries if each.file == file]
+    own = [each for each in entries if (each.honest_score, each.is_doubted) == (honest_score, is_doubted)]
+    if own and own[-1] is not entries[-1]:
+        append(path, replace(own[-1], made=datetime.now(UTC).isoformat(timespec="seconds")))
+
+
 def read(path: Path) -> Ledger:
     """Read all complete lines. A missing file is an empty ledger."""
     text = path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
@@ -160,7 +168,8 @@ def rows(ledger: Ledger) -> list[Row]:
 
 def of_competition(ledger: Ledger, competition: str, slug: str) -> list[Row]:
     """Rows of the entries of a competition, with states and scores from `slug` only.  slug: see of_slug."""
-    return [row for row in rows(of_slug(ledger, slug)) if row.entry.competition == competition]
+    own = replace(ledger, entries=tuple(entry for entry in ledger.entries if entry.competition == competition))
+    return rows(of_slug(own, slug))
 
 
 def with_local_grades(rows: Sequence[Row], file: Path) -> list[Row]:

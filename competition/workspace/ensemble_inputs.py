@@ -73,7 +73,8 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
         for part, file in [(part, path) for part, paths in files.items() for path in paths]:
             if not file.is_file():
                 raise UserError(
-                    f"members.{name}.predictions.{part}: {file} was not found; expected a CSV or npz of predictions"
+                    f"members.{name}.predictions.{part}: {file.absolute()} was not found; expected a CSV or npz of predictions, with "
+                    "a path from the folder of the project"
                 )
         sources[name] = external_digests(external)
     return {name: digests for name, digests in sources.items() if digests}

@@ -25,6 +25,7 @@ from pipelines.terminal.runner import Job
 if TYPE_CHECKING:
     from competition.training.device import Device
 
+NO_TIME = "no time was left to measure it"
 START_SECONDS = 3.0  # of predict and blend beside fitting the blend
 
 
@@ -107,7 +108,8 @@ def with_weights(search: Search, networks: Sequence[Network]) -> list[Network]:
 
 def skip(search: Search, name: str, needs: float, spent: float = 0.0) -> None:
     """Note a candidate that does not fit."""
-    search.trials.append(Trial(name, spent, None, f"does not fit: about {duration(needs)}", needs))
+    verdict = f"does not fit: about {duration(needs)}" if needs else NO_TIME
+    search.trials.append(Trial(name, spent, None, verdict, needs))
 
 
 def job_of(search: Search, names: Sequence[str]) -> Job:
@@ -138,7 +140,10 @@ def summary(search: Search) -> list[str]:
     columns = ("candidate", "cost", search.job.prepared.competition.metric, "")
     more = max(search.left, 0.0) + search.clock.seconds
     next_ones = [one for one in search.trials if 0 < one.needs <= more]
-    twice = "; ".join(f"{one.name} (about {duration(one.needs)})" for one in next_ones)
+    unmeasured = [one.name for one in search.trials if one.verdict == NO_TIME]
+    twice = "; ".join(
+        [*(f"{one.name} (about {duration(one.needs)})" for one in next_ones), *(f"{n}, perhaps" for n in unmeasured)]
+    )
     heads = [name for name, one in search.job.params.members.items() if one.head is not None]
     instead = [f"budget: in place of {', '.join(heads)} it fits heads of its own to their networks"] if heads else []
     return [

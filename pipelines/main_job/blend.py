@@ -30,7 +30,14 @@ from competition.files.manifest import copy_file, sha256, write_json
 from competition.prepare.adapter_types import needs_a_label
 from competition.prepare.prepared import CAVEAT_FILES, Prepared, load_caveats
 from competition.report.blend_scores import diversity_json, scores_of
-from competition.report.caveats import has_shift, series_and_shift_effects, series_sentences, shift_sentences
+from competition.report.caveats import (
+    doubted_members,
+    has_shift,
+    series_and_shift_effects,
+    series_sentences,
+    shift_sentences,
+    without_expectation,
+)
 from competition.report.repeated_choices import choices_lines
 from competition.report.stored_blends import stored_labels
 from competition.report.terminal import (
@@ -111,6 +118,7 @@ def run(job: Job) -> None:
     manifest = job.cached("blend", path, depends, make)
     set_newest_blend(path.parent)
     scores, chain = to_plain(manifest.result), Chain.load(path.with_name("chain.json"))
+    ledger.confirm_entry(job.submissions / "ledger.jsonl", scores["file"], scores["honest"], is_doubted(scores))
     job.echo(*(f"blend: {note}" for note in scores.get("notes", ())))
     job.echo("", *table_lines(("member", scores["metric"], *SUMMARY_COLUMNS), summary_rows(scores, chain)), "")
     if job.options.verbose:
@@ -136,16 +144,19 @@ def conclusion(scores: Scores) -> str:
     baseline = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     parts = [f"{kind} {scores['metric']} {honest} on {rows}"]
     parts += [f"WARNING {words}" for words in useless] or [f"the trivial baseline scores {baseline}"]
-    if doubted := [note.partition(":")[0] for note in scores.get("notes", ()) if NOT_OUT_OF_FOLD in note]:
+    if doubted := doubted_members(scores, NOT_OUT_OF_FOLD):
         parts.append(f"NOT HONEST if the models of {', '.join(doubted)} were trained on these rows, as it seems")
-    if wrong := [note.partition(":")[0] for note in scores.get("notes", ()) if OTHER_IDS in note]:
-        parts.append(
-            f"NO EXPECTATION for test rows, where the predictions of {', '.join(wrong)} seem to have other ids"
-        )
+    if doubted or doubted_members(scores, OTHER_IDS):
+        parts.append(f"NO EXPECTATION for test rows: {without_expectation(scores)}")
     elif scores["leaderboard_band"] and not has_shift(scores):
         low, high = scores["leaderboard_band"]
         parts.append(f"expected on {counted(scores['test_rows'], 'test row')}: {low:.4f} to {high:.4f} (95 %)")
     return "; ".join(parts)
+
+
+def is_doubted(scores: Scores) -> bool:
+    """Whether a member probably knew the scored rows, or its test predictions have the ids of others."""
+    return bool(doubted_members(scores, NOT_OUT_OF_FOLD) or doubted_members(scores, OTHER_IDS))
 
 
 def caution_lines(scores: Scores) -> list[str]:
@@ -326,5 +337,5 @@ def ledger_entry(job: Job, result: BlendResult, digest: str, file: str, runs: tu
         expected=scores["expected"],
         optimistic=scores["optimistic"],
         runs=runs,
-        is_doubted=any(doubt in note for note in scores["notes"] for doubt in (NOT_OUT_OF_FOLD, OTHER_IDS)),
+        is_doubted=is_doubted(scores),
     )

@@ -71,8 +71,11 @@ def test_the_conclusion_names_the_rows_it_rests_on(tuned: tuple[int, ...], words
     leaked = scores | {"notes": ["x: not out-of-fold? its confidence is 0.99"]}
     assert "NOT HONEST if the models of x were trained on these rows" in conclusion(leaked)
     shuffled = {**scores, "notes": [f"x: its test predictions {OTHER_IDS}"], "leaderboard_band": [0.8, 0.9]}
-    assert "NO EXPECTATION for test rows, where the predictions of x seem to have other ids" in conclusion(shuffled)
-    assert "0.8000 to 0.9000" not in conclusion(shuffled)
+    assert "NO EXPECTATION for test rows: the test predictions of x seem to have other ids" in conclusion(shuffled)
+    for doubted in (shuffled, {**leaked, "leaderboard_band": [0.8, 0.9]}):
+        assert "0.8000 to 0.9000" not in conclusion(doubted)
+        assert [figure.value for figure in score_figures(doubted, [])][2] == "unknown"
+    assert "of x probably know" in score_figures(leaked, [])[0].note and "doubted" in score_figures(leaked, [])[0].name
     assert any("no row is left that took no part in any choice" in line for line in caution_lines(scores)) == (
         len(tuned) == 4
     )

@@ -13,7 +13,7 @@ from competition.ensemble.metrics import METRICS
 from competition.ensemble.significance import Difference
 from competition.files.manifest import Manifest
 from competition.prepare.prepared import Prepared
-from competition.report.members import FoldModel
+from competition.report.members import TrainedFold
 from competition.report.next_steps import blend_steps, label_steps, larger_images, open_steps, training_steps
 
 NAMES = ("rose", "tulip", "aster")
@@ -27,11 +27,11 @@ def rows() -> tuple[np.ndarray, ...]:
     return np.array([f"i{n}" for n in range(30)]), labels, predicted, np.eye(3)[predicted]
 
 
-def model(scores: list[float], losses: list[float], fold: int) -> FoldModel:
+def model(scores: list[float], losses: list[float], fold: int) -> TrainedFold:
     history = pd.DataFrame(
         {"epoch": range(1, len(scores) + 1), "loss": 1.0, "held_out": scores, "held_out_loss": losses}
     )
-    return FoldModel(fold, Manifest("", {}, {}, {}, {}), scores[-1], history, 1.0)
+    return TrainedFold(fold, Manifest("", {}, {}, {}, {}), scores[-1], history, 1.0)
 
 
 def test_the_pair_with_most_confusions_comes_first_and_its_gain_is_that_of_perfect_rows(tmp_path: Path) -> None:

@@ -72,6 +72,23 @@ def test_an_entry_with_fewer_fields_is_read(tmp_path):
     assert contents.entries == (ENTRY,) and ledger.noise_band(ENTRY, 0.3) is None
 
 
+def test_a_confirmed_blend_is_the_last_of_those_with_the_same_submission(tmp_path):
+    path, doubted = tmp_path / "ledger.jsonl", dataclasses.replace(ENTRY, honest_score=0.99, is_doubted=True)
+    for entry in (ENTRY, doubted):
+        ledger.append_entry_once(path, entry)
+    ledger.confirm_entry(path, ENTRY.file, 0.99, True)  # it is the last
+    assert ledger.read(path).entries == (ENTRY, doubted)
+    ledger.confirm_entry(path, ENTRY.file, ENTRY.honest_score, False)
+    (row,) = ledger.rows(ledger.read(path))
+    assert dataclasses.replace(row.entry, made=ENTRY.made) == ENTRY
+
+
+def test_the_same_file_of_another_competition_leaves_an_entry_where_it_is(tmp_path):
+    other = dataclasses.replace(ENTRY, competition="roses")
+    (row,) = ledger.of_competition(ledger.Ledger((ENTRY, other), (), 0), "digits", "digits")
+    assert row.entry == ENTRY
+
+
 def test_a_submission_to_another_competition_does_not_count(tmp_path):
     there = dataclasses.replace(event("scored", ref="1", public=0.5), slug="roses")
     contents = ledger.Ledger((ENTRY,), (there,), 0)

@@ -38,7 +38,9 @@ def test_equally_good_settings_win_about_as_often_as_one_standard_error_allows()
 
 
 def test_seeds_that_disagree_widen_the_error() -> None:
-    steady = gain_over_own_values(LABELS, [predictions(0.6, 1)] * 2, [predictions(0.8, 2)] * 2, metric_named("accuracy"), 4, 0)
+    steady = gain_over_own_values(
+        LABELS, [predictions(0.6, 1)] * 2, [predictions(0.8, 2)] * 2, metric_named("accuracy"), 4, 0
+    )
     before, after = [predictions(0.8, 1), predictions(0.3, 2)], [predictions(0.8, 3)] * 2
     torn = gain_over_own_values(LABELS, before, after, metric_named("accuracy"), 4, 0)
     assert torn.error > 3 * steady.error and (steady.seeds, steady.rows) == (2, 400)
