@@ -201,7 +201,7 @@ def test_a_kernel_spends_a_budget_and_its_parameter_file_predicts_here(downloade
     remote = downloaded.copy_to(tmp_path)
     assert "a session of the kernel has 0.19 hours for its work" in remote.refused("kernel", "--hours", "0.19")
     assert "leave out MEMBER and FOLD" in remote.refused("kernel", "--hours", "0.1", "--fold", "1")
-    output = remote.do("kernel", "--hours", "0.1", sets="kernel.hours=0.21")
+    output = remote.do("kernel", "--hours", "0.1", sets="kernel.hours=0.21", GOLDFOLD_GOALS="kernel")
     assert (
         "mobilenet-128, because the weights are not on this machine" in output
     )  # a line of the portfolio, which was sent
