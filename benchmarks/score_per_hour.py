@@ -96,7 +96,7 @@ def main() -> None:
                 measured(folder, way, own, options.params, options.autogluon)
                 for folder, own in zip(folders, labels, strict=True)
             ]
-            cells.append(joined(parts, labels))
+            cells.append(joined(parts))
     print("\n".join(table(cells)))
     draw(cells, options.out / "score_per_hour.png")
 
@@ -176,15 +176,15 @@ def measured(folder: Path, way: str, labels: list[int], params: Path, autogluon:
     return cell
 
 
-def joined(parts: list[Cell], labels: list[list[int]]) -> Cell:
+def joined(parts: list[Cell]) -> Cell:
     """The quarters of a set as one cell: all their rows, and the means of time and honest score."""
-    predicted, tested = [one for cell in parts for one in cell.predicted], [one for own in labels for one in own]
+    predicted, labels = ([one for cell in parts for one in getattr(cell, kind)] for kind in ("predicted", "labels"))
     claims = [cell.claimed for cell in parts if cell.claimed is not None]
     claimed = float(np.mean(claims)) if claims else None
     processor, wall = (
         float(np.mean([getattr(cell, kind) for cell in parts])) for kind in ("processor_minutes", "wall_minutes")
     )
-    return Cell(parts[0].source, parts[0].way, processor, wall, score_of(predicted, tested), claimed, predicted, tested)
+    return Cell(parts[0].source, parts[0].way, processor, wall, score_of(predicted, labels), claimed, predicted, labels)
 
 
 def score_of(predicted: list[int], labels: list[int]) -> float:

@@ -139,8 +139,8 @@ def demand(needs: Needs, machines: Sequence[Machine]) -> Resources | None:
 
 def slots(taken: Resources, machines: Sequence[Machine]) -> int:
     """Number of tasks that the machines compute at once.  taken: by each task, as of `demand`."""
-    asked = {name: count for name, count in taken.items() if count}
-    return sum(min(int(machine.resources[name] / count) for name, count in asked.items()) for machine in machines)
+    needed = {name: count for name, count in taken.items() if count}
+    return sum(min(int(machine.resources[name] / count) for name, count in needed.items()) for machine in machines)
 
 
 def request_machines(needs: Sequence[Needs]) -> None:

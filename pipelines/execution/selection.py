@@ -21,10 +21,11 @@ def networks_to_train(job: Job, verb: str) -> list[str]:
     """The selected members whose networks are trained. A line names the others; UserError if there are only others."""
     names = selected_members(job)
     frozen = [name for name in names if job.params.members[name].head is not None]
-    reason = f"{verb}: without {', '.join(frozen)}, because only a head on stored features is fitted, in seconds"
-    if frozen and frozen == names:
-        raise UserError(f"{reason}; `make train MEMBER={frozen[0]} FOLD=0` fits and scores one")
-    job.echo(*[reason] * bool(frozen))
+    if frozen:
+        reason = f"{verb}: without {', '.join(frozen)}, because only a head on stored features is fitted, in seconds"
+        if frozen == names:
+            raise UserError(f"{reason}; `make train MEMBER={frozen[0]} FOLD=0` fits and scores one")
+        job.echo(reason)
     return [name for name in names if name not in frozen]
 
 

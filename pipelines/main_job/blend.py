@@ -146,7 +146,7 @@ def conclusion(scores: Scores) -> str:
     parts += [f"WARNING {words}" for words in useless] or [f"the trivial baseline scores {baseline}"]
     if doubted := doubted_members(scores, NOT_OUT_OF_FOLD):
         parts.append(f"NOT HONEST if the models of {', '.join(doubted)} were trained on these rows, as it seems")
-    if doubted or doubted_members(scores, OTHER_IDS):
+    if is_doubted(scores):
         parts.append(f"NO EXPECTATION for test rows: {without_expectation(scores)}")
     elif scores["leaderboard_band"] and not has_shift(scores):
         low, high = scores["leaderboard_band"]

@@ -283,8 +283,9 @@ def fine_tune(search: Search, networks: Sequence[Network]) -> None:
             )
         elif member.weights != "none" and rows < FEW_ROWS:
             verdict = f"left out: frozen features score better on few training rows ({rows}, under {FEW_ROWS})"
-            is_stated = name in job.params.members
-            search.trials.append(Trial(name, 0.0, verdict=verdict + ("; without HOURS it is trained" * is_stated)))
+            if name in job.params.members:
+                verdict += "; without HOURS it is trained"
+            search.trials.append(Trial(name, 0.0, verdict=verdict))
         elif least > search.left:  # not even worth measuring it
             skip(search, name, least)
         else:

@@ -29,7 +29,7 @@ from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.metrics import TargetKind
 from competition.prepare.targets import check_training
 from competition.workspace.workspace import Workspace as LibraryWorkspace
-from pipelines.execution.budget_search import Search
+from pipelines.execution.budget_search import Search, skip
 from pipelines.inspect.report import page_path
 from pipelines.main_job.budget import fine_tune, make_member
 from pipelines.terminal.options import Options
@@ -170,6 +170,21 @@ def test_the_parameter_file_names_the_time_of_every_member(tmp_path: Path, monke
     monkeypatch.setattr("pipelines.main_job.budget.complete", lambda *_: 0.9)
     make_member(search, "cnn", params.members["cnn"], started=time.monotonic() - 11)
     assert "  # macro_f1 0.9000, 11 s\n  cnn:\n" in path.read_text()
+
+
+def test_a_candidate_of_unknown_cost_is_not_said_to_cost_nothing(tmp_path: Path) -> None:
+    workspace = LibraryWorkspace(tmp_path, load_params(ROOT / "params.yaml"))
+    search = Search(Job(workspace, Options(), tmp_path), start_clock(1.0, ""), None, ("identity",))  # type: ignore[arg-type]
+    skip(search, "measured", 90.0)
+    skip(search, "unknown", 0.0)
+    assert [trial.verdict for trial in search.trials] == ["does not fit: about 90 s", "no time was left to measure it"]
+
+
+def test_the_report_with_the_hours_of_a_budget_is_that_of_its_members(spent, tmp_path: Path) -> None:
+    workspace = spent[0].copy_to(tmp_path)
+    workspace.do("report", *HOUR)
+    assert "small-linear" in (workspace.work / "budget" / "report.html").read_text()
+    assert not (workspace.work / "report.html").exists()
 
 
 def test_the_page_of_a_budget_does_not_replace_that_of_the_users_file(tmp_path: Path) -> None:
