@@ -54,6 +54,7 @@ from pipelines.execution.budget_search import (
     write_file,
 )
 from pipelines.execution.cluster import machines_of_cluster, predict_on_cluster, train_on_cluster
+from pipelines.execution.first_look import look_at_sample
 from pipelines.execution.prediction import predict_folds, stale_folds
 from pipelines.execution.trainer import WantedFeatures, measure_speed, start_device, store_missing
 from pipelines.execution.training import train_run
@@ -143,6 +144,8 @@ def compute_features(search: Search, network: Network, is_first: bool = False) -
     count = sum(len(job.prepared.part(part)) for part in parts)
     engine = feature_engine(network.member, search.device, job.params.predict.batch)
     search.widths[network.name] = feature_width(engine)
+    if is_first:
+        look_at_sample(search, network, engine)
     heads, is_flexible = head_needs(search, network, "linear"), len(search.complete) <= 1
     pace, started, views = Pace(), time.monotonic(), search.views
 
@@ -186,6 +189,7 @@ def keep_first(search: Search, name: str, member: Member, started: float) -> flo
     """Make the first member, print its honest score, and return the seconds of its fold models."""
     job = search.job
     search.members[name] = member
+    which = "" if search.trials else "first "
     began = time.monotonic()
     score = complete(search, name)
     seconds = time.monotonic() - began
@@ -200,7 +204,7 @@ def keep_first(search: Search, name: str, member: Member, started: float) -> flo
     honest = fit_and_score_chain(rows, chain_settings(only.params, metric.name, settings), job.params.honest)
     search.blend_seconds = time.monotonic() - began
     job.echo(
-        f"budget: first honest {metric.name} after {duration(search.clock.spent)}: "
+        f"budget: {which}honest {metric.name} after {duration(search.clock.spent)}: "
         f"{with_error(metric.display(honest.honest.value), honest.honest.error, metric.name)} by {name}; {trivial_text(job.prepared)}"
     )
     return seconds

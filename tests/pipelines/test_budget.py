@@ -94,6 +94,10 @@ def tampered(session, *others):
     return files, {**result, "held_out": float("rbf" in session.run.name)}
 training.train_and_store = tampered
 """
+SAMPLED = """
+from pipelines.execution import first_look
+first_look.MANY_ROWS, first_look.SAMPLE = 1_000, 600
+"""
 
 
 def folder_of_photos(folder: Path) -> Path:
@@ -234,10 +238,18 @@ def test_a_second_call_computes_nothing(spent) -> None:
 def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
     workspace = prepared.copy_to(tmp_path)
     workspace_with(tmp_path, SMALL)
-    result = workspace.run("budget", *HOUR, code=FLATTERED)
+    result = workspace.run("budget", *HOUR, code=FLATTERED + SAMPLED)
     assert result.code == 0 and re.search(r"small-rbf .* 1\.0000 +kept", result.out), result.err
     flattered, plain = (load_params(one.work / BUDGET_FILE).members for one in (workspace, spent[0]))
     assert flattered == {name: member for name, member in plain.items() if name.startswith("small")}
+    # Of many rows a sample is scored first, each fold of it by a head that was fitted to its other folds.
+    looks = re.findall(
+        r"budget: (first )?honest macro_f1 after \S+ \w+: (0\.\d+) ± 0\.\d+ by (\S+)( on 600 rows of 1,347)?",
+        result.out,
+    )
+    assert [look[0] and look[3] for look in looks] == [" on 600 rows of 1,347", ""] and looks[0][2] == "small-linear"
+    assert 0.4 < float(looks[0][1]) < float(looks[1][1]) < 1.0, looks
+    assert re.search(r"^  small-linear on 600 rows .* a first look, not kept$", result.out, re.M), result.out
 
 
 def test_a_fine_tuned_network_that_does_not_fit_under_all_views_is_predicted_under_identity(prepared, spent, tmp_path):

@@ -1,0 +1,60 @@
+"""A first honest score of a large set: heads on the features of a sample of its rows, before those of all images are computed."""
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from competition.budget.portfolio import Network, frozen
+from competition.ensemble.bootstrap import Evaluation, score_with_error
+from competition.images.decoded_cache import CacheBudget
+from competition.preflight.planning import duration
+from competition.report.terminal import with_error
+from competition.workspace.scores import trivial_text
+from pipelines.execution.budget_search import Search, Trial
+from pipelines.execution.trainer import read_images
+
+if TYPE_CHECKING:
+    from competition.training.features import FeatureEngine
+
+MANY_ROWS = 4_000  # training rows; with fewer, the first member takes less than a minute on two cores
+SAMPLE = 2_000  # rows
+
+
+def look_at_sample(search: Search, network: Network, engine: "FeatureEngine") -> None:
+    """Print the honest score of a linear head on a random sample of the rows of a large set, and note it among the trials.
+
+    Each fold of the sample is predicted by a head that was fitted to the sample's other folds. Nothing is chosen by the score.
+    """
+    from competition.images.labelled_images import sample_rows
+    from competition.training.features import compute_features, stored_features
+    from competition.training.fold_rows import FoldRows
+    from competition.training.head_trainer import HeadTrainer
+
+    job, prepared, started = search.job, search.job.prepared, time.monotonic()
+    if (count := len(prepared.part("train"))) < MANY_ROWS:
+        return
+    streamed = CacheBudget(job.path("features"), 0, 0)  # only the images of the sample are decoded
+    images = sample_rows(
+        read_images(job, network.member, ["train"], network.name, streamed), SAMPLE, job.params.honest.seed
+    )
+    features = compute_features(engine, images, np.arange(len(images.ids)), ["identity"])[:, 0]
+    member, classes = frozen(network, "linear", ("identity",)), len(prepared.competition.classes)
+    rows = FoldRows(member, images, classes, prepared.competition.targets)
+    trainer = HeadTrainer(rows, prepared.competition.metric, stored_features(images.ids, {"identity": features}))
+    predicted, probs = [], []
+    for fold in np.unique(images.folds):
+        trainer.train_to_end(int(fold), member.train)
+        predicted.append(rows.held_out(int(fold)))
+        probs.append(trainer.held_out(int(fold)).view("identity"))
+    metric, honest = trainer.metric, job.params.honest
+    evaluation = Evaluation(metric, classes, honest.resamples, honest.seed)
+    score = score_with_error(
+        rows.targets_of(np.concatenate(predicted)), metric.output_of(np.concatenate(probs)), evaluation
+    )
+    value, name = metric.display(score.value), f"{network.name}-linear on {len(images.ids):,} rows"
+    search.trials.append(Trial(name, time.monotonic() - started, value, "a first look, not kept"))
+    job.echo(
+        f"budget: first honest {metric.name} after {duration(search.clock.spent)}: {with_error(value, score.error, metric.name)} "
+        f"by {name} of {count:,}, drawn at random (more rows usually score higher); {trivial_text(prepared)}"
+    )
