@@ -24,14 +24,18 @@ from competition.ensemble.significance import Difference
 
 @dataclass(frozen=True)
 class HonestResult:
-    """A chain fitted on all rows, and its scores.  Scores are greater-is-better (see Metric.display)."""
+    """A chain fitted on all rows, and its scores with standard errors.  Scores are greater-is-better (see Metric.display).
+
+    Baselines have the metric's default rule (DEFAULT_RULES). A Difference above 0 favours the chain, or the policy.
+    report.blend_scores.scores_of turns it into the content of scores.json.
+    """
 
     chain: Chain
-    chosen_on: float  # score on the rows that the chain was fitted on; optimistic
+    chosen_on: float  # score of `chain` on the rows of `scored`, on which it was fitted as well; optimistic
     honest: Score  # cross-fitted
-    equal: Score  # of equal weights with the default rule (argmax), cross-fitted
-    over_equal: Difference  # against equal weights with argmax, both cross-fitted
-    over_best: Difference  # against the member that was best on the other blocks, with argmax, both cross-fitted
+    equal: Score  # of equal weights, cross-fitted
+    over_equal: Difference  # against equal weights, both cross-fitted
+    over_best: Difference  # against the member that was best on the other blocks, both cross-fitted
     best: Score  # of that baseline
     best_members: Mapping[str, tuple[int, ...]]  # member -> folds whose baseline it is: it was best on the other blocks
     view_effects: Mapping[str, Difference]  # member -> its TTA policy against its identity view, cross-fitted

@@ -87,8 +87,9 @@ class Metric:
     def evaluate(self, labels: np.ndarray, output: np.ndarray, classes: int | None = None) -> float:
         """Score an output; greater is better.
 
-        labels: (N,) int in 0..classes-1, or as `target` says.  output: (N,) int labels or (N, C) probabilities; a metric
-        of labels takes the most probable class of probabilities.  classes: C, required for labels.
+        labels: (N,) int in 0..classes-1, or as `target` says.  output: (N,) int labels, (N, C) bool decisions, (N, C)
+        probabilities or (N, 1) values of a regression; a metric of labels or decisions takes the default labels of
+        probabilities.  classes: C, required for (N,) labels.
         """
         if self.from_counts is None:
             if output.ndim != 2 and self.by_rows and classes:

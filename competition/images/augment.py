@@ -1,8 +1,9 @@
 """Random augmentation of training images on the host, one image at a time in OpenCV, which releases the interpreter's lock.
 
 Order: random crop and resizing, one affine map with the flips, colour, random erasing;
-augmentations by name (`augmentations.py`) come before, mixup and CutMix (`mixup.py`) after. The options are numbers of
-`train` that a study may tune. Random numbers come from `draws.py` only. Every operation rounds to the nearest grey level.
+augmentations by name (`augmentations.py`) come before, mixup and CutMix (`mixup.py`) after. Colour and erasing may run on the
+device instead, with the numbers drawn here (`mixup.device_numbers`). The options are numbers of `train` that a study may tune.
+Random numbers come from `draws.py` only. Every operation rounds to the nearest grey level.
 """
 
 from collections.abc import Sequence
@@ -45,10 +46,10 @@ class ImageDraws:
     key: np.ndarray  # of the epoch, draws.epoch_key
     rows: Sequence[tuple[int, int]]  # (row, occurrence) of each image
     flips: np.ndarray  # (B, 2) bool: left-right, upside-down
-    boxes: np.ndarray | None  # (B, 4) int, of the crop: first y, end y, first x, end x
-    maps: np.ndarray | None  # (B, 2, 3) float64, flips included: output pixel (x, y, 1) -> input pixel (x, y)
+    boxes: np.ndarray | None  # (B, 4) int, of the crop in the image as read: first y, end y, first x, end x
+    maps: np.ndarray | None  # (B, 2, 3) float64, flips included: output pixel (x, y, 1) -> pixel (x, y) after resizing
     colours: np.ndarray | None  # (B, 3) float64: added grey levels, factors of contrast and saturation
-    erased: np.ndarray | None  # (B, 4) int, like boxes; empty = the image is not erased
+    erased: np.ndarray | None  # (B, 4) int, a box in the result, in the order of `boxes`; empty = not erased
 
     def generator(self, n: int, stream: int) -> np.random.Generator:
         """The generator of image number n for one more purpose."""

@@ -22,7 +22,7 @@ from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.workspace import Workspace
 
-# File names in the kernel's output.
+# Files in the kernel's output beside the archives, see `leave` of the plan (pipelines/kaggle/kernel.py).
 SUBMISSION, LEDGER, BUDGET = "submission.csv", "goldfold-ledger.jsonl", "goldfold-budget.yaml"
 HOUR = 3600
 
@@ -44,7 +44,7 @@ class ImportTarget:
 def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> None:
     """Follow the kernel to its end, download its output and import it. Finished results are kept after a failure.
 
-    UserError if it has not ended an hour after its time limit.
+    UserError if it has not ended an hour after its time limit; KernelFailed, after the import, if it failed.
     """
     pushed, params = intent.pushed, target.workspace.params.kernel
     on_log = lambda text: target.say(*(f"kernel | {line}" for line in text.splitlines()))  # noqa: E731
@@ -53,6 +53,7 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
         raise UserError(f"the kernel has not ended ({outcome.status}); run the same command to wait, see {pushed.url}")
     target.say(f"kernel: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
     output = kernel_results.pull(client, pushed, intent.run, target.workspace.folder / "kernel" / "output")
+    # `merge` never replaces a complete result: one that is to be replaced loses its manifest first.
     for result_folder in output.result_folders:
         if model_of_folder := fold_model_of_folder(target, result_folder):
             run, fold = model_of_folder

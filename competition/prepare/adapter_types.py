@@ -1,6 +1,7 @@
 """The types that adapters share: the user's settings, the description of a competition, and its rows."""
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,8 @@ from competition.ensemble.metrics import METRICS
 from competition.prepare.targets import KIND_OF, Target, Targets, resolve_metric, target_of_metric
 
 Predicts = Literal["label", "probabilities", "value"]  # value: the number of a regression
-TARGET_FIELDS = ("target", "label_targets", "list_separator", "allows_empty_lists")  # of Competition, optional
+# Fields of Competition that competition.json lacks where they have their defaults.
+TARGET_FIELDS = ("target", "label_targets", "list_separator", "allows_empty_lists")
 Part = Literal["train", "val", "test", "external"]  # val: labelled, kept out of the folds
 
 
@@ -49,7 +51,10 @@ class Settings(CompetitionParams):
 
 @dataclass(frozen=True)
 class Competition:
-    """Description of a competition, detected by the adapter in the raw files."""
+    """Description of a competition, detected by the adapter in the raw files.
+
+    Fold models depend on every field that is not in prepared.OF_THE_SUBMISSION.
+    """
 
     name: str
     slug: str  # "" = nothing to submit to
@@ -184,15 +189,17 @@ def only_predicts(settings: Settings, own: Predicts) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """The detected content of a folder. train: ids, labels and groups; test: ids; in the order of the tables.
+    """The detected content of a folder. train: ids, labels and groups, of validation rows as well; test: ids; in the order of the tables.
 
     columns: id and what the tables hold besides ids and labels of both train and test rows, as text; None without such columns.
+    validation: ids of the validation rows of class folders; None with a table, where the name of an image's top folder tells.
     """
 
     competition: Competition
     train: tuple[list[str], list[int], list[str]]
     test: list[str]
     columns: pd.DataFrame | None = None
+    validation: Collection[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The report's first screen and sections on labels, values and errors of multi-label and regression competitions."""
+"""Blocks for the report's first screen, and sections on labels, values and errors, of multi-label and regression competitions."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ NOTE = (
 
 
 def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray, names: Sequence[str]) -> Section:
-    """Scores of each label.  targets, decided: (N, C) bool.  scores: (N, C) probabilities, or ranks."""
+    """Scores of each label.  targets, decided: (N, C) bool.  scores: (N, C) probabilities."""
     right = int((targets == decided).all(1).sum())
     rows, worst = [], list[tuple[float, int]]()
     for c, name in enumerate(names):
@@ -159,7 +159,10 @@ def value_text(value: float) -> str:
 
 
 def wrong_rows(rows: HonestRows, is_multi: bool, most: int) -> np.ndarray:
-    """Positions of the rows with the most wrong labels, or with the largest errors of a regression."""
+    """Positions of at most `most` rows, the worst first: with the most wrong labels, or the largest errors of a regression.
+
+    Empty if all labels of all rows are right.
+    """
     _, targets, decided, scores = rows
     if not is_multi:
         return np.argsort(-np.abs(scores[:, 0] - targets), kind="stable")[:most]

@@ -35,15 +35,16 @@ class EnsembleInputs:
     oof: Members
     test_ids: np.ndarray
     test: Members
-    predicted_folds: tuple[int, ...]
+    predicted_folds: tuple[int, ...]  # that every run predicted
     tuned_folds: tuple[int, ...]  # their held-out rows chose hyperparameters of some fold model or of its teachers
     notes: tuple[str, ...]
 
 
 def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, dict[str, Any]]:
-    """Member of the blend -> digests of its predictions: run -> fold -> files, or two files for an external member.
+    """Member of the blend -> digests of its predictions: run -> fold -> files, or `external_digests` of an external member.
 
-    Each fold also has the folds on whose held-out rows the hyperparameters of its model were chosen.
+    Each fold also has the folds on whose held-out rows the hyperparameters of its model were chosen. Members without
+    predictions are left out.
     Raises UserError for missing folds (unless allow_partial) and for predictions of other data.
     """
     params, prepared = workspace.params, workspace.prepared
@@ -111,21 +112,25 @@ def runs_and_folds(
 
 
 def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]) -> EnsembleInputs:
-    """Load the predictions listed in `sources` (see prediction_sources) for the folds that every run predicted."""
+    """Load the predictions listed in `sources` (see prediction_sources): out of fold for the folds that every run predicted.
+
+    Test predictions are the mean over all fold models of a run, then over the seeds. Raises UserError if fewer than two folds
+    are shared.
+    """
     params, prepared = workspace.params, workspace.prepared
     runs_by_member, folds_by_run = runs_and_folds(workspace, sources)
-    shared = sorted(set(range(params.prepare.folds)).intersection(*folds_by_run.values()))
-    if len(shared) < 2:
+    shared_folds = sorted(set(range(params.prepare.folds)).intersection(*folds_by_run.values()))
+    if len(shared_folds) < 2:
         raise UserError(
-            f"an honest score needs two folds that every member predicted, {len(shared)} were found; train more"
+            f"an honest score needs two folds that every member predicted, {len(shared_folds)} were found; train more"
         )
     train, test_ids = prepared.part("train"), prepared.part("test")["id"].to_numpy(str)
-    train = train[train["fold"].isin(shared)]
+    train = train[train["fold"].isin(shared_folds)]
     ids, labels = train["id"].to_numpy(str), prepared.targets(train["label"].to_numpy())
 
     def load(run: Run) -> tuple[ViewPredictions, list[ViewPredictions]]:
         """(out-of-fold predictions in the order of ids, test predictions of each fold model)"""
-        parts = {"oof": shared, "test": folds_by_run[run.digest]}
+        parts = {"oof": shared_folds, "test": folds_by_run[run.digest]}
         paths = {name: [fold_views(run, params, fold).manifest for fold in folds] for name, folds in parts.items()}
         fold_oof, fold_test = (
             [ViewPredictions.load(path.with_name(f"{name}.npz"), mapped=True) for path in paths[name]] for name in parts
@@ -141,18 +146,22 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
         oof[name], test[name] = (mean_over_folds(each) if len(each) > 1 else each[0] for each in of_runs)
     external_names = [name for name in blended_external(params) if name in sources]
     is_single = prepared.competition.targets.kind == "single"
-    own: list[Confidence] = []
+    own_confidences: list[Confidence] = []
     # External predictions are compared with the confidence of our own fold models.
     if external_names and len(test_ids) and is_single:
         for runs in runs_by_member.values():
             run_oof, run_tests = load(runs[0])
-            own.append(confidence(run_oof, run_tests, mean_over_folds(run_tests)))
+            own_confidences.append(confidence(run_oof, run_tests, mean_over_folds(run_tests)))
     notes: list[str] = []
-    competition, ours = prepared.competition, prepared.folds_digest if external_names else ""
+    competition, folds_digest = prepared.competition, prepared.folds_digest if external_names else ""
     for name in external_names:
         files = params.foreign[name]
-        rows = OurRows(competition.classes, ids, test_ids, labels, ours, competition.targets.kind, params.prepare.folds)
-        external = load_external(Path(files.oof), [Path(file) for file in files.test], rows, files.folds, own)
+        rows = OurRows(
+            competition.classes, ids, test_ids, labels, folds_digest, competition.targets.kind, params.prepare.folds
+        )
+        external = load_external(
+            Path(files.oof), [Path(file) for file in files.test], rows, files.folds, own_confidences
+        )
         oof[name], test[name] = external.oof, external.test
         notes += [f"{name}: {note}" for note in external.notes]
     for name in oof:
@@ -168,11 +177,11 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     tuned = tuple(sorted({int(fold) for model in models for fold in model["tuned_folds"]}))
     folds = train["fold"].to_numpy()
     aligned, aligned_test = align(oof, ids), align(test, test_ids)
-    return EnsembleInputs(ids, labels, folds, aligned, test_ids, aligned_test, tuple(shared), tuned, tuple(notes))
+    return EnsembleInputs(ids, labels, folds, aligned, test_ids, aligned_test, tuple(shared_folds), tuned, tuple(notes))
 
 
 def view_seconds(workspace: Workspace) -> dict[str, dict[str, float]]:
-    """Member -> view -> seconds for 1,000 images by one fold model: the median of the timed fold models, for all seeds."""
+    """Member -> view -> seconds for 1,000 images: the median over the timed fold models, times the number of seeds."""
     params = workspace.params
     medians = {}
     for name, runs in blended_runs(workspace).items():

@@ -1,4 +1,4 @@
-"""Train and predict on the machines of a Ray cluster: what is missing goes out, result folders come home."""
+"""Train, predict and run the workers of studies on a Ray cluster: what is missing goes out, result folders come home."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 COMMAND = ("-u", "-m", "pipelines.execution.cluster_child")
 Models = dict[str, tuple[Run, FoldModel]]  # task -> its model
-Deliver = Callable[[TaskRequest, Path], str]  # installs an archive at home and returns the line for the screen
+Deliver = Callable[[TaskRequest, Path], str]  # receives an archive, keeps it if needed; returns the line for the screen
 
 
 def machines_of_cluster(job: Job, device: "Device") -> list[connection.Machine]:
@@ -76,8 +76,9 @@ def slots_of(
 
 
 def train_on_cluster(job: Job, names: Sequence[str], at_moment: Callable[[], None] = lambda: None) -> None:
-    """Train the missing fold models of these members, teachers before students.
+    """Train the missing fold models of these members and of their nested teachers, teachers before students.
 
+    Raises UserError if another teacher is neither current nor among `names`.
     at_moment: called about once a second; it may raise an error to end the tasks. Fold models that came home stay.
     """
     models: Models = {}
@@ -256,7 +257,10 @@ def unpack(archive: Path, manifest: Path) -> None:
 
 
 def compare_versions(job: Job, warned: set[str], address: str, there: Mapping[str, str]) -> None:
-    """Warn, once, of packages that differ from those of this machine: fold models may then differ in the last digits."""
+    """Warn of packages that differ from those of this machine: fold models may then differ in the last digits.
+
+    address, there: of a machine where a task has just started.  warned: machines that were warned of, each once.
+    """
     here = versions()
     names = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
     differing = [f"{name} {there.get(name, 'none')}" for name in names]

@@ -10,7 +10,7 @@ from builders import competition, ledger_entry, params, run_of
 from competition.config.errors import UserError
 from competition.files.manifest import read_record, write_manifest
 from competition.kaggle.submit import KernelSubmission
-from competition.kernels import request as kernel_work
+from competition.kernels import request as kernel_request
 from competition.kernels.api import KernelVersion
 from competition.kernels.import_results import LEDGER, SUBMISSION, ImportTarget, fold_model_of_folder, import_submission
 from competition.prepare.prepared import Prepared
@@ -78,7 +78,7 @@ def test_another_model_or_blend_setting_changes_the_submission_request(tmp_path)
 
     def digest(changes=""):
         local_params = params(f"prepare.folds=2 {changes}")
-        return kernel_work.submission_request_digest({name: [run] for name in local_params.members}, local_params)
+        return kernel_request.submission_request_digest({name: [run] for name in local_params.members}, local_params)
 
     for fold in range(2):
         write_fold_model(run, fold, b"one")
@@ -89,7 +89,7 @@ def test_another_model_or_blend_setting_changes_the_submission_request(tmp_path)
     assert digest() != first
 
 
-def test_a_unit_is_found_by_member_run_and_fold(tmp_path: Path) -> None:
+def test_a_fold_model_is_found_by_member_run_and_fold(tmp_path: Path) -> None:
     target = ImportTarget(Workspace(tmp_path, params(), loaded=PREPARED), tmp_path, lambda line: None)
     run = run_of(tmp_path, PREPARED, params(), "cnn")
 

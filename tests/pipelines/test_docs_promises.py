@@ -6,7 +6,7 @@ from builders import ROOT, params
 from stages import Workspace
 
 from competition.files.manifest import write_manifest
-from competition.kernels import request as kernel_work
+from competition.kernels import request as kernel_request
 from competition.storage import locations as storage
 from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.runs import Run
@@ -41,7 +41,7 @@ def test_only_unfinished_fold_models_with_a_checkpoint_are_sent_with_the_kernel(
         file = fold_manifest_path(run, fold).parent / name
         file.parent.mkdir(parents=True)
         file.write_text("{}")
-    result_folders = kernel_work.results_to_resume(tmp_path, parameters, {"cnn": [run]}, {"cnn": [0, 1]})
+    result_folders = kernel_request.results_to_resume(tmp_path, parameters, {"cnn": [run]}, {"cnn": [0, 1]})
     assert [result_folder.split("/")[-1] for result_folder in result_folders] == ["fold0"]
 
 

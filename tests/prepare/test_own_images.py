@@ -69,6 +69,12 @@ def test_a_validation_folder_joins_the_folds_or_stays_apart(make_source, read, v
     assert "1 image outside train/, val/ and test/ ignored" in described.notes
 
 
+def test_a_class_whose_name_begins_like_that_of_a_validation_folder_stays_in_training(make_source, read):
+    images = ["train_station/1.jpg", "val_disere/2.jpg", "x/3.jpg"]
+    rows = read(make_source({}, images), validation="apart")[1]
+    assert {part for _, _, part in labelled(rows)} == {"train"}
+
+
 def test_images_that_are_hidden_or_in_other_formats_are_counted(make_source, read):
     source = make_source({}, ["a/1.jpg", "b/2.jpg", ".net/5.jpg", "a/.6.jpg", "a/._1.jpg", "__MACOSX/a/._1.jpg"])
     for name in ("a/3.HEIC", "b/4.jxl", "labels.xlsx"):

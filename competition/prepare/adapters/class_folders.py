@@ -24,7 +24,11 @@ def split_named(folder: str) -> str:
 
 
 def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
-    """Return the classes and ids by folder. Raises UserError for images outside the class folders."""
+    """Classes and rows of a source without a table; ids are paths below `raw`.
+
+    Images under val/ are in `train`: folder.rows tells them apart. Raises UserError without images, for images outside the
+    class folders, and for settings that need a table.
+    """
     paths = [PurePosixPath(path) for path in image_paths(raw)]
     if not paths:
         raise UserError(
@@ -65,7 +69,8 @@ def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
     )
     number = {name: n for n, name in enumerate(names)}
     labels = [number[name] for name in class_of.values()]
-    return Layout(competition, (list(class_of), labels, [""] * len(labels)), test)
+    validation = {str(path) for path in paths if splits.get(path.parts[0]) == "val"}
+    return Layout(competition, (list(class_of), labels, [""] * len(labels)), test, validation=validation)
 
 
 def _split_folders(paths: Sequence[PurePosixPath]) -> dict[str, str]:
@@ -113,19 +118,19 @@ def _classes_of_images(paths: Sequence[PurePosixPath], splits: dict[str, str], l
     return {str(path): above[level - 1] for path, above in folders.items()}
 
 
-def _class_level(chains: Collection[Folders]) -> int:
+def _class_level(above_images: Collection[Folders]) -> int:
     """The level of the class folders among the folders above each image, from 1.
 
     It is the first, unless a folder there holds no image itself and several folders: either may then be the classes.
     """
-    with_images = {chain[0] for chain in chains if len(chain) == 1}
-    inner = {(chain[0], chain[1]) for chain in chains if len(chain) > 1 and chain[0] not in with_images}
+    with_images = {above[0] for above in above_images if len(above) == 1}
+    inner = {(above[0], above[1]) for above in above_images if len(above) > 1 and above[0] not in with_images}
     outer = [folder for folder, _ in inner]
     divided = sorted({folder for folder in outer if outer.count(folder) > 1})
     if not divided:
         return 1
     firsts, seconds = (
-        in_natural_order(sorted({chain[level] for chain in chains if len(chain) > level})) for level in (0, 1)
+        in_natural_order(sorted({above[level] for above in above_images if len(above) > level})) for level in (0, 1)
     )
     if all(split_named(name) for name in seconds):
         raise UserError(
