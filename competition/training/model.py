@@ -5,7 +5,9 @@ The network of a regression returns values (B, 1) in the unit of the targets.
 
 import inspect
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +196,7 @@ def _application(images: Tensor, member: Member) -> Tensor:
     if member.architecture in ("MobileNet", "MobileNetV2"):
         options["alpha"] = member.alpha
     try:
-        with files.local_copy(source) as weights:
+        with files.local_copy(source) as weights, ended_lines():
             backbone = constructor(weights=None if source == "none" else weights, **options)
     except Exception as error:
         if url := re.search(r"URL fetch failure on (\S+?):? ", str(error)):  # Keras raises a plain Exception
@@ -208,6 +210,29 @@ def _application(images: Tensor, member: Member) -> Tensor:
         raise UserError(_weights_problem(member, error)) from None
     scaling = next((key for key, names in NORMALISED.items() if member.architecture in names), "none")
     return backbone(normalised(images, NORMALISATIONS[scaling], is_bgr=scaling == "bgr"))
+
+
+@contextmanager
+def ended_lines() -> Iterator[None]:
+    """End the line that the block leaves on stdout: the progress bar of Keras where a download is interrupted."""
+    stdout, last = sys.stdout, "\n"
+
+    class Recorded:
+        def write(self, text: str) -> int:
+            nonlocal last
+            last = text[-1:] or last
+            return stdout.write(text)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(stdout, name)
+
+    try:
+        with redirect_stdout(Recorded()):  # type: ignore[type-var]
+            yield
+    finally:
+        if last != "\n":
+            stdout.write("\n")
+            stdout.flush()
 
 
 def _weights_problem(member: Member, error: Exception) -> str:
