@@ -12,7 +12,7 @@ def next_line(verb: str, following: str, params: Params, options: Options, work:
 
     following: the verb that usually follows; "" = none.  work: work/<competition>.
     """
-    if (options.member and verb != "tune") or options.fold or not following:
+    if (options.member and verb != "tune") or options.fold or options.join or not following:
         return ""
     line = f"next: make {following}"
     if verb == "blend" and params.competition.slug and not params.competition.miniature:

@@ -180,4 +180,5 @@ def test_after_a_blend_comes_the_report_and_what_scores_it(tmp_path: Path) -> No
 
 def test_a_part_of_a_stage_and_an_export_of_folds_name_nothing_and_every_named_verb_exists() -> None:
     assert line("train", member="cnn") == line("train", fold="0") == line("folds") == ""
+    assert line("tune", join=True) == ""  # a worker; the process that leads the study names it
     assert {verb.next for verb in VERBS.values()} - {""} <= VERBS.keys()

@@ -140,7 +140,7 @@ def test_workers_share_one_study(prepared_workspace, tmp_path: Path) -> None:
     workspace = prepared_workspace.copy_to(tmp_path)
     shutil.rmtree(workspace.work / "tune", ignore_errors=True)
     text = workspace.do("tune", "--workers", "2", sets=SETS)
-    assert "in 2 processes" in text and "best of 4 trials" in text
+    assert "in 2 processes" in text and "best of 4 trials" in text and text.count("next: ") == 1
     numbers = re.findall(r"tune slim: trial (\d+) complete", text)
     assert len(numbers) == len(set(numbers)) == 4
 
