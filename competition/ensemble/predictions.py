@@ -316,8 +316,9 @@ def read_array(path: Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
     try:
         return np.asarray(file[name])
     except Exception as error:  # damaged bytes may cause any exception in zipfile and NumPy
+        kind = "'float32'" if name in ("probs", "scores") else "str"
         raise UserError(
-            f"{path} is not a readable .npz (array '{name}': {error}); create it again, without pickled objects (text: ids.astype(str))"
+            f"{path} is not a readable .npz (array '{name}': {error}); create it again, without pickled objects ({name}.astype({kind}))"
         ) from error
 
 

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -119,6 +121,11 @@ def test_errors_in_the_files_name_the_file(tmp_path):
     np.savez(tmp_path / "evil.npz", ids=np.array([{}], dtype=object), probs=np.full((1, 3), 1 / 3))
     with pytest.raises(UserError, match=r"evil\.npz is not a readable \.npz .*without pickled objects"):
         load(tmp_path / "evil.npz", test)
+    for name, kind in (("ids", "str"), ("classes", "str"), ("probs", "'float32'")):
+        arrays = {"ids": TRAIN, "probs": probs(40, 1), "classes": CLASSES}
+        np.savez(tmp_path / "objects.npz", **{**arrays, name: np.array(arrays[name], dtype=object)})
+        with pytest.raises(UserError, match=re.escape(f"without pickled objects ({name}.astype({kind}))")):
+            load(tmp_path / "objects.npz", test)
     logits = csv(tmp_path / "logits.csv", TRAIN, 5 * probs(40, 1))
     with pytest.raises(UserError, match=r"logits\.csv: 40 rows are not probabilities .* apply a softmax"):
         load(logits, test)
