@@ -1,5 +1,6 @@
 """Fit views, weights and decision rule on out-of-fold rows, score them honestly, write the submission."""
 
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -293,9 +294,9 @@ def write_submission(job: Job, folder: Path, result: BlendResult, digest: str, r
         copy_submission(folder / "submission.csv", job.submissions / file)
     ledger.append_entry_once(job.submissions / "ledger.jsonl", ledger_entry(job, result, digest, file, runs))
     kept = job.path("blends", Path(file).stem)
-    same = [(kept / name, folder / name) for name in ("chain.json", "honest_oof.csv")]
-    if kept.exists() and any(not old.is_file() or sha256(old) != sha256(new) for old, new in same):
-        kept = kept.with_name(f"{kept.name}-{digest_of([sha256(new) for _, new in same])[:6]}")
+    contents = contents_of_blend(folder)
+    if kept.exists() and contents_of_blend(kept) != contents:
+        kept = kept.with_name(f"{kept.name}-{digest_of(contents)[:6]}")
         job.echo(f"blend: another blend gives the same submission; `make compare-blends` calls this one {kept.name}")
     if not kept.exists():
         unfinished = kept.with_name(f".{kept.name}.part")
@@ -303,6 +304,15 @@ def write_submission(job: Job, folder: Path, result: BlendResult, digest: str, r
         shutil.copytree(folder, unfinished, ignore=shutil.ignore_patterns("*.lock"))
         unfinished.rename(kept)
     return file
+
+
+def contents_of_blend(folder: Path) -> list[str]:
+    """What blends of one submission can differ in: digests of the chain and its outputs, and the doubts of its members."""
+    files = [folder / name for name in ("chain.json", "honest_oof.csv", "scores.json")]
+    if not all(file.is_file() for file in files):  # the user may have deleted it
+        return []
+    notes: list[str] = json.loads(files[-1].read_text(encoding="utf-8"))["notes"]
+    return [*map(sha256, files[:2]), *notes]
 
 
 def copy_submission(source: Path, target: Path) -> None:

@@ -10,6 +10,7 @@ from stages import Workspace
 
 from competition.config.digests import digest_of
 from competition.ensemble.chain import Chain
+from competition.ensemble.external_check import OTHER_IDS
 from competition.ensemble.predictions import ViewPredictions
 from competition.prepare.prepared import load_prepared
 
@@ -159,6 +160,23 @@ def test_blends_with_the_same_submission_are_kept_and_compared_apart(workspace: 
     assert re.search(rf"{first}.csv was given by {first} \(.+\) and {second} \(.+\); ", workspace.do("submissions"))
     workspace.do("blend", "--force")
     assert {folder.name for folder in (workspace.work / "blends").iterdir()} == {first, second}
+
+
+def test_the_doubts_of_a_blend_do_not_stand_for_another_one_with_the_same_submission(workspace: Workspace) -> None:
+    add_external_member(workspace)
+    alone, table = "blend.methods=[best]", pd.read_csv(workspace.folder / "oof.csv", dtype={"id": str})
+    table.iloc[:60, :-1] = 0.1  # worse than the others, so it has no weight
+    table.to_csv(workspace.folder / "oof.csv", index=False)
+    workspace.do("blend", sets=alone)
+    clean = json.loads((workspace.blend / "manifest.json").read_text())["result"]["file"].removesuffix(".csv")
+    file = workspace.folder / "test.npz"
+    stored = dict(np.load(file))
+    np.savez(file, **{**stored, "ids": np.roll(stored["ids"], 7)})
+    (shuffled,) = re.findall(rf"calls this one ({clean}-\w{{6}})", workspace.do("blend", sets=alone))
+    workspace.do("blend", "--force", sets=alone)
+    lines = workspace.do("compare_blends", f"--a={clean}", f"--b={shuffled}").splitlines()
+    assert [line.split(":")[0].strip() for line in lines if OTHER_IDS in line] == [shuffled]
+    assert {folder.name for folder in (workspace.work / "blends").glob(f"{clean}*")} == {clean, shuffled}
 
 
 def test_label_issues_are_listed_for_rows_that_the_prepared_data_still_contain(workspace: Workspace) -> None:
