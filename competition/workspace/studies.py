@@ -14,7 +14,7 @@ from competition.config.digests import digest_of, to_plain
 from competition.config.params import Member, Params
 from competition.config.params_file import recorded_keys
 from competition.config.plugins import plugin_digest, plugin_digests
-from competition.config.search_space import AUGMENT, changes_nothing, own_values, with_values
+from competition.config.search_space import AUGMENT, CHOSEN_IN_EACH_FOLD, changes_nothing, own_values, with_values
 from competition.files.manifest import changed_keys, files_intact, path_digest, read_manifest
 from competition.training.versions import FEATURES, HEADS, PROBE, TRAINING
 from competition.tuning.choice import format_value
@@ -242,14 +242,17 @@ def _differences(workspace: Workspace, result: Path, name: str) -> list[str]:
     after = study_subject(workspace.prepared, workspace.params, member)
     before = {key: manifest.depends.get(key) for key in after}
     ignored = {*(set(own) if is_known else overridden), "tuned_folds"}
+    if "head.strength" in ignored and stated["head.strength"] != CHOSEN_IN_EACH_FOLD:
+        ignored.add("head.strengths")  # a strength that was adopted stands in place of those that the folds choose from
 
     def compared(subject: dict[str, Any]) -> dict[str, Any]:
         """The subject without the member's tuned folds and its values of the ignored searched keys."""
         member = {key: value for key, value in to_plain(subject["member"]).items() if key not in ignored}
+        head = {key: value for key, value in member.get("head", {}).items() if f"head.{key}" not in ignored}
         augment = {key: value for key, value in member["train"]["augment"].items() if f"{AUGMENT}{key}" not in ignored}
         train = {key: value for key, value in member["train"].items() if key not in ignored}
         weights = {"weights": ""} if "weights" in ignored else {}
-        return {**subject, **weights, "member": {**member, "train": {**train, "augment": augment}}}
+        return {**subject, **weights, "member": {**member, "head": head, "train": {**train, "augment": augment}}}
 
     return changed_keys(compared(before), compared(after))
 

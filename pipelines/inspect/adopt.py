@@ -7,9 +7,9 @@ from competition.config.digests import to_plain
 from competition.config.errors import UserError, did_you_mean
 from competition.config.params import Member, Params
 from competition.config.params_file import load_params, stated_keys
-from competition.config.search_space import with_values
+from competition.config.search_space import CHOSEN_IN_EACH_FOLD, with_values
 from competition.config.yaml_text import read_text, read_yaml, rendered, set_value
-from competition.files.manifest import changed_keys, write_text
+from competition.files.manifest import changed_keys, read_manifest, write_text
 from competition.workspace.runs import find_run, runs_of
 from competition.workspace.studies import read_result, study_differences, used_study
 from competition.workspace.workspace import Workspace
@@ -104,7 +104,12 @@ def adopted_trial(job: Job, params: Params, label: str) -> Adopted:
             f"TRIAL={label}: {display_path(study)} has no finished trial {number or '?'}; expected one of "
             f"{', '.join(f'{name}:{each}' for each in sorted(points, key=int))}"
         )
-    member = with_values(params.members[name], points[number])
+    member, values = params.members[name], {**best["own_values"], **points[number]}  # whatever was adopted earlier
+    if member.head is not None and values.get("head.strength") == CHOSEN_IN_EACH_FOLD:
+        manifest = read_manifest(study.with_name("manifest.json"))
+        strengths = manifest.depends["member"]["head"].get("strengths", ()) if manifest is not None else ()
+        member = replace(member, head=replace(member.head, strengths=tuple(strengths)))
+    member = with_values(member, values)
     member = replace(member, tuned_folds=tuple(sorted({*member.tuned_folds, *best["folds"]})))
     return Adopted(name, member, params.prepare.fit, f"trial {label}")
 
@@ -120,9 +125,9 @@ def changes_for(adopted: Adopted, params: Params) -> dict[tuple[str, ...], objec
         return {**changes, ("members", name): {**stated, **({"train": own} if own else {})}}
     before, after = to_plain(params.members[name]), to_plain(replace(adopted.member, seeds=params.members[name].seeds))
     for key in after:
-        if key == "train":
+        if isinstance(before[key], dict) and isinstance(after[key], dict):  # train and head
             differing = {k: value for k, value in after[key].items() if value != before[key][k]}
-            changes |= {("members", name, "train", k): value for k, value in differing.items()}
+            changes |= {("members", name, key, k): value for k, value in differing.items()}
         elif after[key] != before[key]:
             changes["members", name, key] = after[key]
     return changes

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,7 @@ prepare: {{folds: 3}}
 train: {{batch: 300}}
 tune: {{trials: 3, members: [linear], folds: [0, 1], search: {{head.strength: {{low: 0.01, high: 10.0, log: true}}}}}}
 members:
-  linear: {{architecture: cnn, image_size: 16, alpha: 0.5, weights: none, head: {{kind: linear, views: [identity, shift_up]}}}}
+  linear: {{architecture: cnn, image_size: 16, alpha: 0.5, weights: none, head: {{kind: linear, views: [identity, shift_up], strengths: [0.1, 1.0]}}}}
   rbf: {{architecture: cnn, image_size: 16, alpha: 0.5, weights: none, head: {{kind: rbf}}}}
   both: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {{kind: linear, also: [rbf]}}}}
 predict: {{batch: 300, views: [identity, shift_up]}}
@@ -47,6 +48,21 @@ def test_the_features_of_a_network_are_computed_once_for_all_members_folds_and_t
     assert len(list(workspace.work.glob("features/*/features.npy"))) == 8  # of each under two views
     assert not list(workspace.work.glob("features/*/features-*.npy"))
     assert "3 trials of head.strength" in output
+
+
+def test_a_strength_is_adopted_without_another_study_and_the_first_trial_brings_the_own_ones_back(frozen, tmp_path) -> None:
+    workspace = frozen[0].copy_to(tmp_path)
+    before = load_params(workspace.params).members["linear"]
+    (best,) = (json.loads(path.read_text()) for path in workspace.work.glob("tune/linear/*/best.json"))
+    for trial in ("1", "2"):
+        workspace.do("adopt", "--trial", f"linear:{trial}")
+        adopted = load_params(workspace.params).members["linear"]
+        assert adopted.head.strengths == (best["tried"][trial]["head.strength"],)
+        assert "tune linear: current" in workspace.do("tune")
+    assert "members.linear.head.strengths: [0.1, 1.0]" in workspace.do("adopt", "--trial", "linear:0")
+    assert load_params(workspace.params).members["linear"] == replace(before, tuned_folds=(0, 1))
+    workspace.params.write_text(workspace.params.read_text().replace("[0.1, 1.0]", "[0.1, 2.0]"))
+    assert "its study is of other data or parameters" in workspace.refused("adopt", "--trial", "linear:0")
 
 
 def test_a_head_is_not_tuned_by_a_search_that_changes_nothing_of_it(frozen) -> None:
