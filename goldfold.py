@@ -17,7 +17,8 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,19 @@ def fit(source: str | Path, *, hours: float = 0.5, work: str | Path = ROOT / "wo
     if process.wait():
         raise UserError(last.removeprefix("goldfold: "))
     return open(work / name / BUDGET_FILE, work=work)
+
+
+@contextmanager
+def _in_words_of_python() -> Iterator[None]:
+    """A UserError of the block with the calls of this file for variables of make: MEMBER=cnn is estimator("cnn")."""
+    calls = {"MEMBER": "estimator", "PARAMS": "goldfold.open"}
+    try:
+        yield
+    except UserError as error:
+        # Commands of make stay: they are to be run outside of Python.
+        words = r"`[^`]*`|\b(MEMBER|PARAMS)=([^\s`,;]+)"
+        text = re.sub(words, lambda match: f'{calls[match[1]]}("{match[2]}")' if match[1] else match[0], str(error))
+        raise UserError(text) from None
 
 
 class Project:
@@ -231,7 +245,8 @@ class Project:
         predictions of a model that is not here.
         """
         encoded = read_new_images(images)
-        probs, decided = self._predictor.predict(encoded)
+        with _in_words_of_python():
+            probs, decided = self._predictor.predict(encoded)
         return self._table(pd.Index(encoded.names, name="image"), {}, decided, probs)
 
     def estimator(self, member: str = BLEND) -> "ImageClassifier | ImageRegressor":
@@ -242,7 +257,8 @@ class Project:
         if member != BLEND:
             self._only(member)
         name = "" if member == BLEND else member
-        select(self._predictor.workspace, name, ())  # raises UserError
+        with _in_words_of_python():
+            select(self._predictor.workspace, name, ())  # raises UserError
         from competition.serving.estimator import ImageClassifier, ImageRegressor
 
         competition = self._prepared.competition

@@ -182,6 +182,19 @@ def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(finished: 
         goldfold.open(finished.params, work=tmp_path)
 
 
+def test_an_error_names_the_calls_of_python_and_not_the_variables_of_make(finished: Workspace, tmp_path: Path) -> None:
+    workspace = finished.copy_to(tmp_path)
+    (workspace.work / "blend" / "newest.txt").unlink()
+    for ask in (lambda g: g.predict([np.zeros((8, 8, 3), np.uint8)]), lambda g: g.estimator()):
+        with pytest.raises(UserError) as refused:
+            ask(opened(workspace))
+        text = str(refused.value)
+        assert "MEMBER=" not in text and "PARAMS=" not in text and "`make predict` makes it" in text
+        assert (
+            'goldfold.open("FILE") names the parameters' in text and 'estimator("slim") takes one member alone' in text
+        )
+
+
 def test_the_code_in_the_documentation_runs(finished: Workspace, tmp_path: Path) -> None:
     """Every Python block of docs/python_api.md, in order, as one program."""
     text = (ROOT / "docs" / "python_api.md").read_text(encoding="utf-8")

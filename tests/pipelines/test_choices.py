@@ -2,12 +2,14 @@
 
 import json
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from stages import Workspace
 
+import goldfold
 from competition.config.digests import digest_of
 from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import OTHER_IDS
@@ -50,12 +52,18 @@ def test_an_external_member_is_part_of_the_blend_and_is_not_trained(workspace: W
     assert "blend: current" in again and "torch: folds unknown" in again
     workspace.do("report")
     assert "torch: folds unknown" in (workspace.work / "report.html").read_text()
+    with pytest.warns(UserWarning, match="^torch: folds unknown: it cannot be verified") as warned:
+        table = goldfold.open(workspace.params, work=workspace.folder / "work").scores()
+    assert table.attrs["notes"] == [str(one.message) for one in warned] and warned[0].filename == __file__
     digest = output.partition("set predictions.folds: ")[2].split()[0][:10]
     (workspace.folder / "params.yaml").write_text(
         workspace.params.read_text().replace("test.npz}", f"test.npz, folds: {digest}}}")
     )
     output = workspace.do("blend")
     assert "folds unknown" not in output and "other folds than ours" not in output
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert goldfold.open(workspace.params, work=workspace.folder / "work").scores().attrs["notes"] == []
     (workspace.folder / "oof.csv").unlink()
     assert "members.torch.predictions.oof: " in workspace.refused("blend")
     assert "no such member; the members are slim, wide" in workspace.refused("train", "--member=torch")

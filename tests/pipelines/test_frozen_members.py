@@ -24,7 +24,8 @@ prepare: {{folds: 3}}
 train: {{batch: 300}}
 tune: {{trials: 3, members: [linear], folds: [0, 1], search: {{head.strength: {{low: 0.01, high: 10.0, log: true}}}}}}
 members:
-  linear: {{architecture: cnn, image_size: 16, alpha: 0.5, weights: none, head: {{kind: linear, views: [identity, shift_up], strengths: [0.1, 1.0]}}}}
+  linear: {{architecture: cnn, image_size: 16, alpha: 0.5, weights: none,
+    head: {{kind: linear, views: [identity, shift_up], strengths: [0.1, 1.0]}}}}
   rbf: {{architecture: cnn, image_size: 16, alpha: 0.5, weights: none, head: {{kind: rbf}}}}
   both: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {{kind: linear, also: [rbf]}}}}
 predict: {{batch: 300, views: [identity, shift_up]}}
@@ -50,7 +51,9 @@ def test_the_features_of_a_network_are_computed_once_for_all_members_folds_and_t
     assert "3 trials of head.strength" in output
 
 
-def test_a_strength_is_adopted_without_another_study_and_the_first_trial_brings_the_own_ones_back(frozen, tmp_path) -> None:
+def test_a_strength_is_adopted_without_another_study_and_the_first_trial_brings_the_own_ones_back(
+    frozen, tmp_path
+) -> None:
     workspace = frozen[0].copy_to(tmp_path)
     before = load_params(workspace.params).members["linear"]
     (best,) = (json.loads(path.read_text()) for path in workspace.work.glob("tune/linear/*/best.json"))
