@@ -30,10 +30,8 @@ from competition.workspace.workspace import Workspace
 COLUMNS = ("run", "difference", "folds", "held-out", "honest", "training", "MB", "submissions")
 EXTERNAL_COLUMNS = ("external member", "training rows", "test rows", "files")
 TITLE, SOURCES = "Runs", "members/<member>/<run>/run.json · make train, make runs"
-NOTE = (
-    "honest: of all rows together that chose nothing, where a blend computed it; held-out is a mean over folds. "
-    "† rows that chose the run's hyperparameters are among them: optimistic."
-)
+TUNED_NOTE = "† rows that chose the run's hyperparameters are among them: optimistic."
+NOTE = f"honest: of all rows together that chose nothing, where a blend computed it; held-out is a mean over folds. {TUNED_NOTE}"
 TUNED = " †"
 MOST_DIFFERENCES = 3
 NAMES = {

@@ -16,6 +16,8 @@ from competition.config.params import HUB, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.files.manifest import write_text
 from competition.preflight.planning import duration
+from competition.report.runs import TUNED, TUNED_NOTE
+from competition.workspace.runs import runs_of
 from competition.workspace.scores import trivial_text
 from pipelines.execution.cluster import slots_of
 from pipelines.terminal.options import PORTFOLIO, ROOT
@@ -131,13 +133,19 @@ def write_file(search: Search) -> None:
     write_text(path, file_text(job_of(search, search.complete).params, base_path, job.overrides, comments, head))
 
 
+def shown_score(search: Search, trial: Trial) -> str:
+    """The trial's score, with the mark of rows that chose hyperparameters, as in the tables of runs; "" without a score."""
+    if trial.score is None:
+        return ""
+    run = runs_of(job_of(search, [trial.name]).workspace, trial.name)[0]
+    return f"{trial.score:.4f}{TUNED * bool(run.depends['tuned_folds'])}"
+
+
 def summary(search: Search) -> list[str]:
     """The table of what was tried, and what twice the time would pay for."""
-    rows = [
-        (one.name, duration(one.seconds), "" if one.score is None else f"{one.score:.4f}", one.verdict)
-        for one in search.trials
-    ]
-    columns = ("candidate", "cost", search.job.prepared.competition.metric, "")
+    rows = [(one.name, duration(one.seconds), shown_score(search, one), one.verdict) for one in search.trials]
+    columns = ("candidate", "cost", f"mean of the folds' {search.job.prepared.competition.metric}", "")
+    marked = [f"budget: {TUNED_NOTE}"] if any(TUNED in score for _, _, score, _ in rows) else []
     more = max(search.left, 0.0) + search.clock.seconds
     next_ones = [one for one in search.trials if 0 < one.needs <= more]
     unmeasured = [one.name for one in search.trials if one.verdict == NO_TIME]
@@ -148,6 +156,7 @@ def summary(search: Search) -> list[str]:
     instead = [f"budget: in place of {', '.join(heads)} it fits heads of its own to their networks"] if heads else []
     return [
         *table_lines(columns, rows),
+        *marked,
         *instead,
         f"budget: {trivial_text(search.job.prepared)}",
         f"budget: {duration(search.clock.spent)} of {duration(search.clock.seconds)} are spent before the blend; "

@@ -27,9 +27,11 @@ from competition.budget.portfolio import (
 from competition.config.errors import UserError
 from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.metrics import TargetKind
+from competition.prepare.prepared import load_prepared
 from competition.prepare.targets import check_training
+from competition.report.runs import TUNED_NOTE
 from competition.workspace.workspace import Workspace as LibraryWorkspace
-from pipelines.execution.budget_search import Search, skip
+from pipelines.execution.budget_search import Search, Trial, skip, summary
 from pipelines.inspect.report import page_path
 from pipelines.main_job.budget import fine_tune, make_member
 from pipelines.terminal.options import Options
@@ -174,6 +176,27 @@ def test_the_parameter_file_names_the_time_of_every_member(tmp_path: Path, monke
     monkeypatch.setattr("pipelines.main_job.budget.complete", lambda *_: 0.9)
     make_member(search, "cnn", params.members["cnn"], started=time.monotonic() - 11)
     assert "  # macro_f1 0.9000, 11 s\n  cnn:\n" in path.read_text()
+
+
+def test_a_score_with_rows_that_chose_hyperparameters_is_marked_as_in_the_table_of_runs(prepared: Workspace) -> None:
+    params = load_params(prepared.params)
+    workspace = LibraryWorkspace(prepared.work, params, loaded=load_prepared(prepared.work / "data"))
+    search = Search(Job(workspace, Options(), prepared.submissions), start_clock(1.0, ""), None, ("identity",))  # type: ignore[arg-type]
+    plain = replace(params.members["unused"], head=None)
+    search.members.update(plain=plain, tuned=replace(plain, tuned_folds=(0,)))
+    search.trials += [Trial("plain", 1.0, 0.9, "kept"), Trial("huge", 1.0), Trial("tuned", 1.0, 0.9, "kept")]
+    lines = [line.split() for line in summary(search)]
+    assert lines[0] == ["candidate", "cost", *["mean", "of", "the", "folds'", "macro_f1"]]
+    assert [line[3:] for line in lines[1:4]] == [["0.9000", "kept"], [], ["0.9000", "†", "kept"]]
+    assert lines[4] == f"budget: {TUNED_NOTE}".split()
+    search.trials.pop()
+    assert not any("†" in line for line in summary(search))
+
+
+def test_heads_of_the_users_file_are_replaced_and_a_line_says_so(spent) -> None:
+    workspace, output = spent
+    assert "budget: in place of unused it fits heads of its own to their networks\n" in output
+    assert "unused" not in load_params(workspace.work / BUDGET_FILE).blend.members
 
 
 def test_a_candidate_of_unknown_cost_is_not_said_to_cost_nothing(tmp_path: Path) -> None:
