@@ -227,7 +227,7 @@ def ended_lines() -> Iterator[None]:
             return getattr(stdout, name)
 
     try:
-        with redirect_stdout(Recorded()):  # type: ignore[type-var]
+        with redirect_stdout(Recorded()):
             yield
     finally:
         if last != "\n":

@@ -14,7 +14,7 @@ from competition.config.params_file import BUDGET_FILE
 from competition.config.secrets import public_sets, without_secrets
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named
-from competition.files.manifest import Manifest, changed_keys, read_manifest, write_text
+from competition.files.manifest import Manifest, read_manifest, write_text
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import load_caveats
 from competition.report import (
@@ -34,20 +34,16 @@ from competition.report import (
     tuning,
 )
 from competition.report import runs as runs_report
+from competition.report.differences import Differences, differences
 from competition.report.page import Figure, Head, Section, Table, render
 from competition.report.repeated_choices import choices_lines
 from competition.report.terminal import no_better_than_trivial
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
 from competition.workspace.dependencies import (
-    blend_blocks,
-    blended_names,
-    budget_file_of,
-    external_digests,
     newest_blend,
 )
-from competition.workspace.ensemble_inputs import prediction_digests
-from competition.workspace.runs import Run, blended_runs, runs_of
+from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import seed_spreads
 from competition.workspace.studies import used_study
 from competition.workspace.tracking import Outcome, Subject
@@ -63,6 +59,7 @@ class Results:
 
     folder: Path | None
     blend: Manifest | None
+    differences: Differences  # of the blend from the current parameters and data
     rows: classes.HonestRows | None  # scored rows of the blend; only of a blend of the current data
     runs: Mapping[str, Run]  # by title, those of the current parameters
     models_of: Mapping[str, Sequence[members.TrainedFold]]  # by title, the finished fold models
@@ -118,6 +115,7 @@ def load_results(job: Job) -> Results:
     return Results(
         folder,
         blend,
+        Differences() if blend is None else differences(job.workspace, job.options.params, blend),
         classes.honest_rows(folder, prepared) if folder is not None and is_current else None,
         runs,
         {title: members.trained(run, prepared, job.params.prepare.folds) for title, run in runs.items()},
@@ -186,7 +184,14 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         costs.costs_section(job.workspace, costs.stage_seconds(job.workspace, runs, blend)),
         provenance_section(job, blend),
     ]
-    return [section for section in sections if section is not None]
+    existing = [section for section in sections if section is not None]
+    if (
+        results.differences.members
+    ):  # these are of the current parameters, and the sections on scores and errors of the blend
+        label = "of the current parameters, not of the blend"
+        of_others = ("members", "tuning", "costs")
+        return [replace(one, title=f"{one.title} ({label})") if one.key in of_others else one for one in existing]
+    return existing
 
 
 def changed_share(job: Job, a: str, b: str) -> float | None:
@@ -219,13 +224,13 @@ def head_of(job: Job, results: Results) -> Head:
     useless = no_better_than_trivial(blend.result) if blend is not None else []
     of_blend = [f"{note}." for note in blend.result.get("notes", ())] if blend is not None else []
     warnings = [
-        *stale_warnings(job, blend),
+        *results.differences.sentences,
         *results.notes,
         *of_blend,
         *(f"The blend is {words}." for words in useless),
     ]
     warnings = [with_params(warning, display_path(job.options.params), job.options.sets) for warning in warnings]
-    if blend is not None:
+    if blend is not None and not results.differences.members:
         figures.append(costs.time_figure(costs.stage_seconds(job.workspace, results.runs, blend)))
     verdict = overview.verdict(blend.result) if blend is not None else ""
     time_text = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
@@ -251,47 +256,6 @@ def error_sections(job: Job, results: Results) -> list[Section | None]:
         classes.calibration_section(labels, probs),
         classes.errors_section(rows, prepared, results.pixels),
     ]
-
-
-def stale_warnings(job: Job, blend: Manifest | None) -> list[str]:
-    """Warnings about data, predictions and parameters that have changed since the blend."""
-    prepared = job.prepared
-    if blend is None:
-        return []
-    if blend.depends.get("data") != prepared.digest:
-        return ["The blend is of other data than those that are here now; `make train predict` makes it again."]
-    warnings = []
-    blended, named = blend.depends.get("predictions", {}), blended_names(job.params)
-    if of_budget := budget_file_of(blended, job.work, job.params):
-        file, call = display_path(job.options.params), f"`make report PARAMS={display_path(of_budget)}`"
-        return [
-            f"The blend is of members that HOURS= made and {file} does not name; {call} shows them with their parameters."
-        ]
-    if unblended := ", ".join(sorted(named - set(blended))):
-        warnings.append(f"The blend is of {', '.join(blended)}, without {unblended}; `make train predict` includes it.")
-    if unnamed := ", ".join(sorted(set(blended) - named)):
-        warnings.append(f"The blend has {unnamed}, which {display_path(job.options.params)} does not name.")
-    runs_by_member = blended_runs(job.workspace)
-    for name, predictions in blended.items():
-        if name in runs_by_member and prediction_digests(runs_by_member[name], job.params) != predictions:
-            warnings.append(
-                f"The blend has other fold models or predictions of {name} than those of the current parameters; "
-                "`make predict` includes them."
-            )
-        external = job.params.foreign.get(name)
-        if external is not None and external_digests(external) != predictions:
-            warnings.append(
-                f"The blend has other predictions of {name} than its files have now; `make blend` includes them."
-            )
-    blocks = blend_blocks(job.params)
-    changed = changed_keys({block: blend.depends.get(block, {}) for block in blocks}, blocks)
-    if (metric := blend.result.get("metric")) != prepared.competition.metric:
-        changed.append(f"competition.metric: {metric} -> {prepared.competition.metric}")
-    if changed:
-        warnings.append(
-            f"The blend was made with other parameters ({'; '.join(changed[:3])}); `make blend` makes it again."
-        )
-    return warnings
 
 
 def provenance_section(job: Job, blend: Manifest | None) -> Section:

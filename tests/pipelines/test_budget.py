@@ -214,6 +214,12 @@ def test_the_report_with_the_hours_of_a_budget_is_that_of_its_members(spent, tmp
     assert not (workspace.work / "report.html").exists()
 
 
+def test_without_its_hours_grade_says_that_the_blend_is_of_a_budget(spent, tmp_path: Path) -> None:
+    workspace = spent[0].copy_to(tmp_path)
+    words = r"\.csv is not of the current parameters\. The blend is of members that HOURS= made and \S+ does not name; "
+    assert re.search(rf"^grade: \w+{words}.*PARAMS=\S+/budget/params\.yaml", workspace.do("grade"), re.M)
+
+
 def test_the_page_of_a_budget_does_not_replace_that_of_the_users_file(tmp_path: Path) -> None:
     workspace = LibraryWorkspace(tmp_path, load_params(ROOT / "params.yaml"))
     pages = [page_path(Job(workspace, Options(tmp_path / file), tmp_path)) for file in ("photos.yaml", BUDGET_FILE)]

@@ -202,14 +202,30 @@ def test_grade_and_report_take_the_blend_of_the_members_that_the_parameters_name
     both, slim = blended(workspace), blended(workspace, sets)
     assert both != slim and f"grade: {both}: " in workspace.do("grade")
     assert workspace.do("submissions").count("graded here") == 1
-    assert f"grade: {slim}: " in workspace.do("grade", sets=sets)
+    output = workspace.do("grade", sets=sets)
+    assert f"grade: {slim}: " in output and "The blend " not in output
     for file, named in ((both, ""), (slim, sets)):
         assert "The blend " not in workspace.do("report", sets=named)
         assert f"submission {file}" in (workspace.work / "report.html").read_text()
     for folder in workspace.work.glob("blend/*/"):
         if len(json.loads((folder / "manifest.json").read_text())["depends"]["predictions"]) == 2:
             shutil.rmtree(folder)
-    assert "The blend is of slim, without wide; `make train predict` includes it." in workspace.do("report")
+    text = "The blend is of slim, without wide; `make train predict` includes it."
+    assert text in workspace.do("report")
+    assert f"grade: {slim} is not of the current parameters. {text}\n" in workspace.do("grade")
+
+
+def test_grade_says_in_one_line_that_the_newest_blend_is_of_other_parameters(workspace: Workspace) -> None:
+    sets = "blend.methods=[best]"
+    best, plain = (
+        blended(workspace, sets),
+        re.escape(" is not of the current parameters. The blend was made with other "),
+    )
+    (line,) = re.findall(rf"^grade: {best}{plain}parameters .*$", workspace.do("grade"), re.M)
+    assert "blend.methods: ['best'] -> [" in line
+    for arguments, named in (((), sets), (("--file", best), "")):  # both name whose blend it is
+        output = workspace.do("grade", *arguments, sets=named)
+        assert f"grade: {best}: " in output and "not of the current parameters" not in output
 
 
 def test_a_deleted_submission_is_written_again(workspace: Workspace) -> None:

@@ -175,6 +175,9 @@ def test_the_page_shows_the_same_figures_as_the_terminal(blended) -> None:
         assert f'<th scope="row" class="word">{name}</th><td>{alone}</td><td>{worth}</td>' in workspace.page
 
 
+SECTION = re.compile(r'<section id="(\w+)">')
+
+
 def section_of(page: str, key: str) -> str:
     (section,) = re.findall(f'<section id="{key}">.*?</section>', page, re.DOTALL)
     return section
@@ -184,7 +187,7 @@ def test_sections_without_data_say_why_in_one_sentence(blended) -> None:
     page = blended[0].page
     of_blend = "overview next blend views worth members tuning classes map calibration errors"
     others = "gradcam samples data caveats runs leaderboard ledger costs made"
-    assert re.findall(r'<section id="(\w+)">', page) == f"{of_blend} {others}".split()
+    assert SECTION.findall(page) == f"{of_blend} {others}".split()
     reasons = {
         "tuning": "No study of this data and these members",
         "gradcam": "<code>make grad-cam report</code> shows what the network looks at",
@@ -231,12 +234,14 @@ def test_before_training_the_page_describes_the_data(prepared_workspace: ReportW
     workspace = ReportWorkspace(prepared_workspace.copy_to(tmp_path).folder)
     assert "report.html" in workspace.do("report")
     keys = ["next", "tuning", "gradcam", "samples", "data", "caveats", "runs", "leaderboard", "costs", "made"]
-    assert re.findall(r'<section id="(\w+)">', workspace.page) == keys
+    assert SECTION.findall(workspace.page) == keys
     assert "No run yet" in section_of(workspace.page, "runs") and "none yet" in workspace.page
     assert "No submission yet" in section_of(workspace.page, "leaderboard")
 
 
-def test_a_blend_of_other_parameters_and_predictions_is_reported_and_missing_pictures_are_decoded(workspace) -> None:
+def test_a_blend_of_other_parameters_and_predictions_is_reported_and_missing_pictures_are_decoded(
+    workspace, blended
+) -> None:
     params = load_params(workspace.params)
     run = run_of(workspace.work, load_prepared(workspace.work / "data"), params, "wide")
     views_manifest = fold_views(run, params, 1).manifest
@@ -247,6 +252,10 @@ def test_a_blend_of_other_parameters_and_predictions_is_reported_and_missing_pic
     assert "The blend was made with other parameters (blend.rounds: 3 -&gt; 9)" in workspace.page
     assert "blend.rounds: 3 -> 9" in output and "The blend has other fold models or predictions of wide" in output
     assert "<img" in workspace.page and "No pictures" not in workspace.page  # decoded from the records
+    label, time = "(of the current parameters, not of the blend)", "on this machine; the longest part"
+    labelled = [key for key in SECTION.findall(workspace.page) if f"{label}</h2>" in section_of(workspace.page, key)]
+    assert labelled == ["members", "tuning", "costs"] and time not in workspace.page  # of both, and so of neither
+    assert label not in blended[0].page and time in blended[0].page
     shutil.rmtree(workspace.work / "data" / "records")
     workspace.do("report", sets="blend.rounds=9")
     assert "<figure>" in workspace.page and "<img" not in workspace.page and "No pictures: neither" in workspace.page
@@ -257,7 +266,7 @@ def test_a_blend_of_other_data_is_shown_with_a_warning_and_after_an_error_the_pr
     text = described.read_text()
     described.write_text(text.replace("aster", "dahlia"))
     assert "The blend is of other data than those that are here now" in workspace.do("report")
-    keys = re.findall(r'<section id="(\w+)">', workspace.page)
+    keys = SECTION.findall(workspace.page)
     assert "blend" in keys and not {"classes", "map", "calibration", "errors"} & set(keys)
     before = workspace.page
     described.write_text(text)
@@ -334,7 +343,7 @@ def test_the_page_of_a_competition_opens_in_a_browser_at_both_widths(blended, tm
             browser.wait_for("document.documentElement?.dataset?.ready === 'yes'")
             assert browser.evaluate("document.documentElement.scrollWidth") <= width
             sections = "[...document.querySelectorAll('section')].filter(s => s.getBoundingClientRect().height > 20).map(s => s.id)"
-            assert browser.evaluate(sections) == re.findall(r'<section id="(\w+)">', workspace.page)
+            assert browser.evaluate(sections) == SECTION.findall(workspace.page)
             linked = "[...document.querySelectorAll('nav a')].map(a => a.hash.slice(1))"
             assert browser.evaluate(linked) == browser.evaluate(sections)
             broken = "[...document.images].filter(i => i.src && !(i.complete && i.naturalWidth)).length"

@@ -1,0 +1,68 @@
+"""What a blend differs in from the data, the predictions and the parameters that are here now."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from competition.files.manifest import Manifest, changed_keys, display_path
+from competition.workspace.dependencies import blend_blocks, blended_names, budget_file_of, external_digests
+from competition.workspace.ensemble_inputs import prediction_digests
+from competition.workspace.runs import blended_runs
+from competition.workspace.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Sentences; () = none."""
+
+    data: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()  # other members, fold models or predictions than those of the current parameters
+    parameters: tuple[str, ...] = ()  # of the blend itself
+
+    @property
+    def sentences(self) -> list[str]:
+        return [*self.data, *self.members, *self.parameters]
+
+
+def differences(workspace: Workspace, file: Path, blend: Manifest) -> Differences:
+    """What `blend` differs in from the results of these parameters.  file: of the parameters, for the sentences."""
+    of_members = _of_members(workspace, display_path(file), blend)
+    if blend.depends.get("data") != workspace.prepared.digest:
+        text = "The blend is of other data than those that are here now; `make train predict` makes it again."
+        return Differences((text,), of_members)
+    if budget_file_of(blend.depends.get("predictions", {}), workspace.folder, workspace.params):
+        return Differences((), of_members)
+    blocks = blend_blocks(workspace.params)
+    changed = changed_keys({block: blend.depends.get(block, {}) for block in blocks}, blocks)
+    if (metric := blend.result.get("metric")) != workspace.prepared.competition.metric:
+        changed.append(f"competition.metric: {metric} -> {workspace.prepared.competition.metric}")
+    text = f"The blend was made with other parameters ({'; '.join(changed[:3])}); `make blend` makes it again."
+    return Differences((), of_members, (text,) if changed else ())
+
+
+def _of_members(workspace: Workspace, file: str, blend: Manifest) -> tuple[str, ...]:
+    params, blended = workspace.params, blend.depends.get("predictions", {})
+    if of_budget := budget_file_of(blended, workspace.folder, params):
+        call = f"`make report PARAMS={display_path(of_budget)}`"
+        return (
+            f"The blend is of members that HOURS= made and {file} does not name; {call} shows them with their parameters.",
+        )
+    named, sentences = blended_names(params), []
+    if unblended := ", ".join(sorted(named - set(blended))):
+        sentences.append(
+            f"The blend is of {', '.join(blended)}, without {unblended}; `make train predict` includes it."
+        )
+    if unnamed := ", ".join(sorted(set(blended) - named)):
+        sentences.append(f"The blend has {unnamed}, which {file} does not name.")
+    runs = blended_runs(workspace)
+    trained = [n for n in blended if n in runs and prediction_digests(runs[n], params) != blended[n]]
+    if trained:
+        sentences.append(
+            f"The blend has other fold models or predictions of {', '.join(trained)} than those of the current parameters; "
+            "`make predict` includes them."
+        )
+    external = [n for n in blended if n in params.foreign and external_digests(params.foreign[n]) != blended[n]]
+    if external:
+        sentences.append(
+            f"The blend has other predictions of {', '.join(external)} than its files have now; `make blend` includes them."
+        )
+    return tuple(sentences)
