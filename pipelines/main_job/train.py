@@ -29,7 +29,8 @@ def run(job: Job) -> None:
         if changes := study_differences(job.workspace, name):
             job.echo(
                 f"train {name}: {display_path(job.path('tune', name))} is not used because the data or the member "
-                f"have changed since ({'; '.join(changes[:3])}); `make tune` repeats the study"
+                f"have changed since ({'; '.join(changes[:3])}); `make tune` repeats the study, and removing the folder "
+                "discards it"
             )
         runs = runs_of(job.workspace, name)
         for run in runs:

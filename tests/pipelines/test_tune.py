@@ -97,6 +97,18 @@ def test_a_trial_is_adopted_with_its_folds_and_not_tuned_again(prepared_workspac
     assert "tune slim: current" in workspace.do("tune", sets=SETS.replace("train.epochs=1 ", ""))
 
 
+def test_training_says_that_a_study_fits_no_more_until_its_folder_is_removed(
+    prepared_workspace, output, tmp_path
+) -> None:
+    workspace = prepared_workspace.copy_to(tmp_path)
+    train = partial(workspace.do, "train", "--member=slim", "--fold=0", sets=f"{SETS} members.slim.train.dropout=0.1")
+    words = r"tune/slim is not used because .*dropout.*; `make tune.*` repeats the study, and removing the folder discards it"
+    assert re.search(words, train())
+    shutil.rmtree(workspace.work / "tune" / "slim")
+    again = train()
+    assert "tune/slim" not in again and "fold 0 current" in again
+
+
 def test_the_report_shows_the_study_and_which_parameters_are_worth_searching(prepared_workspace, output) -> None:
     settings = load_params(prepared_workspace.params, parse_overrides(SETS))
     section = tuning_section(Results(prepared_workspace.work, settings, loaded=load_data(prepared_workspace)))
