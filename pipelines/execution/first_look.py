@@ -52,9 +52,10 @@ def look_at_sample(search: Search, network: Network, engine: "FeatureEngine") ->
     score = score_with_error(
         rows.targets_of(np.concatenate(predicted)), metric.output_of(np.concatenate(probs)), evaluation
     )
-    value, name = metric.display(score.value), f"{network.name}-linear on {len(images.ids):,} rows"
-    search.trials.append(Trial(name, time.monotonic() - started, value, "a first look, not kept"))
+    text = with_error(metric.display(score.value), score.error, metric.name)
+    name = f"{network.name}-linear on {len(images.ids):,} rows"
+    search.trials.append(Trial(name, time.monotonic() - started, verdict=f"a first look: {text}"))
     job.echo(
-        f"budget: first honest {metric.name} after {duration(search.clock.spent)}: {with_error(value, score.error, metric.name)} "
-        f"by {name} of {count:,}, drawn at random (more rows usually score higher); {trivial_text(prepared)}"
+        f"budget: first honest {metric.name} after {duration(search.clock.spent)}: {text} by {name} of {count:,}, "
+        f"drawn at random (more rows usually score higher); {trivial_text(prepared)}"
     )
