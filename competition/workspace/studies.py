@@ -5,7 +5,7 @@ replace it. Its values are used as long as the data, the member and the member's
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,9 +162,9 @@ def adopted_study(workspace: Workspace, name: str) -> Path | None:
     study = used_study(replace(workspace, overrides=(), loaded=workspace.prepared), name)
     if study is None:
         return None
-    best = read_result(study)
-    own = own_values(workspace.params.members[name], workspace.params.tune.search)
-    if own.keys() != best["own_values"].keys() or own == best["own_values"]:
+    best, member = read_result(study), workspace.params.members[name]
+    own = own_values(member, workspace.params.tune.search)
+    if own.keys() != best["own_values"].keys() or not _is_adopted(member, best, own):
         return None
     settings = {"search", "folds", "trained_on", "sampler", "pruner", "seed", "trials"}
     depends = to_plain(tuning_dependencies(workspace, name))
@@ -190,7 +190,7 @@ def member_with_tuned_values(workspace: Workspace, name: str) -> tuple[Member, d
     own, values = best["own_values"], best["values"]
     stated = own_values(member, own)
     overridden = overridden_keys(name, own, workspace.overrides)
-    adopted = any(stated[key] != own[key] for key in own if key not in overridden)
+    adopted = _is_adopted(member, best, {key: value for key, value in stated.items() if key not in overridden})
     used = {key: stated[key] if adopted else value for key, value in values.items() if key not in overridden}
     origins = {}
     for key, value in stated.items():
@@ -203,6 +203,14 @@ def member_with_tuned_values(workspace: Workspace, name: str) -> tuple[Member, d
         folds = tuple(sorted({*member.tuned_folds, *best["folds"]}))
         member = replace(with_values(member, used), tuned_folds=folds)
     return member, origins
+
+
+def _is_adopted(member: Member, best: Mapping[str, Any], stated: Mapping[str, object]) -> bool:
+    """Whether the parameter file states a trial that was adopted: values unlike the own ones, or the folds of the study.
+
+    best: content of best.json.  stated: searched key -> the member's value.
+    """
+    return any(stated[key] != best["own_values"][key] for key in stated) or set(best["folds"]) <= set(member.tuned_folds)
 
 
 def tuned_member(workspace: Workspace, name: str) -> Member:

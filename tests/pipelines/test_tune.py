@@ -14,6 +14,7 @@ from builders import ROOT
 from stages import Workspace, new_workspace
 
 from competition.config.params_file import load_params, parse_overrides
+from competition.config.search_space import own_values
 from competition.ensemble.predictions import ViewPredictions
 from competition.files.manifest import read_manifest
 from competition.prepare.prepared import load_prepared
@@ -95,6 +96,12 @@ def test_a_trial_is_adopted_with_its_folds_and_not_tuned_again(prepared_workspac
     assert {"learning_rate": slim.train.learning_rate, "batch": slim.train.batch} == best_of(workspace)["tried"]["2"]
     assert slim.tuned_folds == (0, 1)
     assert "tune slim: current" in workspace.do("tune", sets=SETS.replace("train.epochs=1 ", ""))
+    best = best_of(workspace)
+    for trial in ("0", str(best["trial"]), "0"):  # the own values too, whichever trial won
+        workspace.do("adopt", "--trial", f"slim:{trial}")
+        results = Results(workspace.work, load_params(workspace.params), loaded=load_data(workspace))
+        assert own_values(member_with_tuned_values(results, "slim")[0], best["own_values"]) == best["tried"][trial]
+        assert "tune slim: current" in workspace.do("tune", sets=SETS.replace("train.epochs=1 ", ""))
 
 
 def test_training_says_that_a_study_fits_no_more_until_its_folder_is_removed(
