@@ -210,7 +210,8 @@ def _is_adopted(member: Member, best: Mapping[str, Any], stated: Mapping[str, ob
 
     best: content of best.json.  stated: searched key -> the member's value.
     """
-    return any(stated[key] != best["own_values"][key] for key in stated) or set(best["folds"]) <= set(member.tuned_folds)
+    has_folds = set(best["folds"]) <= set(member.tuned_folds)
+    return has_folds or any(stated[key] != best["own_values"][key] for key in stated)
 
 
 def tuned_member(workspace: Workspace, name: str) -> Member:
