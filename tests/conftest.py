@@ -13,7 +13,7 @@ import pytest
 import wrapt
 from filelock import FileLock
 from postgres import running_postgres
-from stages import MAIN_JOB, Workspace, new_workspace
+from stages import FEWER_DIGITS, MAIN_JOB, Workspace, new_workspace
 
 if importlib.util.find_spec("triton"):
     importlib.import_module("triton")  # before TensorFlow; see competition/training/backend.py
@@ -72,7 +72,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
             workspace = new_workspace(folder)
-            workspace.do_in_one_process(*MAIN_JOB)
+            workspace.do_in_one_process(*MAIN_JOB, code=FEWER_DIGITS)
             done.touch()
     return Workspace(folder)
 

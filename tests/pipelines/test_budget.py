@@ -12,7 +12,7 @@ import pytest
 from builders import ROOT
 from photos import scene
 from PIL import Image
-from stages import Workspace
+from stages import FEWER_DIGITS, Workspace
 
 import goldfold
 from competition.budget.clock import start_clock
@@ -55,7 +55,7 @@ SMALL, MIDDLE = (
     LINE.format(name=name, cost=cost, size=16, alpha=alpha)
     for name, cost, alpha in (("small", 1, 0.25), ("middle", 2, 0.5))
 )
-HUGE = LINE.format(name="huge", cost=9, size=256, alpha=2.0)
+HUGE = LINE.format(name="huge", cost=9, size=448, alpha=2.0)
 HOUR = ("--hours", "1")
 KILL = """
 import os, signal
@@ -73,7 +73,7 @@ from pipelines.main_job import budget
 compute = budget.compute_features
 def slow(search, network, **stated):
     def each(pace):
-        return (2.0 if network.name == "middle" and pace.times[-1][1] > 1797 else 0.01) * search.left / 1797
+        return (2.0 if network.name == "middle" and pace.times[-1][1] > 600 else 0.01) * search.left / 600
     budget.Pace.each = property(each)
     compute(search, network, **stated)
 budget.compute_features = slow
@@ -124,7 +124,7 @@ def workspace_with(folder: Path, *candidates: str) -> Workspace:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """Downloaded and prepared digits with a portfolio of two small networks of random weights."""
     workspace = workspace_with(tmp_path_factory.mktemp("prepared"), MIDDLE, SMALL)
-    workspace.do_in_one_process("download", "prepare", "resolve")
+    workspace.do_in_one_process("download", "prepare", "resolve", code=FEWER_DIGITS)
     return workspace
 
 
@@ -324,7 +324,7 @@ def test_whenever_it_is_killed_the_complete_members_are_submitted(prepared, tmp_
             states.append(())
             assert "no member is complete yet" in workspace.refused("predict", *HOUR)
     assert states[0] == () and states[1] == ("small-linear",) and len(states[-1]) >= 2
-    assert all(len(file.read_text().splitlines()) == 451 for file in workspace.submissions.glob("*.csv"))
+    assert all(len(file.read_text().splitlines()) == 151 for file in workspace.submissions.glob("*.csv"))
 
 
 def test_a_candidate_that_does_not_fit_is_left_out_and_the_budget_is_kept(prepared, tmp_path) -> None:

@@ -104,7 +104,7 @@ def test_bytes_give_the_labels_of_the_submission_and_the_stored_probabilities(ex
     classes = (exported.work / "export" / "blend" / "classes.txt").read_text().splitlines()
     names = [name.decode() for name in answers["bytes|class_name"]]
     assert names == [classes[n] for n in answers["bytes|class_id"]]
-    assert len(ids) == 450 and answers["bytes|class_id"].astype(str).tolist() == submitted(exported, ids)
+    assert len(ids) == 150 and answers["bytes|class_id"].astype(str).tolist() == submitted(exported, ids)
 
 
 @pytest.mark.parametrize("name", ["onnx", "litert"])
@@ -125,7 +125,7 @@ def test_the_card_states_score_digests_and_limits_and_the_manifest_covers_every_
     folder, scores = (exported.work / "export" / "blend", json.loads((exported.blend / "scores.json").read_text()))
     card, manifest = (folder / "README.md").read_text(), read_manifest(folder / "manifest.json")
     assert f"{scores['honest']:.4f} ± {scores['standard_error']:.4f}" in card
-    assert load_prepared(exported.work / "data").digest in card and "1,347 out-of-fold rows" in card
+    assert load_prepared(exported.work / "data").digest in card and "450 out-of-fold rows" in card
     assert "| slim | cnn | 16 |" in card and "Intended use and limits" in card
     files = {
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ROOT
-from stages import Workspace
+from stages import FEWER_DIGITS, MAIN_JOB, Workspace
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
@@ -39,7 +39,7 @@ honest: {{resamples: 50}}
 def frozen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
     workspace = Workspace(tmp_path_factory.mktemp("frozen"))
     workspace.params.write_text(PARAMS)
-    return workspace, workspace.do_in_one_process("download", "prepare", "resolve", "tune", "train", "predict", "blend")
+    return workspace, workspace.do_in_one_process(*MAIN_JOB, code=FEWER_DIGITS)
 
 
 def test_the_features_of_a_network_are_computed_once_for_all_members_folds_and_trials(frozen) -> None:

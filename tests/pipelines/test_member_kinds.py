@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 from builders import ROOT
-from stages import MAIN_JOB, Workspace
+from stages import FEWER_DIGITS, MAIN_JOB, Workspace
 from test_remote_main_job import KaggleWorkspace
 
 from competition.prepare.decoding import encode_png
@@ -31,7 +31,7 @@ extends: {root}/params.yaml
 plugins: my_plugins.py
 competition: {{name: small, adapter: digits}}
 prepare: {{folds: 2}}
-train: {{epochs: 1, batch: 450, steps_per_call: 5}}
+train: {{epochs: 1, batch: 150, steps_per_call: 5}}
 members:
   cnn: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}
   pupil: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, teacher: [cnn]}}
@@ -91,7 +91,7 @@ def finished_kinds(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     (folder / "my_plugins.py").write_text(PLUGINS)
     (folder / "params.yaml").write_text(PARAMS.format(root=ROOT, preset=PRESET if HAS_HUB else ""))
     workspace = Workspace(folder)
-    workspace.do_in_one_process(*MAIN_JOB, cwd=folder)  # where the relative paths of weights begin
+    workspace.do_in_one_process(*MAIN_JOB, cwd=folder, code=FEWER_DIGITS)  # where the relative paths of weights begin
     return workspace
 
 

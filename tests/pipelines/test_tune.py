@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from builders import ROOT
-from stages import Workspace, new_workspace
+from stages import FEWER_DIGITS, Workspace, new_workspace
 
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.search_space import own_values
@@ -22,14 +22,14 @@ from competition.report.tuning import tuning_section
 from competition.workspace.studies import member_with_tuned_values, tuning_trials, used_study
 from competition.workspace.workspace import Workspace as Results
 
-SEARCH = "{learning_rate: {low: 0.001, high: 0.03, log: true}, batch: {choices: [100, 50]}}"
+SEARCH = "{learning_rate: {low: 0.001, high: 0.03, log: true}, batch: {choices: [32, 8]}}"
 SETS = f"tune.trials=4 tune.members=[slim] tune.confirm_seeds=1 tune.pruner=none train.epochs=1 'tune.search={SEARCH}'"
 
 
 @pytest.fixture(scope="module")
 def prepared_workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     workspace = new_workspace(tmp_path_factory.mktemp("tune"))
-    workspace.do_in_one_process("download", "prepare")
+    workspace.do_in_one_process("download", "prepare", code=FEWER_DIGITS)
     return workspace
 
 
@@ -48,10 +48,10 @@ def test_every_trial_is_one_line_and_the_end_says_what_training_uses(prepared_wo
     assert sorted(map(int, lines)) == list(range(4))
     assert "4 trials of learning_rate, batch" in output and "best of 4 trials" in output
     assert re.search(r"`make train.*` uses learning_rate", output)
-    assert re.search(r"building and compiling a network took [0-9.]+ s \(batch (50|100)", output)
+    assert re.search(r"building and compiling a network took [0-9.]+ s \(batch (8|32)", output)
     best = best_of(prepared_workspace)
     assert best["trials"] == tuning_trials(prepared_workspace.work) == 4 and best["folds"] == [0, 1]
-    assert best["own_values"] == {"learning_rate": 0.004, "batch": 100}
+    assert best["own_values"] == {"learning_rate": 0.004, "batch": 32}
     assert "tune slim: current" in prepared_workspace.do("tune", sets=SETS)
 
 
