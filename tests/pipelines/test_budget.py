@@ -98,7 +98,7 @@ training.train_and_store = tampered
 """
 SAMPLED = """
 from pipelines.execution import first_look
-first_look.MANY_ROWS, first_look.SAMPLE = 1_000, 600
+first_look.MANY_ROWS, first_look.SAMPLE = 400, 300
 """
 
 
@@ -273,12 +273,12 @@ def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
     assert flattered == {name: member for name, member in plain.items() if name.startswith("small")}
     # Of many rows a sample is scored first, each fold of it by a head that was fitted to its other folds.
     looks = re.findall(
-        r"budget: (first )?honest macro_f1 after \S+ \w+: (0\.\d+) ± 0\.\d+ by (\S+)( on 600 rows of 1,347)?",
+        r"budget: (first )?honest macro_f1 after \S+ \w+: (0\.\d+) ± 0\.\d+ by (\S+)( on 300 rows of 450)?",
         result.out,
     )
-    assert [look[0] and look[3] for look in looks] == [" on 600 rows of 1,347", ""] and looks[0][2] == "small-linear"
-    assert 0.4 < float(looks[0][1]) < float(looks[1][1]) < 1.0, looks
-    assert re.search(rf"^  small-linear on 600 rows .* a first look: {looks[0][1]} ± 0\.\d+$", result.out, re.M), (
+    assert [look[0] and look[3] for look in looks] == [" on 300 rows of 450", ""] and looks[0][2] == "small-linear"
+    assert 0.3 < float(looks[0][1]) < float(looks[1][1]) < 1.0, looks
+    assert re.search(rf"^  small-linear on 300 rows .* a first look: {looks[0][1]} ± 0\.\d+$", result.out, re.M), (
         result.out
     )
 
