@@ -53,9 +53,9 @@ def test_every_metric_has_a_trivial_baseline_that_a_perfect_result_beats_and_a_u
         assert (over.value > 0 and over.is_significant) is is_gain, (over, is_gain)
 
 
-def test_the_baseline_of_few_rows_is_near_the_mean_of_random_answers() -> None:
-    labels = np.array([0] * 8 + [1, 2, 3, 4] * 7)  # a fold of 36 photos
-    metric = METRICS["macro_f1"]
-    rng = np.random.default_rng(5)
-    random = [metric.evaluate(labels, rng.permutation(labels), 5) for _ in range(2_000)]
-    assert abs(trivial_score(labels, metric, 5)[1] - np.median(random)) < 0.015
+def test_the_baseline_of_few_rows_is_near_the_median_of_random_answers() -> None:
+    metric, rng = METRICS["macro_f1"], np.random.default_rng(5)
+    for _ in range(8):  # folds of 36 photos
+        labels = rng.permutation([0] * 8 + [1, 2, 3, 4] * 7)
+        random = [metric.evaluate(labels, rng.permutation(labels), 5) for _ in range(1_000)]
+        assert abs(trivial_score(labels, metric, 5)[1] - np.median(random)) < 0.02
