@@ -277,7 +277,7 @@ def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
         result.out,
     )
     assert [look[0] and look[3] for look in looks] == [" on 300 rows of 450", ""] and looks[0][2] == "small-linear"
-    assert 0.3 < float(looks[0][1]) < float(looks[1][1]) < 1.0, looks
+    assert 0.3 < float(looks[0][1]) < 0.92, looks  # 0.97 on rows that the heads were fitted to
     assert re.search(rf"^  small-linear on 300 rows .* a first look: {looks[0][1]} ± 0\.\d+$", result.out, re.M), (
         result.out
     )
