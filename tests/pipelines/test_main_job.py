@@ -228,6 +228,21 @@ def test_grade_says_in_one_line_that_the_newest_blend_is_of_other_parameters(wor
         assert f"grade: {best}: " in output and "not of the current parameters" not in output
 
 
+def test_a_submission_is_not_graded_by_another_metric_than_its_honest_score(workspace: Workspace) -> None:
+    sets = "competition.metric=accuracy"
+    name, before = blended(workspace, sets), ledger(workspace)
+    refused = workspace.refused("grade", "--file", name)
+    assert (
+        f"{name} was blended by accuracy, and competition.metric is macro_f1; `make blend` makes the blend by"
+        in refused
+    )
+    assert ledger(workspace) == before  # the solution was not opened
+    assert f"grade: {name}: " in workspace.do("grade", "--file", name, sets=sets)
+    assert json.loads((workspace.work / "grades.json").read_text())[name].keys() == {"accuracy"}
+    blended(workspace)
+    workspace.do("grade")
+
+
 def test_a_deleted_submission_is_written_again(workspace: Workspace) -> None:
     content = workspace.submission()
     next(workspace.submissions.glob("*.csv")).unlink()
