@@ -22,11 +22,11 @@ from competition.ensemble.bootstrap import Evaluation, resampled
 from competition.ensemble.metrics import Metric, metric_named
 from competition.prepare.prepared import Prepared
 from competition.report.stored_blends import blend_of, shared_rows, stored_output
-from competition.submission.ledger import Entry, Ledger, entry_of_blend, only, read, rows
+from competition.submission.ledger import Entry, Ledger, entry_of_blend, read, restricted_to, rows
 
 RESAMPLES = 200  # standard error of the mean below a tenth of the noise
 CONTENDER = (
-    3.0  # standard errors of the difference to the best score within which a candidate may be the best by chance
+    3.0  # standard errors of the difference to the best score; noise makes no candidate the best that is worse by more
 )
 MOST_BLENDS = 30  # only the newest are compared
 MOST_VALUES = 200_000_000  # stored probabilities in total; bounds time and memory
@@ -74,7 +74,7 @@ def choices_lines(
 
     prepared: None = no prepared data; the optimism is then an upper bound.  result: of the blend's manifest.
     """
-    ledger = only(read(submissions / "ledger.jsonl"), params.competition.name, params.competition.slug)
+    ledger = restricted_to(read(submissions / "ledger.jsonl"), params.competition.name, params.competition.slug)
     current = entry_of_blend(ledger.entries, result) if result is not None else next(reversed(ledger.entries), None)
     if current is None:
         return []

@@ -73,9 +73,8 @@ def leaderboard_section(
         )
     if len(choices) < 2 and (other := best_elsewhere(rows, first)) is not None:
         pair = f"A={first.entry.digest[:8]} B={other.entry.digest[:8]}"
-        note += with_params(
-            f" `make compare-blends {pair}` compares {other.entry.digest[:4]} with it on their common rows."
-        )
+        compared = f"{other.entry.digest[:4]} with {first.entry.digest[:4]}"
+        note += with_params(f" `make compare-blends {pair}` compares {compared} on their common rows.")
     elif len(choices) < 2:
         note += " A second one needs another submission: other members, or another seed."
     columns = ["select", "why", "honest (training rows)", "public (other rows: test)"]

@@ -182,15 +182,15 @@ def rows(ledger: Ledger) -> list[Row]:
     return list(by_digest.values())
 
 
-def only(ledger: Ledger, competition: str, slug: str) -> Ledger:
+def restricted_to(ledger: Ledger, competition: str, slug: str) -> Ledger:
     """The entries of a competition, with states and scores from `slug` only.  slug: see of_slug."""
     own = replace(ledger, entries=tuple(entry for entry in ledger.entries if entry.competition == competition))
     return of_slug(own, slug)
 
 
 def of_competition(ledger: Ledger, competition: str, slug: str) -> list[Row]:
-    """Rows of `only`."""
-    return rows(only(ledger, competition, slug))
+    """Rows of `restricted_to`."""
+    return rows(restricted_to(ledger, competition, slug))
 
 
 def local_grade(file: Path, entry: Entry) -> Mapping[str, Any] | None:

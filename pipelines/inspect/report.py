@@ -110,7 +110,7 @@ def load_results(job: Job) -> Results:
     runs = {run.title: run for name in job.params.members for run in runs_of(job.workspace, name)}
     sizes = [member.image_size for member in job.params.members.values()]
     competition = job.params.competition
-    recorded = ledger.only(ledger.read(job.submissions / "ledger.jsonl"), competition.name, competition.slug)
+    recorded = ledger.restricted_to(ledger.read(job.submissions / "ledger.jsonl"), competition.name, competition.slug)
     own = ledger.entry_of_blend(recorded.entries, blend.result) if blend is not None else None
     # A later blend, by another metric or of other predictions, may have given the same submission.
     submitted = [

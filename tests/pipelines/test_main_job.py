@@ -239,8 +239,14 @@ def test_a_submission_is_not_graded_by_another_metric_than_its_honest_score(work
     assert ledger(workspace) == before  # the solution was not opened
     assert f"grade: {name}: " in workspace.do("grade", "--file", name, sets=sets)
     assert json.loads((workspace.work / "grades.json").read_text())[name].keys() == {"accuracy"}
-    blended(workspace)
+    file = blended(workspace)
     workspace.do("grade")
+    line = next(line for line in reversed(ledger(workspace)) if line.get("file") == file and line["kind"] == "entry")
+    with (workspace.submissions / "ledger.jsonl").open("a") as stream:  # as if accuracy had given the same submission
+        stream.write(json.dumps(line | {"metric": "accuracy", "honest_score": 0.99}) + "\n")
+    workspace.do("report")
+    page = (workspace.work / "report.html").read_text()
+    assert "private, make grade" in page and "0.99000" not in page
 
 
 def test_a_deleted_submission_is_written_again(workspace: Workspace) -> None:

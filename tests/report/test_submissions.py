@@ -82,7 +82,7 @@ def test_a_worse_submission_is_no_second_choice_while_others_do_not_compare() ->
     rows = [*elsewhere, doubted, other_metric, worse, best]
     table = leaderboard_section(rows, 0.3, lambda a, b: None, True).blocks[-1]
     assert [cells[0] for cells in table.rows] == ["g.csv"]
-    assert "`make compare-blends A=gggggggg B=cccccccc` compares cccc with it on their common rows" in table.note
+    assert "`make compare-blends A=gggggggg B=cccccccc` compares cccc with gggg on their common rows" in table.note
     assert chosen([worse, best]) == ["g", "b"]  # nothing else is known that may be better
 
 
