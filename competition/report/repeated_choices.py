@@ -25,9 +25,7 @@ from competition.report.stored_blends import blend_of, shared_rows, stored_outpu
 from competition.submission.ledger import Entry, Ledger, entry_of_blend, read, restricted_to, rows
 
 RESAMPLES = 200  # standard error of the mean below a tenth of the noise
-CONTENDER = (
-    3.0  # standard errors of the difference to the best score; noise makes no candidate the best that is worse by more
-)
+CONTENDER = 3.0  # a candidate worse by more standard errors of the difference is never the best by chance
 MOST_BLENDS = 30  # only the newest are compared
 MOST_VALUES = 200_000_000  # stored probabilities in total; bounds time and memory
 
