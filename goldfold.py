@@ -38,7 +38,8 @@ from competition.report.stored_blends import stored_decisions
 from competition.serving.new_images import NewImage, NewImagePredictor, read_new_images
 from competition.serving.served_models import select
 from competition.training.backend import start_backend
-from competition.workspace.dependencies import fold_manifest_path, newest_blend
+from competition.workspace.current_blend import current_blend, differences
+from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
 from competition.workspace.runs import blended_runs
 from competition.workspace.workspace import Workspace
@@ -68,7 +69,7 @@ def open(
     sets = tuple(parse_overrides(overrides))
     values = validate_params(load_params(Path(params).expanduser(), sets))
     folder = Path(work).expanduser() / values.competition.name
-    return Project(Workspace(folder, values, sets))
+    return Project(Workspace(folder, values, sets), Path(params))
 
 
 def fit(source: str | Path, *, hours: float = 0.5, work: str | Path = ROOT / "work") -> "Project":
@@ -128,8 +129,9 @@ def _in_words_of_python() -> Iterator[None]:
 class Project:
     """The results of one parameter file. Create it with `goldfold.open`."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace, self._prepared = workspace, workspace.prepared
+    def __init__(self, workspace: Workspace, file: Path) -> None:
+        """file: of the parameters, for messages."""
+        self._workspace, self._prepared, self._file = workspace, workspace.prepared, file
         self._device: Device | None = None
         self._predictor = NewImagePredictor(workspace, self._open_device)
 
@@ -167,10 +169,9 @@ class Project:
         """
         train = self._prepared.part("train").set_index("id")
         if member == BLEND:
-            ids, probs = load_scores(self._blend_folder() / "honest_oof.npz")
-            decided = stored_decisions(
-                self._blend_folder(), ids, self._prepared.competition.targets.kind, len(self.classes)
-            )
+            folder = self._blend_folder()
+            ids, probs = load_scores(folder / "honest_oof.npz")
+            decided = stored_decisions(folder, ids, self._prepared.competition.targets.kind, len(self.classes))
         else:
             only = self._only(member)
             predictions = load_predictions(only, prediction_sources(only, False)).oof[member]
@@ -188,8 +189,9 @@ class Project:
         The metric is in `.attrs["metric"]`, the score on the rows that the blend was chosen on in `.attrs["chosen_on"]`. What is
         doubtful about the predictions of members that were trained elsewhere is warned of, and in `.attrs["notes"]`.
         """
-        scores = json.loads((self._blend_folder() / "scores.json").read_text(encoding="utf-8"))
-        weights = Chain.load(self._blend_folder() / "chain.json").blend.shares
+        folder = self._blend_folder()
+        scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+        weights = Chain.load(folder / "chain.json").blend.shares
         rows: dict[str, tuple[float, float, float | None]] = {
             name: (one["score"], one["standard_error"], weights.get(name, 0.0))
             for name, one in scores["members"].items()
@@ -285,10 +287,13 @@ class Project:
         return self._workspace.with_blended(name)
 
     def _blend_folder(self) -> Path:
-        """Folder of the newest blend."""
-        folder = newest_blend(self._workspace.folder, self.params)
-        if folder is None:
+        """Folder of the blend of these parameters; of another one, with a warning, where there is none."""
+        folder = current_blend(self._workspace)
+        blend = read_manifest(folder / "manifest.json") if folder is not None else None
+        if folder is None or blend is None:
             raise UserError("no blend was found: `make predict` makes one")
+        for sentence in differences(self._workspace, self._file, blend).sentences:
+            warnings.warn(sentence, stacklevel=3)
         return folder
 
     def _open_device(self) -> "Device":

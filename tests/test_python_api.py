@@ -23,9 +23,10 @@ def opened(workspace: Workspace, overrides: str = "") -> goldfold.Project:
     return goldfold.open(workspace.params, overrides, work=workspace.folder / "work")
 
 
-def in_a_process(workspace: Workspace, code: str) -> dict[str, object]:
+def in_a_process(workspace: Workspace, code: str, overrides: str = "") -> dict[str, object]:
     """Run `code`, in which `g` is the project and `result` is to be set, and return the result."""
-    head = f"import goldfold, json, sys\ng = goldfold.open({str(workspace.params)!r}, work={str(workspace.folder / 'work')!r})\n"
+    arguments = f"{str(workspace.params)!r}, {overrides!r}, work={str(workspace.folder / 'work')!r}"
+    head = f"import goldfold, json, sys\ng = goldfold.open({arguments})\n"
     script = head + textwrap.dedent(code) + "\nprint(json.dumps(result))"
     exit_code, out, err = run_preloaded("", [], ROOT, os.environ, script)
     assert exit_code == 0, err
@@ -87,7 +88,21 @@ def predicted(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> 
                   "shapes": [list(model.input_shape), list(model.output_shape)],
                   "difference": float(np.abs(probs - oof[list(g.classes)].to_numpy()).max())}
     """
-    return workspace, in_a_process(workspace, code)
+    return workspace, in_a_process(workspace, code, STRONG)
+
+
+def test_scores_are_those_of_the_blend_of_the_stated_overrides_or_a_warning_says_what_differs(
+    predicted, recwarn
+) -> None:
+    workspace, of_overrides = predicted[0], {}
+    for overrides in ("", STRONG, ""):  # whichever was made last
+        of_overrides[overrides] = opened(workspace, overrides).scores().loc["blend", "score"]
+    strong = json.loads((workspace.blend / "scores.json").read_text())["honest"]
+    assert of_overrides[STRONG] == strong != of_overrides[""] and not recwarn.list
+    with pytest.warns(UserWarning, match=r"made with other parameters \(.*policy.method: greedy -> mean"):
+        assert opened(workspace, "policy.method=mean").scores().loc["blend", "score"] == of_overrides[""]
+    with pytest.warns(UserWarning, match="other fold models or predictions of slim"):
+        opened(workspace, "members.slim.train.epochs=21").oof()
 
 
 def test_new_images_get_the_predictions_that_they_got_as_test_images(predicted) -> None:

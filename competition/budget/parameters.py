@@ -19,8 +19,7 @@ def with_members(
 ) -> Params:
     """The parameters with these members, of which `blended` are blended beside those with external predictions.
 
-    Nothing is tuned, what a member needs of a cluster stays, and all views have the same weight.  views: of the prediction;
-    () = the first ones of the parameters.
+    Nothing is tuned, and what a member needs of a cluster stays.  views: of the prediction; () = the first ones of the parameters.
     """
     return replace(
         params,
@@ -31,7 +30,6 @@ def with_members(
             params.cluster, members={name: needs for name, needs in params.cluster.members.items() if name in members}
         ),
         predict=replace(params.predict, views=views or params.predict.views[:MOST_VIEWS]),
-        policy=replace(params.policy, method="mean"),
     )
 
 

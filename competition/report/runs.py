@@ -12,7 +12,8 @@ from competition.files.manifest import display_path, files_intact, read_manifest
 from competition.preflight.planning import duration
 from competition.report.page import Section, Table, Text
 from competition.report.terminal import with_error
-from competition.workspace.dependencies import fold_manifest_path, newest_blend
+from competition.workspace.current_blend import current_blend
+from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.runs import (
     Run,
     blended_external,
@@ -50,7 +51,7 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
     current = runs_in_use(workspace)
     folds = workspace.params.prepare.folds
     metric = workspace.prepared.competition.metric
-    honest = honest_scores(workspace.folder, metric, newest_blend(workspace.folder, workspace.params))
+    honest = honest_scores(workspace.folder, metric, current_blend(workspace))
     used = submissions_by_run(workspace, submissions, runs)
     rows = []
     for run in runs:

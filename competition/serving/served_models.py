@@ -13,7 +13,8 @@ from competition.ensemble.decision import ARGMAX, Decision
 from competition.files.manifest import files_intact, read_manifest
 from competition.prepare.adapter_types import Competition, needs_a_label
 from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import budget_file_of, fold_manifest_path, fold_model, newest_blend
+from competition.workspace.current_blend import current_blend
+from competition.workspace.dependencies import budget_file_of, fold_manifest_path, fold_model
 from competition.workspace.ensemble_inputs import prediction_sources
 from competition.workspace.runs import Run, blended_runs
 from competition.workspace.workspace import Workspace
@@ -59,7 +60,7 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
     Raises UserError for what is not trained or not blended, and for members trained elsewhere, whose models are not here.
     """
     params = workspace.params
-    folder = newest_blend(workspace.folder, workspace.params)
+    folder = current_blend(workspace)
     if not member:
         if folds:
             raise UserError("FOLD= selects fold models of one member; name it as well: MEMBER=cnn FOLD=0")

@@ -169,30 +169,18 @@ def external_digests(external: ExternalFiles) -> dict[str, str]:
     }
 
 
-def newest_blend(work: Path, params: Params | None = None) -> Path | None:
-    """Folder of the blend that `make blend` made or confirmed last; None if there is none.
+def stored_blends(work: Path) -> list[tuple[Path, Manifest]]:
+    """Folder and manifest of every blend, the one that `make blend` made or confirmed last at the beginning."""
+    file = work / "blend" / NEWEST
+    names = file.read_text(encoding="utf-8").split() if file.is_file() else []
+    folders = [work / "blend" / name for name in reversed(names)]
+    manifests = [(folder, read_manifest(folder / "manifest.json")) for folder in folders]
+    return [(folder, manifest) for folder, manifest in manifests if manifest is not None]
 
-    params: the newest blend of their members and their external predictions comes first, then the newest one of their members;
-    newer ones are of other parameter files.
-    """
-    try:
-        names = (work / "blend" / NEWEST).read_text(encoding="utf-8").split()
-    except OSError:
-        return None
-    manifests = (
-        (work / "blend" / name, read_manifest(work / "blend" / name / "manifest.json")) for name in reversed(names)
-    )
-    blends = [(folder, manifest) for folder, manifest in manifests if manifest is not None]
-    if params is not None:
-        names_now = blended_names(params)
-        external = {name: external_digests(params.foreign[name]) for name in names_now & set(params.foreign)}
 
-        def differences(blend: tuple[Path, Manifest]) -> tuple[bool, bool]:
-            blended = blend[1].depends.get("predictions", {})
-            return set(blended) != names_now, any(blended.get(name) != external[name] for name in external)
-
-        blends.sort(key=differences)  # stable: the newest comes first
-    return blends[0][0] if blends else None
+def newest_blend(work: Path) -> Path | None:
+    """Folder of the blend that was made or confirmed last, whatever its parameters; None if there is none."""
+    return next((folder for folder, _ in stored_blends(work)), None)
 
 
 def set_newest_blend(folder: Path) -> None:

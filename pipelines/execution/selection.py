@@ -5,7 +5,8 @@ from pathlib import Path
 from competition.config.errors import UserError
 from competition.files.manifest import read_manifest
 from competition.submission import ledger
-from competition.workspace.dependencies import newest_blend
+from competition.workspace.current_blend import current_blend, differences
+from competition.workspace.dependencies import stored_blends
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 
@@ -63,10 +64,11 @@ def require_test_images(job: Job) -> None:
         )
 
 
-def newest_submission(job: Job) -> ledger.Entry:
-    """The ledger's entry of the blend that was made or confirmed last, otherwise the last entry, whose file exists.
+def submission_of(job: Job, verb: str) -> ledger.Entry:
+    """The ledger's entry of the blend of the current parameters, else of the one that comes closest, else the last entry.
 
-    --file: the last entry whose file begins with this.
+    --file: the last entry whose file begins with this. Its file exists. Lines for the screen say what the blend differs in from the
+    current parameters, and which one was made later.
     """
     name, prefix = job.params.competition.name, Path(job.options.file).stem if job.options.file else ""
     entries = ledger.read(job.submissions / "ledger.jsonl").entries
@@ -77,7 +79,18 @@ def newest_submission(job: Job) -> ledger.Entry:
         raise UserError(
             f"no submission{condition} of {name} is in {display_path(job.submissions)}; `make predict` writes one"
         )
-    blend = None if prefix else newest_blend(job.work, job.params)
-    manifest = read_manifest(blend / "manifest.json") if blend else None
-    confirmed = [e for e in existing if manifest is not None and e.file == manifest.result.get("file")]
-    return (confirmed or existing)[-1]
+    folder = None if prefix else current_blend(job.workspace)
+    blend = read_manifest(folder / "manifest.json") if folder is not None else None
+    own = [e for e in existing if blend is not None and e.file == blend.result.get("file")]
+    if blend is None or not own:
+        return existing[-1]
+    own = [e for e in own if (e.metric, e.honest_score) == (blend.result["metric"], blend.result["honest"])] or own
+    entry, newest = own[-1], stored_blends(job.work)[0]
+    if sentences := differences(job.workspace, job.options.params, blend).sentences:
+        job.echo(" ".join([f"{verb}: {entry.file} is not of the current parameters.", *sentences]))
+    elif newest[0] != folder and newest[1].result.get("file", entry.file) != entry.file:
+        later = newest[1].result["file"]
+        job.echo(
+            f"{verb}: {entry.file} is of the current parameters; {later}, of others, was made later (FILE={later[:8]})"
+        )
+    return entry

@@ -10,7 +10,8 @@ from competition.files.manifest import Manifest, atomic_write, read_manifest
 from competition.report.classes import honest_rows
 from competition.report.grad_cam import FILE, MANIFEST, chosen_rows
 from competition.report.pictures import training_pixels
-from competition.workspace.dependencies import fold_manifest_path, fold_model, newest_blend
+from competition.workspace.current_blend import current_blend
+from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import Run, runs_of
 from pipelines.execution.selection import selected_members
 from pipelines.terminal.output import display_path
@@ -19,7 +20,7 @@ from pipelines.terminal.runner import Computed, Job, image_cache, start_backend
 
 def run(job: Job) -> None:
     """blend/<newest>/, members/<member>/<run>/fold<k>/weights.npz, cache -> grad_cam.npz, grad_cam.json"""
-    prepared, folder = job.prepared, newest_blend(job.work, job.params)
+    prepared, folder = job.prepared, current_blend(job.workspace)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     if folder is None or blend is None or blend.depends.get("data") != prepared.digest:
         raise UserError(

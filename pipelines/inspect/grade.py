@@ -5,13 +5,11 @@ import json
 from competition.config.errors import UserError, counted
 from competition.ensemble.expected_score import interval
 from competition.ensemble.metrics import metric_named
-from competition.files.manifest import read_manifest, write_json
+from competition.files.manifest import write_json
 from competition.prepare.adapters import adapter_named
-from competition.report.differences import differences
 from competition.report.terminal import with_error
 from competition.submission import grading, ledger
-from competition.workspace.dependencies import newest_blend
-from pipelines.execution.selection import newest_submission, require_test_images
+from pipelines.execution.selection import require_test_images, submission_of
 from pipelines.terminal.runner import Job
 
 # of a grade, for `make report`
@@ -29,14 +27,13 @@ def run(job: Job) -> None:
         )
         raise UserError(f"{job.params.competition.name} has no local private solution; {advice}")
     ledger_file = job.submissions / "ledger.jsonl"
-    entry = newest_submission(job)
+    entry = submission_of(job, "grade")
     metric = prepared.competition.metric
     if entry.metric != metric:
         raise UserError(
             f"{entry.file} was blended by {entry.metric}, and competition.metric is {metric}; `make blend` makes the blend by "
             f"{metric}, and `make grade` then scores it; the solution was not opened"
         )
-    job.echo(*(f"grade: {line}" for line in whose_blend(job, entry)))
     grade = grading.grade(job.submissions / entry.file, solution, prepared.competition, ledger_file)
     grades_file = job.path("grades.json")  # for `make report`
     grades = json.loads(grades_file.read_text(encoding="utf-8")) if grades_file.is_file() else {}
@@ -64,16 +61,6 @@ def run(job: Job) -> None:
     job.echo(
         f"grade: the solution was opened {counted(grade.solution_accesses, 'time')}; choosing by it repeatedly makes it optimistic"
     )
-
-
-def whose_blend(job: Job, entry: ledger.Entry) -> list[str]:
-    """One line that says what the graded blend differs in from the current parameters; [] = nothing, or FILE= names it."""
-    folder = None if job.options.file else newest_blend(job.work, job.params)
-    blend = read_manifest(folder / "manifest.json") if folder is not None else None
-    if blend is None or blend.result.get("file") != entry.file:
-        return []
-    sentences = differences(job.workspace, job.options.params, blend).sentences
-    return [" ".join([f"{entry.file} is not of the current parameters.", *sentences])] if sentences else []
 
 
 def comparison(entry: ledger.Entry, private: float, rows: int) -> str:

@@ -13,7 +13,7 @@ from competition.prepare.decoding import BadImage, decode
 from competition.report.pictures import TILE, contact_sheet
 from competition.submission.format import for_spreadsheet
 from competition.training.backend import start_tensorflow
-from competition.workspace.dependencies import newest_blend
+from competition.workspace.current_blend import current_blend
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 
@@ -22,7 +22,7 @@ SHEET_IMAGES = 48
 
 def run(job: Job) -> None:
     """blend/<newest>/honest_oof.npz -> label_issues.csv, label_issues.png"""
-    folder = newest_blend(job.work, job.params)
+    folder = current_blend(job.workspace)
     if folder is None:
         raise UserError("no blend was found: this stage needs the results of `make predict`; run it first")
     prepared = job.prepared

@@ -34,15 +34,12 @@ from competition.report import (
     tuning,
 )
 from competition.report import runs as runs_report
-from competition.report.differences import Differences, differences
 from competition.report.page import Figure, Head, Section, Table, render
 from competition.report.repeated_choices import choices_lines
 from competition.report.terminal import no_better_than_trivial
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
-from competition.workspace.dependencies import (
-    newest_blend,
-)
+from competition.workspace.current_blend import Differences, current_blend, differences
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import seed_spreads
 from competition.workspace.studies import used_study
@@ -101,7 +98,7 @@ def write_page(job: Job, reloads: bool = False) -> None:
 
 
 def load_results(job: Job) -> Results:
-    prepared, folder = job.prepared, newest_blend(job.work, job.params)
+    prepared, folder = job.prepared, current_blend(job.workspace)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     spreads, notes = seed_spreads(job.workspace)
     if blend is not None and "trivial" not in blend.result:

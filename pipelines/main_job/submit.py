@@ -11,7 +11,7 @@ from competition.prepare.adapters import adapter_named
 from competition.report.terminal import baseline_text, with_error
 from competition.submission import format, ledger, sending
 from competition.submission.grading import WITHOUT_SOLUTION
-from pipelines.execution.selection import newest_submission, require_test_images
+from pipelines.execution.selection import require_test_images, submission_of
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, kaggle_client
@@ -23,7 +23,7 @@ def run(job: Job) -> None:
     """submissions/<digest>.csv, data/sample_submission.csv -> Kaggle; ledger.jsonl"""
     prepared = job.prepared
     require_test_images(job)
-    entry = newest_submission(job)
+    entry = submission_of(job, "submit")
     file = job.submissions / entry.file
     checked = format.check(
         file, prepared.folder / "sample_submission.csv", prepared.part("test")["id"], prepared.competition

@@ -22,7 +22,8 @@ from competition.serving.bundle import CARD, CLASSES, DESCRIPTION, FORMATS, Bund
 from competition.serving.model_card import CardFacts, model_card, score_sentence
 from competition.serving.served_models import Selection, export_dependencies, select
 from competition.training.backend import is_installed, start_tensorflow
-from competition.workspace.dependencies import export_path, newest_blend
+from competition.workspace.current_blend import current_blend
+from competition.workspace.dependencies import export_path
 from pipelines.execution.selection import selected_folds, selected_members
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job
@@ -113,7 +114,7 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> tup
         f"largest difference of a probability {check.difference:.1e}, {check.changed} of {len(images)} labels changed"
         for check in checks
     ]
-    stored, blend_folder = None, newest_blend(job.work, job.params)
+    stored, blend_folder = None, current_blend(job.workspace)
     if part == "test" and selection.is_blend and blend_folder is not None:
         _, scores = load_scores(blend_folder / "test.npz", ids)
         stored = float(np.abs(probs - scores).max())

@@ -215,17 +215,22 @@ def test_grade_and_report_take_the_blend_of_the_members_that_the_parameters_name
     assert f"grade: {slim} is not of the current parameters. {text}\n" in workspace.do("grade")
 
 
-def test_grade_says_in_one_line_that_the_newest_blend_is_of_other_parameters(workspace: Workspace) -> None:
-    sets = "blend.methods=[best]"
-    best, plain = (
-        blended(workspace, sets),
-        re.escape(" is not of the current parameters. The blend was made with other "),
+def test_grade_takes_the_blend_of_the_current_parameters_and_names_a_newer_one(workspace: Workspace) -> None:
+    plain, sets = blended(workspace, ""), "policy.method=mean"
+    best = blended(workspace, sets)
+    output = workspace.do("grade")
+    assert (
+        f"grade: {plain} is of the current parameters; {best}, of others, was made later (FILE={best[:8]})\n" in output
     )
-    (line,) = re.findall(rf"^grade: {best}{plain}parameters .*$", workspace.do("grade"), re.M)
-    assert "blend.methods: ['best'] -> [" in line
+    assert f"grade: {plain}: public" in output
     for arguments, named in (((), sets), (("--file", best), "")):  # both name whose blend it is
         output = workspace.do("grade", *arguments, sets=named)
-        assert f"grade: {best}: " in output and "not of the current parameters" not in output
+        assert f"grade: {best}: public" in output and "current parameters" not in output
+    (line,) = re.findall(
+        r"^grade: .* is not of the current parameters\. .*$", workspace.do("grade", sets="blend.methods=[equal]"), re.M
+    )
+    assert "The blend was made with other parameters (blend.methods: " in line
+    blended(workspace, "")
 
 
 def test_a_submission_is_not_graded_by_another_metric_than_its_honest_score(workspace: Workspace) -> None:

@@ -15,7 +15,9 @@ from competition.config.params_file import load_params
 from competition.ensemble.bootstrap import Evaluation, score_with_error
 from competition.ensemble.metrics import METRICS
 from competition.prepare.decoding import encode_png
+from competition.workspace.current_blend import current_blend
 from competition.workspace.dependencies import newest_blend
+from competition.workspace.workspace import Workspace as LibraryWorkspace
 
 CLASSES, EACH, FOLDS = ("blue", "green", "red"), 15, 3
 PARAMS = f"""
@@ -197,7 +199,8 @@ def test_a_blend_of_other_files_is_not_taken_for_that_of_the_stated_ones(externa
         np.savez(tmp_path / f"other{number}.npz", **arrays)
     sets = "members.torch.predictions.oof={}/other{}.npz"
     workspace.do("blend", sets=sets.format(tmp_path, 1))
-    assert newest_blend(workspace.work) != first == newest_blend(workspace.work, load_params(workspace.params))
+    here = LibraryWorkspace(workspace.work, load_params(workspace.params))
+    assert newest_blend(workspace.work) != first == current_blend(here)
     workspace.do("report", sets=sets.format(tmp_path, 2))
     page = (workspace.work / "report.html").read_text(encoding="utf-8")
     assert "The blend has other predictions of torch than its files have now" in page

@@ -1,10 +1,16 @@
-"""What a blend differs in from the data, the predictions and the parameters that are here now."""
+"""Which stored blend is that of the current parameters, and what a blend differs in from what is here now."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from competition.files.manifest import Manifest, changed_keys, display_path
-from competition.workspace.dependencies import blend_blocks, blended_names, budget_file_of, external_digests
+from competition.workspace.dependencies import (
+    blend_blocks,
+    blended_names,
+    budget_file_of,
+    external_digests,
+    stored_blends,
+)
 from competition.workspace.ensemble_inputs import prediction_digests
 from competition.workspace.runs import blended_runs
 from competition.workspace.workspace import Workspace
@@ -21,6 +27,28 @@ class Differences:
     @property
     def sentences(self) -> list[str]:
         return [*self.data, *self.members, *self.parameters]
+
+
+def current_blend(workspace: Workspace) -> Path | None:
+    """Folder of the blend of the current parameters, predictions and metric; None if there is no blend at all.
+
+    Otherwise of the blend that comes closest, whose `differences` its user has to be told: one of the same members, external files and
+    predictions, as far as there is one, with the fewest other parameters, and of those the one made or confirmed last.
+    """
+    params, metric = workspace.params, workspace.prepared.competition.metric
+    runs, names, blocks = blended_runs(workspace), blended_names(params), blend_blocks(params)
+    external = {name: external_digests(params.foreign[name]) for name in names & set(params.foreign)}
+    predictions = {name: prediction_digests(runs[name], params) for name in runs} | external
+
+    def distance(blend: tuple[Path, Manifest]) -> tuple[bool, bool, bool, int]:
+        depends = blend[1].depends
+        blended = depends.get("predictions", {})
+        is_of_other_files = any(blended.get(name) != digests for name, digests in external.items())
+        changes = len(changed_keys({block: depends.get(block, {}) for block in blocks}, blocks))
+        changes += blend[1].result.get("metric") != metric
+        return set(blended) != names, is_of_other_files, blended != predictions, changes
+
+    return min(stored_blends(workspace.folder), key=distance, default=(None, None))[0]
 
 
 def differences(workspace: Workspace, file: Path, blend: Manifest) -> Differences:
