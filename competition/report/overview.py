@@ -1,6 +1,5 @@
 """The report's head and first screen: figures, the result in one sentence, the scores, the wrong rows and the worst classes."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,8 +138,7 @@ def scores_on_test(row: ledger.Row | None, grades: Path) -> list[ScoreOnTest]:
     result = [
         ScoreOnTest(name, score, "Kaggle's score, on test rows") for name, score in kaggle.items() if score is not None
     ]
-    if grades.is_file():
-        grade = json.loads(grades.read_text(encoding="utf-8")).get(row.entry.file, {})
+    if grade := ledger.local_grade(grades, row.entry):
         for name in ("public", "private"):
             if (test_rows := grade.get(f"{name}_rows")) and grade.get(name) is not None:
                 trivial = grade.get(f"{name}_trivial")

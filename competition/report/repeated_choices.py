@@ -1,16 +1,18 @@
 """Count repeated choices on the same rows, and estimate the optimism of the best result.
 
-Counted from the ledger: blends on the same training rows, submissions with a public score.
+Counted from the ledger: blends scored on the same training rows, submissions with a public score.
 
 Selecting the best of n scores on the same rows makes its score optimistic. The noise of the rows is resampled around
 estimates of the true scores; the expected optimism is the mean over resamples of the winner's score minus its true score.
 The observed scores are shrunk first, because their spread already contains the noise (empirical Bayes). Equally good
-candidates then count as equal, and a clearly best candidate has no optimism.
+candidates then count as equal, and a clearly best candidate has no optimism. Much worse candidates, which noise cannot make
+the best, are left out: their distance says nothing about how the others differ.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +21,11 @@ from competition.config.params import Params
 from competition.ensemble.bootstrap import Evaluation, resampled
 from competition.ensemble.metrics import Metric, metric_named
 from competition.prepare.prepared import Prepared
-from competition.report.stored_blends import has_outputs, shared_rows, stored_output
-from competition.submission.ledger import Entry, Row, of_competition, read
+from competition.report.stored_blends import blend_of, shared_rows, stored_output
+from competition.submission.ledger import Entry, Ledger, entry_of_blend, read, restricted_to, rows
 
 RESAMPLES = 200  # standard error of the mean below a tenth of the noise
+CONTENDER = 3.0  # a candidate worse by more standard errors of the difference is never the best by chance
 MOST_BLENDS = 30  # only the newest are compared
 MOST_VALUES = 200_000_000  # stored probabilities in total; bounds time and memory
 
@@ -40,6 +43,7 @@ class RepeatedChoices:
     """Numbers of choices, and the expected optimism of the best of them."""
 
     blends: int  # distinct blends on the same rows
+    oof_rows: int  # number of these rows
     submissions: int  # with a public score
     blend_optimism: Optimism
     public_optimism: Optimism
@@ -47,7 +51,7 @@ class RepeatedChoices:
     def lines(self) -> list[str]:
         """Lines for the terminal; empty if nothing was chosen repeatedly, or makes nothing better."""
         lines = []
-        blends = f"{counted(self.blends, 'different blend')} on these rows; the best of their honest scores"
+        blends = f"{counted(self.blends, 'different blend')} on these {counted(self.oof_rows, 'row')}; the best of their honest scores"
         public = f"{self.submissions} public scores; the best of them"
         counts, optimisms = (self.blends, self.submissions), (self.blend_optimism, self.public_optimism)
         for text, count, optimism in zip((blends, public), counts, optimisms):
@@ -58,47 +62,55 @@ class RepeatedChoices:
 
 
 def choices_lines(
-    work: Path, submissions: Path, params: Params, prepared: Prepared | None, digest: str = ""
+    work: Path,
+    submissions: Path,
+    params: Params,
+    prepared: Prepared | None,
+    result: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Lines on repeated choices up to the submission with this digest; "" = the newest of the competition.
+    """Lines on repeated choices on the rows of a blend; those of the newest submission without one.
 
-    prepared: None = no prepared data; the optimism is then an upper bound.
+    prepared: None = no prepared data; the optimism is then an upper bound.  result: of the blend's manifest.
     """
-    rows = of_competition(read(submissions / "ledger.jsonl"), params.competition.name, params.competition.slug)
-    entries = [row.entry for row in rows if digest in ("", row.entry.digest)]
-    if not entries:
+    ledger = restricted_to(read(submissions / "ledger.jsonl"), params.competition.name, params.competition.slug)
+    current = entry_of_blend(ledger.entries, result) if result is not None else next(reversed(ledger.entries), None)
+    if current is None:
         return []
     share, seed = params.kaggle.public_share, params.honest.seed
-    return repeated_choices(rows, entries[-1], work / "blends", prepared, share, seed).lines()
+    return repeated_choices(ledger, current, work / "blends", prepared, share, seed).lines()
 
 
 def repeated_choices(
-    rows: Sequence[Row], current: Entry, blends: Path, prepared: Prepared | None, public_share: float, seed: int
+    ledger: Ledger, current: Entry, blends: Path, prepared: Prepared | None, public_share: float, seed: int
 ) -> RepeatedChoices:
     """Count the choices behind a submission.
 
-    rows: of the ledger, of this competition.  current: the submission.  blends: the folder of stored blends.
+    ledger: of this competition.  current: the submission.  blends: the folder of stored blends.
+    Blends of one submission that differ in their honest scores are counted each; one that was made again is counted once.
     """
     metric = metric_named(current.metric)
-    same = [row.entry for row in rows if on_same_rows(row.entry, current)]
-    scored = [row for row in rows if row.public_score is not None and row.entry.metric == current.metric]
+    results = {(entry.digest, entry.honest_score): entry for entry in ledger.entries if on_same_rows(entry, current)}
+    same = list(results.values())
+    of_metric = tuple(entry for entry in ledger.entries if entry.metric == current.metric)
+    scored = [row for row in rows(replace(ledger, entries=of_metric)) if row.public_score is not None]
     public_rows = max(1, round(current.test_rows * public_share))
-    public_scores = {row.entry.file: metric.sign * row.public_score for row in scored if row.public_score is not None}
+    public_scores = [metric.sign * row.public_score for row in scored if row.public_score is not None]
     error = current.standard_error or 0.0
     public_error = error * (current.oof_rows / public_rows) ** 0.5
     stored = _Blends(blends, prepared, metric, seed)
-    of_blends = _optimism(stored, [entry.file for entry in same], error)
-    of_public = _optimism(stored, list(public_scores), public_error, public_rows, public_scores)
-    return RepeatedChoices(len(same), len(scored), of_blends, of_public)
+    of_blends = _optimism(stored, same, error)
+    of_public = _optimism(stored, [row.entry for row in scored], public_error, public_rows, public_scores)
+    return RepeatedChoices(len(same), current.oof_rows, len(scored), of_blends, of_public)
 
 
 def on_same_rows(entry: Entry, current: Entry) -> bool:
-    """Return True if two entries are scored on the same rows, honestly; without digests, if the numbers of rows are equal."""
-    if entry.metric != current.metric or entry.is_doubted:  # a doubted score is none to choose by
-        return False
-    if entry.oof_digest and current.oof_digest:
-        return entry.oof_digest == current.oof_digest
-    return entry.oof_rows == current.oof_rows
+    """Return True if two entries are scored by the same metric on the same rows, honestly.
+
+    The digest is of the rows that the blend was fitted on, of which those that chose hyperparameters have no score.
+    """
+    if entry.is_doubted or (entry.metric, entry.oof_rows) != (current.metric, current.oof_rows):
+        return False  # a doubted score is none to choose by
+    return entry.oof_digest == current.oof_digest or not (entry.oof_digest and current.oof_digest)
 
 
 @dataclass(frozen=True)
@@ -113,56 +125,51 @@ class _Blends:
 
 def _optimism(
     blends: _Blends,
-    files: Sequence[str],
+    entries: Sequence[Entry],
     single_error: float,
     sample_rows: int | None = None,
-    known_scores: dict[str, float] | None = None,
+    known_scores: Sequence[float] | None = None,
 ) -> Optimism:
     """Expected optimism of the best of these submissions.
 
     single_error: standard error of one score, which gives the bound if fewer than two outputs are stored.
-    sample_rows: rows of one resample; None = all.  known_scores: file -> score, greater is better;
+    sample_rows: rows of one resample; None = all.  known_scores: of the entries, greater is better;
     None = scores on the shared rows.
     """
-    if len(files) < 2:
+    if len(entries) < 2:
         return Optimism(0.0, False)
     prepared, metric = blends.prepared, blends.metric
-    stored = _stored_outputs(files, blends.folder, prepared, metric) if prepared is not None else None
+    stored = _stored_outputs(entries, blends.folder, prepared, metric) if prepared is not None else None
     if prepared is None or stored is None:
-        return Optimism(normal_optimism(len(files), single_error), True)
+        return Optimism(normal_optimism(len(entries), single_error), True)
     labels, outputs = stored
     classes = len(prepared.competition.classes)
-    draws = np.stack(
-        resampled(labels, list(outputs.values()), Evaluation(metric, classes, RESAMPLES, blends.seed), sample_rows)
-    )
-    if len(outputs) < len(files):
+    draws = np.stack(resampled(labels, outputs, Evaluation(metric, classes, RESAMPLES, blends.seed), sample_rows))
+    if len(outputs) < len(entries):
         noise = (draws - draws.mean(1, keepdims=True)).var(0, ddof=1).mean()  # what is common to all outputs cancels
-        return Optimism(normal_optimism(len(files), float(np.sqrt(noise))), False)
-    scores = [
-        known_scores[file] if known_scores else metric.evaluate(labels, output, classes)
-        for file, output in outputs.items()
-    ]
+        return Optimism(normal_optimism(len(entries), float(np.sqrt(noise))), False)
+    scores = known_scores or [metric.evaluate(labels, output, classes) for output in outputs]
     return Optimism(expected_optimism(np.array(scores), draws), False)
 
 
 def _stored_outputs(
-    files: Sequence[str], blends: Path, prepared: Prepared, metric: Metric
-) -> tuple[np.ndarray, dict[str, np.ndarray]] | None:
-    """Labels of the rows that the blends of these submissions share, and file -> the blend's output on them.
+    entries: Sequence[Entry], blends: Path, prepared: Prepared, metric: Metric
+) -> tuple[np.ndarray, list[np.ndarray]] | None:
+    """Labels of the rows that the blends of these entries share, and the output on them of each one that is stored.
 
     None if fewer than two outputs are stored, or if they are of other data.
     """
-    folders = {file: blends / Path(file).stem for file in files if has_outputs(blends / Path(file).stem)}
-    newest, classes = list(folders)[-MOST_BLENDS:], len(prepared.competition.classes)
+    folders = [folder for entry in entries if (folder := blend_of(blends, entry)) is not None]
+    newest, classes = folders[-MOST_BLENDS:], len(prepared.competition.classes)
     if len(newest) < 2:
         return None
     try:
-        shared = shared_rows([folders[file] for file in newest], prepared)
+        shared = shared_rows(newest, prepared)
         if not metric.needs_labels:
             newest = newest[-max(1, MOST_VALUES // (len(shared.ids) * classes)) :]
         if len(newest) < 2:
             return None
-        return shared.labels, {file: stored_output(folders[file], shared.ids, metric, classes) for file in newest}
+        return shared.labels, [stored_output(folder, shared.ids, metric, classes) for folder in newest]
     except UserError:  # the blends are of other data
         return None
 
@@ -175,7 +182,11 @@ def expected_optimism(scores: np.ndarray, resampled: np.ndarray) -> float:
     """
     if len(scores) < 2:
         return 0.0
-    noise = resampled - resampled.mean(1, keepdims=True)
+    noise, best = resampled - resampled.mean(1, keepdims=True), scores.argmax()
+    is_contender = scores >= scores[best] - CONTENDER * (noise - noise[best]).std(1)
+    scores, noise = scores[is_contender], noise[is_contender]
+    if len(scores) < 2:
+        return 0.0
     # The scores are shrunk towards their mean by the share of their variance that is noise; noise common to all cancels.
     observed, of_noise = float(scores.var(ddof=1)), float(noise.var(0, ddof=1).mean())
     signal_share = max(0.0, 1.0 - of_noise / observed) if observed > 0 else 0.0

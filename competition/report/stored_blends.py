@@ -13,6 +13,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import Metric, TargetKind
 from competition.ensemble.predictions import load_scores
 from competition.prepare.prepared import Prepared
+from competition.submission.ledger import Entry
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,15 @@ def blends_of(blends: Path, file: str) -> list[Path]:
     """The stored blends that gave a submission file: ecbba8980f68 and ecbba8980f68-1a2b3c.  blends: folder of all."""
     folders = [blends / Path(file).stem, *sorted(blends.glob(f"{Path(file).stem}-{'[0-9a-f]' * 6}"))]
     return [folder for folder in folders if has_outputs(folder)]
+
+
+def blend_of(blends: Path, entry: Entry) -> Path | None:
+    """The stored blend of a ledger entry: of those that gave its file the one with its metric and honest score; None if there is none."""
+    for folder in blends_of(blends, entry.file):
+        scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+        if (scores["metric"], scores["honest"]) == (entry.metric, entry.honest_score):
+            return folder
+    return None
 
 
 def stored_output(folder: Path, ids: np.ndarray, metric: Metric, classes: int) -> np.ndarray:

@@ -18,6 +18,8 @@ RESAMPLES = 2000
 TITLE, SOURCES = "Leaderboard", "submissions/ledger.jsonl · make submit, make submissions"
 # The names of two files -> the share of rows in which they differ, or None if it is unknown.
 Changed = Callable[[str, str], float | None]
+# A sentence -> the same with its commands for the parameter file of the page.
+WithParams = Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,20 @@ class Choice:
     why: str
 
 
-def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed: Changed, has_test: bool) -> Section:
+def leaderboard_section(
+    rows: Sequence[ledger.Row],
+    public_share: float,
+    changed: Changed,
+    has_test: bool,
+    digest: str = "",
+    with_params: WithParams = str,
+) -> Section:
     """Honest against public scores, and the choice of two submissions; one sentence without a submission file.
 
-    rows: of this competition.  has_test: it has test images.
+    rows: of this competition.  has_test: it has test images.  digest: of the page's submission, which counts as the newest.
     """
     rows = [row for row in rows if row.entry.test_rows and row.entry.honest_score is not None]
+    rows.sort(key=lambda row: row.entry.digest == digest)  # stable
     if not rows:
         text = (
             "No submission yet; `make predict` writes one." if has_test else "No test images, so nothing is submitted."
@@ -54,14 +64,19 @@ def leaderboard_section(rows: Sequence[ledger.Row], public_share: float, changed
         public = f"{choice.row.public_score:.5f}" if choice.row.public_score is not None else "–"
         cells.append([entry.file, choice.why, honest, public])
     note = "Kaggle counts the better of two selected submissions. The private score is of rows that neither column has seen."
-    if len(choices) < 2:
-        note += " A second one needs another submission: other members, or another seed."
+    first = choices[0].row
     if elsewhere := len(rows) - len(comparable_with_newest(rows)):
         verb = "does" if elsewhere == 1 else "do"
         note += (
-            f" {elsewhere} of {len(rows)} submissions {verb} not compare with the newest: the honest score is on other rows, by another "
-            "metric, optimistic or doubted."
+            f" {elsewhere} of {len(rows)} submissions {verb} not compare with {first.entry.digest[:4]}: the honest score is on other rows, "
+            "by another metric, optimistic or doubted."
         )
+    if len(choices) < 2 and (other := best_elsewhere(rows, first)) is not None:
+        pair = f"A={first.entry.digest[:8]} B={other.entry.digest[:8]}"
+        compared = f"{other.entry.digest[:4]} with {first.entry.digest[:4]}"
+        note += with_params(f" `make compare-blends {pair}` compares {compared} on their common rows.")
+    elif len(choices) < 2:
+        note += " A second one needs another submission: other members, or another seed."
     columns = ["select", "why", "honest (training rows)", "public (other rows: test)"]
     blocks.append(Table(columns, cells, 2, note, title="Which two submissions to select"))
     return Section("leaderboard", TITLE, SOURCES, blocks)
@@ -139,7 +154,8 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
 
     The second is the best public score among those within one standard error of the first; without public scores, the one
     that differs from the first in most rows, which hedges; where that is unknown, the next best. Only submissions that are
-    comparable with the newest take part; if there is one of these, the second is the newest of the others.
+    comparable with the newest take part. None is the second if none is as good within noise while others do not compare: one of
+    these may be better.
     """
     same = comparable_with_newest(rows)
     sign = metric_named(same[-1].entry.metric).sign
@@ -152,10 +168,9 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
     doubt = "; DOUBTED, see the warnings above" if first.entry.is_doubted else ""
     others = [row for row in same if row is not first]
     near = [row for row in others if honest(row) >= honest(first) - error]
+    is_alone = best_elsewhere(rows, first) is None
     if not others:
-        elsewhere = [row for row in rows if row is not first and not row.entry.is_doubted]
-        last = [Choice(row, "the newest of the others: its score does not compare") for row in elsewhere[-1:]]
-        return [Choice(first, ("the only submission on these rows" if last else "the only submission") + doubt), *last]
+        return [Choice(first, ("the only submission" if is_alone else "the only submission on these rows") + doubt)]
     within = "none of the others is" if not near else "1 other is" if len(near) == 1 else f"{len(near)} others are"
     chosen = Choice(first, f"the best honest score; {within} within its standard error")
     public = [(sign * row.public_score, row) for row in near if row.public_score is not None]
@@ -167,6 +182,8 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
         share, row = max(shares, key=lambda pair: pair[0])
         why = f"as good within noise, and differs most from the first ({share:.1%} of the rows): a hedge"
         return [chosen, Choice(row, why)]
+    if not near and not is_alone:
+        return [chosen]
     row = max(reversed(others), key=honest)
     return [
         chosen,
@@ -174,28 +191,29 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
     ]
 
 
-def ledger_section(rows: Sequence[ledger.Row], public_share: float, looks: int) -> Section | None:
-    """All submissions.  looks: how often `make grade` opened the private solution."""
+def best_elsewhere(rows: Sequence[ledger.Row], first: ledger.Row) -> ledger.Row | None:
+    """Of the submissions that do not compare with `first` and are not doubted the best by its metric, else the newest."""
+    comparable = comparable_with_newest(rows)
+    others = [row for row in rows if row not in comparable and not row.entry.is_doubted]
+    metric = metric_named(first.entry.metric)
+    honest = [row for row in others if row.entry.metric == metric.name and not row.entry.optimistic]
+    newest = next(reversed(others), None)
+    return max(honest, key=lambda row: metric.sign * (row.entry.honest_score or 0.0), default=newest)
+
+
+def ledger_section(rows: Sequence[ledger.Row], public_share: float, metric: str, looks: int) -> Section | None:
+    """All submissions.  metric: of Kaggle's scores.  looks: how often `make grade` opened the private solution."""
     if not rows:
         return None
-    table = ledger.table(rows, public_share)
+    table = ledger.table(rows, public_share, metric)
     cells = [list(line.values()) for line in reversed(table)]
     note = (
         "cv and honest: on training rows; cv on those the blend was chosen on. public and private: on test rows. gap: public "
         "minus honest. noise: 95 % interval of the gap by chance, "
-        f"if {public_share:.0%} of the test rows count (kaggle.public_share).{honest_rows_text(rows)}"
-    )
-    blocks: list[Block] = [Table(list(table[0]), cells, 3, note)]
+        f"if {public_share:.0%} of the test rows count (kaggle.public_share). {ledger.honest_rows_text(rows)}"
+    ).rstrip()
+    blocks: list[Block] = [Table(list(table[0]), cells, list(table[0]).index("cv"), note)]
     if looks:
         opened = f"The private solution was opened {looks} time{'s' if looks != 1 else ''} (make grade): "
         blocks.append(Text([opened + "the more often, the more optimistic its best score."]))
     return Section("ledger", "Submissions", "submissions/ledger.jsonl · make submit, make submissions", blocks)
-
-
-def honest_rows_text(rows: Sequence[ledger.Row]) -> str:
-    """Which submissions have their honest score on which number of rows; "" if it is the same for all."""
-    names: dict[int, list[str]] = {}
-    for row in rows:
-        names.setdefault(row.entry.oof_rows, []).append(row.entry.digest[:4])
-    parts = [f"{', '.join(digests)} on {counted(size, 'row')}" for size, digests in names.items()]
-    return f" Honest scores are on different rows: {'; '.join(parts)}." if len(names) > 1 else ""

@@ -6,10 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from competition.config.errors import counted
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import metric_named, score_range
 from competition.ensemble.significance import Difference
 from competition.prepare.prepared import Prepared
+from competition.report.stored_blends import blend_of
+from competition.submission.ledger import Entry
 from competition.workspace.scores import trivial_text
 
 Scores = Mapping[str, Any]  # the content of scores.json, or a part of it
@@ -141,19 +144,20 @@ def gain_of_equal_weights(scores: Scores) -> Difference | None:
     return replace(over, value=-over.value) if over.value < 0 and over.is_significant else None
 
 
-def baseline_text(prepared: Prepared, blends: Path, file: str, score: float | None = None) -> str:
+def baseline_text(prepared: Prepared, blends: Path, entry: Entry, score: float | None = None) -> str:
     """The trivial baseline on the rows of a submission's honest score, or on all training rows if its blend is no longer stored.
 
-    blends: the folder of the stored blends.  file: name of the submission; "" = none.  score: as of `trivial_text`.
+    blends: the folder of the stored blends.  score: as of `trivial_text`.
     """
-    stored = blends / Path(file).stem / "scores.json"
-    if not stored.is_file():
+    stored = blend_of(blends, entry)
+    if stored is None:
         return trivial_text(prepared, score=score)
-    scores = json.loads(stored.read_text(encoding="utf-8"))
+    scores = json.loads((stored / "scores.json").read_text(encoding="utf-8"))
     trivial, sign = scores["trivial"], metric_named(scores["metric"]).sign
     text = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     beaten = "" if score is None or sign * score > sign * trivial["score"] else ", NOT BEATEN"
-    return f"the trivial baseline ({trivial['name']}) scores {text}{beaten} on the rows of that honest score"
+    rows = f"the {counted(entry.oof_rows, 'row')} of {entry.digest[:8]}'s honest score"
+    return f"the trivial baseline ({trivial['name']}) scores {text}{beaten} on {rows}"
 
 
 def folds_text(folds: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ A line is appended under a lock and flushed to disk; an incomplete last line of 
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Literal
 from filelock import FileLock
 
 from competition.config.digests import to_plain
+from competition.config.errors import counted
 from competition.config.faults import fault_point
 from competition.ensemble.expected_score import ExpectedScore, interval
 from competition.kaggle.client import competition_slug
@@ -50,6 +51,7 @@ class Entry:
     is_doubted: bool = False  # a member probably knew the rows of honest_score, or its test rows have the ids of others
 
 
+GRADED = "graded here"  # the state of a row with the scores of `make grade`
 What = Literal["sending", "submitted", "scored", "failed"]
 
 
@@ -142,6 +144,17 @@ def confirm_entry(path: Path, file: str, honest_score: float, is_doubted: bool) 
         append(path, replace(own[-1], made=datetime.now(UTC).isoformat(timespec="seconds")))
 
 
+def entry_of_blend(entries: Sequence[Entry], result: Mapping[str, Any]) -> Entry | None:
+    """The last entry of a blend: of those of its submission the one with its metric and honest score.
+
+    result: of the blend's manifest.  None: the submission has no entry.
+    """
+    same_file = [entry for entry in entries if entry.digest == result["submission"]]
+    result_of_blend = (result["metric"], result["honest"])
+    own = [entry for entry in same_file if (entry.metric, entry.honest_score) == result_of_blend]
+    return next(reversed(own or same_file), None)
+
+
 def read(path: Path) -> Ledger:
     """Read all complete lines. A missing file is an empty ledger."""
     text = path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
@@ -152,8 +165,11 @@ def read(path: Path) -> Ledger:
 
 
 def rows(ledger: Ledger) -> list[Row]:
-    """One row per digest, in the order of the first entries, with the newest entry of each digest."""
-    newest = {entry.digest: entry for entry in ledger.entries}
+    """One row per digest with its newest entry, the newest last."""
+    newest: dict[str, Entry] = {}
+    for entry in ledger.entries:
+        newest.pop(entry.digest, None)  # to the end
+        newest[entry.digest] = entry
     by_digest = {
         digest: Row(entry, "made" if entry.test_rows else "cross-validation", "", None, None, "")
         for digest, entry in newest.items()
@@ -166,20 +182,31 @@ def rows(ledger: Ledger) -> list[Row]:
     return list(by_digest.values())
 
 
-def of_competition(ledger: Ledger, competition: str, slug: str) -> list[Row]:
-    """Rows of the entries of a competition, with states and scores from `slug` only.  slug: see of_slug."""
+def restricted_to(ledger: Ledger, competition: str, slug: str) -> Ledger:
+    """The entries of a competition, with states and scores from `slug` only.  slug: see of_slug."""
     own = replace(ledger, entries=tuple(entry for entry in ledger.entries if entry.competition == competition))
-    return rows(of_slug(own, slug))
+    return of_slug(own, slug)
+
+
+def of_competition(ledger: Ledger, competition: str, slug: str) -> list[Row]:
+    """Rows of `restricted_to`."""
+    return rows(restricted_to(ledger, competition, slug))
+
+
+def local_grade(file: Path, entry: Entry) -> Mapping[str, Any] | None:
+    """What `make grade` gave the entry's submission by the entry's metric; None if it did not.  file: grades.json, may be missing."""
+    grades = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    grade: Mapping[str, Any] | None = grades.get(entry.file, {}).get(entry.metric)
+    return grade
 
 
 def with_local_grades(rows: Sequence[Row], file: Path) -> list[Row]:
-    """The rows, those without a public score with the scores of `make grade`.  file: grades.json, which may be missing."""
-    grades = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    """The rows, those without a public score with the scores of `make grade`.  file: see local_grade."""
     graded = []
     for row in rows:
-        grade = grades.get(row.entry.file)
+        grade = local_grade(file, row.entry)
         if row.public_score is None and grade is not None:
-            row = replace(row, state="graded here", public_score=grade["public"], private_score=grade["private"])
+            row = replace(row, state=GRADED, public_score=grade["public"], private_score=grade["private"])
         graded.append(row)
     return graded
 
@@ -223,35 +250,48 @@ def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:
     return low - entry.honest_score, high - entry.honest_score
 
 
-def table(rows: Sequence[Row], public_share: float) -> list[dict[str, str]]:
+def table(rows: Sequence[Row], public_share: float, metric: str) -> list[dict[str, str]]:
     """Table of the ledger: one dictionary (column -> text) per submission.
 
+    metric: of Kaggle's scores.  A column `metric` is there if the entries have more than one.
     cv: OOF score; honest: with its standard error, and whether it is doubted; gap: public minus honest; noise: 95 % interval of
-    the gap by chance.
+    the gap by chance. Both only where the two scores are of one metric; a local grade is of the entry's.
     """
-    lines = []
+    lines, has_metrics = [], len({row.entry.metric for row in rows}) > 1
     for row in rows:
-        entry, band = row.entry, noise_band(row.entry, public_share)
-        honest = entry.honest_score
-        gap = row.public_score - honest if row.public_score is not None and honest is not None else None
+        entry, honest = row.entry, row.entry.honest_score
+        is_comparable = entry.metric == metric or row.state == GRADED
+        band = noise_band(entry, public_share) if is_comparable else None
+        public = row.public_score if is_comparable else None
+        gap = public - honest if public is not None and honest is not None else None
         error = f" ± {entry.standard_error:.4f}" if entry.standard_error is not None else ""
         scores = (entry.oof_score, honest, row.public_score, row.private_score)
-        cv, honest_text, public, private = (f"{score:.5f}" if score is not None else "-" for score in scores)
+        cv, honest_text, public_text, private_text = (f"{score:.5f}" if score is not None else "-" for score in scores)
         lines.append(
             {
                 "digest": entry.digest[:12],
                 "made": entry.made[:16],
                 "members": "+".join(entry.members) + (f" ({entry.partial})" if entry.partial else ""),
+                **({"metric": entry.metric} if has_metrics else {}),
                 "cv": cv,
                 "honest": honest_text + error + (" DOUBTED" if entry.is_doubted else ""),
-                "public": public,
-                "private": private,
+                "public": public_text,
+                "private": private_text,
                 "gap": f"{gap:+.4f}" if gap is not None else "-",
                 "noise": f"{band[0]:+.4f} to {band[1]:+.4f}" if band is not None else "-",
                 "state": row.state + (f": {row.error}" if row.error else ""),
             }
         )
     return lines
+
+
+def honest_rows_text(rows: Sequence[Row]) -> str:
+    """Which submissions have their honest score on which number of rows; "" if it is the same for all."""
+    names: dict[int, list[str]] = {}
+    for row in rows:
+        names.setdefault(row.entry.oof_rows, []).append(row.entry.digest[:4])
+    parts = [f"{', '.join(digests)} on {counted(size, 'row')}" for size, digests in names.items()]
+    return f"Honest scores are on different rows: {'; '.join(parts)}." if len(names) > 1 else ""
 
 
 def _parse(raw: str) -> Entry | Event | SolutionAccess | None:

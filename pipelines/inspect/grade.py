@@ -28,11 +28,17 @@ def run(job: Job) -> None:
         raise UserError(f"{job.params.competition.name} has no local private solution; {advice}")
     ledger_file = job.submissions / "ledger.jsonl"
     entry = submission_of(job, "grade")
+    metric = prepared.competition.metric
+    if entry.metric != metric:
+        raise UserError(
+            f"{entry.file} was blended by {entry.metric}, and competition.metric is {metric}; `make blend` makes the blend by "
+            f"{metric}, and `make grade` then scores it; the solution was not opened"
+        )
     grade = grading.grade(job.submissions / entry.file, solution, prepared.competition, ledger_file)
     grades_file = job.path("grades.json")  # for `make report`
     grades = json.loads(grades_file.read_text(encoding="utf-8")) if grades_file.is_file() else {}
     parts_of_grade = {name: getattr(grade, name) for name in RECORDED}
-    write_json(grades_file, {**grades, entry.file: parts_of_grade})
+    write_json(grades_file, {**grades, entry.file: {**grades.get(entry.file, {}), metric: parts_of_grade}})
     parts = (("public", grade.public, grade.public_rows), ("private", grade.private, grade.private_rows))
     scores = [
         f"{name} {'undefined' if score is None else f'{score:.4f}'} ({counted(n, 'row')})"
@@ -40,7 +46,7 @@ def run(job: Job) -> None:
         if n
     ]
     job.echo(f"grade: {entry.file}: {', '.join(scores) or 'no row of the solution counts'}")
-    sign, beside = metric_named(prepared.competition.metric).sign, []  # the trivial baseline on the same rows
+    sign, beside = metric_named(metric).sign, []  # the trivial baseline on the same rows
     for part in ("public", "private"):
         score, trivial = getattr(grade, part), getattr(grade, f"{part}_trivial")
         if trivial is not None:
@@ -50,7 +56,7 @@ def run(job: Job) -> None:
         job.echo(f"grade: the trivial baseline ({grade.trivial}) scores {', '.join(beside)}")
     if entry.honest_score is not None and entry.standard_error and entry.expected and grade.private is not None:
         kind = "doubted" if entry.is_doubted else "optimistic" if entry.optimistic else "honest"
-        of_rows = with_error(entry.honest_score, entry.standard_error, prepared.competition.metric)
+        of_rows = with_error(entry.honest_score, entry.standard_error, metric)
         job.echo(f"grade: the {kind} score was {of_rows}; {comparison(entry, grade.private, grade.private_rows)}")
     job.echo(
         f"grade: the solution was opened {counted(grade.solution_accesses, 'time')}; choosing by it repeatedly makes it optimistic"

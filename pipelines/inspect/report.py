@@ -106,9 +106,14 @@ def load_results(job: Job) -> Results:
     is_current = blend is not None and blend.depends.get("data") == prepared.digest
     runs = {run.title: run for name in job.params.members for run in runs_of(job.workspace, name)}
     sizes = [member.image_size for member in job.params.members.values()]
-    recorded, competition = ledger.read(job.submissions / "ledger.jsonl"), job.params.competition
-    submitted = ledger.of_competition(recorded, competition.name, competition.slug)
-    of_blend = (row for row in submitted if blend is not None and row.entry.digest == blend.result["submission"])
+    competition = job.params.competition
+    recorded = ledger.restricted_to(ledger.read(job.submissions / "ledger.jsonl"), competition.name, competition.slug)
+    own = ledger.entry_of_blend(recorded.entries, blend.result) if blend is not None else None
+    # A later blend, by another metric or of other predictions, may have given the same submission.
+    submitted = [
+        replace(row, entry=own) if own is not None and row.entry.digest == own.digest else row
+        for row in ledger.rows(recorded)
+    ]
     return Results(
         folder,
         blend,
@@ -120,7 +125,7 @@ def load_results(job: Job) -> Results:
         spreads,
         notes,
         submitted,
-        overview.scores_on_test(next(of_blend, None), job.path("grades.json")),
+        overview.scores_on_test(next((row for row in submitted if row.entry is own), None), job.path("grades.json")),
         pictures.training_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder),
     )
 
@@ -176,8 +181,17 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         data.data_section(prepared),
         caveats.caveats_section(prepared.folder, load_caveats(prepared.folder), prepared.part("train"), current),
         runs_report.runs_section(job.workspace, job.submissions),
-        submissions.leaderboard_section(submitted, public_share, partial(changed_share, job), has_test),
-        submissions.ledger_section(ledger.with_local_grades(submitted, job.path("grades.json")), public_share, looks),
+        submissions.leaderboard_section(
+            submitted,
+            public_share,
+            partial(changed_share, job),
+            has_test,
+            blend.result["submission"] if blend is not None else "",
+            partial(with_params, params=file, sets=sets),
+        ),
+        submissions.ledger_section(
+            ledger.with_local_grades(submitted, job.path("grades.json")), public_share, metric.name, looks
+        ),
         costs.costs_section(job.workspace, costs.stage_seconds(job.workspace, runs, blend)),
         provenance_section(job, blend),
     ]
@@ -272,7 +286,7 @@ def provenance_section(job: Job, blend: Manifest | None) -> Section:
         if len(prepared.part("test")):
             facts.append(["submission", f"{blend.result['file']}, sha256 {blend.result['submission']}"])
         facts.append(["blend", f"digest {blend.digest}"])
-        lines = choices_lines(job.work, job.submissions, job.params, prepared, blend.result["submission"])
+        lines = choices_lines(job.work, job.submissions, job.params, prepared, blend.result)
         facts += [["choices", line.removeprefix("repeated choices: ")] for line in lines]
     installed, at_blend = versions(), blend.made_with if blend is not None else {}
     rows: list[list[Any]] = [

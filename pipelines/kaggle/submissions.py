@@ -12,6 +12,7 @@ from competition.report.repeated_choices import choices_lines
 from competition.report.stored_blends import blend_text, blends_of
 from competition.report.terminal import baseline_text
 from competition.submission import ledger, sending
+from competition.workspace.scores import trivial_text
 from pipelines.terminal.output import display_path, table_lines
 from pipelines.terminal.runner import Job, kaggle_client
 
@@ -40,20 +41,22 @@ def run(job: Job) -> None:
             error = user_error
     table = table_rows(job, slug, on_kaggle)
     if table:
-        job.echo(*table_lines(list(table[0]), [[row[name] for name in table[0]] for row in table], indent=0))
+        job.echo(*table_lines(list(table[0]), [[row.get(name, "-") for name in table[0]] for row in table], indent=0))
         share = job.params.kaggle.public_share
         job.echo(
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
             "count (kaggle.public_share)"
         )
-        for row in ledger.of_competition(ledger.read(path), job.params.competition.name, slug):
+        rows = ledger.of_competition(ledger.read(path), job.params.competition.name, slug)
+        if on_rows := ledger.honest_rows_text(rows):
+            job.echo(on_rows)
+        for row in rows:
             if len(same := blends_of(job.path("blends"), row.entry.file)) > 1:
                 blends = " and ".join(map(blend_text, same))
                 notes.append(f"{row.entry.file} was given by {blends}; the table shows the one made last")
         prepared = job.prepared if job.path("data", "manifest.json").exists() else None
         if prepared is not None:
-            newest = ledger.of_competition(ledger.read(path), job.params.competition.name, slug)[-1:]
-            job.echo(baseline_text(prepared, job.path("blends"), newest[0].entry.file if newest else ""))
+            job.echo(baseline_text(prepared, job.path("blends"), rows[-1].entry) if rows else trivial_text(prepared))
         job.echo(*choices_lines(job.work, job.submissions, job.params, prepared))
     else:
         job.echo(
@@ -114,7 +117,10 @@ def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dic
             row = replace(row, error=last.error)
         rows.append(row)
     rows = ledger.with_local_grades(rows, job.path("grades.json"))
-    pairs = zip(rows, ledger.table(rows, job.params.kaggle.public_share), strict=True)
+    described, metric = job.path("data", "competition.json"), job.params.competition.metric
+    if not metric and rows:
+        metric = Competition.load(described).metric if described.exists() else rows[-1].entry.metric
+    pairs = zip(rows, ledger.table(rows, job.params.kaggle.public_share, metric), strict=True)
     ledger_lines = [{"digest": line["digest"], "ref": row.ref or "-", **line} for row, line in pairs]
     unnumbered = [submission for submission in on_kaggle if not submission.ref]
     return ledger_lines + [foreign_line(submission) for submission in (*by_ref.values(), *unnumbered)]

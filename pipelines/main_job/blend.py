@@ -125,7 +125,7 @@ def run(job: Job) -> None:
     if job.options.verbose:
         job.echo(*detail_lines(scores, chain))
     job.echo(Bold(conclusion(scores)), *caution_lines(scores))
-    job.echo(*choices_lines(job.work, job.submissions, params, prepared, scores["submission"]))
+    job.echo(*choices_lines(job.work, job.submissions, params, prepared, scores))
     if len(prepared.part("test")):
         submission = job.submissions / scores["file"]
         if not submission.exists():  # the user may have deleted it

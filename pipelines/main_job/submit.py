@@ -36,7 +36,7 @@ def run(job: Job) -> None:
     job.echo(
         f"submit: {display_path(file)} has {counted(checked.rows, 'row')} in the order and with the columns of the sample"
     )
-    baseline = baseline_text(prepared, job.path("blends"), entry.file, entry.honest_score)
+    baseline = baseline_text(prepared, job.path("blends"), entry, entry.honest_score)
     job.echo(f"submit: {expected_score(entry)}; {baseline}")
     if not prepared.competition.slug:
         solution = adapter_named(job.params.competition.adapter).solution(job.path("raw"))

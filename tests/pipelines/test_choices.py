@@ -138,10 +138,19 @@ def test_blends_are_compared_on_rows_that_the_prepared_data_still_contain(worksp
     (first,) = (file.stem for file in workspace.submissions.glob("*.csv"))
     output = workspace.do("blend", sets="policy.method=mean")
     (second,) = {file.stem for file in workspace.submissions.glob("*.csv")} - {first}
-    assert "repeated choices: 2 different blends on these rows; the best of their honest scores is expected" in output
-    assert "repeated choices: 2 different blends" in workspace.do("submissions")
+    assert (
+        "repeated choices: 2 different blends on these 450 rows; the best of their honest scores is expected" in output
+    )
+    output = workspace.do("submissions")
+    assert "repeated choices: 2 different blends" in output and "Honest scores are on" not in output
+    assert f" on the 450 rows of {second[:8]}'s honest score\n" in output
+    with (workspace.submissions / "ledger.jsonl").open("r+") as file:
+        line = json.loads(file.readlines()[0])
+        file.write(json.dumps(line | {"digest": "f" * 64, "file": "ffffffffffff.csv", "oof_rows": 300}) + "\n")
+    output = workspace.do("submissions")
+    assert "Honest scores are on different rows: " in output and "ffff on 300 rows.\n" in output
     workspace.do("report")
-    assert "2 different blends on these rows" in (workspace.work / "report.html").read_text(encoding="utf-8")
+    assert "2 different blends on these 450 rows" in (workspace.work / "report.html").read_text(encoding="utf-8")
     compare_error = workspace.refused("compare_blends")
     assert "A= and B= not given" in compare_error and first in compare_error and second in compare_error
     assert "B= not given" in workspace.refused("compare_blends", f"--a={first}")

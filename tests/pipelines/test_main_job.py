@@ -233,6 +233,27 @@ def test_grade_takes_the_blend_of_the_current_parameters_and_names_a_newer_one(w
     blended(workspace, "")
 
 
+def test_a_submission_is_not_graded_by_another_metric_than_its_honest_score(workspace: Workspace) -> None:
+    sets = "competition.metric=accuracy"
+    name, before = blended(workspace, sets), ledger(workspace)
+    refused = workspace.refused("grade", "--file", name)
+    assert (
+        f"{name} was blended by accuracy, and competition.metric is macro_f1; `make blend` makes the blend by"
+        in refused
+    )
+    assert ledger(workspace) == before  # the solution was not opened
+    assert f"grade: {name}: " in workspace.do("grade", "--file", name, sets=sets)
+    assert json.loads((workspace.work / "grades.json").read_text())[name].keys() == {"accuracy"}
+    file = blended(workspace)
+    workspace.do("grade")
+    line = next(line for line in reversed(ledger(workspace)) if line.get("file") == file and line["kind"] == "entry")
+    with (workspace.submissions / "ledger.jsonl").open("a") as stream:  # as if accuracy had given the same submission
+        stream.write(json.dumps(line | {"metric": "accuracy", "honest_score": 0.99}) + "\n")
+    workspace.do("report")
+    page = (workspace.work / "report.html").read_text()
+    assert "private, make grade" in page and "0.99000" not in page
+
+
 def test_a_deleted_submission_is_written_again(workspace: Workspace) -> None:
     content = workspace.submission()
     next(workspace.submissions.glob("*.csv")).unlink()

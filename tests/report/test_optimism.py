@@ -41,6 +41,16 @@ def test_the_optimism_of_equal_candidates_is_the_true_one_within_error(candidate
     assert expected.mean() > 0
 
 
+def test_much_worse_candidates_do_not_change_the_optimism_of_the_best() -> None:
+    """They cannot be the best, and their distance does not say that the best ones differ by more than noise."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, CLASSES, ROWS)
+    candidates = outputs(rng, labels, np.array([0.90, 0.91, *[0.5] * 8]), 0.0)
+    scores = np.array([np.mean(output == labels) for output in candidates])
+    draws = np.stack(resampled(labels, candidates, Evaluation(ACCURACY, CLASSES, 200, 0)))
+    assert expected_optimism(scores, draws) == expected_optimism(scores[:2], draws[:2]) > 0.005
+
+
 @pytest.mark.parametrize(("candidates", "largest"), [(2, 0.5642), (3, 0.8463), (10, 1.5388), (50, 2.2491)])
 def test_the_normal_approximation_is_the_known_mean_of_the_largest(candidates: int, largest: float) -> None:
     assert normal_optimism(candidates, 2.0) == pytest.approx(2 * largest, abs=2e-3)

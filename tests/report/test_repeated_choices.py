@@ -14,7 +14,7 @@ from competition.ensemble.metrics import METRICS
 from competition.prepare.prepared import Prepared
 from competition.report.repeated_choices import normal_optimism, repeated_choices
 from competition.report.stored_blends import shared_rows, stored_output
-from competition.submission.ledger import Row
+from competition.submission.ledger import Event, Ledger
 
 ROWS, FOLDS, CLASSES = 400, 4, 3
 IDS = np.array([f"i{n:03}" for n in range(ROWS)])
@@ -43,14 +43,14 @@ def store_blend(folder: Path, seed: int, ids: np.ndarray = IDS, tuned: int = 0, 
     table = pd.DataFrame({"id": ids, "label": answers, "scored": (np.arange(len(ids)) >= tuned).astype(int)})
     table.iloc[order].to_csv(folder / "honest_oof.csv", index=False)
     np.savez(folder / "honest_oof.npz", ids=ids[order], scores=np.eye(CLASSES, dtype=np.float32)[answers[order]])
-    (folder / "scores.json").write_text(json.dumps(scores))
+    (folder / "scores.json").write_text(json.dumps({"metric": ENTRY.metric, "honest": ENTRY.honest_score} | scores))
     return folder
 
 
-def ledger_rows(count: int, public: tuple[float, ...] = ()) -> list[Row]:
-    entries = [replace(ENTRY, digest=f"d{n}", file=f"b{n}.csv") for n in range(count)]
-    scores = [*public, *[None] * (count - len(public))]
-    return [Row(entry, "made", "", score, None, "") for entry, score in zip(entries, scores)]
+def ledger_of(count: int, public: tuple[float, ...] = (), **changes: dict[str, object]) -> Ledger:
+    """A ledger of submissions d0, d1, ...  public: scores of the first ones.  changes: of single entries, by digest."""
+    entries = [replace(ENTRY, digest=f"d{n}", file=f"b{n}.csv", **changes.get(f"d{n}", {})) for n in range(count)]
+    return Ledger(tuple(entries), tuple(Event(f"d{n}", "scored", "1", score) for n, score in enumerate(public)), 0)
 
 
 def test_rows_that_tuned_a_blend_and_rows_that_were_removed_are_not_scored(tmp_path: Path) -> None:
@@ -82,30 +82,43 @@ def test_a_blend_of_other_data_is_an_error(tmp_path: Path) -> None:
 def test_equal_blends_are_counted_and_the_best_has_the_optimism_of_independent_scores(tmp_path: Path) -> None:
     for n in range(8):
         store_blend(tmp_path / f"b{n}", n)
-    choices = repeated_choices(ledger_rows(8), ENTRY, tmp_path, prepared(), 0.5, seed=0)
+    choices = repeated_choices(ledger_of(8), ENTRY, tmp_path, prepared(), 0.5, seed=0)
     true = normal_optimism(8, (0.8 * 0.2 / ROWS) ** 0.5)
     assert choices.blends == 8 and not choices.blend_optimism.is_bound
     assert choices.blend_optimism.value == pytest.approx(true, rel=0.25)
     (line,) = choices.lines()
-    assert "8 different blends on these rows; the best of their honest scores is expected to be 0.02" in line
+    assert "8 different blends on these 400 rows; the best of their honest scores is expected to be 0.02" in line
 
 
 def test_blends_of_other_rows_are_not_counted_and_entries_without_digest_match_by_size(tmp_path: Path) -> None:
-    rows = ledger_rows(4)
-    rows[1] = replace(rows[1], entry=replace(rows[1].entry, oof_digest="other"))
-    rows[2] = replace(rows[2], entry=replace(rows[2].entry, oof_digest=""))
-    rows[3] = replace(rows[3], entry=replace(rows[3].entry, oof_digest="", oof_rows=ROWS + 1))
-    assert repeated_choices(rows, ENTRY, tmp_path, prepared(), 0.5, seed=0).blends == 2
+    fewer = {"oof_rows": ROWS - 50}  # fitted on the same rows, of which 50 chose hyperparameters
+    ledger = ledger_of(5, d1={"oof_digest": "other"}, d2={"oof_digest": ""}, d3={"oof_digest": ""} | fewer, d4=fewer)
+    assert repeated_choices(ledger, ENTRY, tmp_path, prepared(), 0.5, seed=0).blends == 2
+
+
+def test_every_honest_result_of_a_submission_is_counted_once_whatever_came_after_it(tmp_path: Path) -> None:
+    ledger, better = ledger_of(2), 0.81
+    first = ledger.entries[0]
+    store_blend(tmp_path / "b0", 0)
+    store_blend(tmp_path / "b0-0123ab", 1, honest=better)  # the same submission, other out-of-fold predictions
+    store_blend(tmp_path / "b1", 2)
+    again, other = replace(first, made="later"), replace(first, honest_score=better)
+    of_other_metric = replace(first, metric="macro_f1")
+    ledger = replace(ledger, entries=(*ledger.entries, other, again, of_other_metric))
+    choices = repeated_choices(ledger, ENTRY, tmp_path, prepared(), 0.5, seed=0)
+    assert choices.blends == 3 and not choices.blend_optimism.is_bound
+    equal = normal_optimism(3, (0.8 * 0.2 / ROWS) ** 0.5)  # each has an output of its own
+    assert choices.blend_optimism.value == pytest.approx(equal, rel=0.4)
 
 
 def test_blends_of_models_that_saw_the_rows_are_not_counted(tmp_path: Path) -> None:
-    rows = [replace(row, entry=replace(row.entry, is_doubted=row.entry.digest == "d0")) for row in ledger_rows(3)]
-    assert repeated_choices(rows, ENTRY, tmp_path, prepared(), 0.5, seed=0).blends == 2
+    ledger = ledger_of(3, d0={"is_doubted": True})
+    assert repeated_choices(ledger, ENTRY, tmp_path, prepared(), 0.5, seed=0).blends == 2
 
 
 def test_without_stored_outputs_the_optimism_is_a_bound(tmp_path: Path) -> None:
     for data in (prepared(), None):
-        choices = repeated_choices(ledger_rows(3), ENTRY, tmp_path, data, 0.5, seed=0)
+        choices = repeated_choices(ledger_of(3), ENTRY, tmp_path, data, 0.5, seed=0)
         assert choices.blend_optimism.is_bound
         assert choices.blend_optimism.value == pytest.approx(normal_optimism(3, 0.02))
         assert "expected to be at most 0.0169 too good" in choices.lines()[0]
@@ -114,8 +127,8 @@ def test_without_stored_outputs_the_optimism_is_a_bound(tmp_path: Path) -> None:
 def test_public_scores_of_fewer_rows_have_larger_errors(tmp_path: Path) -> None:
     for n in range(5):
         store_blend(tmp_path / f"b{n}", n)
-    rows = ledger_rows(6, public=(0.80, 0.81, 0.79, 0.80, 0.805))
-    few, many = (repeated_choices(rows, ENTRY, tmp_path, prepared(), share, seed=0) for share in (0.2, 1.0))
+    ledger = ledger_of(6, public=(0.80, 0.81, 0.79, 0.80, 0.805))
+    few, many = (repeated_choices(ledger, ENTRY, tmp_path, prepared(), share, seed=0) for share in (0.2, 1.0))
     assert few.submissions == 5 and not few.public_optimism.is_bound
     assert few.public_optimism.value == pytest.approx(normal_optimism(5, (0.8 * 0.2 / 40) ** 0.5), rel=0.25)
     assert few.public_optimism.value > 1.8 * many.public_optimism.value > 0

@@ -1,5 +1,6 @@
 """The score chart and its caption: only the marks that are drawn are explained."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,8 @@ from competition.ensemble.decision import Decision
 from competition.ensemble.metrics import METRICS
 from competition.report.blend_tables import baselines_of, worth_tables
 from competition.report.overview import score_charts, scores_on_test
-from competition.report.submissions import honest_rows_text
 from competition.report.svg import axis_ends
-from competition.submission.ledger import Row
+from competition.submission.ledger import Row, honest_rows_text
 
 DIFFERENCE = {"value": 0.01, "error": 0.02, "low": -0.03, "high": 0.05, "changed": 3, "corrected": 2, "corrupted": 1}
 SINGLE = {"score": 0.9, "standard_error": 0.01, "name": "a class"}
@@ -44,6 +44,14 @@ def test_diamonds_are_explained_only_if_a_score_of_test_rows_is_drawn() -> None:
     assert "Diamonds: test rows" in caption and "public leaderboard 0.8900" in chart
 
 
+def test_a_grade_is_shown_only_beside_an_honest_score_of_its_metric(tmp_path: Path) -> None:
+    grades, grade = tmp_path / "grades.json", {"public": 0.93, "private": 0.87, "public_rows": 9, "private_rows": 21}
+    grades.write_text(json.dumps({ENTRY.file: {"macro_f1": grade}}))
+    assert "private, make grade 0.8700" in chart_and_caption({}, Row(ENTRY, "made", "", None, None, ""), grades)[0]
+    other = Row(replace(ENTRY, metric="accuracy"), "made", "", None, None, "")
+    assert "make grade" not in chart_and_caption({"metric": "accuracy"}, other, grades)[0]
+
+
 def test_no_interval_is_drawn_if_test_rows_are_unlike_training_rows() -> None:
     assert "expected leaderboard" in chart_and_caption({})[0]
     assert "expected leaderboard" not in chart_and_caption({"caveats": {"shift": {"differs": True}}})[0]
@@ -60,7 +68,7 @@ def test_scores_on_rows_that_chose_hyperparameters_are_hollow_and_left_out_folds
 def test_submissions_scored_on_different_rows_are_named_with_their_rows() -> None:
     entries = [replace(ENTRY, digest=digest, oof_rows=size) for digest, size in (("aaaa", 539), ("bbbb", 1347))]
     rows = [Row(entry, "made", "", None, None, "") for entry in entries]
-    assert honest_rows_text(rows) == " Honest scores are on different rows: aaaa on 539 rows; bbbb on 1,347 rows."
+    assert honest_rows_text(rows) == "Honest scores are on different rows: aaaa on 539 rows; bbbb on 1,347 rows."
     assert honest_rows_text(rows[:1]) == ""
 
 

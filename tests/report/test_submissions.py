@@ -71,11 +71,27 @@ def test_honest_scores_of_other_rows_are_not_compared_and_every_score_names_its_
     assert chosen(rows) == ["c", "b"]
     table = leaderboard_section(rows, 0.3, lambda a, b: None, True).blocks[-1]
     assert all("on 1,000 rows" in cells[2] for cells in table.rows)
-    assert "2 of 4 submissions do not compare with the newest" in table.note
-    assert [choice.why for choice in choose_two(rows[:2], lambda a, b: None)] == [
-        "the only submission on these rows",
-        "the newest of the others: its score does not compare",
-    ]
+    assert "2 of 4 submissions do not compare with cccc" in table.note
+    assert [choice.why for choice in choose_two(rows[:2], lambda a, b: None)] == ["the only submission on these rows"]
+
+
+def test_a_worse_submission_is_no_second_choice_while_others_do_not_compare() -> None:
+    elsewhere = [row("a", 0.91, oof_rows=400), row("c", 0.97, oof_rows=400), row("d", 0.92, oof_rows=400)]
+    doubted, other_metric = row("e", 1.0, is_doubted=True), row("f", 0.99, metric="accuracy")
+    worse, best = row("b", 0.85), row("g", 0.95)
+    rows = [*elsewhere, doubted, other_metric, worse, best]
+    table = leaderboard_section(rows, 0.3, lambda a, b: None, True).blocks[-1]
+    assert [cells[0] for cells in table.rows] == ["g.csv"]
+    assert "`make compare-blends A=gggggggg B=cccccccc` compares cccc with gggg on their common rows" in table.note
+    assert chosen([worse, best]) == ["g", "b"]  # nothing else is known that may be better
+
+
+def test_the_submissions_that_compare_are_those_with_the_rows_of_the_page() -> None:
+    rows = [row("a", 0.97, oof_rows=400), row("b", 0.96, oof_rows=400), row("c", 0.90)]
+    digest = rows[0].entry.digest
+    for arguments, files in (((), ["c.csv"]), ((digest,), ["a.csv", "b.csv"])):
+        table = leaderboard_section(rows, 0.3, lambda a, b: None, True, *arguments).blocks[-1]
+        assert [cells[0] for cells in table.rows] == files
 
 
 def test_a_doubted_submission_is_never_recommended_and_says_so_where_it_is_alone() -> None:
@@ -84,4 +100,9 @@ def test_a_doubted_submission_is_never_recommended_and_says_so_where_it_is_alone
     assert [choice.why for choice in choose_two(rows[1:2], lambda a, b: None)] == [
         "the only submission; DOUBTED, see the warnings above"
     ]
-    assert [line["honest"].endswith(" DOUBTED") for line in ledger.table(rows, 0.3)] == [False, True, False, True]
+    assert [line["honest"].endswith(" DOUBTED") for line in ledger.table(rows, 0.3, "macro_f1")] == [
+        False,
+        True,
+        False,
+        True,
+    ]

@@ -110,8 +110,42 @@ def test_events_are_assigned_to_their_entry_and_earlier_scores_are_kept(tmp_path
     first, second = ledger.rows(ledger.Ledger((ENTRY, other), events, 0))
     assert (first.state, first.ref, first.public_score, first.private_score) == ("scored", "1", 0.98, 0.97)
     assert (second.state, second.error, second.public_score) == ("failed", "Submission must have 450 rows", None)
-    line = ledger.table([second], public_share=0.5)[0]
+    line = ledger.table([second], 0.5, "macro_f1")[0]
     assert line["state"] == "failed: Submission must have 450 rows"
+
+
+def test_the_newest_submission_is_the_last_row_even_if_it_was_made_before(tmp_path):
+    other = dataclasses.replace(ENTRY, digest="b" * 64)
+    again = dataclasses.replace(ENTRY, made="2026-01-03T03:04:05Z")
+    assert [row.entry for row in ledger.rows(ledger.Ledger((ENTRY, other, again), (), 0))] == [other, again]
+
+
+def test_a_blend_has_its_own_entry_also_if_another_metric_gave_the_same_submission_later():
+    later = dataclasses.replace(ENTRY, metric="accuracy", honest_score=0.99)
+    result = {"submission": ENTRY.digest, "metric": "macro_f1", "honest": ENTRY.honest_score}
+    assert ledger.entry_of_blend((ENTRY, later), result) == ENTRY
+    assert ledger.entry_of_blend((later,), result) == later
+    assert ledger.entry_of_blend((), result) is None
+
+
+def test_scores_of_two_metrics_have_no_gap_and_are_told_apart(tmp_path):
+    expected = (ExpectedScore(450, 0.80, 0.02, 0.003, 1.0),)
+    entry, digest = dataclasses.replace(ENTRY, expected=expected), "b" * 64
+    other = dataclasses.replace(entry, digest=digest, file="b.csv", metric="accuracy")
+    events = [event("scored", each, ref="1", public=0.98) for each in (ENTRY.digest, digest)]
+    rows = ledger.rows(ledger.Ledger((entry, other), tuple(events), 0))
+    lines = ledger.table(rows, 0.5, "macro_f1")
+    assert [line["metric"] for line in lines] == ["macro_f1", "accuracy"]
+    assert [line["gap"] for line in lines] == ["-0.0090", "-"] and lines[0]["noise"] != lines[1]["noise"] == "-"
+    assert "metric" not in ledger.table(rows[:1], 0.5, "macro_f1")[0]
+    grades, grade = tmp_path / "grades.json", {"public": 0.97, "private": 0.96}
+    grades.write_text(json.dumps({"b.csv": {"accuracy": grade}, ENTRY.file: {"accuracy": grade}}))
+    rows = ledger.with_local_grades(ledger.rows(ledger.Ledger((entry, other), (), 0)), grades)
+    lines = ledger.table(rows, 0.5, "macro_f1")
+    assert [line["private"] for line in lines] == ["-", "0.96000"] and [line["gap"] for line in lines] == [
+        "-",
+        "-0.0190",
+    ]
 
 
 def test_a_file_that_was_sent_before_is_detected_even_without_a_response():
