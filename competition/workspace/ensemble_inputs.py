@@ -87,9 +87,7 @@ def _not_a_file(path: Path) -> str:
         return f"{path} is a pattern, which is not expanded; list the files: [a.csv, b.csv]"
     if str(path).startswith("~"):
         return f"{path}: `~` is not expanded; write the path from the folder of the project, or the whole path"
-    return (
-        f"{path.absolute()} was not found; expected a CSV or npz of predictions, with a path from the folder of the project"
-    )
+    return f"{path.absolute()} was not found; expected a CSV or npz of predictions, with a path from the folder of the project"
 
 
 def prediction_digests(runs: Sequence[Run], params: Params) -> dict[str, Any]:
@@ -170,7 +168,14 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     for name in external_names:
         files = params.foreign[name]
         rows = OurRows(
-            competition.classes, ids, test_ids, labels, folds_digest, competition.targets.kind, params.prepare.folds, folds
+            competition.classes,
+            ids,
+            test_ids,
+            labels,
+            folds_digest,
+            competition.targets.kind,
+            params.prepare.folds,
+            folds,
         )
         external = load_external(
             Path(files.oof), [Path(file) for file in files.test], rows, files.folds, own_confidences

@@ -19,7 +19,9 @@ def selected_members(job: Job) -> list[str]:
             f"MEMBER={selected}: it was trained elsewhere, so it can be neither trained nor exported here; {own}"
         )
     if selected and selected not in names:
-        raise UserError(f"MEMBER={selected}: no such member; the members are {', '.join([*names, *job.params.foreign])}")
+        raise UserError(
+            f"MEMBER={selected}: no such member; the members are {', '.join([*names, *job.params.foreign])}"
+        )
     return [selected] if selected else names
 
 
