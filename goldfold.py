@@ -67,7 +67,8 @@ def open(
     Raises UserError for invalid parameters, and if nothing was prepared yet.
     """
     sets = tuple(parse_overrides(overrides))
-    values = validate_params(load_params(Path(params).expanduser(), sets))
+    with _in_words_of_python():
+        values = validate_params(load_params(Path(params).expanduser(), sets))
     folder = Path(work).expanduser() / values.competition.name
     return Project(Workspace(folder, values, sets), Path(params))
 

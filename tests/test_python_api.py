@@ -201,6 +201,8 @@ def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(finished: 
 def test_an_error_names_the_calls_of_python_and_not_the_variables_of_make(finished: Workspace, tmp_path: Path) -> None:
     workspace = finished.copy_to(tmp_path)
     (workspace.work / "blend" / "newest.txt").unlink()
+    with pytest.raises(UserError, match=r'nope\.yaml: no such file; goldfold\.open\("FILE"\) names the parameters'):
+        goldfold.open(tmp_path / "nope.yaml")
     for ask in (lambda g: g.predict([np.zeros((8, 8, 3), np.uint8)]), lambda g: g.estimator()):
         with pytest.raises(UserError) as refused:
             ask(opened(workspace))

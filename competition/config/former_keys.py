@@ -11,6 +11,7 @@ RENAMED_KEYS = {
 }
 # Keys that do not exist though one may expect them -> what to write instead.
 NOT_A_KEY = {
+    "metric": "competition.metric names the metric",
     "blend.weights": "the weights of the members are fitted; blend.members=[a, b] chooses the members, blend.methods=[equal] weights "
     "them equally",
 }

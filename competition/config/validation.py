@@ -29,6 +29,7 @@ LARGEST_TUNED = 2  # folds of tune.folds, where the parameters do not state them
 MISSING = "missing"
 Keys = tuple[Key, ...]
 Problem = tuple[Keys, str] | tuple[Keys, str, Keys]  # the arguments of InvalidParameter
+ROWS_OF_TABLES = ("blend", "best", "equal", "trivial")  # beside the members
 WEIGHT_FILES = (".weights.h5", ".h5", ".keras")
 ARCHITECTURES = (  # of keras.applications and competition.training.model, without importing Keras
     "cnn", "ConvNeXtBase", "ConvNeXtLarge", "ConvNeXtSmall", "ConvNeXtTiny", "ConvNeXtXLarge", "DenseNet121", "DenseNet169",
@@ -226,6 +227,9 @@ def _member_problems(params: Params) -> Iterator[Problem]:
     """The teachers, external images, tuned folds and starting weights that members name."""
     if not params.members and not params.foreign:
         yield ("members",), "{} was found; at least one member was expected"
+    for name in (*params.members, *params.foreign):
+        if name in ROWS_OF_TABLES:
+            yield ("members", name), f"{name} is a row of its own in tables of scores; give the member another name"
     for name, member in params.members.items():
         for position, teacher in enumerate(member.teacher):
             keys = ("members", name, "teacher", position)

@@ -40,9 +40,9 @@ def read_text(path: Path) -> str:
     except FileNotFoundError:
         files = [file.as_posix() for folder in (path.parent, Path("recipes")) for file in folder.glob("*.y*ml")]
         meant = did_you_mean(path.as_posix(), files)
-        raise UserError(f"{path}: no such file; PARAMS= names the parameters to use{meant}") from None
+        raise UserError(f"{path}: no such file; PARAMS=FILE names the parameters to use{meant}") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); PARAMS= names a file of parameters") from None
+        raise UserError(f"{path}: cannot be read ({error.strerror}); PARAMS=FILE names the parameters") from None
     if len(data) > LARGEST_FILE:
         raise UserError(f"{path}: {len(data):,} bytes were found, at most {LARGEST_FILE:,} are read")
     try:

@@ -28,10 +28,12 @@ import numpy as np
 from competition.ensemble.predictions import ViewPredictions
 
 NOT_OUT_OF_FOLD = "not out-of-fold?"  # the start of a note
+FOLDS_UNKNOWN, OTHER_FOLDS = "folds unknown", "other folds than ours"  # starts of notes
 OTHER_IDS = "probably belong to other ids"  # part of a note on test predictions
 ERRORS = 3.0  # a difference of up to this many standard errors counts as sampling error
 TOLERANCE = 0.02  # probability; smaller differences are never reported
 DROP_ERRORS = 6.0  # a drop of the agreement by up to this many standard errors counts as sampling error
+FOLD_ERRORS = 5.0  # standard errors by which a fold is worse than the others, where it is no better than guessing
 LARGEST_DROP = 0.2  # of the agreement; test rows that are harder than training rows explain smaller ones
 
 
@@ -105,19 +107,43 @@ def _mean(*models: np.ndarray) -> Mean:
     return Mean(float(values.mean()), float(values.std() / math.sqrt(len(values))))
 
 
-def guessing_notes(oof: ViewPredictions, labels: np.ndarray) -> list[str]:
-    """A note if the out-of-fold predictions are no better than always naming the most frequent class.
+def guessing_notes(oof: ViewPredictions, labels: np.ndarray, folds: np.ndarray) -> list[str]:
+    """A note if the out-of-fold predictions are no better than always naming the most frequent class, or those of a fold
+    than classes drawn by chance.
 
-    labels: (N,) int, of the same rows.
+    labels, folds: (N,) int, of the same rows.
     """
     accuracy = float((_classes(oof) == labels).mean())
     guessing = float(np.bincount(labels).max()) / len(labels)
     if accuracy > guessing + 2 * math.sqrt(guessing * (1 - guessing) / len(labels)):
-        return []
+        return _fold_notes(_classes(oof), labels, folds)
     return [
         f"its out-of-fold predictions are no better than guessing (accuracy {accuracy:.3f}; always the most frequent class: "
         f"{guessing:.3f}); check that ids, rows and the order of the classes belong together"
     ]
+
+
+def _fold_notes(classes: np.ndarray, labels: np.ndarray, folds: np.ndarray) -> list[str]:
+    """A note for each fold whose classes agree with the labels as often as by chance, while those of the others agree better."""
+
+    def right(rows: np.ndarray) -> tuple[float, float]:
+        """(accuracy of these rows, accuracy if their classes were shuffled)"""
+        named, actual = (np.bincount(values[rows], minlength=most + 1) / rows.sum() for values in (classes, labels))
+        return float((classes == labels)[rows].mean()), float(named @ actual)
+
+    notes, most = [], max(classes.max(), labels.max())
+    for fold in np.unique(folds):
+        (accuracy, chance), (of_others, chance_of_others) = right(folds == fold), right(folds != fold)
+        # Cohen's kappa of the others, which the classes of this fold may make easier or harder; 1/4 is the largest variance.
+        expected = chance + (1 - chance) * (of_others - chance_of_others) / max(1 - chance_of_others, 1e-9)
+        rows = float((folds == fold).sum())
+        is_chance = accuracy <= chance + 2 * math.sqrt(chance * (1 - chance) / rows)
+        if is_chance and expected - accuracy > FOLD_ERRORS * math.sqrt(0.25 / rows):
+            notes.append(
+                f"its predictions of fold {fold} are no better than guessing (accuracy {accuracy:.3f}, in the other folds "
+                f"{of_others:.3f}); check that ids and rows of this fold belong together"
+            )
+    return notes
 
 
 def agreement_notes(name: str, oof: Mapping[str, ViewPredictions], test: Mapping[str, ViewPredictions]) -> list[str]:

@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
-from competition.ensemble.external_check import Confidence, confidence, leak_notes
+from competition.ensemble.external_check import FOLDS_UNKNOWN, OTHER_FOLDS, Confidence, confidence, leak_notes
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.predictions import (
+    NanRows,
     Predictions,
     ViewPredictions,
     check_kinds,
@@ -54,6 +55,13 @@ class OurRows:
     folds_digest: str  # sha256 of our folds
     target: TargetKind = "single"  # the leak check compares confidences, so it is only made for classes
     folds: int = 0  # K of our folds; 0 = unknown
+    fold_of_row: np.ndarray | None = None  # (N,) int, of the training rows
+
+    def fold_of(self, ids: np.ndarray) -> str:
+        """ " (all rows of fold 2)" if these are its ids and no others, else ""."""
+        folds = () if self.fold_of_row is None else np.unique(self.fold_of_row)
+        same = [fold for fold in folds if set(self.train_ids[self.fold_of_row == fold]) == set(ids)]
+        return f" (all rows of fold {same[0]})" if same else ""
 
 
 def load_external(
@@ -68,12 +76,12 @@ def load_external(
     notes = []
     if not declared_digest:
         notes = [
-            "folds unknown: it cannot be verified that the out-of-fold rows were held out; "
+            f"{FOLDS_UNKNOWN}: it cannot be verified that the out-of-fold rows were held out; "
             f"if the folds are those of data/index.csv, set predictions.folds: {rows.folds_digest}"
         ]
     elif len(declared_digest) < SHORTEST_DIGEST or not rows.folds_digest.startswith(declared_digest):
         notes = [
-            f"other folds than ours (predictions.folds is {declared_digest}, ours are {rows.folds_digest}): rows and their "
+            f"{OTHER_FOLDS} (predictions.folds is {declared_digest}, ours are {rows.folds_digest}): rows and their "
             "duplicates may have been trained on by the models that predict them, so honest scores may be optimistic"
         ]
     test_files = [test] if isinstance(test, Path) else list(test)
@@ -129,11 +137,14 @@ def _read(path: Path, rows: OurRows, ids: np.ndarray) -> tuple[list[ViewPredicti
     if path.suffix not in (".csv", ".npz"):
         raise UserError(f"{path}: expected .csv or .npz")
     with named_in_errors(path):
-        if path.suffix == ".csv":
-            csv, dtype = Predictions.load_csv(path, rows.classes, rows.target), stored_as(rows.target)
-            tables = [ViewPredictions(csv.ids, (SINGLE_VIEW,), csv.probs[:, None].astype(dtype), rows.target)]
-        else:
-            tables = _read_npz(path, rows.classes, rows.target)
+        try:
+            if path.suffix == ".csv":
+                csv, dtype = Predictions.load_csv(path, rows.classes, rows.target), stored_as(rows.target)
+                tables = [ViewPredictions(csv.ids, (SINGLE_VIEW,), csv.probs[:, None].astype(dtype), rows.target)]
+            else:
+                tables = _read_npz(path, rows.classes, rows.target)
+        except NanRows as error:
+            raise UserError(f"{error}{rows.fold_of(error.ids)}") from None
         stored = tables[0].ids.astype(str)
         if len(ids) and not np.isin(ids, stored).any():
             problem = f"has {first_few(stored, 3)}; expected {first_few(ids, 3)}"

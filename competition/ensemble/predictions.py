@@ -47,6 +47,13 @@ class Predictions:
     def load_csv(path: Path, classes: Sequence[str], target: TargetKind = "single") -> "Predictions":
         """Read a column of ids (see `id_column`) and one column per class, by name, in any order."""
         name = id_column(classes)
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            header = file.readline().replace('"', "").rstrip()
+        if name in header.split(";"):
+            raise UserError(
+                f"{path}: its columns are separated by `;`, and its numbers may have a decimal comma; write it with "
+                "to_csv(path, index=False), without sep and decimal"
+            )
         try:
             table = pd.read_csv(path, dtype={name: str}, keep_default_na=False, na_values={c: [""] for c in classes})
         except (ValueError, OverflowError) as error:  # those of the parser and of the encoding are ValueErrors
@@ -247,6 +254,14 @@ WANTED = {  # what a row must be -> how to get there
 }
 
 
+class NanRows(UserError):
+    """Some rows are NaN.  ids: of these rows."""
+
+    def __init__(self, message: str, ids: np.ndarray) -> None:
+        super().__init__(message)
+        self.ids = ids
+
+
 def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) -> None:
     if np.ndim(ids) != 1 or probs.ndim != axes or len(ids) != len(probs) or 0 in probs.shape[1:]:
         raise UserError(
@@ -270,6 +285,10 @@ def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) ->
         names = ", ".join(np.asarray(ids).astype(str)[bad][:3])
         wanted, remedy = WANTED[target]
         count = int(np.count_nonzero(bad))
+        of_nan = np.asarray(ids).astype(str)[bad][np.isnan(probs[bad].reshape(count, -1)).any(1)]
+        if len(of_nan) and target != "regression":
+            rows, them = counted(len(of_nan), "row"), "it" if len(of_nan) == 1 else "them"
+            raise NanRows(f"NaN in {rows}, first {', '.join(of_nan[:3])}; predict {them} again", of_nan)
         first = probs[bad.argmax()].astype(np.float64).reshape(-1, probs.shape[-1])
         is_percent = (np.abs(first.sum(-1) - 100) <= 1).all()
         is_scaled = (first >= 0).all() and ((first <= 1).all() or is_percent)
@@ -277,7 +296,7 @@ def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) ->
             wanted += f" but {first.sum(-1)[np.argmax(np.abs(first.sum(-1) - 1))]:.3g} in the first"
             remedy = "divide each row by its sum"
         raise UserError(
-            f"{counted(count, 'row')} {'is' if count == 1 else 'are'} not {wanted}, first {names}; {remedy}, or predict "
+            f"{counted(count, 'row')} {'does' if count == 1 else 'do'} not hold {wanted}, first {names}; {remedy}, or predict "
             f"{'it' if count == 1 else 'them'} again"
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import counted
-from competition.ensemble.external_check import NOT_OUT_OF_FOLD, OTHER_IDS
+from competition.ensemble.external_check import FOLDS_UNKNOWN, NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS
 from competition.ensemble.metrics import METRICS, Metric, default_labels
 from competition.prepare.prepared import Caveats
 from competition.prepare.series import NOTED, crossing
@@ -152,8 +152,21 @@ def has_shift(scores: Scores) -> bool:
 
 
 def doubted_members(scores: Scores, doubt: str) -> list[str]:
-    """The members of whose predictions a note of the blend says so.  doubt: NOT_OUT_OF_FOLD or OTHER_IDS."""
+    """The members of whose predictions a note of the blend says so.  doubt: of external_check, such as OTHER_IDS."""
     return [note.partition(":")[0] for note in scores.get("notes", ()) if doubt in note]
+
+
+def is_doubted(scores: Scores) -> bool:
+    """Whether a member probably knew the scored rows, or has other folds, or its test predictions have the ids of others."""
+    return any(doubted_members(scores, doubt) for doubt in (NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS))
+
+
+def doubts_of_folds(scores: Scores) -> list[str]:
+    """In a few words, of which members the folds are unknown or others."""
+    doubts = {FOLDS_UNKNOWN: "unknown", OTHER_FOLDS: "not those of the scored rows"}
+    return [
+        f"folds of {', '.join(m)} {words}" for doubt, words in doubts.items() if (m := doubted_members(scores, doubt))
+    ]
 
 
 def without_expectation(scores: Scores) -> str:
@@ -164,6 +177,8 @@ def without_expectation(scores: Scores) -> str:
         return f"the test predictions of {', '.join(members)} seem to have other ids"
     if members := doubted_members(scores, NOT_OUT_OF_FOLD):
         return f"the models of {', '.join(members)} were probably trained on the scored rows"
+    if members := doubted_members(scores, OTHER_FOLDS):
+        return f"the models of {', '.join(members)} may have been trained on the scored rows"
     return ""
 
 

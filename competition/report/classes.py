@@ -212,6 +212,11 @@ def label_issues_section(file: Path) -> Section | None:
         for r in issues.head(WORST).to_dict("records")
     ]
     columns = ["id", "label", "suggested", "score of the label", "score of the suggestion"]
-    text = f"{counted(len(issues), 'doubtful label')} by the last `make label-issues`, the most doubtful first."
+    shown = (
+        ", the most doubtful first"
+        if len(rows) == len(issues)
+        else f"; here the {WORST} most doubtful, all in {file.name}"
+    )
+    text = f"{counted(len(issues), 'doubtful label')} by the last `make label-issues`{shown}."
     blocks: list[Block] = [Text([text]), *([Table(columns, rows, 3)] if rows else [])]
     return Section("labels", "Doubtful labels", "label_issues.csv · make label-issues", blocks)

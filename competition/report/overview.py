@@ -8,11 +8,11 @@ import numpy as np
 
 from competition.config.errors import counted
 from competition.ensemble.chain import Chain
-from competition.ensemble.external_check import NOT_OUT_OF_FOLD
+from competition.ensemble.external_check import NOT_OUT_OF_FOLD, OTHER_FOLDS
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.blend_tables import baselines_of
-from competition.report.caveats import doubted_members, without_expectation
+from competition.report.caveats import doubted_members, doubts_of_folds, without_expectation
 from competition.report.charts import Point, score_chart
 from competition.report.class_charts import confusion_chart
 from competition.report.classes import HonestRows
@@ -49,6 +49,8 @@ def verdict(scores: Scores) -> str:
         return f"{score} is not honest, if the models of a member were trained on these rows, as it seems."
     if scores.get("optimistic"):
         return f"{score} is optimistic: every row took part in choosing the hyperparameters. Without a look at the images {trivial}."
+    if doubts := doubts_of_folds(scores):
+        return f"{score} may be optimistic: {'; '.join(doubts)}. An answer that looks at no image scores {trivial}."
     return f"{score} on rows that took no part in any choice; an answer that looks at no image scores {trivial}."
 
 
@@ -110,6 +112,8 @@ def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Fi
     kind, rows = "honest", "took no part in the choice"
     if known := doubted_members(scores, NOT_OUT_OF_FOLD):
         kind, rows = "doubted", f"the models of {', '.join(known)} probably know"
+    elif others := doubted_members(scores, OTHER_FOLDS):
+        kind, rows = "doubted", f"the models of {', '.join(others)} may know"
     elif scores.get("optimistic"):
         kind, rows = "optimistic", "also chose hyperparameters (there are no others)"
     elif scores.get("tuned_folds"):
@@ -119,7 +123,12 @@ def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Fi
     trivial = scores["trivial"]
     baseline = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     result = [
-        Figure(f"{kind} {scores['metric']}", honest, "; ".join([note, *no_better_than_trivial(scores)]), main=True),
+        Figure(
+            f"{kind} {scores['metric']}",
+            honest,
+            "; ".join([note, *doubts_of_folds(scores), *no_better_than_trivial(scores)]),
+            main=True,
+        ),
         Figure("trivial baseline", baseline, f"{trivial['name']}: looks at no image"),
     ]
     if reason := without_expectation(scores):

@@ -89,9 +89,13 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
     chain = Chain.load(folder / "chain.json")
     names = list(chain.used_views())
     if external := [name for name in names if name in workspace.params.foreign]:
+        own = [name for name in chain.policies if name in workspace.params.members]
+        remedy = "none of its members was trained here"
+        if own:
+            remedy = f'`make blend SET="blend.members=[{",".join(own)}]"` blends without it, MEMBER={own[0]} takes one member alone'
         raise UserError(
             f"the blend contains {', '.join(external)}, trained outside this project: its models are not here, so it cannot "
-            "predict new images; blend without it, or name one member: MEMBER=cnn"
+            f"predict new images; {remedy}"
         )
     only = workspace.with_blended(*names)
     current = to_plain(prediction_sources(only, True))

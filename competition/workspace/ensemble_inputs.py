@@ -1,5 +1,6 @@
 """Load the stored predictions of every member, trained here or external, joined by id: the inputs of a blend."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,12 +74,20 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
         files = {"oof": [Path(external.oof)], "test": [Path(file) for file in external.test]}
         for part, file in [(part, path) for part, paths in files.items() for path in paths]:
             if not file.is_file():
-                raise UserError(
-                    f"members.{name}.predictions.{part}: {file.absolute()} was not found; expected a CSV or npz of predictions, with "
-                    "a path from the folder of the project"
-                )
+                raise UserError(f"members.{name}.predictions.{part}: {_not_a_file(file)}")
         sources[name] = external_digests(external)
     return {name: digests for name, digests in sources.items() if digests}
+
+
+def _not_a_file(path: Path) -> str:
+    """Why predictions cannot be read from this path, and what is expected."""
+    if path.is_dir():
+        return f"{path.absolute()} is a folder; expected a file in it, a CSV or npz of predictions"
+    if re.search(r"[*?]", str(path)):
+        return f"{path} is a pattern, which is not expanded; list the files: [a.csv, b.csv]"
+    if str(path).startswith("~"):
+        return f"{path}: `~` is not expanded; write the path from the folder of the project, or the whole path"
+    return f"{path.absolute()} was not found; expected a CSV or npz of predictions, with a path from the folder of the project"
 
 
 def prediction_digests(runs: Sequence[Run], params: Params) -> dict[str, Any]:
@@ -122,11 +131,13 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     shared_folds = sorted(set(range(params.prepare.folds)).intersection(*folds_by_run.values()))
     if len(shared_folds) < 2:
         raise UserError(
-            f"an honest score needs two folds that every member predicted, {len(shared_folds)} were found; train more"
+            f"an honest score needs two folds that every member predicted; {len(shared_folds) or 'none'} "
+            f"{'was' if len(shared_folds) < 2 else 'were'} found, train more"
         )
     train, test_ids = prepared.part("train"), prepared.part("test")["id"].to_numpy(str)
     train = train[train["fold"].isin(shared_folds)]
     ids, labels = train["id"].to_numpy(str), prepared.targets(train["label"].to_numpy())
+    folds = train["fold"].to_numpy()
 
     def load(run: Run) -> tuple[ViewPredictions, list[ViewPredictions]]:
         """(out-of-fold predictions in the order of ids, test predictions of each fold model)"""
@@ -157,7 +168,14 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     for name in external_names:
         files = params.foreign[name]
         rows = OurRows(
-            competition.classes, ids, test_ids, labels, folds_digest, competition.targets.kind, params.prepare.folds
+            competition.classes,
+            ids,
+            test_ids,
+            labels,
+            folds_digest,
+            competition.targets.kind,
+            params.prepare.folds,
+            folds,
         )
         external = load_external(
             Path(files.oof), [Path(file) for file in files.test], rows, files.folds, own_confidences
@@ -171,11 +189,10 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
                 "rows; expected the same, `make predict FORCE=1` makes them"
             )
     for name in external_names if is_single else ():
-        notes += [f"{name}: {note}" for note in guessing_notes(oof[name], labels)]
+        notes += [f"{name}: {note}" for note in guessing_notes(oof[name], labels, folds)]
         notes += [f"{name}: {note}" for note in agreement_notes(name, oof, test)]
     models = [model for name in runs_by_member for by_fold in sources[name].values() for model in by_fold.values()]
     tuned = tuple(sorted({int(fold) for model in models for fold in model["tuned_folds"]}))
-    folds = train["fold"].to_numpy()
     aligned, aligned_test = align(oof, ids), align(test, test_ids)
     return EnsembleInputs(ids, labels, folds, aligned, test_ids, aligned_test, tuple(shared_folds), tuned, tuple(notes))
 

@@ -110,7 +110,7 @@ def with_weights(search: Search, networks: Sequence[Network]) -> list[Network]:
 
 def skip(search: Search, name: str, needs: float, spent: float = 0.0) -> None:
     """Note a candidate that does not fit."""
-    verdict = f"does not fit: about {duration(needs)}" if needs else NO_TIME
+    verdict = f"does not fit: needs about {duration(needs)}" if needs else NO_TIME
     search.trials.append(Trial(name, spent, None, verdict, needs))
 
 
@@ -144,7 +144,7 @@ def shown_score(search: Search, trial: Trial) -> str:
 def summary(search: Search) -> list[str]:
     """The table of what was tried, and what twice the time would pay for."""
     rows = [(one.name, duration(one.seconds), shown_score(search, one), one.verdict) for one in search.trials]
-    columns = ("candidate", "cost", f"mean of the folds' {search.job.prepared.competition.metric}", "")
+    columns = ("candidate", "spent", f"mean of the folds' {search.job.prepared.competition.metric}", "")
     marked = [f"budget: {TUNED_NOTE}"] if any(TUNED in score for _, _, score, _ in rows) else []
     more = max(search.left, 0.0) + search.clock.seconds
     next_ones = [one for one in search.trials if 0 < one.needs <= more]

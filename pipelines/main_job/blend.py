@@ -19,7 +19,7 @@ from competition.config.secrets import without_secrets
 from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ViewSeconds, apply_chain
 from competition.ensemble.compare import diversity
-from competition.ensemble.external_check import NOT_OUT_OF_FOLD, OTHER_IDS
+from competition.ensemble.external_check import NOT_OUT_OF_FOLD
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import metric_named
@@ -33,7 +33,9 @@ from competition.prepare.prepared import CAVEAT_FILES, Prepared, load_caveats
 from competition.report.blend_scores import diversity_json, scores_of
 from competition.report.caveats import (
     doubted_members,
+    doubts_of_folds,
     has_shift,
+    is_doubted,
     series_and_shift_effects,
     series_sentences,
     shift_sentences,
@@ -147,17 +149,13 @@ def conclusion(scores: Scores) -> str:
     parts += [f"WARNING {words}" for words in useless] or [f"the trivial baseline scores {baseline}"]
     if doubted := doubted_members(scores, NOT_OUT_OF_FOLD):
         parts.append(f"NOT HONEST if the models of {', '.join(doubted)} were trained on these rows, as it seems")
+    parts += doubts_of_folds(scores)
     if is_doubted(scores):
         parts.append(f"NO EXPECTATION for test rows: {without_expectation(scores)}")
     elif scores["leaderboard_band"] and not has_shift(scores):
         low, high = scores["leaderboard_band"]
         parts.append(f"expected on {counted(scores['test_rows'], 'test row')}: {low:.4f} to {high:.4f} (95 %)")
     return "; ".join(parts)
-
-
-def is_doubted(scores: Scores) -> bool:
-    """Whether a member probably knew the scored rows, or its test predictions have the ids of others."""
-    return bool(doubted_members(scores, NOT_OUT_OF_FOLD) or doubted_members(scores, OTHER_IDS))
 
 
 def caution_lines(scores: Scores) -> list[str]:

@@ -19,9 +19,13 @@ def run(job: Job) -> None:
     """data/, tune/ -> members/<member>/<run>/fold<k>/: weights.npz, history.csv, oof.npz, manifest.json"""
     _ = job.prepared  # an error before anything is started
     job.echo(*unused_members_lines(job.options.params))
+    selected = selected_members(job)
+    if not selected:
+        job.echo("train: nothing to train, because every member was trained elsewhere; `make blend` blends them")
+        return
     if hosts.are_expected():
         start_device(job)  # the hosts decide together what is missing
-    names = [name for name in in_training_order(job.params) if name in selected_members(job)]
+    names = [name for name in in_training_order(job.params) if name in selected]
     for name in names:
         _, origins = member_with_tuned_values(job.workspace, name)
         if origins:

@@ -122,7 +122,7 @@ def test_a_file_that_is_not_plain_yaml_is_an_error(tmp_path: Path, content: str 
 
 
 def test_a_path_without_a_readable_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere.yaml: no such file; PARAMS= names"):
+    with pytest.raises(UserError, match=r"nowhere.yaml: no such file; PARAMS=FILE names"):
         load_params(tmp_path / "nowhere.yaml")
     with pytest.raises(UserError, match="cannot be read"):
         load_params(tmp_path)
@@ -214,6 +214,7 @@ def test_the_parameters_behind_a_list_with_blanks_are_read() -> None:
             "members.cnn.head={kind: rbf, hiden: 64}",
             "SET members.cnn.head.hiden: unknown key; did you mean 'hidden'?",
         ),
+        ("metric.name=accuracy", "SET metric.name: unknown key 'metric'; competition.metric names the metric"),
         ("trian.epochs=3", "SET trian.epochs: unknown key 'trian'; did you mean 'train'?"),
         ("members.cnn.train.small_size=0.5", "SET members.cnn.train.small_size: renamed; write low_resolution_size"),
         ("train.epoch=3", "SET train.epoch: unknown key; did you mean 'epochs'?"),
@@ -227,6 +228,10 @@ def test_the_parameters_behind_a_list_with_blanks_are_read() -> None:
         ("members.cnn.tuned_folds=[5]", "SET members.cnn.tuned_folds.0: fold 5 was found, folds are 0 to 4"),
         ("tune.trials=2 tune.folds=[0,5]", "SET tune.folds.1: fold 5 was found, folds are 0 to 4"),
         ("tune.trials=2 tune.folds=[1]", "SET tune.folds: [1] was found; tune.trained_on: tune_folds needs at least"),
+        (
+            "members.blend.predictions={oof: o.csv}",
+            "members.blend: blend is a row of its own in tables of scores; give the member another name",
+        ),
         ("members.cnm.alpha=1", "SET members.cnm.alpha: unknown key 'cnm'; did you mean 'cnn'?"),
         ("competition.source=*.jpg", "SET competition.source line 1: found undefined alias"),
     ],

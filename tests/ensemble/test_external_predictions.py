@@ -127,8 +127,17 @@ def test_errors_in_the_files_name_the_file(tmp_path):
         with pytest.raises(UserError, match=re.escape(f"without pickled objects ({name}.astype({kind}))")):
             load(tmp_path / "objects.npz", test)
     logits = csv(tmp_path / "logits.csv", TRAIN, 5 * probs(40, 1))
-    with pytest.raises(UserError, match=r"logits\.csv: 40 rows are not probabilities .* apply a softmax"):
+    with pytest.raises(UserError, match=r"logits\.csv: 40 rows do not hold probabilities .* apply a softmax"):
         load(logits, test)
+    of_fold = np.where(np.arange(40)[:, None] % 4 == 2, np.nan, probs(40, 1))
+    of_row = np.where(np.arange(40)[:, None] == 2, np.nan, probs(40, 1))
+    fold = OurRows(CLASSES, TRAIN, TEST, np.zeros(40, int), "f" * 64, fold_of_row=np.arange(40) % 4)
+    for values, words in ((of_fold, r"10 rows, first a2, a6, a10; predict them again \(all rows of fold 2\)$"),
+                          (of_row, "1 row, first a2; predict it again$")):  # fmt: skip
+        np.savez(tmp_path / "nan.npz", ids=TRAIN, probs=values, classes=CLASSES)
+        for file in (csv(tmp_path / "nan.csv", TRAIN, values), tmp_path / "nan.npz"):
+            with pytest.raises(UserError, match=rf"{file.name}: NaN in {words}"):
+                load_external(file, test, fold, "f" * 64)
     percent = csv(
         tmp_path / "percent.csv", TRAIN, 100 * probs(40, 1)
     )  # a softmax of these would be accepted, and wrong

@@ -8,6 +8,7 @@ from competition.ensemble.predictions import ViewPredictions
 
 CLASSES, ROWS, TEST_ROWS = 5, 400, 200
 RNG = np.random.default_rng(1)
+FOLDS = np.arange(ROWS) % 5
 TRUTH, TEST_TRUTH = RNG.integers(0, CLASSES, ROWS), RNG.integers(0, CLASSES, TEST_ROWS)
 
 
@@ -27,14 +28,36 @@ def shuffled(table: ViewPredictions) -> ViewPredictions:
 def test_members_of_any_quality_that_are_joined_correctly_get_no_note(accuracy: float) -> None:
     oof = {"a": table(TRUTH, 0.9, 1), "b": table(TRUTH, accuracy, 2)}
     test = {"a": table(TEST_TRUTH, 0.85, 4), "b": table(TEST_TRUTH, accuracy - 0.05, 5)}
-    assert guessing_notes(oof["b"], TRUTH) == [] and agreement_notes("b", oof, test) == []
+    assert guessing_notes(oof["b"], TRUTH, FOLDS) == [] and agreement_notes("b", oof, test) == []
 
 
 def test_shuffled_rows_and_classes_in_another_order_are_no_better_than_guessing() -> None:
     right = table(TRUTH, 0.9, 1)
     for wrong in (shuffled(right), ViewPredictions(right.ids, right.views, np.roll(right.probs, 1, axis=-1))):
-        (note,) = guessing_notes(wrong, TRUTH)
+        (note,) = guessing_notes(wrong, TRUTH, FOLDS)
         assert "no better than guessing (accuracy 0." in note and "ids, rows and the order of the classes" in note
+
+
+def test_ids_of_one_fold_that_are_shifted_are_noted_with_the_fold() -> None:
+    one = table(TRUTH, 0.53, 2)
+    probs = one.probs.copy()
+    probs[FOLDS == 3] = np.roll(probs[FOLDS == 3], 1, axis=0)
+    (note,) = guessing_notes(ViewPredictions(one.ids, one.views, probs), TRUTH, FOLDS)
+    assert note.startswith("its predictions of fold 3 are no better than guessing (accuracy 0.")
+    assert note.endswith("check that ids and rows of this fold belong together")
+
+
+@pytest.mark.parametrize("rows", [12, 60, 400])
+@pytest.mark.parametrize("accuracy", [0.2, 0.5, 0.95])
+@pytest.mark.parametrize("largest_class", [0.0, 0.9])  # share of the rows that are of class 0 for certain
+def test_weak_members_and_small_folds_are_not_said_to_be_shifted(
+    rows: int, accuracy: float, largest_class: float
+) -> None:
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        truth = np.where(rng.random(rows) < largest_class, 0, rng.integers(0, CLASSES, rows))
+        notes = guessing_notes(table(truth, accuracy, seed), truth, np.arange(rows) % 5)
+        assert not any("of fold" in note for note in notes)
 
 
 def test_shuffled_test_rows_disagree_with_the_other_members() -> None:

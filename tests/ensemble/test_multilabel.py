@@ -154,8 +154,8 @@ def test_the_chain_of_a_regression_averages_values():
 @pytest.mark.parametrize(
     ("target", "probs", "match"),
     [
-        ("multi", [[1.2, 0.0]], "1 row is not probabilities of independent labels .*, first a; apply a sigmoid"),
-        ("regression", [[np.nan]], "1 row is not finite numbers, first a"),
+        ("multi", [[1.2, 0.0]], "1 row does not hold probabilities of independent labels .*, first a; apply a sigmoid"),
+        ("regression", [[np.nan]], "1 row does not hold finite numbers, first a"),
     ],
 )
 def test_predictions_of_the_wrong_kind_are_refused(target, probs, match):

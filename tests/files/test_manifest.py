@@ -105,3 +105,8 @@ def test_differences_name_the_keys_with_both_values() -> None:
         "new: absent -> [1]",
     ]
     assert m.changed_keys(after, after) == []
+    drawn = {"rate": 0.005508504878833396, "decay": 0.0123456789}
+    assert m.changed_keys(drawn, {"rate": 0.004, "decay": 0.0123456788}) == [
+        "rate: 0.00551 -> 0.004",
+        "decay: 0.0123456789 -> 0.0123456788",
+    ]

@@ -20,6 +20,7 @@ from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
 from competition.report.blend_scores import member_score, scores_of
 from competition.report.blend_tables import blend_section
+from competition.report.caveats import is_doubted
 from competition.report.overview import score_figures
 from competition.report.terminal import best_members, summary_rows
 from competition.workspace.ensemble_inputs import EnsembleInputs
@@ -72,7 +73,15 @@ def test_the_conclusion_names_the_rows_it_rests_on(tuned: tuple[int, ...], words
     assert "NOT HONEST if the models of x were trained on these rows" in conclusion(leaked)
     shuffled = {**scores, "notes": [f"x: its test predictions {OTHER_IDS}"], "leaderboard_band": [0.8, 0.9]}
     assert "NO EXPECTATION for test rows: the test predictions of x seem to have other ids" in conclusion(shuffled)
-    for doubted in (shuffled, {**leaked, "leaderboard_band": [0.8, 0.9]}):
+    others = {**scores, "notes": ["x: other folds than ours (...)"], "leaderboard_band": [0.8, 0.9]}
+    assert "; folds of x not those of the scored rows; NO EXPECTATION for test rows: " in conclusion(others)
+    unknown = {**others, "notes": ["x: folds unknown: it cannot"]}
+    assert "; folds of x unknown; expected on 20 test rows: 0.8000 to 0.9000" in conclusion(unknown)
+    assert [is_doubted(one) for one in (scores, unknown, others, leaked, shuffled)] == [False, False, True, True, True]
+    assert (
+        "doubted" in score_figures(others, [])[0].name and "; folds of x unknown" in score_figures(unknown, [])[0].note
+    )
+    for doubted in (shuffled, others, {**leaked, "leaderboard_band": [0.8, 0.9]}):
         assert "0.8000 to 0.9000" not in conclusion(doubted)
         assert [figure.value for figure in score_figures(doubted, [])][2] == "unknown"
     assert "of x probably know" in score_figures(leaked, [])[0].note and "doubted" in score_figures(leaked, [])[0].name

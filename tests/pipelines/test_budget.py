@@ -186,7 +186,7 @@ def test_a_score_with_rows_that_chose_hyperparameters_is_marked_as_in_the_table_
     search.members.update(plain=plain, tuned=replace(plain, tuned_folds=(0,)))
     search.trials += [Trial("plain", 1.0, 0.9, "kept"), Trial("huge", 1.0), Trial("tuned", 1.0, 0.9, "kept")]
     lines = [line.split() for line in summary(search)]
-    assert lines[0] == ["candidate", "cost", *["mean", "of", "the", "folds'", "macro_f1"]]
+    assert lines[0] == ["candidate", "spent", *["mean", "of", "the", "folds'", "macro_f1"]]
     assert [line[3:] for line in lines[1:4]] == [["0.9000", "kept"], [], ["0.9000", "†", "kept"]]
     assert lines[4] == f"budget: {TUNED_NOTE}".split()
     search.trials.pop()
@@ -204,7 +204,10 @@ def test_a_candidate_of_unknown_cost_is_not_said_to_cost_nothing(tmp_path: Path)
     search = Search(Job(workspace, Options(), tmp_path), start_clock(1.0, ""), None, ("identity",))  # type: ignore[arg-type]
     skip(search, "measured", 90.0)
     skip(search, "unknown", 0.0)
-    assert [trial.verdict for trial in search.trials] == ["does not fit: about 90 s", "no time was left to measure it"]
+    assert [trial.verdict for trial in search.trials] == [
+        "does not fit: needs about 90 s",
+        "no time was left to measure it",
+    ]
 
 
 def test_the_report_with_the_hours_of_a_budget_is_that_of_its_members(spent, tmp_path: Path) -> None:
@@ -292,7 +295,7 @@ def test_a_fine_tuned_network_that_does_not_fit_under_all_views_is_predicted_und
     members = load_params(workspace.work / BUDGET_FILE).members
     views = {name: member.views for name, member in members.items()}
     assert views == {name: ("identity",) if name.endswith("-tuned") else () for name in members} and len(views) == 8
-    assert re.search(r"small-tuned for \d+ epochs under all views .* does not fit: about", result.out), result.out
+    assert re.search(r"small-tuned for \d+ epochs under all views .* does not fit: needs about", result.out), result.out
     assert "twice the time would pay for nothing more" in result.out  # these views take longer than that
 
 

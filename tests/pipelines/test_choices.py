@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import warnings
 
 import numpy as np
@@ -46,12 +47,15 @@ def test_an_external_member_is_part_of_the_blend_and_is_not_trained(workspace: W
     for stage in ("train", "predict"):
         assert "made again" not in workspace.do(stage) and workspace.weights() == before
     output = workspace.do("blend")
+    assert "; folds of torch unknown; expected on 150 test rows: " in output  # beside the score
     assert "torch: folds unknown" in output and set(scores(workspace)["members"]) == {"slim", "wide", "torch"}
     assert set(Chain.load(workspace.blend / "chain.json").blend.weights) == {"slim", "wide", "torch"}
     again = workspace.do("blend")  # a doubt stands beside the score whenever it is shown
     assert "blend: current" in again and "torch: folds unknown" in again
     workspace.do("report")
-    assert "torch: folds unknown" in (workspace.work / "report.html").read_text()
+    page = (workspace.work / "report.html").read_text()
+    assert "torch: folds unknown" in page and "may be optimistic: folds of torch unknown" in page
+    assert "took no part in any choice" not in page
     with pytest.warns(UserWarning, match="^torch: folds unknown: it cannot be verified") as warned:
         table = goldfold.open(workspace.params, work=workspace.folder / "work").scores()
     assert table.attrs["notes"] == [str(one.message) for one in warned] and warned[0].filename == __file__
@@ -64,9 +68,35 @@ def test_an_external_member_is_part_of_the_blend_and_is_not_trained(workspace: W
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert goldfold.open(workspace.params, work=workspace.folder / "work").scores().attrs["notes"] == []
-    (workspace.folder / "oof.csv").unlink()
-    assert "members.torch.predictions.oof: " in workspace.refused("blend")
-    assert "no such member; the members are slim, wide" in workspace.refused("train", "--member=torch")
+    oof = workspace.folder / "oof.csv"
+    for path, words in (
+        (workspace.folder, "is a folder"),
+        ("~/oof.csv", "`~` is not expanded"),
+        ("o*.csv", "list the files"),
+    ):
+        error = workspace.refused("blend", sets=f"members.torch.predictions.oof={path}")
+        assert f"members.torch.predictions.oof: {path}" in error and words in error
+    oof.unlink()
+    assert f"members.torch.predictions.oof: {oof} was not found" in workspace.refused("blend")
+    elsewhere = "MEMBER=torch: it was trained elsewhere, so it can be neither trained nor exported here"
+    for stage, *more in (("train",), ("noise", "--seeds=2"), ("export",)):
+        error = workspace.refused(stage, "--member=torch", *more)
+        assert f"{elsewhere}; the members trained here are slim, wide" in error
+    assert "no such member; the members are slim, wide, torch" in workspace.refused("train", "--member=touch")
+
+
+def test_a_blend_with_an_external_member_says_what_predicts_new_images_instead(workspace: Workspace) -> None:
+    add_external_member(workspace)
+    for members, words in (
+        (
+            "[slim,wide,torch]",
+            '`make blend SET="blend.members=[slim,wide]"` blends without it, MEMBER=slim takes one member',
+        ),
+        ("[torch]", "cannot predict new images; none of its members was trained here"),
+    ):
+        sets = f"blend.methods=[equal] blend.members={members}"
+        workspace.do("blend", sets=sets)
+        assert words in workspace.refused("export", sets=sets)
 
 
 def test_external_members_are_listed_with_their_files_and_rows(workspace: Workspace) -> None:
@@ -184,6 +214,7 @@ def test_the_doubts_of_a_blend_do_not_stand_for_another_one_with_the_same_submis
     alone, table = "blend.methods=[best]", pd.read_csv(workspace.folder / "oof.csv", dtype={"id": str})
     table.iloc[:60, :-1] = 0.1  # worse than the others, so it has no weight
     table.to_csv(workspace.folder / "oof.csv", index=False)
+    shutil.rmtree(workspace.work / "blends")  # its blend without torch may give the same submission
     workspace.do("blend", sets=alone)
     clean = json.loads((workspace.blend / "manifest.json").read_text())["result"]["file"].removesuffix(".csv")
     file = workspace.folder / "test.npz"

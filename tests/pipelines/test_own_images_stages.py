@@ -176,6 +176,9 @@ def test_the_examples_of_every_framework_are_blended_and_nothing_is_trained_here
     workspace, _ = external
     output = workspace.do_in_one_process("train", "predict", "blend", "report")
     assert list(MEMBERS) == ["torch", "fastai", "autogluon"]
+    assert "train: nothing to train, because every member was trained elsewhere; `make blend` blends them\n" in output
+    error = workspace.refused("train", "--member=torch", "--fold=2")
+    assert "MEMBER=torch: it was trained elsewhere" in error and "no member is trained here" in error
     assert "folds unknown" not in output and "other folds than ours" not in output and "not out-of-fold" not in output
     scores = json.loads((workspace.blend / "scores.json").read_text())
     assert set(scores["members"]) == set(MEMBERS) and all(one["score"] > 0.7 for one in scores["members"].values())

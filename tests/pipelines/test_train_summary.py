@@ -1,6 +1,7 @@
 """What `make train` says about means over folds of which some chose hyperparameters."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -19,12 +20,12 @@ INDEX = pd.DataFrame({"part": "train", "label": [0, 1] * 5, "fold": [0, 0, 1, 1,
 PREPARED = Prepared(Path("data"), competition(metric="macro_f1"), INDEX, "d" * 64)
 
 
-def summary(work: Path, sets: str) -> list[str]:
-    """The summary of cnn and small, each with five fold models that score 0.90 to 0.94."""
+def summary(work: Path, sets: str, folds: Sequence[int] = range(5)) -> list[str]:
+    """The summary of cnn and small, each with fold models that score 0.90 to 0.94, the five or some."""
     workspace = Workspace(work, params(f"tune.trials=0 {sets}"), loaded=PREPARED)
     for name in ("cnn", "small"):
         (run,) = runs_of(workspace, name)
-        for fold in range(5):
+        for fold in folds:
             path = fold_manifest_path(run, fold)
             path.parent.mkdir(parents=True)
             write_manifest(path, {}, [], {"metric": "macro_f1", "held_out": 0.9 + fold / 100}, {})
@@ -56,3 +57,11 @@ def test_the_mean_of_a_tuned_member_is_called_optimistic_and_no_mean_an_honest_s
 def test_if_every_fold_was_tuned_no_honest_score_is_promised(tmp_path: Path) -> None:
     *_, note = summary(tmp_path, "members.small.tuned_folds=[0,1,2,3,4]")
     assert note.endswith("so these means are not honest scores, and no rows are left for one")
+
+
+def test_one_fold_has_no_range_and_is_doubted_only_if_it_was_tuned(tmp_path: Path) -> None:
+    _, small = summary(tmp_path / "other", "members.small.tuned_folds=[0,1]", folds=[2])
+    assert ": 1 fold, held-out score 0.9200; the trivial baseline" in small
+    *_, small, note = summary(tmp_path / "tuned", "members.small.tuned_folds=[0,1]", folds=[1])
+    assert ": 1 fold, held-out score 0.9100 (optimistic in fold 1); the " in small
+    assert note.startswith("train: rows of fold 1 took part in choosing hyperparameters")

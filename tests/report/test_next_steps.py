@@ -13,8 +13,10 @@ from competition.ensemble.metrics import METRICS
 from competition.ensemble.significance import Difference
 from competition.files.manifest import Manifest
 from competition.prepare.prepared import Prepared
+from competition.report.classes import label_issues_section
 from competition.report.members import TrainedFold
 from competition.report.next_steps import blend_steps, label_steps, larger_images, open_steps, training_steps
+from competition.report.page import Text
 
 NAMES = ("rose", "tulip", "aster")
 
@@ -98,3 +100,14 @@ def test_members_that_are_trained_elsewhere_are_not_advised_to_train(tmp_path: P
     own = open_steps(params, prepared(32), {"cnn": []}, [], False, False)
     assert {step.command.split()[1] for step in own} == {"train", "tune", "noise"}
     assert open_steps(replace(params, members={}, foreign=external), prepared(32), {}, [], False, False) == []
+
+
+def test_a_cut_table_of_doubtful_labels_says_where_all_are(tmp_path: Path) -> None:
+    issues, head = tmp_path / "label_issues.csv", "id,label,suggested,label_probability,suggested_probability\n"
+    for number, words in (
+        (15, "15 doubtful labels by the last `make label-issues`, the most doubtful first."),
+        (21, "21 doubtful labels by the last `make label-issues`; here the 15 most doubtful, all in label_issues.csv."),
+    ):
+        issues.write_text(head + "i0,rose,tulip,0.1,0.9\n" * number)
+        section = label_issues_section(issues)
+        assert section is not None and section.blocks[0] == Text([words])

@@ -20,6 +20,14 @@ SCORES = {
     [
         ({}, "on rows that took no part in any choice; an answer that looks at no image scores 0.1000"),
         ({"optimistic": True}, "is optimistic: every row took part in choosing the hyperparameters"),
+        (
+            {"notes": ["torch: folds unknown: it cannot"]},
+            "may be optimistic: folds of torch unknown. An answer that looks",
+        ),
+        (
+            {"notes": ["a: other folds than ours (", "b: other folds than ours ("]},
+            "may be optimistic: folds of a, b not those of the scored rows.",
+        ),
         ({"over_trivial": GAIN | {"value": 0.0}}, "not better than an answer that looks at no image"),
     ],
 )
