@@ -14,6 +14,8 @@ trains and writes, by these stages. TensorFlow is imported when a model is neede
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import warnings
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["Project", "UserError", "fit", "open"]
 BLEND = "blend"
 ROOT = Path(__file__).resolve().parent
+NEXT_CALL = re.compile(r"\bgoldfold (\w[\w-]*)")
 
 
 def open(
@@ -96,6 +99,8 @@ def fit(source: str | Path, *, hours: float = 0.5, work: str | Path = ROOT / "wo
     timed = [*folders, "--hours", repr(float(hours))]
     command = [sys.executable, "-m", "pipelines", "download", *folders, "+", "train", *timed, "+", "predict", *timed]
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    found = shutil.which("goldfold") or shutil.which("goldfold", path=str(Path(sys.executable).parent))
+    program = [found] if found else [sys.executable, "-m", "pipelines"]
     process = subprocess.Popen(
         command,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
@@ -108,6 +113,8 @@ def fit(source: str | Path, *, hours: float = 0.5, work: str | Path = ROOT / "wo
     last = ""
     for line in process.stdout:  # a notebook shows what this process prints, and nothing of its children
         last = line.strip() or last
+        if line.startswith("next: "):
+            line = NEXT_CALL.sub(lambda call: shlex.join([*program, call[1], *folders[2:]]), line)
         print(line, end="", flush=True)
     if process.wait():
         raise UserError(last.removeprefix("goldfold: "))

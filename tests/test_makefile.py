@@ -303,13 +303,19 @@ def test_every_verb_has_a_module_and_shows_its_options(folder, verb) -> None:
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("train --hours 0", "--hours 0: expected a positive number of hours"),
-        ("predict --hours nan", "--hours nan: expected a positive number of hours"),
-        ("preflight --limit nan", "--limit nan: expected a positive number of seconds"),
+        ("train --hours 0", "goldfold: HOURS=0: expected a positive number of hours, e.g. HOURS=0.5\n"),
+        ("train --hours half", "goldfold: HOURS=half: expected a number, e.g. HOURS=0.5\n"),
+        ("predict --budget fast", "goldfold: BUDGET=fast: 'fast' is not one of quick, good, best\n"),
+        (
+            "train --hours 0.1 --budget good",
+            "goldfold: HOURS=0.1 and BUDGET=good both state the time: state one of them\n",
+        ),
+        ("predict --hours nan", "goldfold: HOURS=nan: expected a positive number of hours"),
+        ("preflight --limit nan", "goldfold: LIMIT=nan: expected a positive number of seconds"),
+        ("preflight --mode fast", "goldfold: MODE=fast: 'fast' is not one of compile, quick, ops"),
         ("train --debug --debug-rows 0", "--debug-rows"),
         ("plan --machines -1", "--machines"),
         ("tune --workers -1", "--workers"),
-        ("preflight --mode fast", "'fast' is not one of compile, quick, ops"),
         ("train --epochs 3", "No such option"),
         ("trian", "No such command"),
     ],
@@ -317,11 +323,14 @@ def test_every_verb_has_a_module_and_shows_its_options(folder, verb) -> None:
 def test_a_wrong_verb_option_or_number_is_refused_with_exit_code_2_before_anything_runs(command, sentence) -> None:
     result = CliRunner().invoke(app, command.split())
     assert result.exit_code == 2 and sentence in result.output
+    assert ("Usage:" in result.output) != sentence.startswith("goldfold: ")
 
 
 def test_hours_of_make_are_checked_as_those_of_the_command(monkeypatch) -> None:
     monkeypatch.setenv("GOLDFOLD_HOURS", "0")
-    assert "--hours 0: expected a positive number" in command_line("pipelines", "train").stderr
+    assert "HOURS=0: expected a positive number" in command_line("pipelines", "train").stderr
+    monkeypatch.setenv("GOLDFOLD_HOURS", "half")
+    assert command_line("pipelines", "train").stderr == "goldfold: HOURS=half: expected a number, e.g. HOURS=0.5\n"
 
 
 def test_every_option_has_a_help_text_and_belongs_to_a_verb() -> None:

@@ -21,6 +21,10 @@ class UserError(ValueError):
     """Error caused by user input, shown as one sentence without a traceback: the problem, what was expected, the remedy."""
 
 
+class MissingWeights(UserError):
+    """ImageNet weights that are not on this machine and cannot be downloaded."""
+
+
 class InvalidParameter(Exception):
     """A parameter that fails validation. `load_params` adds the file and the line and raises a UserError.
 

@@ -86,8 +86,8 @@ def views_table(scores: Scores, chain: Chain) -> Table:
         rows.append(cells)
     columns = ["member", "views and their shares", "excluded views", "honest gain over the identity view"]
     note = (
-        f"The gain is over the member's identity view, on the same {scores['honest_rows']:,} rows, which took no part in choosing the "
-        "views."
+        f"The gain is that of the views chosen without each fold, which can differ from those shown, over the member's identity view, on "
+        f"the same {scores['honest_rows']:,} rows."
     )
     if classified:
         columns += ["corrected", "corrupted"]

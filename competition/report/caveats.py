@@ -217,10 +217,13 @@ def shift_sentences(scores: Scores) -> list[str]:
     ]
 
 
-def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores: Scores) -> Section:
+def caveats_section(
+    folder: Path, caveats: Caveats, train: pd.DataFrame, scores: Scores, has_test: bool = True
+) -> Section:
     """Series and adversarial validation.
 
     folder: of the prepared data.  train: training rows of the index.  scores: of the blend; empty without a blend.
+    has_test: the competition has test images.
     """
     has_mate, series = caveats.crossing(train["id"].to_numpy(str), train["fold"].to_numpy())
     members, objects = int((series >= 0).sum()), len(np.unique(series[series >= 0]))
@@ -234,7 +237,8 @@ def caveats_section(folder: Path, caveats: Caveats, train: pd.DataFrame, scores:
     is_noted = bool(has_mate.sum() >= NOTED * max(len(train), 1))
     blocks: list[Block] = [Text([text, *as_sentences(series_sentences(scores))], is_noted)]
     if (shift := caveats.shift) is None:
-        text = "Adversarial validation: test rows were not compared with training rows, because there are too few."
+        why = "there are too few" if has_test else "there are none"
+        text = f"Adversarial validation: test rows were not compared with training rows, because {why}."
         blocks.append(Text([text]))
     else:
         alike = [f"test rows look like training rows: {_auc(asdict(shift))}"]

@@ -12,13 +12,13 @@ import pandas as pd
 from markupsafe import Markup
 
 from competition.config.digests import digest_of
-from competition.config.params import Params
+from competition.config.params import Params, Train
 from competition.ensemble.metrics import METRICS, score_range
 from competition.files.manifest import Manifest, read_manifest
 from competition.prepare.prepared import Prepared
 from competition.report.charts import legend
 from competition.report.page import Block, Charts, Section, Table, Text
-from competition.report.runs import TUNED, without_folder
+from competition.report.runs import FEATURES_NOTE, TUNED, without_folder
 from competition.report.svg import PLACEHOLDERS, axis_ends, chart, shortened
 from competition.report.terminal import folds_text, number
 from competition.workspace.dependencies import fold_manifest_path, fold_model, views_manifest
@@ -26,10 +26,8 @@ from competition.workspace.runs import Run
 from competition.workspace.scores import held_out_score, trivial_score_of_folds
 
 MAX_CURVES = 4  # members with learning curves; the others are in the table only
-CURVES_NOTE = (
-    "Thick: mean of the folds; thin: each of them. The training loss is of smoothed and augmented targets, a held-out loss of "
-    "plain ones, so compare their course and not their level."
-)
+CLEARLY_LOWER = 0.95  # of a fold's last held-out loss: the share below which an earlier one is named
+PIXELS = ("shift", "zoom", "rotate", "brightness", "contrast", "saturation", "erase", "augment", "albumentations")
 
 
 @dataclass(frozen=True)
@@ -140,9 +138,27 @@ def members_section(
         block for name, models in list(models_of.items())[:MAX_CURVES] for block in curve_charts(name, models, metric)
     ]
     has_charts = any(isinstance(block, Charts) for block in [*growing, *curves])
-    blocks += [Text([CURVES_NOTE] if has_charts else [], name="Learning curves"), *growing, *curves]
+    trainings = [run.member.train for run in runs.values() if run.member.head is None]
+    blocks += [Text([curves_note(trainings)] if has_charts else [], name="Learning curves"), *growing, *curves]
     return Section(
         "members", "Members", "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train", blocks
+    )
+
+
+def curves_note(trainings: Sequence[Train]) -> str:
+    """How to compare the two losses in the curves of members that are trained with these parameters."""
+    augmented = any(
+        one.flip != "none" or one.crop < 1 or any(getattr(one, name) for name in PIXELS) for one in trainings
+    )
+    targets = {
+        "augmented images": augmented,
+        "mixed ones": any(one.mixup or one.cutmix for one in trainings),
+        "smoothed labels": any(one.label_smoothing for one in trainings),
+    }
+    of = [what for what, is_so in targets.items() if is_so]
+    return (
+        f"Thick: mean of the folds; thin: each of them. The training loss is the mean over an epoch{', of ' * bool(of)}{' and '.join(of)}; "
+        f"a held-out loss is of the end of the epoch{', of plain ones' * bool(of)}. So compare their course and not their level."
     )
 
 
@@ -223,6 +239,8 @@ def effort_table(
         "Epoch: the one whose weights are kept. Spread over seeds: standard deviation of the score over training seeds, everything else "
         "equal (make noise); of the mean over its seeds for a member with several."
     )
+    if any(runs[name].member.head for name in models_of):
+        note += f" {FEATURES_NOTE}"
     columns = ["member", "model", "epoch", "training", "training per fold model", "predicting", "weights"]
     return Table([*columns, "spread over seeds"], rows, 2, note)
 
@@ -254,7 +272,8 @@ def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> list[
         drawings.append(epoch_chart([line], title, lower_limit, mark_at, name, score_range(metric)))
     key = [legend(["training", "held-out"])] if is_curve(held_out) or is_curve(scores) else []
     shown = [drawing for drawing in drawings if drawing]
-    note, results = curves_text(scores, held_out, overfit), [model.manifest.result for model in models]
+    note = curves_text(scores, held_out, overfit, [model.fold for model in models])
+    results = [model.manifest.result for model in models]
     scoring, whole = (sum(float(one.get(cost, 0)) for one in results) for cost in ("scoring_seconds", "seconds"))
     if scoring and whole:
         note += f" Scoring them took {scoring:,.1f} s, {scoring / whole:.1%} of the training (device.score_epochs)."
@@ -266,8 +285,8 @@ def is_curve(values: np.ndarray) -> bool:
     return int(np.isfinite(values).any(1).sum()) > 1
 
 
-def curves_text(scores: np.ndarray, held_out: np.ndarray, start: Overfitting | None) -> str:
-    """Where the held-out loss starts to rise, or why there is no held-out curve.  scores, held_out: (E, K)."""
+def curves_text(scores: np.ndarray, held_out: np.ndarray, start: Overfitting | None, folds: Sequence[int]) -> str:
+    """Where the held-out loss starts to rise, or why there is no held-out curve.  scores, held_out: (E, K).  folds: the K numbers."""
     if len(scores) > 1 and not is_curve(scores) and not is_curve(held_out):
         return (
             "No held-out curves, and whether it overfits is unknown: the held-out rows were scored once, after training; "
@@ -281,9 +300,12 @@ def curves_text(scores: np.ndarray, held_out: np.ndarray, start: Overfitting | N
             f"Overfitting starts after epoch {start.best} of {start.last} (vertical line): by the end the held-out loss rises by "
             f"{rise} (over folds)."
         )
+    earlier = [fold for fold, loss in zip(folds, held_out.T) if np.nanmin(loss) < CLEARLY_LOWER * loss[-1]]
+    own = f" In {folds_text(earlier)} alone it was clearly lower before the end." if earlier else ""
+    lowest = f"in the mean of the folds the held-out loss is lowest after {{}}.{own}"
     if start.best == start.last:
-        return "No overfitting: the held-out loss is lowest after the last epoch."
-    return f"No clear overfitting: the held-out loss is lowest after epoch {start.best}, and {rise} (over folds) at the end."
+        return f"No overfitting: {lowest.format('the last epoch')}"
+    return f"No clear overfitting: {lowest.format(f'epoch {start.best}, and {rise} (over folds) at the end')}"
 
 
 def by_epoch(histories: Sequence[pd.DataFrame], column: str) -> np.ndarray:

@@ -7,8 +7,9 @@ their digests and pictures as data: URIs, and nothing else: no other script, no 
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,13 +140,18 @@ class Head:
     verdict: str = ""  # the result in one sentence
 
 
-def render(head: Head, sections: Sequence[Section], reloads: bool = False) -> str:
-    """Render the page. Every text is escaped; only charts are markup.  reloads: it loads itself again every few seconds."""
+def render(
+    head: Head, sections: Sequence[Section], reloads: bool = False, complete: Callable[[str], str] = lambda text: text
+) -> str:
+    """Render the page. Every text is escaped; only charts are markup.
+
+    reloads: it loads itself again every few seconds.  complete: adds to a text between backticks what a command lacks, such as PARAMS.
+    """
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"code": _code, "kind": lambda block: type(block).__name__}
+    environment.filters |= {"code": partial(_code, complete), "kind": lambda block: type(block).__name__}
     style, script, watch_script = (file.read_text(encoding="utf-8") for file in (STYLE, SCRIPT, WATCH_SCRIPT))
     script += watch_script if reloads else ""
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
@@ -170,8 +176,10 @@ def content_security_policy(style: str, script: str) -> str:
     )
 
 
-def _code(text: str) -> "Markup":
+def _code(complete: Callable[[str], str], text: str) -> "Markup":
     """Turn text between backticks into <code> elements and escape everything."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    parts = re.split(r"`([^`]+)`", text)  # every other one was between backticks
+    marked = (f"<code>{escape(complete(part))}</code>" if n % 2 else str(escape(part)) for n, part in enumerate(parts))
+    return Markup("".join(marked))

@@ -33,6 +33,7 @@ EXTERNAL_COLUMNS = ("external member", "training rows", "test rows", "files")
 TITLE, SOURCES = "Runs", "members/<member>/<run>/run.json · make train, make runs"
 TUNED_NOTE = "† rows that chose the run's hyperparameters are among them: optimistic."
 NOTE = f"honest: of all rows together that chose nothing, where a blend computed it; held-out is a mean over folds. {TUNED_NOTE}"
+FEATURES_NOTE = 'Training of a member with a head is without the features of its network, which "Time, memory and cost" of the report has.'
 TUNED = " †"
 MOST_DIFFERENCES = 3
 NAMES = {
@@ -141,9 +142,10 @@ def runs_section(workspace: Workspace, submissions: Path) -> Section | None:
         )
         previous[run.name] = run
     columns = ["run", "begun (UTC)", "changed since the member's run before it", *COLUMNS[2:]]
+    features = f" {FEATURES_NOTE}" if any(run.member.head for run in runs) else ""
     note = (
         f"* = used with the current parameters. held-out: mean {competition.metric} of the fold models on all rows of their folds; "
         f"{trivial_text(workspace.prepared)}. "
-        f"{NOTE} Runs of other data or folds are scored on other rows. `make adopt RUN=...` restores a run's parameters."
+        f"{NOTE} Runs of other data or folds are scored on other rows. `make adopt RUN=...` restores a run's parameters.{features}"
     )
     return Section("runs", TITLE, SOURCES, [Table(columns, table[::-1], 3, note)])

@@ -206,13 +206,18 @@ def ledger_section(rows: Sequence[ledger.Row], public_share: float, metric: str,
     if not rows:
         return None
     table = ledger.table(rows, public_share, metric)
-    cells = [list(line.values()) for line in reversed(table)]
-    note = (
-        "cv and honest: on training rows; cv on those the blend was chosen on. public and private: on test rows. gap: public "
-        "minus honest. noise: 95 % interval of the gap by chance, "
-        f"if {public_share:.0%} of the test rows count (kaggle.public_share). {ledger.honest_rows_text(rows)}"
-    ).rstrip()
-    blocks: list[Block] = [Table(list(table[0]), cells, list(table[0]).index("cv"), note)]
+    note = "cv and honest: on training rows; cv on those the blend was chosen on."
+    columns = list(table[0])
+    if any(row.entry.test_rows or row.public_score is not None for row in rows):
+        note += (
+            " public and private: on test rows. gap: public minus honest. noise: 95 % interval of the gap by chance, "
+            f"if {public_share:.0%} of the test rows count (kaggle.public_share)."
+        )
+    else:  # there is nothing that they could be of
+        columns = [name for name in columns if name not in ("public", "private", "gap", "noise")]
+    cells = [[line[name] for name in columns] for line in reversed(table)]
+    note = f"{note} {ledger.honest_rows_text(rows)}".rstrip()
+    blocks: list[Block] = [Table(columns, cells, columns.index("cv"), note)]
     if looks:
         opened = f"The private solution was opened {looks} time{'s' if looks != 1 else ''} (make grade): "
         blocks.append(Text([opened + "the more often, the more optimistic its best score."]))

@@ -92,7 +92,9 @@ def summary_rows(scores: Scores, chain: Chain) -> list[list[str]]:
     for name, single in scores["members"].items():
         policy, effect = chain.policies[name], Difference(**scores["views"][name]["effect"])
         views = ", ".join(f"{view} {share:.2f}" if share < 1 else view for view, share in policy.items())
-        notes = [f"{views} ({gain(effect)})" if effect.value else views]
+        # Identity alone gains nothing over itself: the difference is of the views chosen without each fold.
+        chosen = f"; chosen in the folds: {gain(effect)}" if set(policy) == {"identity"} else f" ({gain(effect)})"
+        notes = [f"{views}{chosen}" if effect.value else views]
         notes += ["not better than the trivial baseline"] if name in scores["no_better_members"] else []
         error = with_error(single["score"], single["standard_error"], scores["metric"])
         rows.append([name, error, f"{chain.blend.shares.get(name, 0.0):.2f}", "; ".join(notes)])

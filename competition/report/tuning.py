@@ -79,7 +79,7 @@ def tuning_section(workspace: Workspace) -> Section | None:
             )
     if not blocks:
         text = "No study of this data and these members: their own values are used. "
-        blocks = [Text([text + "`make tune` searches, with the same PARAMS and tune.trials above 0."])]
+        blocks = [Text([text + "`make tune` searches, with tune.trials above 0."])]
     return Section("tuning", "Tuning", "tune/<member>/<study>/best.json, study.log · make tune", blocks)
 
 

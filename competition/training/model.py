@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from competition.config.errors import UserError, did_you_mean
+from competition.config.errors import MissingWeights, UserError, did_you_mean
 from competition.config.params import FROM_FILE, TIMM, Member
 from competition.config.plugins import active, plugin_named
 from competition.ensemble.metrics import TargetKind
@@ -200,10 +200,9 @@ def _application(images: Tensor, member: Member) -> Tensor:
             backbone = constructor(weights=None if source == "none" else weights, **options)
     except Exception as error:
         if url := re.search(r"URL fetch failure on (\S+?):? ", str(error)):  # Keras raises a plain Exception
-            raise UserError(
+            raise MissingWeights(
                 f"weights imagenet of {member.architecture} are not on this machine and cannot be downloaded; download {url[1]} "
-                f"on a machine with network and state its path here as `weights: path/to/{url[1].rsplit('/', 1)[-1]}`, or put it "
-                "into ~/.keras/models"
+                "on a machine with network and put it into ~/.keras/models of this one"
             ) from None
         if not isinstance(error, ValueError | OSError):
             raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from competition.config.errors import UserError, counted
+from competition.config.errors import MissingWeights, UserError, counted
 from competition.config.params import ExcludedFolds, Member
 from competition.config.params_file import locate
 from competition.ensemble.predictions import Predictions
@@ -21,6 +21,7 @@ from competition.workspace.dependencies import training_parts
 from competition.workspace.features_and_soft_labels import feature_table, missing_tables, networks_of
 from competition.workspace.runs import Run
 from pipelines.terminal import hosts
+from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, image_cache, start_backend
 
@@ -92,8 +93,8 @@ def open_trainer(
         rows = FoldRows(member, images, len(prepared.competition.classes), targets, inputs.soft_labels)
         batch = job.params.predict.batch
         return Trainer(rows, prepared.competition.metric, device, batch, inputs.alive, inputs.engine)
-    except UserError as error:  # about the member's architecture or weights
-        raise UserError(f"{member_place(job, title)}: {error}") from error
+    except UserError as error:
+        raise error_of_member(job, member, title, error) from error
 
 
 def open_scorer(
@@ -144,8 +145,8 @@ def engine_of(job: Job, network: Member, title: str, device: "Device") -> "Featu
 
     try:
         return feature_engine(network, device, job.params.predict.batch)
-    except UserError as error:  # about the member's architecture or weights
-        raise UserError(f"{member_place(job, title)}: {error}") from error
+    except UserError as error:
+        raise error_of_member(job, network, title, error) from error
 
 
 @dataclass(frozen=True)
@@ -293,4 +294,24 @@ def member_place(job: Job, title: str) -> str:
     name = next((name for name in job.params.members if name in title.split()), "")
     networks = [("members", name, key) for key in ("weights", "architecture")]
     keys = next((one.path for one in job.overrides if one.path in networks), ("members", name))
-    return locate(job.options.params, keys, job.overrides) if name else title
+    if not name:
+        return title
+    place, file = locate(job.options.params, keys, job.overrides), job.options.params
+    if place.startswith((file.name, "SET ")):
+        return place
+    base, _, key = place.partition(": ")
+    return f"{display_path(file)}: {key} (of {base})"  # not only a file that the user never wrote
+
+
+def error_of_member(job: Job, network: Member, title: str, error: UserError) -> UserError:
+    """The error about the architecture or weights of a member with its place; of ImageNet weights with the SET that states files.
+
+    title: as of member_place; "" = of no member of the parameter file.
+    """
+    if not isinstance(error, MissingWeights):
+        return UserError(f"{member_place(job, title)}: {error}")
+    wanted = (network.architecture, network.alpha, "imagenet")
+    names = [name for name, one in job.params.members.items() if (one.architecture, one.alpha, one.weights) == wanted]
+    values = " ".join(f"members.{name}.weights=FILE" for name in names)
+    ready = f', or state its path: SET="{values}"' if names else ""
+    return UserError(f"{display_path(job.options.params)}: {error}{ready}")

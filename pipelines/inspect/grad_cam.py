@@ -24,7 +24,8 @@ def run(job: Job) -> None:
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     if folder is None or blend is None or blend.depends.get("data") != prepared.digest:
         raise UserError(
-            "no blend of the current data was found: this stage needs the results of `make predict`; run it first"
+            f"{prepared.competition.name} has no blend of its current data by {display_path(job.options.params)}: this stage needs the "
+            "results of `make predict`; run it first"
         )
     if prepared.competition.targets.kind != "single":
         raise UserError(

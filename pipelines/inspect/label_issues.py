@@ -24,7 +24,10 @@ def run(job: Job) -> None:
     """blend/<newest>/honest_oof.npz -> label_issues.csv, label_issues.png"""
     folder = current_blend(job.workspace)
     if folder is None:
-        raise UserError("no blend was found: this stage needs the results of `make predict`; run it first")
+        raise UserError(
+            f"{job.params.competition.name} has no blend by {display_path(job.options.params)}: this stage needs the results of "
+            "`make predict`; run it first"
+        )
     prepared = job.prepared
     if prepared.competition.targets.kind != "single":
         raise UserError(

@@ -87,7 +87,8 @@ def write_page(job: Job, reloads: bool = False) -> None:
     results = load_results(job)
     head = head_of(job, results)
     page = page_path(job)
-    write_text(page, render(head, sections_of(job, results), reloads))
+    complete = partial(with_params, params=display_path(job.options.params), sets=job.options.sets)
+    write_text(page, render(head, sections_of(job, results), reloads, complete))
     if reloads:
         return
     job.echo(*(f"report: {warning}" for warning in head.warnings))
@@ -179,7 +180,9 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         costs.tpu_section(job.work),
         pictures.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
-        caveats.caveats_section(prepared.folder, load_caveats(prepared.folder), prepared.part("train"), current),
+        caveats.caveats_section(
+            prepared.folder, load_caveats(prepared.folder), prepared.part("train"), current, has_test
+        ),
         runs_report.runs_section(job.workspace, job.submissions),
         submissions.leaderboard_section(
             submitted,
@@ -240,7 +243,6 @@ def head_of(job: Job, results: Results) -> Head:
         *of_blend,
         *(f"The blend is {words}." for words in useless),
     ]
-    warnings = [with_params(warning, display_path(job.options.params), job.options.sets) for warning in warnings]
     if blend is not None and not results.differences.members:
         figures.append(costs.time_figure(costs.stage_seconds(job.workspace, results.runs, blend)))
     verdict = overview.verdict(blend.result) if blend is not None else ""

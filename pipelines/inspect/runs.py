@@ -1,7 +1,7 @@
 """List the runs: trained versions of each member, with their difference from the parameters, scores, time and size; and the
 members that were trained elsewhere, with their files."""
 
-from competition.report.runs import COLUMNS, EXTERNAL_COLUMNS, NOTE, external_rows, run_rows
+from competition.report.runs import COLUMNS, EXTERNAL_COLUMNS, FEATURES_NOTE, NOTE, external_rows, run_rows
 from competition.workspace.runs import stored_runs
 from competition.workspace.scores import trivial_text
 from pipelines.terminal.output import table_lines
@@ -26,6 +26,8 @@ def run(job: Job) -> None:
             f"{trivial_text(job.prepared)}. {NOTE} "
             "`make adopt RUN=...` writes a run's parameters into the file."
         )
+        if any(one.member.head for one in runs):
+            job.echo(f"runs: {FEATURES_NOTE}")
         in_use = [row[0].endswith("*") for row in rows if INCOMPLETE in row[FOLDS]]
         if in_use:
             what = ["`make train` trains those of the runs with *"] if any(in_use) else []

@@ -56,7 +56,7 @@ from pipelines.execution.budget_search import (
 from pipelines.execution.cluster import machines_of_cluster, predict_on_cluster, train_on_cluster
 from pipelines.execution.first_look import look_at_sample
 from pipelines.execution.prediction import predict_folds, stale_folds
-from pipelines.execution.trainer import WantedFeatures, measure_speed, start_device, store_missing
+from pipelines.execution.trainer import WantedFeatures, engine_of, measure_speed, start_device, store_missing
 from pipelines.execution.training import train_run
 from pipelines.terminal import hosts
 from pipelines.terminal.runner import Job
@@ -217,10 +217,8 @@ def train_first(search: Search, offered: Sequence[Network]) -> None:
     """
     stated = {name: one for name, one in stated_members(search.job.params).items() if one.weights == "none"}
     if not stated:
-        from competition.training.features import feature_engine
-
         for network in offered[:1]:  # says which file it lacks, and where that is
-            feature_engine(network.member, search.device, search.job.params.predict.batch)
+            engine_of(search.job, network.member, network.name, search.device)
         raise UserError(
             "HOURS=: no candidate has weights on this machine; state a weights file (`weights: path/to/file.weights.h5`) of a "
             "member, or connect the network"

@@ -250,7 +250,8 @@ def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competiti
     job.echo(f"prepare: rows of each class: {listed}")
     error = folds.share_errors(support).max()
     job.echo_detail(
-        f"prepare: {support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: data/support.csv"
+        f"prepare: {support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: "
+        f"{display_path(job.path('data', 'support.csv'))}"
     )
     if thin := folds.thin_classes(support):
         job.echo(
@@ -262,28 +263,31 @@ def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competiti
 
 def report_findings(job: Job, tables: Mapping[str, pd.DataFrame], inflation: leaks.Inflation, kind: TargetKind) -> None:
     pairs, conflicts, unreadable = tables["duplicates.csv"], tables["conflicts.csv"], tables["unreadable.csv"]
+    data = display_path(job.path("data"))
     if len(pairs):
         exact = int(pairs["exact"].sum())
         job.echo(
-            f"prepare: {counted(len(pairs), 'pair')} of the same photo ({exact:,} byte for byte); none crosses a fold: data/duplicates.csv"
+            f"prepare: {counted(len(pairs), 'pair')} of the same photo ({exact:,} byte for byte); none crosses a fold: "
+            f"{data}/duplicates.csv"
         )
     if len(conflicts):
         policy = job.params.prepare.label_conflicts
         job.echo(
-            f"prepare: {counted(conflicts['group'].nunique(), 'photo')} with two labels (label_conflicts: {policy}): data/conflicts.csv"
+            f"prepare: {counted(conflicts['group'].nunique(), 'photo')} with two labels (prepare.label_conflicts: {policy}): "
+            f"{data}/conflicts.csv"
         )
     if inflation.touched:
-        job.echo(f"prepare: LEAK {inflation.sentence(kind)}: data/leaks.csv")
+        job.echo(f"prepare: LEAK {inflation.sentence(kind)}: {data}/leaks.csv")
     if removed := len(tables["external_removed.csv"]):
         job.echo(
-            f"prepare: removed {counted(removed, 'external image')} that the competition has, too: data/external_removed.csv"
+            f"prepare: removed {counted(removed, 'external image')} that the competition has, too: {data}/external_removed.csv"
         )
     test = unreadable["part"] == "test"
     if test.any():
         job.echo(
-            f"prepare: WARNING {counted(int(test.sum()), 'unreadable test image')} will get the mean prediction: data/unreadable.csv"
+            f"prepare: WARNING {counted(int(test.sum()), 'unreadable test image')} will get the mean prediction: {data}/unreadable.csv"
         )
     if (~test).any():
         job.echo(
-            f"prepare: {int((~test).sum()):,} labelled images cannot be read and were dropped: data/unreadable.csv"
+            f"prepare: {int((~test).sum()):,} labelled images cannot be read and were dropped: {data}/unreadable.csv"
         )

@@ -25,11 +25,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from pipelines.terminal.options import FIELDS, Options, flag_of, variable_of
+from pipelines.terminal.options import FIELDS, Options, flag_of, make_name, variable_of
 from pipelines.terminal.output import GOALS, print_line
 from pipelines.terminal.stage import run_stage
 from pipelines.terminal.verbs import CHAINS, COMMON, IN_CHAIN, MODULES, TRAIN_IN_BUDGET, VERBS, Verb
@@ -59,6 +59,12 @@ class Process:
     engines: "dict[str, Engine]" = field(default_factory=dict)
 
 
+def refuse(problem: str) -> NoReturn:
+    """End with one sentence in place of the usage text. It is in the words of make, which print_line replaces without make."""
+    print_line(f"goldfold: {problem}", sys.stderr)
+    raise typer.Exit(2)
+
+
 def parameter(name: str, default: object) -> inspect.Parameter:
     """One option as typer reads it from a signature."""
     field_type: Any = FIELDS[name].type
@@ -67,10 +73,19 @@ def parameter(name: str, default: object) -> inspect.Parameter:
 
         def check(value: str) -> str:
             if value and value not in choices:
-                raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
+                refuse(f"{make_name(name)}={value}: {value!r} is not one of {', '.join(choices)}")
             return value
 
         settings |= {"metavar": f"[{'|'.join(choices)}]", "callback": check}
+    elif field_type is float:
+
+        def number(value: str) -> float:
+            try:
+                return float(value)
+            except ValueError:
+                refuse(f"{make_name(name)}={value}: expected a number, e.g. {make_name(name)}=0.5")
+
+        settings |= {"metavar": "FLOAT", "parser": number}
     settings["show_default"] = field_type is not Path  # the help text of a path names its default
     annotation = Annotated[field_type, typer.Option(flag_of(name), **settings)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -83,12 +98,14 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
         options, process = Options(**values), context.obj or Process()
         if name == "train" and options.debug_rows != FIELDS["debug_rows"].default and not options.debug:
             rows = options.debug_rows
-            print_line(f"goldfold: DEBUG_ROWS={rows} without DEBUG=1 has no effect: `make train DEBUG=1`", sys.stderr)
-            raise typer.Exit(2)
+            refuse(f"DEBUG_ROWS={rows} without DEBUG=1 has no effect: `make train DEBUG=1`")
         for key, unit in (("hours", "hours"), ("limit", "seconds")):  # 0 hours are not "no budget": it would take hours
             source, value = context.get_parameter_source(key), getattr(options, key)
             if source is not None and source.name != "DEFAULT" and not 0 < value < math.inf:
-                raise typer.BadParameter(f"--{key} {value:g}: expected a positive number of {unit}, e.g. --{key} 0.5")
+                name_here = make_name(key)
+                refuse(f"{name_here}={value:g}: expected a positive number of {unit}, e.g. {name_here}=0.5")
+        if options.hours and options.budget:
+            refuse(f"HOURS={options.hours:g} and BUDGET={options.budget} both state the time: state one of them")
         is_last = process.is_last and is_last_goal(name)
         if options.alone or options.only or name not in CHAINS:  # a chosen file is not prepared
             following = VERBS[name].next if is_last else ""
@@ -97,10 +114,8 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
         chain = CHAINS[name]
         if name == "train" and (options.hours or options.budget):
             chain = TRAIN_IN_BUDGET
-            if given := [flag_of(one) for one in ("member", "fold", "force", "debug") if getattr(options, one)]:
-                raise typer.BadParameter(
-                    f"with --hours the members are chosen and trained by the budget: leave out {given[0]}"
-                )
+            if given := [make_name(one) for one in ("member", "fold", "force", "debug") if getattr(options, one)]:
+                refuse(f"with HOURS= or BUDGET= the members are chosen and trained by the budget: leave out {given[0]}")
         for position, stage in enumerate(chain, 1):
             stage = "debug" if stage == "train" and options.debug else stage
             stage_verb = VERBS[stage]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from pipelines.terminal.options import variable_of
+from pipelines.terminal.options import make_name
 from pipelines.terminal.verbs import COMMON, VERBS
 
 EVERY_TARGET = {"BIN", "EXTRA", "PYTHON"}  # read by the Makefile itself
@@ -66,7 +66,7 @@ def variables_of(target: str) -> set[str]:
     """The variables that a target of make reads."""
     verb = VERBS.get("kernel-status" if target == "kernel-log" else target)
     options = (*COMMON, *verb.options) if verb else ()
-    return {variable_of(name).removeprefix("GOLDFOLD_") for name in options} | TARGETS.get(target, set()) | EVERY_TARGET
+    return {make_name(name) for name in options} | TARGETS.get(target, set()) | EVERY_TARGET
 
 
 def refusal_of_unread(targets: Sequence[str], given: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from competition.config.params_file import BUDGET_FILE
 from competition.config.redaction import printable
 from competition.config.secrets import public_sets
 from competition.files.manifest import display_path
-from pipelines.terminal.options import FIELDS, flag_of, variable_of
+from pipelines.terminal.options import FIELDS, flag_of, make_name
 from pipelines.terminal.verbs import VERBS
 
 __all__ = ["as_called", "display_path", "print_line", "printable", "table_lines", "with_params"]
@@ -167,7 +167,7 @@ def as_called(line: str) -> str:
     """The line with commands in the words of the caller: `make train FOLD=2` is `goldfold train --fold 2` without make."""
     if GOALS in os.environ:
         return line
-    names = {variable_of(name).removeprefix("GOLDFOLD_"): name for name in FIELDS}
+    names = {make_name(name): name for name in FIELDS}
 
     def flag(match: re.Match[str]) -> str:
         if match[1] not in names:

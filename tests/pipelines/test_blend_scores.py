@@ -90,6 +90,10 @@ def test_the_conclusion_names_the_rows_it_rests_on(tuned: tuple[int, ...], words
     )
     alone, trivial = summary_rows(scores, result.chain)  # of one member no line compares it with itself
     assert alone[0] == "m" and alone[2:] == ["1.00", "identity"] and trivial[0] == "trivial"
+    views["m"]["effect"] = replace(result.view_effects["m"], value=-0.0056, error=0.0057)
+    assert summary_rows({**scores, "views": to_plain(views)}, result.chain)[0][3].startswith(
+        "identity; chosen in the folds: -0.0056 ± 0.0057, noise"
+    )
 
 
 def test_equal_weights_that_are_better_by_more_than_noise_are_named_below_the_score() -> None:

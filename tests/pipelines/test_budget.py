@@ -1,7 +1,9 @@
 """A stated time: complete members at every moment, which no score chose, in an ordinary parameter file that repeats them."""
 
 import re
+import shlex
 import shutil
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -347,7 +349,7 @@ def test_a_budget_below_the_smallest_member_says_so_and_makes_it_nevertheless(pr
 
 
 @pytest.mark.long
-def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(tmp_path) -> None:
+def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(tmp_path, capsys) -> None:
     photos = folder_of_photos(tmp_path / "my photos")
     with pytest.raises(goldfold.UserError, match="expected a positive number of hours"):
         goldfold.fit(photos, hours=-1.0, work=tmp_path / "work")
@@ -359,6 +361,9 @@ def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(t
     file.write_text(file.read_text() + few + "head: {kind: linear}}}\n" + budget)
     project = goldfold.fit(photos, hours=0.005, work=tmp_path / "work")
     assert "small-linear" in project.scores().index
+    (command,) = re.findall(r"^next: (.*)$", capsys.readouterr().out, re.MULTILINE)
+    page = subprocess.run(shlex.split(command), cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert f"{tmp_path}/work/my-photos/budget/report.html" in page
     other = folder_of_photos(tmp_path / "other" / "my photos")
     with pytest.raises(goldfold.UserError, match="is of another source"):
         goldfold.fit(other, work=tmp_path / "work")

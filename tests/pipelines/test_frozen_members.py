@@ -49,6 +49,10 @@ def test_the_features_of_a_network_are_computed_once_for_all_members_folds_and_t
     assert len(list(workspace.work.glob("features/*/features.npy"))) == 8  # of each under two views
     assert not list(workspace.work.glob("features/*/features-*.npy"))
     assert "3 trials of head.strength" in output
+    workspace.do("report")
+    note = "Training of a member with a head is without the features of its network"
+    page = (workspace.work / "report.html").read_text(encoding="utf-8")
+    assert page.count(note) == 2 and note in workspace.do("runs")  # below Members and Runs
 
 
 def test_a_strength_is_adopted_without_another_study_and_the_first_trial_brings_the_own_ones_back(

@@ -1,18 +1,19 @@
 """Mistakes in names are reported before the download, with the file and the line or the member's name."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from builders import ROOT
 from stages import new_workspace
 
-from competition.config.errors import UserError
+from competition.config.errors import MissingWeights, UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.validation import ARCHITECTURES
 from competition.ensemble.settings import validate_params
 from competition.images.augmentations import augmentation_named
 from competition.workspace.workspace import Workspace as LibraryWorkspace
-from pipelines.execution.trainer import member_place
+from pipelines.execution.trainer import error_of_member, member_place
 from pipelines.main_job import download
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
@@ -33,6 +34,18 @@ def test_a_member_is_named_with_its_file_whatever_the_title(tmp_path: Path) -> N
     ):
         job = Job(LibraryWorkspace(tmp_path, load_params(file), tuple(parse_overrides(sets))), job.options, tmp_path)
         assert member_place(job, "wide") == place
+
+
+def test_without_imagenet_weights_the_command_that_states_a_file_for_all_their_members_is_given(tmp_path: Path) -> None:
+    file = tmp_path / "photos.yaml"
+    file.write_text(f"extends: {ROOT}/recipes/own-images.yaml\n")
+    job = Job(LibraryWorkspace(tmp_path, load_params(file)), Options(params=file), tmp_path)
+    assert member_place(job, "rbf").startswith(f"{file}: members.rbf (of own-images.yaml line ")
+    network = job.params.members["linear"]
+    message = str(error_of_member(job, network, "linear", MissingWeights("no weights")))
+    ready = 'SET="members.linear.weights=FILE members.rbf.weights=FILE members.mobilenet.weights=FILE"'
+    assert message == f"{file}: no weights, or state its path: {ready}"
+    assert "SET=" not in str(error_of_member(job, replace(network, alpha=0.25), "", MissingWeights("no weights")))
 
 
 @pytest.mark.parametrize(

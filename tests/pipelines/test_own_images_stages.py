@@ -92,6 +92,9 @@ def test_without_test_images_every_later_command_copes(cross_validated) -> None:
         assert part in output
     page = (workspace.work / "report.html").read_text(encoding="utf-8")
     assert "no test images: cross-validation only" in page and "expected leaderboard" not in page
+    assert "test rows were not compared with training rows, because there are none" in page
+    (table,) = re.findall('<section id="ledger">.*?</section>', page, re.DOTALL)
+    assert ">honest</th>" in table and ">public</th>" not in table and "public_share" not in table
 
 
 def test_a_sample_submission_with_other_ids_than_the_test_images_ends_make_download(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_sections_without_data_say_why_in_one_sentence(blended) -> None:
     assert SECTION.findall(page) == f"{of_blend} {others}".split()
     reasons = {
         "tuning": "No study of this data and these members",
-        "gradcam": "<code>make grad-cam report</code> shows what the network looks at",
+        "gradcam": f"<code>make grad-cam report PARAMS={blended[0].params}</code> shows what the network looks at",
         "samples": "No augmented batch",
         "leaderboard": "No submission has a public score",
         "caveats": "test rows were not compared with training rows, because there are too few",
@@ -232,6 +232,8 @@ def test_every_gain_names_its_baseline_and_that_baseline_has_a_score(blended) ->
 
 def test_before_training_the_page_describes_the_data(prepared_workspace: ReportWorkspace, tmp_path: Path) -> None:
     workspace = ReportWorkspace(prepared_workspace.copy_to(tmp_path).folder)
+    missing = f"photos has no blend by {workspace.params}: this stage needs the results of `make predict`"
+    assert missing in workspace.refused("label_issues")
     assert "report.html" in workspace.do("report")
     keys = ["next", "tuning", "gradcam", "samples", "data", "caveats", "runs", "leaderboard", "costs", "made"]
     assert SECTION.findall(workspace.page) == keys
@@ -365,5 +367,10 @@ def test_scores_of_rows_that_chose_hyperparameters_are_marked_wherever_they_are_
     assert ">slim</th><td>0.8125 †</td><td>0.8125</td>" in members and ">wide</th><td>0.8125</td>" in members
     assert runs.count("<td>0.8125 †</td>") == 1 and runs.count("<td>0.8125</td>") == 2  # of earlier runs
     assert "those of fold 0 chose hyperparameters and are left out" in section_of(workspace.page, "overview")
+    assert "features of its network" not in members + runs  # no member has a head
+    for command in ("make adopt", "make train", "make tune", "make submit"):
+        assert (
+            f"<code>{command} PARAMS={workspace.params}" in workspace.page and f"<code>{command}<" not in workspace.page
+        )
     listed = workspace.do("runs")
     assert "0.8125 †" in listed and "† rows that chose the run's hyperparameters" in listed

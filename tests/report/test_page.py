@@ -1,13 +1,16 @@
 """The page is valid HTML, needs no other files and shows texts of users unchanged."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
+from builders import ROOT
 
+from competition.config.params_file import load_params
 from competition.report.charts import Point, bar_chart, legend, public_score_chart, reliability_chart, score_chart
 from competition.report.class_charts import clustered_order, confusion_chart
-from competition.report.members import Line, epoch_chart, overfitting
+from competition.report.members import Line, curves_note, curves_text, epoch_chart, overfitting
 from competition.report.mistakes import reliability
 from competition.report.page import (
     Charts,
@@ -118,8 +121,10 @@ def test_the_policy_allows_the_style_sheet_and_the_script_of_the_page_and_no_oth
 
 
 def test_a_command_in_a_sentence_is_set_as_code_and_nothing_in_it_is_markup() -> None:
-    page = render(head(), [Section("key", "Title", "file", [Text(["`make train` and `<i>`"])])])
-    assert "<code>make train</code> and <code>&lt;i&gt;</code>" in page
+    sections = [Section("key", "Title", "file", [Text(["make tune, `make train` and `<i>`"])])]
+    assert "<code>make train</code> and <code>&lt;i&gt;</code>" in render(head(), sections)
+    completed = render(head(), sections, complete=lambda text: f"{text} PARAMS='a.yaml'")
+    assert "make tune, <code>make train PARAMS=&#39;a.yaml&#39;</code>" in completed
 
 
 def test_texts_of_users_are_not_read_as_math_or_colours() -> None:
@@ -151,6 +156,30 @@ def test_overfitting_starts_where_the_held_out_loss_rises_in_all_folds_and_noise
     gaps[1::2] = rising  # every second epoch was scored
     assert (spaced := overfitting(gaps)) is not None and (spaced.best, spaced.last) == (8, 12)
     assert spaced.rise == start.rise and overfitting(gaps[:-1]) is None
+
+
+def test_a_fold_whose_own_held_out_loss_was_clearly_lower_before_is_named_beside_that_of_the_mean() -> None:
+    losses = np.linspace(1, 0.5, 6)[:, None] + np.zeros((6, 3))
+    assert "In fold" not in curves_text(losses, losses, overfitting(losses), [0, 2, 4])
+    losses[3, 1] = 0.45  # the second of them ends at 0.5
+    text = curves_text(losses, losses, overfitting(losses), [0, 2, 4])
+    assert (
+        "No overfitting: in the mean of the folds the held-out loss is lowest after the last epoch. In fold 2 alone"
+        in text
+    )
+
+
+def test_the_note_of_the_curves_says_what_the_training_loss_is_of() -> None:
+    training = replace(load_params(ROOT / "params.yaml").train, label_smoothing=0.1, mixup=0.0, cutmix=0.0)
+    plain = dict.fromkeys(
+        ("shift", "zoom", "rotate", "brightness", "contrast", "saturation", "erase", "label_smoothing"), 0.0
+    )
+    assert ", of augmented images and smoothed labels;" in curves_note([training])
+    assert "smoothed" not in curves_note([replace(training, label_smoothing=0.0)])
+    assert (
+        ", of"
+        not in curves_note([replace(training, **plain, flip="none", crop=1.0, augment={})]).partition("So")[0][60:]
+    )
 
 
 def test_classes_that_are_confused_stand_together_in_a_large_matrix() -> None:

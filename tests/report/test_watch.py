@@ -78,9 +78,8 @@ def test_the_page_follows_a_competition_from_before_its_download_to_the_curves_o
     assert re.fullmatch(r"report: waiting for results: .*`make download PARAMS=[^`]+`.*\n", watched.line())
     for stage in ("download", "prepare", "resolve"):
         workspace.do(stage)
-    assert LIVE in watched.wait_for(
-        "`make train predict` makes one".replace("`make train predict`", "<code>make train predict</code>")
-    )
+    page = watched.wait_for(f"<code>make train predict PARAMS={workspace.params}</code> makes one")
+    assert LIVE in page and f"<code>make report PARAMS={workspace.params} WATCH=1</code>" in page
     stopped = workspace.stopped(signal.SIGTERM, "members/slim/*/fold0/checkpoints/*.json", "train")
     assert stopped.code == 143 and not any(workspace.work.glob("members/*/*/fold*/manifest.json"))
     page = watched.wait_for("slim fold 0, not finished: epoch ")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from small_engines import CLASSES, PARAMS, ROWS, TRAIN, pictures
 
-from competition.config.errors import UserError
+from competition.config.errors import MissingWeights, UserError
 from competition.config.params import Member
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import NO_PLUGINS, Plugins, activate
@@ -135,7 +135,9 @@ def test_without_network_the_message_says_what_to_download_and_where_to_put_it(m
 
     monkeypatch.setattr(keras.applications, "MobileNetV2", fails)
     member = replace(PARAMS.members["small"], architecture="MobileNetV2", weights="imagenet")
-    with pytest.raises(UserError, match=rf"weights imagenet of MobileNetV2 are not on this machine.*download {url}"):
+    with pytest.raises(
+        MissingWeights, match=rf"weights imagenet of MobileNetV2 are not on this machine.*download {url}"
+    ):
         build(member, CLASSES)
 
 
