@@ -16,6 +16,7 @@ from competition.config.params import HUB, Member, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.files.manifest import write_text
 from competition.preflight.planning import duration
+from competition.report.costs import stage_seconds
 from competition.report.runs import TUNED, TUNED_NOTE
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import trivial_text
@@ -124,13 +125,20 @@ def job_of(search: Search, names: Sequence[str]) -> Job:
 def write_file(search: Search) -> None:
     """Write the parameter file of the complete members."""
     job, metric = search.job, search.job.prepared.competition.metric
-    comments = {
-        one.name: f"{metric} {one.score:.4f}, {duration(one.seconds)}" for one in search.trials if one.score is not None
-    }
+    scored = [one for one in search.trials if one.score is not None]
+    comments = {one.name: f"{metric} {one.score:.4f}, {duration(member_seconds(search, one))}" for one in scored}
     path, base = job.work / BUDGET_FILE, job.options.params
     head = [f"Made within {duration(search.clock.seconds)}. `make train predict` with this file repeats the result."]
     base_path = Path(os.path.relpath(base.resolve(), path.parent.resolve()))  # as the file states it
     write_text(path, file_text(job_of(search, search.complete).params, base_path, job.overrides, comments, head))
+
+
+def member_seconds(search: Search, trial: Trial) -> float:
+    """What a member takes that is made alone, features included, also if a part of it was there before this call."""
+    workspace = job_of(search, [trial.name]).workspace
+    stages = stage_seconds(workspace, {run.title: run for run in runs_of(workspace, trial.name)}, None)
+    recorded = sum(seconds for stage, (_, seconds) in stages.items() if stage not in ("download", "prepare"))
+    return max(trial.seconds, recorded)
 
 
 def shown_score(search: Search, trial: Trial) -> str:
