@@ -354,7 +354,8 @@ def test_a_budget_below_the_smallest_member_says_so_and_makes_it_nevertheless(pr
 
 
 @pytest.mark.long
-def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(tmp_path, capsys) -> None:
+def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.delenv("GOLDFOLD_GOALS")
     photos = folder_of_photos(tmp_path / "my photos")
     with pytest.raises(goldfold.UserError, match="expected a positive number of hours"):
         goldfold.fit(photos, hours=-1.0, work=tmp_path / "work")

@@ -138,7 +138,9 @@ def prepared_workspace(tmp_path_factory: pytest.TempPathFactory) -> ReportWorksp
     write_source(workspace.folder / "photos")
     workspace.params.write_text(PARAMS.replace("SOURCE", str(workspace.folder / "photos")))
     workspace.do("download")
-    workspace.do("prepare")
+    output = workspace.do("prepare")
+    assert f"none crosses a fold: {workspace.work}/data/duplicates.csv" in output
+    assert f"(prepare.label_conflicts: keep): {workspace.work}/data/conflicts.csv" in output
     return workspace
 
 
