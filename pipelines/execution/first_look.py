@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 MANY_ROWS = 4_000  # training rows; with fewer, the first member takes less than a minute on two cores
 SAMPLE = 2_000  # rows
 STRENGTH = (0.3,)  # the middle one of those that a member tries: choosing it would take as long as the rest of the look
+CHOICE = 2.5  # a head that chooses among its strengths takes so many times as long
 
 
-def look_at_sample(search: Search, network: Network, engine: "FeatureEngine") -> None:
+def look_at_sample(search: Search, network: Network, engine: "FeatureEngine") -> float:
     """Print the honest score of a linear head on a random sample of the rows of a large set, and note it among the trials.
 
     Each fold of the sample is predicted by a head that was fitted to the sample's other folds. Nothing is chosen by the score.
+    Returns the seconds that the heads of the first member will take, about; 0 of a small set.
     """
     from competition.images.labelled_images import sample_rows
     from competition.training.features import compute_features, stored_features
@@ -36,7 +38,7 @@ def look_at_sample(search: Search, network: Network, engine: "FeatureEngine") ->
 
     job, prepared, started = search.job, search.job.prepared, time.monotonic()
     if (count := len(prepared.part("train"))) < MANY_ROWS:
-        return
+        return 0.0
     streamed = CacheBudget(job.path("features"), 0, 0)  # only the images of the sample are decoded
     images = sample_rows(
         read_images(job, network.member, ["train"], network.name, streamed), SAMPLE, job.params.honest.seed
@@ -48,11 +50,12 @@ def look_at_sample(search: Search, network: Network, engine: "FeatureEngine") ->
     )
     rows = FoldRows(member, images, classes, prepared.competition.targets)
     trainer = HeadTrainer(rows, prepared.competition.metric, stored_features(images.ids, {"identity": features}))
-    predicted, probs = [], []
+    predicted, probs, began = [], [], time.monotonic()
     for fold in np.unique(images.folds):
         trainer.train_to_end(int(fold), member.train)
         predicted.append(rows.held_out(int(fold)))
         probs.append(trainer.held_out(int(fold)).view("identity"))
+    head_seconds = CHOICE * (time.monotonic() - began) * count / len(images.ids)
     metric, honest = trainer.metric, job.params.honest
     evaluation = Evaluation(metric, classes, honest.resamples, honest.seed)
     score = score_with_error(
@@ -65,3 +68,4 @@ def look_at_sample(search: Search, network: Network, engine: "FeatureEngine") ->
         f"budget: first honest {metric.name} after {duration(search.clock.spent)}: {text} by {name} of {count:,}, "
         f"drawn at random (more rows usually score higher); {trivial_text(prepared)}"
     )
+    return head_seconds

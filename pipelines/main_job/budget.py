@@ -144,9 +144,8 @@ def compute_features(search: Search, network: Network, is_first: bool = False) -
     count = sum(len(job.prepared.part(part)) for part in parts)
     engine = feature_engine(network.member, search.device, job.params.predict.batch)
     search.widths[network.name] = feature_width(engine)
-    if is_first:
-        look_at_sample(search, network, engine)
-    heads, is_flexible = head_needs(search, network, "linear"), len(search.complete) <= 1
+    heads = look_at_sample(search, network, engine) if is_first else head_needs(search, network, "linear")
+    is_flexible = len(search.complete) <= 1
     pace, started, views = Pace(), time.monotonic(), search.views
 
     def check(images_to_fit: int, before: int, done: int, _: int) -> None:

@@ -313,6 +313,14 @@ def test_heads_of_a_network_that_every_fold_likes_less_wait_until_after_fine_tun
     assert tried.index(f"{preferred}-mlp") < tried.index(f"{preferred}-tuned") < tried.index(f"{other}-rbf")
 
 
+def test_the_first_member_gives_up_views_whose_heads_would_take_too_long(prepared, tmp_path) -> None:
+    workspace = prepared.copy_to(tmp_path)
+    workspace_with(tmp_path, SMALL)
+    code = "from pipelines.main_job import budget\nbudget.look_at_sample = lambda *_: 5_000.0"
+    result = workspace.run("budget", *HOUR, code=code)
+    assert "small fits under one view only, so identity is the only one" in result.out, result.err
+
+
 @pytest.mark.long
 def test_a_network_that_fits_under_one_view_only_takes_the_views_of_the_first_member(prepared, tmp_path) -> None:
     workspace = prepared.copy_to(tmp_path)
