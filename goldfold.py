@@ -99,8 +99,8 @@ def fit(source: str | Path, *, hours: float = 0.5, work: str | Path = ROOT / "wo
     timed = [*folders, "--hours", repr(float(hours))]
     command = [sys.executable, "-m", "pipelines", "download", *folders, "+", "train", *timed, "+", "predict", *timed]
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    found = shutil.which("goldfold") or shutil.which("goldfold", path=str(Path(sys.executable).parent))
-    program = [found] if found else [sys.executable, "-m", "pipelines"]
+    executable = shutil.which("goldfold") or shutil.which("goldfold", path=str(Path(sys.executable).parent))
+    program = [executable] if executable else [sys.executable, "-m", "pipelines"]
     process = subprocess.Popen(
         command,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},

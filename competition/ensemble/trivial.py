@@ -56,10 +56,8 @@ def _answers(labels: np.ndarray, metric: Metric, classes: int) -> Iterator[tuple
             yield "the share of each class as its probability", np.tile(counts / rows, (rows, 1))
         if metric.needs_labels or metric.by_rows:  # the user's own metric may be one of labels
             rng = np.random.default_rng([0, 1])  # the same for the same rows; not the seed of a bootstrap
-            count = (
-                DRAWS if rows >= FEW_ROWS else DRAWN_ROWS // max(rows, 1) // 2 * 2 + 1
-            )  # odd, so that there is a middle one
-            draws = [rng.permutation(labels) for _ in range(count)]
+            half = DRAWS // 2 if rows >= FEW_ROWS else DRAWN_ROWS // max(rows, 1) // 2
+            draws = [rng.permutation(labels) for _ in range(2 * half + 1)]  # there is a middle one
             outputs = [np.eye(classes)[drawn] if metric.by_rows else drawn for drawn in draws]
             outputs.sort(key=lambda output: metric.evaluate(labels, output, classes))
-            yield "classes drawn at random, as often as they occur", outputs[count // 2]
+            yield "classes drawn at random, as often as they occur", outputs[half]

@@ -18,8 +18,6 @@ RESAMPLES = 2000
 TITLE, SOURCES = "Leaderboard", "submissions/ledger.jsonl · make submit, make submissions"
 # The names of two files -> the share of rows in which they differ, or None if it is unknown.
 Changed = Callable[[str, str], float | None]
-# A sentence -> the same with its commands for the parameter file of the page.
-WithParams = Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,6 @@ def leaderboard_section(
     changed: Changed,
     has_test: bool,
     digest: str = "",
-    with_params: WithParams = str,
 ) -> Section:
     """Honest against public scores, and the choice of two submissions; one sentence without a submission file.
 
@@ -74,7 +71,7 @@ def leaderboard_section(
     if len(choices) < 2 and (other := best_elsewhere(rows, first)) is not None:
         pair = f"A={first.entry.digest[:8]} B={other.entry.digest[:8]}"
         compared = f"{other.entry.digest[:4]} with {first.entry.digest[:4]}"
-        note += with_params(f" `make compare-blends {pair}` compares {compared} on their common rows.")
+        note += f" `make compare-blends {pair}` compares {compared} on their common rows."
     elif len(choices) < 2:
         note += " A second one needs another submission: other members, or another seed."
     columns = ["select", "why", "honest (training rows)", "public (other rows: test)"]

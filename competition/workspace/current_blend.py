@@ -46,7 +46,8 @@ def current_blend(workspace: Workspace) -> Path | None:
         is_of_other_files = any(blended.get(name) != digests for name, digests in external.items())
         changes = len(changed_keys({block: depends.get(block, {}) for block in blocks}, blocks))
         changes += blend[1].result.get("metric") != metric
-        return set(blended) != names, is_of_other_files, blended != predictions, changes
+        is_of_other_models = depends.get("data") != workspace.prepared.digest or blended != predictions
+        return set(blended) != names, is_of_other_files, is_of_other_models, changes
 
     return min(stored_blends(workspace.folder), key=distance, default=(None, None))[0]
 

@@ -1,6 +1,5 @@
 """Load the stored predictions of every member, trained here or external, joined by id: the inputs of a blend."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +82,7 @@ def _not_a_file(path: Path) -> str:
     """Why predictions cannot be read from this path, and what is expected."""
     if path.is_dir():
         return f"{path.absolute()} is a folder; expected a file in it, a CSV or npz of predictions"
-    if re.search(r"[*?]", str(path)):
+    if any(character in str(path) for character in "*?"):
         return f"{path} is a pattern, which is not expanded; list the files: [a.csv, b.csv]"
     if str(path).startswith("~"):
         return f"{path}: `~` is not expanded; write the path from the folder of the project, or the whole path"
@@ -131,8 +130,7 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     shared_folds = sorted(set(range(params.prepare.folds)).intersection(*folds_by_run.values()))
     if len(shared_folds) < 2:
         raise UserError(
-            f"an honest score needs two folds that every member predicted; {len(shared_folds) or 'none'} "
-            f"{'was' if len(shared_folds) < 2 else 'were'} found, train more"
+            f"an honest score needs two folds that every member predicted; {len(shared_folds) or 'none'} was found, train more"
         )
     train, test_ids = prepared.part("train"), prepared.part("test")["id"].to_numpy(str)
     train = train[train["fold"].isin(shared_folds)]

@@ -164,7 +164,7 @@ def adopted_study(workspace: Workspace, name: str) -> Path | None:
         return None
     best, member = read_result(study), workspace.params.members[name]
     own = own_values(member, workspace.params.tune.search)
-    if own.keys() != best["own_values"].keys() or not _is_adopted(member, best, own):
+    if own.keys() != best["own_values"].keys() or not _is_adopted(study, member, own):
         return None
     settings = {"search", "folds", "trained_on", "sampler", "pruner", "seed", "trials"}
     depends = to_plain(tuning_dependencies(workspace, name))
@@ -190,7 +190,7 @@ def member_with_tuned_values(workspace: Workspace, name: str) -> tuple[Member, d
     own, values = best["own_values"], best["values"]
     stated = own_values(member, own)
     overridden = overridden_keys(name, own, workspace.overrides)
-    adopted = _is_adopted(member, best, {key: value for key, value in stated.items() if key not in overridden})
+    adopted = _is_adopted(study, member, {key: value for key, value in stated.items() if key not in overridden})
     used = {key: stated[key] if adopted else value for key, value in values.items() if key not in overridden}
     origins = {}
     for key, value in stated.items():
@@ -205,13 +205,15 @@ def member_with_tuned_values(workspace: Workspace, name: str) -> tuple[Member, d
     return member, origins
 
 
-def _is_adopted(member: Member, best: Mapping[str, Any], stated: Mapping[str, object]) -> bool:
-    """Whether the parameter file states a trial that was adopted: values unlike the own ones, or the folds of the study.
+def _is_adopted(study: Path, member: Member, stated: Mapping[str, object]) -> bool:
+    """Whether the parameter file states a trial of the study that was adopted: values unlike the own ones, or its folds.
 
-    best: content of best.json.  stated: searched key -> the member's value.
+    Folds that the file stated before the study say nothing.  study: path of best.json.  stated: searched key -> the member's value.
     """
-    has_folds = set(best["folds"]) <= set(member.tuned_folds)
-    return has_folds or any(stated[key] != best["own_values"][key] for key in stated)
+    best, manifest = read_result(study), read_manifest(study.with_name("manifest.json"))
+    before = manifest.depends["member"].get("tuned_folds", ()) if manifest is not None else ()
+    has_its_folds = set(best["folds"]) <= set(member.tuned_folds) and not set(best["folds"]) <= set(before)
+    return has_its_folds or any(stated[key] != best["own_values"][key] for key in stated)
 
 
 def tuned_member(workspace: Workspace, name: str) -> Member:

@@ -44,10 +44,8 @@ def look_at_sample(search: Search, network: Network, engine: "FeatureEngine") ->
         read_images(job, network.member, ["train"], network.name, streamed), SAMPLE, job.params.honest.seed
     )
     features = compute_features(engine, images, np.arange(len(images.ids)), ["identity"])[:, 0]
-    member, classes = (
-        replace(network.member, head=Head("linear", strengths=STRENGTH)),
-        len(prepared.competition.classes),
-    )
+    member = replace(network.member, head=Head("linear", strengths=STRENGTH))
+    classes = len(prepared.competition.classes)
     rows = FoldRows(member, images, classes, prepared.competition.targets)
     trainer = HeadTrainer(rows, prepared.competition.metric, stored_features(images.ids, {"identity": features}))
     predicted, probs, began = [], [], time.monotonic()

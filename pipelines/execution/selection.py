@@ -89,11 +89,10 @@ def submission_of(job: Job, verb: str) -> ledger.Entry:
         )
     folder = None if prefix else current_blend(job.workspace)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
-    own = [e for e in existing if blend is not None and e.file == blend.result.get("file")]
-    if blend is None or not own:
+    entry = ledger.entry_of_blend(existing, blend.result) if blend is not None else None
+    if blend is None or entry is None:
         return existing[-1]
-    own = [e for e in own if (e.metric, e.honest_score) == (blend.result["metric"], blend.result["honest"])] or own
-    entry, newest = own[-1], stored_blends(job.work)[0]
+    newest = stored_blends(job.work)[0]
     if sentences := differences(job.workspace, job.options.params, blend).sentences:
         job.echo(" ".join([f"{verb}: {entry.file} is not of the current parameters.", *sentences]))
     elif newest[0] != folder and newest[1].result.get("file", entry.file) != entry.file:

@@ -19,7 +19,7 @@ from pipelines.terminal.runner import Computed, Job, image_cache, start_backend
 
 
 def run(job: Job) -> None:
-    """blend/<newest>/, members/<member>/<run>/fold<k>/weights.npz, cache -> grad_cam.npz, grad_cam.json"""
+    """blend/<current>/, members/<member>/<run>/fold<k>/weights.npz, cache -> grad_cam.npz, grad_cam.json"""
     prepared, folder = job.prepared, current_blend(job.workspace)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     if folder is None or blend is None or blend.depends.get("data") != prepared.digest:

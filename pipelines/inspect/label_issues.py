@@ -21,7 +21,7 @@ SHEET_IMAGES = 48
 
 
 def run(job: Job) -> None:
-    """blend/<newest>/honest_oof.npz -> label_issues.csv, label_issues.png"""
+    """blend/<current>/honest_oof.npz -> label_issues.csv, label_issues.png"""
     folder = current_blend(job.workspace)
     if folder is None:
         raise UserError(

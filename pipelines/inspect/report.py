@@ -190,7 +190,6 @@ def sections_of(job: Job, results: Results) -> list[Section]:
             partial(changed_share, job),
             has_test,
             blend.result["submission"] if blend is not None else "",
-            partial(with_params, params=file, sets=sets),
         ),
         submissions.ledger_section(
             ledger.with_local_grades(submitted, job.path("grades.json")), public_share, metric.name, looks
@@ -199,9 +198,8 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         provenance_section(job, blend),
     ]
     existing = [section for section in sections if section is not None]
-    if (
-        results.differences.members
-    ):  # these are of the current parameters, and the sections on scores and errors of the blend
+    # These are of the current parameters, and the sections on scores and errors of the blend.
+    if results.differences.members:
         label = "of the current parameters, not of the blend"
         of_others = ("members", "tuning", "costs")
         return [replace(one, title=f"{one.title} ({label})") if one.key in of_others else one for one in existing]

@@ -80,6 +80,18 @@ def test_tuned_values_are_used_only_for_the_member_and_data_they_were_tuned_with
     assert bool(study_differences(workspace_with(tmp_path, change), "cnn")) != used
 
 
+def test_a_study_that_follows_an_adopted_trial_is_used_although_the_file_states_its_folds(tmp_path: Path) -> None:
+    adopted = "members.cnn.tuned_folds=[0,1]"  # as `make adopt` writes them
+    finish_study(tmp_path, params(adopted), {"learning_rate": 0.25}, [0, 1])
+    assert tuned(tmp_path, adopted)[0].train.learning_rate == 0.25
+
+
+def test_an_adopted_first_trial_is_used_whichever_trial_won(tmp_path: Path) -> None:
+    finish_study(tmp_path, params(), {"learning_rate": 0.25}, [0, 1])
+    member, _ = tuned(tmp_path, "members.cnn.tuned_folds=[0,1]")
+    assert member.train.learning_rate == OWN["learning_rate"] and member.tuned_folds == (0, 1)
+
+
 def test_a_fold_model_records_the_folds_that_it_and_its_teachers_were_tuned_on(tmp_path: Path) -> None:
     overrides = "members.small.teacher=[cnn] members.small.tuned_folds=[4]"
     settings = params(overrides)

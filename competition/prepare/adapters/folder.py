@@ -52,9 +52,8 @@ def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     ids, labels, groups = layout.train
     for row in files.rows(ids, labels, "train", groups):
         top, _, below = row.shard.partition("/")
-        is_in_val = (
-            bool(below) and split_named(top) == "val" if layout.validation is None else row.id in layout.validation
-        )
+        is_named_val = bool(below) and split_named(top) == "val"
+        is_in_val = is_named_val if layout.validation is None else row.id in layout.validation
         yield replace(row, part="val") if is_in_val and settings.validation == "apart" else row
     yield from files.rows(layout.test, [-1] * len(layout.test), "test")
 
