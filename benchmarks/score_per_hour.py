@@ -162,9 +162,8 @@ def measured(folder: Path, way: str, labels: list[int], params: Path, autogluon:
     else:
         command = [sys.executable, "-m", "benchmarks.score_per_hour", str(folder), "--params", str(params)]
         command += ["--autogluon", autogluon] if autogluon else []
-        done = subprocess.run(
-            [*command, "--alternative", kind, which], cwd=ROOT, capture_output=True, text=True, check=True
-        )
+        command += ["--alternative", kind, which]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
         predicted, claimed, unpaid = json.loads(done.stdout.splitlines()[-1]), None, (0.0, 0.0)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime - unpaid[0]
