@@ -262,7 +262,11 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
         kaggle.files_per_page = 200  # as Kaggle sends them
         job = WorkFolder(folder, {**os.environ, **kaggle.environment(folder / "home"), "TF_CPP_MIN_LOG_LEVEL": "3"})
         costs["curl and unzip"] = curl_and_unzip(folder, job.environment)
-        stages = {title: arguments for title, arguments in STAGES.items() if name == "flowers" or title not in (SLOW_BENCH, SLOW_STEP)}
+        stages = {
+            title: arguments
+            for title, arguments in STAGES.items()
+            if name == "flowers" or title not in (SLOW_BENCH, SLOW_STEP)
+        }
         for title, arguments in stages.items():
             costs[title] = job.run(title, *arguments)
             index = next((folder / "work").glob("*/data/index.csv"), None)
