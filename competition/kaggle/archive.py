@@ -11,7 +11,6 @@ import unicodedata
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,17 +53,16 @@ class Verified:
     notes: list[str]  # for the user: files that are left out or could not be compared
 
 
-def verify(
+def extract_verified(
     path: Path,
-    listing: Mapping[str, int | None],
+    folder: Path,
     rules: UnpackRules,
+    listing: Mapping[str, int | None],
     progress: Progress = lambda done, total: None,
-    folder: Path | None = None,
 ) -> Verified:
-    """Compare names and sizes with the listing and read every member (CRC); raise ArchiveRefusal on a difference.
+    """Unpack as `extract` does, after a comparison of names and sizes with the listing; raise ArchiveRefusal on a difference.
 
     listing: name -> bytes as listed by the server, None = unknown; {} = there is no listing.
-    folder: unpack into it in the same pass, as `extract` does; None = do not unpack.
     """
     with _open(path) as zipped:
         sizes = {member.filename: member.file_size for member in _members(path, zipped, rules)}
@@ -85,10 +83,7 @@ def verify(
             names = f"{', '.join(unlisted[:3])}{', ...' if len(unlisted) > 3 else ''}"
             notes = [f"{counted(len(unlisted), 'file')} not in the listing ({size}), {action}: {names}"]
             sizes = {name: size for name, size in sizes.items() if name in listing or rules.unlisted}
-        if folder is None:
-            _copy(path, zipped, sizes, None, progress)
-        else:
-            _unpack(path, zipped, sizes, folder, progress)
+        _unpack(path, zipped, sizes, folder, progress)
     return Verified(sha256(path), sizes, notes)
 
 
@@ -155,19 +150,16 @@ def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folde
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _copy(
-    path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folder: Path | None, progress: Progress
-) -> None:
-    """Read each file to its end, where zipfile compares the CRC, and write it below `folder` unless that is None."""
+def _copy(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folder: Path, progress: Progress) -> None:
+    """Write each file below `folder`, read to its end, where zipfile compares the CRC."""
     done, total = 0, sum(sizes.values())
-    for parent in _folders(sizes) if folder else ():
+    for parent in _folders(sizes):
         Path(f"{folder}/{parent}").mkdir(parents=True, exist_ok=True)
     for name in sizes:
         # A string, and no call of the disk but those that write: pathlib takes longer than the file at 100,000 small files.
-        with open(f"{folder}/{name}", "xb") if folder else nullcontext() as sink:  # noqa: PTH123
+        with open(f"{folder}/{name}", "xb") as sink:  # noqa: PTH123
             for chunk in _chunks(path, zipped, name):
-                if sink:
-                    sink.write(chunk)
+                sink.write(chunk)
                 done += len(chunk)
                 progress(done, total)
 

@@ -77,7 +77,7 @@ def _check(path: Path, size: int, rules: UnpackRules) -> None:
         packed, folder = path.rename(path.with_name(f"{path.name}.packed")), path.with_name(f".{path.name}.new")
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            archive.verify(packed, {path.name: size}, replace(rules, unlisted=False), folder=folder)
+            archive.extract_verified(packed, folder, replace(rules, unlisted=False), {path.name: size})
             (folder / path.name).replace(path)
             folder.rmdir()
         except ArchiveRefusal as error:

@@ -2,7 +2,7 @@
 
 Retries of requests, and of an interrupted download, are decided in client.py (`ask`, errors.RETRYABLE); the
 download is resumed in child_download.py (`save`); archive.py verifies and unpacks it. Decided here
-(`_download_verified`): an archive that fails verification is downloaded once more.
+(`_download`): an archive that fails verification is downloaded once more.
 """
 
 import shutil
@@ -20,7 +20,7 @@ from competition.kaggle.archive import ArchiveRefusal, NamesCredential, UnpackRu
 from competition.kaggle.client import Client, ask, call, competition_slug
 from competition.kaggle.errors import SENTENCES, SITE, KaggleError
 
-StepProgress = Callable[[str, int, int], None]  # (step, done, total): downloading, checking, unpacking; in bytes
+StepProgress = Callable[[str, int, int], None]  # (step, done, total): downloading, unpacking; in bytes
 
 
 @dataclass(frozen=True)
@@ -70,57 +70,25 @@ def fetch(
     cache: Path,
     rules: UnpackRules,
     progress: StepProgress = lambda step, done, total: None,
-) -> None:
-    """Download and unpack a competition into the empty `folder`.
-
-    cache: folder that keeps the archive between runs.
-    """
-    slug = competition_slug(slug)
-    verified = download(client, slug, cache, rules, progress, folder)
-    for note in verified.notes:
-        client.print_line(f"Kaggle: {note}")
-
-
-def download(
-    client: Client,
-    slug: str,
-    folder: Path,
-    rules: UnpackRules,
-    progress: StepProgress = lambda step, done, total: None,
-    target: Path | None = None,
 ) -> Verified:
-    """Download <folder>/<slug>.zip and verify it against Kaggle's listing. <slug>.json is written last.
+    """Download <cache>/<slug>.zip and unpack it into the empty `folder`, in the pass that verifies it against Kaggle's listing.
 
-    target: empty folder into which the archive is unpacked, in the pass that verifies it; None = it is not unpacked.
-    A complete archive is used without a request to Kaggle, and a partial one is resumed. An archive that `verify` refuses is
+    cache: folder that keeps the archive between runs. <slug>.json in it is written last.
+    A complete archive is used without a request to Kaggle, and a partial one is resumed. An archive that is refused is
     removed and downloaded once more; if the second one is refused too, it is kept as <slug>.corrupt.
     """
-    with exclusive_download(slug, folder):
-        record, file = folder / f"{slug}.json", folder / f"{slug}.zip"
-        earlier = read_record(record, Verified)
-        if earlier and file.is_file() and sha256(file) == earlier.sha256:
-            if target:
-                archive.extract(file, target, rules, partial(progress, "unpacking"), earlier.files)
-            return earlier
-        competition = require_access(client, slug)
-        until = f" until {competition.deadline[:10]}" if competition.deadline else ""
-        client.print_line(f"Kaggle: {competition.summary}{until}")
-        record.unlink(missing_ok=True)
-        file.unlink(missing_ok=True)
-        listed = Listing(**ask(client, "listing", {"slug": slug}, slug))
-        if not listed.complete:
-            client.print_line(
-                f"Kaggle: its listing is incomplete ({counted(len(listed.files), 'file')}); the archive's others are unpacked as well"
-            )
-        total = sum(size or 0 for size in listed.files.values())
-        require_disk_space(slug, 2 * total, folder)  # for the archive and the unpacked files
-        secrets = credentials.find_credential(client.environment).secrets
-        rules = replace(rules, unlisted=rules.unlisted or not listed.complete, secrets=secrets)
-        step = partial(progress, "unpacking" if target else "checking")
-        check = partial(archive.verify, listing=listed.files, rules=rules, progress=step, folder=target)
-        verified = _download_verified(client, slug, folder, check, progress)
-        write_json(record, asdict(verified))
-        return verified
+    slug = competition_slug(slug)
+    with exclusive_download(slug, cache):
+        record, file = cache / f"{slug}.json", cache / f"{slug}.zip"
+        verified = read_record(record, Verified)
+        if verified and file.is_file() and sha256(file) == verified.sha256:
+            archive.extract(file, folder, rules, partial(progress, "unpacking"), verified.files)
+        else:
+            verified = _download(client, slug, folder, cache, rules, progress)
+            write_json(record, asdict(verified))
+    for note in verified.notes:
+        client.print_line(f"Kaggle: {note}")
+    return verified
 
 
 @contextmanager
@@ -134,11 +102,25 @@ def exclusive_download(slug: str, folder: Path) -> Iterator[None]:
         raise UserError(f"{slug} is being downloaded into {folder} by {held}: wait for it, or stop it.") from None
 
 
-def _download_verified(
-    client: Client, slug: str, folder: Path, check: Callable[..., Verified], progress: StepProgress
+def _download(
+    client: Client, slug: str, folder: Path, cache: Path, rules: UnpackRules, progress: StepProgress
 ) -> Verified:
-    """Download the archive, once more if `check` refuses it, move it to its place, and return what `check` returned."""
-    parts = folder / f".{slug}.parts"
+    """Download and unpack the archive, once more if it is refused, and move it to its place in `cache`."""
+    competition = require_access(client, slug)
+    until = f" until {competition.deadline[:10]}" if competition.deadline else ""
+    client.print_line(f"Kaggle: {competition.summary}{until}")
+    for earlier in (cache / f"{slug}.json", cache / f"{slug}.zip"):
+        earlier.unlink(missing_ok=True)
+    listed = Listing(**ask(client, "listing", {"slug": slug}, slug))
+    if not listed.complete:
+        client.print_line(
+            f"Kaggle: its listing is incomplete ({counted(len(listed.files), 'file')}); the archive's others are unpacked as well"
+        )
+    total = sum(size or 0 for size in listed.files.values())
+    require_disk_space(slug, 2 * total, cache)  # for the archive and the unpacked files
+    secrets = credentials.find_credential(client.environment).secrets
+    rules = replace(rules, unlisted=rules.unlisted or not listed.complete, secrets=secrets)
+    parts = cache / f".{slug}.parts"
     parts.mkdir(exist_ok=True)
     arguments = {"slug": slug, "folder": str(parts)}
     on_event = lambda event: progress("downloading", event["done"], event["total"])  # noqa: E731
@@ -147,14 +129,15 @@ def _download_verified(
         if not unverified.exists():
             unverified = Path(ask(client, "download", arguments, slug, on_event))
         try:
-            verified = check(unverified)
+            unpacking = partial(progress, "unpacking")
+            verified = archive.extract_verified(unverified, folder, rules, listed.files, unpacking)
             break
         except NamesCredential:
             shutil.rmtree(parts)
             raise
         except ArchiveRefusal as error:
             if is_last_attempt:
-                corrupt = folder / f"{slug}.corrupt"
+                corrupt = cache / f"{slug}.corrupt"
                 unverified.replace(corrupt)
                 raise KaggleError(
                     "damaged",
@@ -163,7 +146,7 @@ def _download_verified(
                 ) from error
             client.print_line(f"Kaggle: the archive of {slug} {error.reason}; downloading it again")
             unverified.unlink()
-    unverified.replace(folder / f"{slug}.zip")
+    unverified.replace(cache / f"{slug}.zip")
     shutil.rmtree(parts, ignore_errors=True)
     return verified
 

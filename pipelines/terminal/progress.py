@@ -121,7 +121,7 @@ def _new_progress(unit: str) -> "Progress":
 
 
 class ByteSteps(AbstractContextManager["ByteSteps"]):
-    """Consecutive byte bars, one per step (downloading, checking, unpacking), each with its own rate."""
+    """Consecutive byte bars, one per step (downloading, unpacking), each with its own rate."""
 
     def __init__(self) -> None:
         self.step, self.bar = "", None  # type: tuple[str, Bar | None]

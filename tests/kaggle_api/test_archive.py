@@ -1,9 +1,11 @@
+import shutil
 import stat
 import subprocess
 import sys
 import zipfile
 from collections import namedtuple
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from builders import files_below
@@ -37,13 +39,13 @@ def link(name="link", target=b"/etc/passwd"):
 def test_a_valid_archive_is_unpacked_completely(tmp_path, valid_zip):
     sizes = {name: len(data) for name, data in FILES.items()}
     progress = []
-    verified = archive.verify(valid_zip, sizes, RULES, lambda done, total: progress.append((done, total)))
-    assert verified.files == sizes
+    report = lambda done, total: progress.append((done, total))  # noqa: E731
+    assert archive.extract_verified(valid_zip, tmp_path / "listed", RULES, sizes, report).files == sizes
     assert progress[-1] == (sum(sizes.values()), sum(sizes.values()))
     (tmp_path / "raw").mkdir()  # an empty folder may exist
     assert archive.extract(valid_zip, tmp_path / "raw", RULES) == list(FILES)
-    assert files_below(tmp_path / "raw") == FILES
-    assert {p.name for p in tmp_path.iterdir()} == {"valid.zip", "raw"}
+    assert files_below(tmp_path / "raw") == files_below(tmp_path / "listed") == FILES
+    assert {p.name for p in tmp_path.iterdir()} == {"valid.zip", "listed", "raw"}
 
 
 UNSAFE = {
@@ -67,12 +69,9 @@ def test_an_unsafe_archive_is_refused_as_a_whole(tmp_path, name):
     members, message = UNSAFE[name]
     path = write_zip(tmp_path / "evil.zip", [("good.txt", b"good"), *members])
     before = {p.name for p in tmp_path.iterdir()}
-    for unpack_or_verify in (
-        lambda: archive.extract(path, tmp_path / "raw", RULES),
-        lambda: archive.verify(path, {}, RULES),
-    ):
+    for unpack in (archive.extract, partial(archive.extract_verified, listing={})):
         with pytest.raises(UserError, match="refused") as user_error:
-            unpack_or_verify()
+            unpack(path, tmp_path / "raw", RULES)
         assert message in str(user_error.value)
     assert {p.name for p in tmp_path.iterdir()} == before
 
@@ -103,26 +102,30 @@ def test_a_damaged_archive_is_refused_and_leaves_nothing(tmp_path, valid_zip, na
     damage, message = DAMAGED[name]
     valid_zip.write_bytes(damage(valid_zip.read_bytes()))
     with pytest.raises(UserError, match=message):
-        archive.verify(valid_zip, {}, RULES)
+        archive.extract_verified(valid_zip, tmp_path / "raw", RULES, {})
     with pytest.raises(UserError, match=message):
         archive.extract(valid_zip, tmp_path / "raw", RULES)
     assert [p.name for p in tmp_path.iterdir()] == ["valid.zip"]
 
 
-def test_names_and_sizes_must_match_the_listing(valid_zip):
+def test_names_and_sizes_must_match_the_listing(tmp_path, valid_zip):
+    def unpack(listing, rules=RULES):
+        shutil.rmtree(tmp_path / "raw", ignore_errors=True)
+        return archive.extract_verified(valid_zip, tmp_path / "raw", rules, listing)
+
     sizes = {name: len(data) for name, data in FILES.items()}
     with pytest.raises(UserError, match=r"lacks 1 listed file: test/c\.jpg"):
-        archive.verify(valid_zip, {**sizes, "test/c.jpg": 5}, RULES)
+        unpack({**sizes, "test/c.jpg": 5})
     with pytest.raises(UserError, match=r"has 1 file of another size: train/a.jpg \(1000 bytes, listed 999\)"):
-        archive.verify(valid_zip, {**sizes, "train/a.jpg": 999}, RULES)
+        unpack({**sizes, "train/a.jpg": 999})
     short = {"train/a.jpg": 1000}
-    verified = archive.verify(valid_zip, short, RULES)
-    assert verified.files == short
+    verified = unpack(short)
+    assert verified.files == short and list(files_below(tmp_path / "raw")) == list(short)
     assert verified.notes[0].endswith("left out: train/b.jpg, sample_submission.csv")
-    verified = archive.verify(valid_zip, short, replace(RULES, unlisted=True))
+    verified = unpack(short, replace(RULES, unlisted=True))
     assert verified.files == sizes
     assert "unpacked as well" in verified.notes[0]
-    assert "could not be compared" in archive.verify(valid_zip, {}, RULES).notes[0]
+    assert "could not be compared" in unpack({}).notes[0]
 
 
 def test_an_archive_larger_than_the_free_disk_space_is_refused_before_writing(tmp_path, valid_zip, monkeypatch):
@@ -156,6 +159,6 @@ def test_a_folder_that_is_not_empty_is_never_overwritten(tmp_path, valid_zip):
 def test_names_that_differ_in_case_only_are_refused_with_the_setting_that_unpacks_both(tmp_path, names):
     path = write_zip(tmp_path / "twins.zip", [(name, name.encode()) for name in names])
     with pytest.raises(UserError, match=r'SET="kaggle.case_twins=keep" unpacks both'):
-        archive.verify(path, {}, RULES)
+        archive.extract_verified(path, tmp_path / "raw", RULES, {})
     archive.extract(path, tmp_path / "raw", replace(RULES, case_twins=True))
     assert {name: (tmp_path / "raw" / name).read_bytes() for name in names} == {name: name.encode() for name in names}

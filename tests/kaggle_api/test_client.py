@@ -46,7 +46,7 @@ def test_interruptions_that_make_progress_do_not_use_up_the_tries(kaggle, client
     kaggle.contests["flowers"] = Contest({"big": random.Random(0).randbytes(1_000_000)})
     # Each try receives half of the remaining bytes; QUICK has 3 tries.
     kaggle.faults["archive"] = ["cut"] + ["", "cut"] * 2
-    download.download(client, "flowers", tmp_path, RULES)
+    download.fetch(client, "flowers", tmp_path / "raw", tmp_path, RULES)
     assert (tmp_path / "flowers.zip").read_bytes() == kaggle.contests["flowers"].archive
 
 

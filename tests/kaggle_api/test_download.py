@@ -37,7 +37,7 @@ def test_a_competition_is_downloaded_completely_and_only_once(kaggle, client, tm
     assert files_below(tmp_path / "raw") == kaggle.contests["flowers"].files
     assert is_complete(kaggle, cache)
     requests = len(kaggle.calls)
-    assert download.download(client, "flowers", cache, RULES).files["sample_submission.csv"] == 17
+    assert download.fetch(client, "flowers", tmp_path / "again", cache, RULES).files["sample_submission.csv"] == 17
     assert len(kaggle.calls) == requests
     assert not any("Authorization" in headers for name, headers in kaggle.headers if name.startswith("GET"))
 
@@ -86,7 +86,7 @@ def test_an_error_page_is_never_written_to_a_partial_file(kaggle, client, messag
     kaggle.contests["flowers"] = Contest({"big": random.Random(0).randbytes(1_000_000)})
     # A new try sends two requests: for the object, then for the rest of it.
     kaggle.faults["archive"] = ["cut", "", "expired"]
-    download.download(client, "flowers", tmp_path, RULES)
+    download.fetch(client, "flowers", tmp_path / "raw", tmp_path, RULES)
     assert is_complete(kaggle, tmp_path)
     ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
     assert ranges[-1] is not None
@@ -97,13 +97,13 @@ def test_an_error_page_is_never_written_to_a_partial_file(kaggle, client, messag
 def test_a_range_that_the_storage_refuses_starts_the_download_again(kaggle, client, tmp_path):
     kaggle.contests["flowers"] = Contest({"big": random.Random(0).randbytes(1_000_000)})
     kaggle.faults["archive"] = ["cut", "", "plain:416"]
-    download.download(client, "flowers", tmp_path, RULES)
+    download.fetch(client, "flowers", tmp_path / "raw", tmp_path, RULES)
     assert is_complete(kaggle, tmp_path)
 
 
 def test_a_listing_that_the_rate_limit_interrupts_is_used_as_far_as_it_goes(kaggle, client, tmp_path):
     kaggle.faults["ListDataFiles"] = ["", "429:1800"]
-    assert download.download(client, "flowers", tmp_path, RULES).notes == [
+    assert download.fetch(client, "flowers", tmp_path / "raw", tmp_path, RULES).notes == [
         "2 files not in the listing (1.5 MB), unpacked as well: train/01.tfrec, test/01.tfrec"
     ]
 
@@ -147,7 +147,7 @@ def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
     kaggle.contests["flowers"].archive = zip_of({"big": random.Random(0).randbytes(6_000_000)})
     kaggle.contests["flowers"].listed = {"big": 6_000_000}
     kaggle.faults["archive"] = ["hang"]
-    download.download(impatient, "flowers", tmp_path, RULES)
+    download.fetch(impatient, "flowers", tmp_path / "raw", tmp_path, RULES)
     assert is_complete(kaggle, tmp_path)
     ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
     assert ranges[0] is None
@@ -159,14 +159,14 @@ def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, cli
     (tmp_path / "flowers.zip").write_bytes(archive[:-1] + b"?")
     record = {"sha256": hashlib.sha256(archive).hexdigest(), "files": {"sample_submission.csv": 17}, "notes": []}
     (tmp_path / "flowers.json").write_text(json.dumps(record))
-    download.download(client, "flowers", tmp_path, RULES)
+    download.fetch(client, "flowers", tmp_path / "raw", tmp_path, RULES)
     assert kaggle.count("DownloadDataFiles") == 1 and is_complete(kaggle, tmp_path)
 
 
 def test_an_archive_that_is_damaged_twice_is_renamed_and_never_used(kaggle, client, tmp_path):
     kaggle.faults["archive"] = ["flip"] * 9
     with pytest.raises(KaggleError, match=r"is damaged: .* kept as /.*/flowers.corrupt"):
-        download.download(client, "flowers", tmp_path, RULES)
+        download.fetch(client, "flowers", tmp_path / "raw", tmp_path, RULES)
     assert (tmp_path / "flowers.corrupt").exists()
     assert not (tmp_path / "flowers.json").exists()
 
@@ -178,7 +178,7 @@ def test_a_second_download_at_the_same_time_is_an_error(kaggle, client, tmp_path
         FileLock(tmp_path / ".flowers.lock"),
         pytest.raises(UserError, match=r"is being downloaded into .* by another run"),
     ):
-        download.download(client, "flowers", tmp_path, RULES)
+        download.fetch(client, "flowers", tmp_path / "raw", tmp_path, RULES)
 
 
 def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, tmp_path):
@@ -188,7 +188,7 @@ def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (900_000, limits[1]))
     try:
         with pytest.raises(KaggleError, match=r"^the download could not be written to disk \(File too large\): .*\.$"):
-            download.download(client, "flowers", tmp_path, RULES)
+            download.fetch(client, "flowers", tmp_path / "raw", tmp_path, RULES)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not (tmp_path / "flowers.json").exists() and not (tmp_path / "flowers.zip").exists()
@@ -196,14 +196,17 @@ def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, tmp_path):
 
 # A background job of a shell ignores Ctrl-C, and so do its children; the first line restores the default handler.
 CLIENT = """
-import os, pathlib, signal, sys
+import os, pathlib, shutil, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from competition.kaggle import archive, download
 from competition.kaggle.client import Client, RetryPolicy
 client = Client(dict(os.environ), RetryPolicy(3, 0.05, 3.0, 8.0), print)
 folder = pathlib.Path(sys.argv[1])
 """
-CODE = f'{CLIENT}download.download(client, "flowers", folder, archive.UnpackRules(200))'
+CODE = f"""{CLIENT}
+shutil.rmtree(folder / "raw", ignore_errors=True)  # of a killed process, as `make download` removes it
+download.fetch(client, "flowers", folder / "raw", folder, archive.UnpackRules(200))
+"""
 KILLED_WHILE_UNPACKING = f"""{CLIENT}
 from competition.config.faults import at_points
 at_points(lambda name, path: name == "unpack.before_rename" and os.kill(os.getpid(), signal.SIGKILL))
@@ -254,7 +257,8 @@ def test_after_kills_at_random_moments_the_same_command_completes_the_file(kaggl
             shutil.rmtree(cache)
     process_result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (process_result.returncode, is_complete(kaggle, cache)) == (0, True), process_result.stderr
-    assert sorted(path.name for path in cache.iterdir() if path.suffix != ".lock") == ["flowers.json", "flowers.zip"]
+    left = sorted(path.name for path in cache.iterdir() if path.suffix != ".lock")
+    assert left == ["flowers.json", "flowers.zip", "raw"]
     ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
     assert any(ranges)  # partial files were resumed
 
@@ -302,7 +306,7 @@ def test_a_download_stopped_by_a_signal_leaves_no_result_and_the_next_run_succee
     assert children
     assert not any(Path(f"/proc/{child}/status").exists() and _alive(child) for child in children)
     assert not (tmp_path / "flowers.json").exists()
-    download.download(client, "flowers", tmp_path, RULES)
+    download.fetch(client, "flowers", tmp_path / "raw", tmp_path, RULES)
     assert is_complete(kaggle, tmp_path)
 
 

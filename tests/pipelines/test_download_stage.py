@@ -140,7 +140,7 @@ def test_the_progress_bar_shows_bytes_per_second(kaggle, environment, monkeypatc
     kaggle.faults["archive"] = ["slow:0.05"]  # 40 pieces
     client = Client(environment, RetryPolicy(2, 0.05, 3.0, 60.0), print)
     with ByteSteps() as steps:
-        download.download(client, "flowers", tmp_path / "cache", RULES, steps.update)
+        download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES, steps.update)
     output = capsys.readouterr().err
     assert "downloading" in output and "MB/s" in output and "/8.0 MB" in output
 
