@@ -170,6 +170,12 @@ def is_current(path: Path, depends: Mapping[str, Any]) -> bool:
     return manifest is not None and manifest.digest == digest_of(depends) and files_intact(path, manifest)
 
 
+def intact_manifest(path: Path) -> Manifest | None:
+    """Return the manifest of a result; None if the result is missing, partial or damaged."""
+    manifest = read_manifest(path)
+    return manifest if manifest is not None and files_intact(path, manifest) else None
+
+
 def files_intact(path: Path, manifest: Manifest) -> bool:
     """Return True if all files of the manifest at `path` exist with the recorded digests."""
     return next(damaged_files(path, manifest), None) is None

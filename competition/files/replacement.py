@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from competition.config.faults import fault_point
-from competition.files.manifest import files_intact, read_manifest
+from competition.files.manifest import intact_manifest, read_manifest
 
 AGAIN, REPLACED = "again", "replaced"
 KEPT_WITH_EQUAL_WEIGHTS = ("views", "soft")  # predictions of the model
@@ -23,9 +23,7 @@ def retraining_path(run_folder: Path, manifest: Path) -> Path:
 
 def training_path(run_folder: Path, manifest: Path) -> Path:
     """Where the model with this manifest is trained: apart from a complete earlier one, which stays until it is replaced."""
-    previous = read_manifest(manifest)
-    is_complete = previous is not None and files_intact(manifest, previous)
-    return retraining_path(run_folder, manifest) if is_complete else manifest
+    return retraining_path(run_folder, manifest) if intact_manifest(manifest) else manifest
 
 
 def replace_model(run_folder: Path, manifest: Path) -> None:
@@ -36,8 +34,7 @@ def replace_model(run_folder: Path, manifest: Path) -> None:
     target, again = manifest.parent, retraining_path(run_folder, manifest).parent
     replaced = run_folder / REPLACED / target.relative_to(run_folder)
     with FileLock(run_folder / "replace.lock", timeout=60):
-        new = read_manifest(again / "manifest.json")
-        if new is not None and files_intact(again / "manifest.json", new):
+        if new := intact_manifest(again / "manifest.json"):
             previous = read_manifest(manifest)
             if previous is not None and previous.files.get("weights.npz") == new.files.get("weights.npz"):
                 for name in KEPT_WITH_EQUAL_WEIGHTS:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from competition.config.errors import UserError
-from competition.files.manifest import Manifest, files_intact, read_manifest, sha256
+from competition.files.manifest import files_intact, intact_manifest, read_manifest, sha256
 from competition.kaggle import archive
 from competition.kaggle.client import Client, ask, kernel_fields
 from competition.kernels import kernel_script
@@ -104,14 +104,14 @@ def install(packed: Path, target: Path, max_ratio: float) -> Action:
     unpacked = target.with_name(f".{target.name}.merging")
     shutil.rmtree(unpacked, ignore_errors=True)
     archive.extract(packed, unpacked, archive.UnpackRules(max_ratio, case_twins=True))
-    manifest, local = read_manifest(unpacked / "manifest.json"), _complete_manifest(target / "manifest.json")
+    manifest, local = read_manifest(unpacked / "manifest.json"), intact_manifest(target / "manifest.json")
     if manifest is not None and not files_intact(unpacked / "manifest.json", manifest):
         shutil.rmtree(unpacked)
         raise UserError(f"{'/'.join(target.parts[-4:])} does not match its manifest: compute it again.")
     if local is not None:
         is_same = manifest is not None and (manifest.digest, manifest.files) == (local.digest, local.files)
-        complete = [path for path in unpacked.glob("*/*/manifest.json") if is_same and _complete_manifest(path)]
-        added = [path.parent for path in complete if not _complete_manifest(target / path.relative_to(unpacked))]
+        complete = [path for path in unpacked.glob("*/*/manifest.json") if is_same and intact_manifest(path)]
+        added = [path.parent for path in complete if not intact_manifest(target / path.relative_to(unpacked))]
         for folder in added:
             shutil.rmtree(place := target / folder.relative_to(unpacked), ignore_errors=True)
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -121,9 +121,3 @@ def install(packed: Path, target: Path, max_ratio: float) -> Action:
     shutil.rmtree(target, ignore_errors=True)
     unpacked.replace(target)
     return "copied" if manifest is not None else "partial"
-
-
-def _complete_manifest(path: Path) -> Manifest | None:
-    """The manifest of a result; None if the result is missing, partial or damaged."""
-    manifest = read_manifest(path)
-    return manifest if manifest is not None and files_intact(path, manifest) else None

@@ -10,7 +10,7 @@ from competition.config.params import Member, Params
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import ARGMAX, Decision
-from competition.files.manifest import files_intact, read_manifest
+from competition.files.manifest import intact_manifest, read_manifest
 from competition.prepare.adapter_types import Competition, needs_a_label
 from competition.prepare.prepared import Prepared
 from competition.workspace.current_blend import current_blend
@@ -80,8 +80,8 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
 
 
 def _blend(workspace: Workspace, folder: Path | None) -> Selection:
-    manifest = read_manifest(folder / "manifest.json") if folder is not None else None
-    if folder is None or manifest is None or not files_intact(folder / "manifest.json", manifest):
+    manifest = intact_manifest(folder / "manifest.json") if folder is not None else None
+    if folder is None or manifest is None:
         raise UserError(
             "these parameters have no complete blend; `make predict` makes it, PARAMS=FILE names the parameters of another one, and "
             f"MEMBER={next(iter(workspace.params.members), 'NAME')} takes one member alone"

@@ -15,7 +15,7 @@ from competition.config.params import Member, Params
 from competition.config.params_file import recorded_keys
 from competition.config.plugins import plugin_digest, plugin_digests
 from competition.config.search_space import AUGMENT, CHOSEN_IN_EACH_FOLD, changes_nothing, own_values, with_values
-from competition.files.manifest import changed_keys, files_intact, path_digest, read_manifest
+from competition.files.manifest import changed_keys, intact_manifest, path_digest, read_manifest
 from competition.training.versions import FEATURES, HEADS, PROBE, TRAINING
 from competition.tuning.choice import format_value
 from competition.tuning.settings import overridden_keys
@@ -144,8 +144,8 @@ def finished_studies(work: Path, name: str) -> list[Path]:
     """Paths of best.json of a member's complete and intact studies, the newest last."""
     studies = []
     for path in (work / "tune" / name).glob("*/manifest.json"):
-        manifest = read_manifest(path)
-        if manifest is not None and files_intact(path, manifest) and path.with_name("best.json").is_file():
+        manifest = intact_manifest(path)
+        if manifest is not None and path.with_name("best.json").is_file():
             studies.append((str(manifest.result.get("finished", "")), path.parent.name, path.with_name("best.json")))
     return [result for _, _, result in sorted(studies)]
 
