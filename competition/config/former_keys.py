@@ -1,14 +1,7 @@
-"""Keys of params.yaml that have another name, that no longer exist or that never did, for messages that say what to write instead."""
+"""Keys of params.yaml that no longer exist or that never did, for messages that say what to write instead."""
 
 from typing import Any
 
-# Earlier key (block and name) -> its present name.
-RENAMED_KEYS = {
-    "train.small_epochs": "low_resolution_epochs",
-    "train.small_size": "low_resolution_size",
-    "policy.by": "objective",
-    "kaggle.tries": "max_attempts",
-}
 # Keys that do not exist though one may expect them -> what to write instead.
 NOT_A_KEY = {
     "metric": "competition.metric names the metric",

@@ -12,7 +12,6 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import did_you_mean
-from competition.config.former_keys import RENAMED_KEYS
 from competition.config.params import AboveZero, Choice, Dimension, Finite, Head, Member, Positive, Train
 
 Problem = tuple[tuple[str, ...], str]  # path below tune.search, what is wrong
@@ -55,9 +54,8 @@ def search_problems(search: Mapping[str, Dimension], is_grid: bool) -> Iterator[
     """What is wrong with the search space, without regard to the members.  is_grid: every value is to be tried."""
     for key, dimension in search.items():
         if not key.startswith(AUGMENT) and key not in SEARCHABLE:
-            new_key = RENAMED_KEYS.get(f"train.{key}")
             hint = did_you_mean(key, [*SEARCHABLE, f"{AUGMENT}noise"])
-            yield (key,), f"renamed; write {new_key}" if new_key else f"no parameter that a trial can change{hint}"
+            yield (key,), f"no parameter that a trial can change{hint}"
             return
         yield from _kind_problems(key, dimension)
         yield from _value_problems(key, dimension)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import InvalidParameter, Key, counted, did_you_mean
-from competition.config.former_keys import NOT_A_KEY, REMOVED_FROM_TRAIN, RENAMED_KEYS
+from competition.config.former_keys import NOT_A_KEY, REMOVED_FROM_TRAIN
 from competition.config.params import FROM_FILE, HUB, TIMM, ExternalFiles, Member, Params
 from competition.config.plugins import active
 from competition.config.search_space import search_problems, variants
@@ -111,8 +111,6 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
     """Convert one error of pydantic."""
     keys = [key for key in error["loc"] if key != "[key]"]
     if error["type"] == "unexpected_keyword_argument":
-        if new_key := RENAMED_KEYS.get(".".join(map(str, keys[-2:]))):
-            return InvalidParameter(keys, f"renamed; write {new_key}")
         if instead := NOT_A_KEY.get(".".join(map(str, keys))):
             return InvalidParameter(keys, f"unknown key; {instead}")
         name = str(keys[-1])
