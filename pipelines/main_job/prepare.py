@@ -4,11 +4,9 @@ import shutil
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from competition.config.digests import to_plain
 from competition.config.errors import UserError, counted, first_few
 from competition.config.params import Prepare
 from competition.ensemble.metrics import TargetKind
@@ -17,7 +15,6 @@ from competition.files.manifest import (
     atomic_write,
     damaged_files,
     is_current,
-    read_manifest,
     sha256,
     write_json,
 )
@@ -43,7 +40,7 @@ def run(job: Job) -> None:
     raw, params = job.workspace.require(job.path("raw.json")), job.params.prepare
     # Data do not depend on the metric: the description holds the competition's own, load_prepared puts in the user's.
     settings = job.adapter_settings().of_data()
-    depends: Mapping[str, Any] = {
+    depends = {
         "raw": raw.files,
         "prepare": params,
         "competition": settings,
@@ -51,7 +48,6 @@ def run(job: Job) -> None:
         **plugins_entry(ADAPTERS=(settings.adapter,)),
     }
     manifest = job.path("data", "manifest.json")
-    depends = without_newer_keys(depends, manifest)
     if job.options.force or not is_current(manifest, depends):
         damaged = list(damaged_files(job.path("raw.json"), raw))  # one flipped byte of a JPEG decodes silently
         if damaged:
@@ -60,26 +56,6 @@ def run(job: Job) -> None:
                 f"{first_few(damaged, 3)}; `make download` fetches them again"
             )
     job.cached("prepare", manifest, depends, lambda: prepare(job, settings))
-
-
-def without_newer_keys(depends: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """`depends` without the parameters that are newer than the data of this manifest and would not change them.
-
-    prepare.largest_megapixels: earlier versions read smaller images only, so it may change data with unreadable ones.
-    competition.class_level: concerns class folders.
-    """
-    recorded = read_manifest(path)
-    if recorded is None:
-        return depends
-    plain = to_plain(depends)
-    prepare, competition = plain["prepare"], plain["competition"]
-    if "largest_megapixels" not in recorded.depends["prepare"]:
-        table = path.parent / "index.csv"
-        if table.is_file() and prepare["largest_megapixels"] >= 100 and not (index.load(table)["problem"] != "").any():
-            del prepare["largest_megapixels"]
-    if "class_level" not in recorded.depends["competition"] and competition["adapter"] != "folder":
-        del competition["class_level"]
-    return plain
 
 
 def prepare(job: Job, settings: Settings) -> Computed:

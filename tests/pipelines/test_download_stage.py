@@ -3,7 +3,6 @@
 import random
 import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -16,7 +15,6 @@ from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
-from competition.files.manifest import read_manifest, write_manifest
 from competition.images import decoded_cache
 from competition.kaggle import download
 from competition.kaggle.client import Client, RetryPolicy
@@ -143,27 +141,6 @@ def test_the_progress_bar_shows_bytes_per_second(kaggle, environment, monkeypatc
         download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES, steps.update)
     output = capsys.readouterr().err
     assert "downloading" in output and "MB/s" in output and "/8.0 MB" in output
-
-
-@pytest.mark.parametrize("has_unreadable_image", [False, True])
-def test_data_of_an_earlier_version_are_prepared_again_only_where_that_can_change_them(
-    finished: Workspace, tmp_path: Path, has_unreadable_image: bool
-) -> None:
-    """prepare.largest_megapixels and competition.class_level are newer than data/; the limit was lower before."""
-    workspace = finished.copy_to(tmp_path)
-    path = workspace.work / "data" / "manifest.json"
-    manifest, index = read_manifest(path), path.with_name("index.csv")
-    if has_unreadable_image:
-        table = pd.read_csv(index, dtype=str, keep_default_na=False)
-        table.loc[0, "problem"] = "12000 x 9000 pixels are more than the 100,000,000 that are read"
-        table.to_csv(index, index=False)
-    del manifest.depends["prepare"]["largest_megapixels"], manifest.depends["competition"]["class_level"]
-    write_manifest(path, manifest.depends, [path.parent / name for name in manifest.files], manifest.result, {})
-    output = workspace.do("prepare")
-    if has_unreadable_image:
-        assert "made again (prepare.largest_megapixels: absent -> 150" in output
-    else:
-        assert output.startswith("prepare: current")
 
 
 def disk_with(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
