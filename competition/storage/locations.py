@@ -30,15 +30,6 @@ class DataLocation:
     machine: Machine
 
 
-@dataclass(frozen=True)
-class ReadCheck:
-    """Result of reading from a location."""
-
-    files: int  # entries of the folder
-    first: str  # name of the file that was read, "" if there are folders only
-    seconds: float
-
-
 def machine(environment: Mapping[str, str], exists: Callable[[str], bool]) -> Machine:
     """Kind of the current machine. A TPU node is remote and reads gs:// only."""
     on_kaggle = "KAGGLE_KERNEL_RUN_TYPE" in environment or "KAGGLE_URL_BASE" in environment or exists("/kaggle/input")
@@ -114,8 +105,10 @@ def find_inputs(known_file: str, root: str = "/kaggle/input") -> list[str]:
     return sorted(matches, key=lambda path: (path.count("/"), path))
 
 
-def try_place(path: str, environment: Mapping[str, str], seconds: float) -> ReadCheck:
-    """List a location and read one byte of its first file within `seconds`; UserError with the cause and the account.
+def try_place(path: str, environment: Mapping[str, str], seconds: float) -> str:
+    """List a location and read one byte of its first file within `seconds`; return what was read in how many seconds, in words.
+
+    Raises UserError with the cause and the account.
 
     Runs in a child process: TensorFlow's gs:// client retries for many minutes and cannot be interrupted.
     The time starts when TensorFlow is loaded.  environment: of the child process.
@@ -126,10 +119,10 @@ def try_place(path: str, environment: Mapping[str, str], seconds: float) -> Read
         raise UserError(f"{path} did not answer within {seconds:g} s: {_cause('', path, environment)}.")
     if child.returncode != 0:
         raise UserError(f"{path} cannot be read: {_cause(child.stderr, path, environment)}.")
-    files, first, duration = json.loads(child.stdout.splitlines()[-1])
-    if files == 0:
+    entries, duration = json.loads(child.stdout.splitlines()[-1])
+    if entries == 0:
         raise UserError(f"{path} is empty: check the path, and that the data was copied there.")
-    return ReadCheck(files, first, duration)
+    return f"{entries} entries, read in {duration:.1f} s"
 
 
 _TIMEOUT = 99  # exit code of _READ
@@ -157,7 +150,7 @@ first = next((name for name in names if not isdir(path + "/" + name)), "")
 if first:
     read(path + "/" + first)
 timer.cancel()
-print(json.dumps([len(names), first, time.monotonic() - started]))
+print(json.dumps([len(names), time.monotonic() - started]))
 """
 
 

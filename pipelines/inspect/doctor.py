@@ -233,8 +233,7 @@ def storage(job: Job) -> Iterator[Finding]:
         yield Finding("the local disk")
         return
     try:
-        listing = locations.try_place(bucket, os.environ, settings.seconds)
-        yield Finding(f"{bucket}: {listing.files} entries, answers in {listing.seconds:.1f} s")
+        yield Finding(f"{bucket}: {locations.try_place(bucket, os.environ, settings.seconds)}")
     except UserError as user_error:
         yield Finding(bucket, str(user_error))
 

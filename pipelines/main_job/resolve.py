@@ -22,7 +22,7 @@ def run(job: Job) -> None:
         bucket = f"{bucket_of(job)}/data/records" if settings.bucket else ""
         place = storage.choose_location(os.environ, os.path.exists, storage.kaggle_gcs_path, str(local), bucket, slug)
         try:
-            listing = storage.try_place(place.path, os.environ, settings.seconds)
+            entries = storage.try_place(place.path, os.environ, settings.seconds)
         except UserError as user_error:
             anew = "`make download FORCE=1` makes them anew"
             remedy = "`make bucket` copies the records there" if settings.bucket else anew
@@ -31,5 +31,5 @@ def run(job: Job) -> None:
         choice = {"path": path, "reason": place.reason, "machine": place.machine}
         write_json(job.path("resolve.json"), choice)
         echo = job.echo if "://" in place.path else job.echo_detail  # a local folder is where everybody expects it
-        echo(f"resolve: {path}: {place.reason}; {listing.files} entries, read in {listing.seconds:.1f} s")
+        echo(f"resolve: {path}: {place.reason}; {entries}")
         result.output = [job.path("resolve.json")], choice

@@ -92,8 +92,7 @@ def test_inputs_are_found_wherever_kaggle_mounts_them(tmp_path):
 
 def test_a_local_location_is_listed_and_read(tmp_path):
     (tmp_path / "a.tfrec").write_bytes(b"1")
-    check = storage.try_place(str(tmp_path), os.environ, 15)
-    assert (check.files, check.first) == (1, "a.tfrec")
+    assert storage.try_place(str(tmp_path), os.environ, 15).startswith("1 entries, read in ")
     with pytest.raises(UserError, match=r"cannot be read: .*absent"):
         storage.try_place(str(tmp_path / "absent"), os.environ, 15)
     os.mkfifo(tmp_path / "0.tfrec")  # reading it waits for ever
@@ -116,7 +115,7 @@ def gcs(tmp_path_factory):
 
 def test_a_bucket_is_listed_and_read_by_the_real_file_system(gcs):
     check = storage.try_place("gs://mine/data", {**os.environ, **gcs.environment()}, 15)
-    assert (check.files, check.first) == (1, "fold0-00-2.tfrec")
+    assert check.startswith("1 entries, read in ")
     assert "GET /mine/data%2Ffold0-00-2.tfrec" in gcs.calls
 
 
