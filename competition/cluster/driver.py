@@ -5,6 +5,7 @@ teachers to the tasks of their students.
 """
 
 import contextlib
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,6 @@ from competition.cluster.node import (
     TaskError,
     TaskRequest,
     compute,
-    remove_task,
 )
 from competition.config.errors import UserError, counted
 from competition.config.params import ClusterParams, Needs
@@ -238,7 +238,7 @@ class _Tasks:
             del self.undelivered[request.result_folder]
             self.done += 1
             options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _only_on(result.node)}
-            self.removals.append(ray.remote(remove_task).options(**options).remote(result.folder))
+            self.removals.append(ray.remote(shutil.rmtree).options(**options).remote(result.folder, ignore_errors=True))
 
     def stop(self) -> None:
         """End all tasks; the processes write their checkpoints first."""

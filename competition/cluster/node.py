@@ -221,8 +221,3 @@ def archive(folder: Path, temporary: Path) -> bytes:
     names = [*json.loads((folder / "manifest.json").read_text())["files"], "manifest.json"]
     packed = write_archive(folder.name, folder, [folder / name for name in names], temporary)
     return (temporary / packed["file"]).read_bytes()
-
-
-def remove_task(folder: str) -> None:
-    """Remove the folder of a task whose result was brought home."""
-    shutil.rmtree(folder, ignore_errors=True)

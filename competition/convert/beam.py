@@ -33,17 +33,14 @@ def remove_work(target: str) -> None:
         files.remove(f"{target}/{FOLDER}/{name}")
 
 
-def load_work(path: str) -> tuple[Shard, Recipe]:
+def convert_one(path: str) -> str:
+    """Convert the shard of one work list file; return its outcome as JSON."""
     content = files.read_json(path)
     if content is None:
         raise UserError(f"{path} is missing or damaged: run make convert again, which writes it")
     recipe = Recipe(**{**content["recipe"], "sizes": tuple(content["recipe"]["sizes"])})
-    return Shard(content["part"], content["name"], tuple(SourceImage(*row) for row in content["rows"])), recipe
-
-
-def convert_one(path: str) -> str:
-    """Convert the shard of one work list file; return its outcome as JSON."""
-    return json.dumps(asdict(convert_shard(*load_work(path))))
+    shard = Shard(content["part"], content["name"], tuple(SourceImage(*row) for row in content["rows"]))
+    return json.dumps(asdict(convert_shard(shard, recipe)))
 
 
 def run_pipeline(paths: Sequence[str], arguments: Sequence[str]) -> None:

@@ -160,13 +160,10 @@ def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collecti
         f"submit: the answer to a submission was lost{reason}; looking for it in Kaggle's list for "
         f"{request.listing_lag:.0f} s"
     )
-
-    def new_ref_in_list() -> str | None:
-        listed = submissions(client, request.slug, newest=True)
-        return newest_ref(_refs(listed, request).difference(earlier_refs)) or None
-
-    new_ref, error = poll(new_ref_in_list, request.listing_lag, client.policy.first_wait)
-    if new_ref is None:
+    listed_refs = lambda: _refs(submissions(client, request.slug, newest=True), request)  # noqa: E731
+    new_ref = lambda: newest_ref(listed_refs().difference(earlier_refs)) or None  # noqa: E731
+    ref, error = poll(new_ref, request.listing_lag, client.policy.first_wait)
+    if ref is None:
         problem = (
             f"the list of submissions cannot be read, {error}" if error else "it is not in the list of submissions"
         )
@@ -174,7 +171,7 @@ def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collecti
             f"it is unknown whether Kaggle accepted this submission{reason}: {problem}; see {page(request.slug)}. "
             "`make submit` looks again, `make submit AGAIN=1` sends the file once more"
         )
-    return new_ref
+    return ref
 
 
 def _refs(listed: Sequence[Submission], request: SubmissionRequest) -> set[str]:
