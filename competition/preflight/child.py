@@ -7,7 +7,6 @@ uses private names of jax, so pyproject.toml pins both versions.
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +50,7 @@ def step_result(
     Returns the verdict (lowers | fits | too_big | unsupported), the sums over the programs and their largest memory; on
     failure the message and the view whose transform failed.
     """
-    total, lowering = Compiled(0, 0.0, 0.0, 0.0), 0.0
+    memory, flops, moved, lowering, compiling = 0, 0.0, 0.0, 0.0, 0.0
     for part in parts:
         name = f"{step}, view {part.view}" if part.view else step
         started = time.monotonic()
@@ -61,33 +60,24 @@ def step_result(
             lowering += time.monotonic() - started
             if topology is not None:
                 report(f"{name}: compiling")
-                compiled = compile_program(program, topology)
-                total = Compiled(
-                    max(total.memory, compiled.memory),
-                    total.flops + part.times * compiled.flops,
-                    total.moved + part.times * compiled.moved,
-                    total.compile_seconds + compiled.compile_seconds,
-                )
+                started = time.monotonic()
+                size, operations, traffic = compile_program(program, topology)
+                compiling += time.monotonic() - started
+                memory = max(memory, size)
+                flops, moved = flops + part.times * operations, moved + part.times * traffic
         except CannotCompile as error:
             return {**error.result, "view": part.view, "lower_seconds": round(lowering, 1)}
-    costs = {**asdict(total), "compile_seconds": round(total.compile_seconds, 1)}
+    costs = {"memory": memory, "flops": flops, "moved": moved, "compile_seconds": round(compiling, 1)}
     success = {"verdict": "lowers"} if topology is None else {"verdict": "fits", **costs}
     return {"lower_seconds": round(lowering, 1), **success}
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """Memory and cost of a compiled program."""
+def compile_program(program: "bytes | Lowered", topology: Topology) -> tuple[int, float, float]:
+    """Compile one program of `lowering.programs`.  program: bytes or jax.stages.Lowered.  Raises CannotCompile.
 
-    memory: int  # bytes of HBM per device: arguments, results that do not alias them, temporaries, program
-    flops: float  # operations per device and step
-    moved: float  # bytes between HBM and the device per step
-    compile_seconds: float
-
-
-def compile_program(program: "bytes | Lowered", topology: Topology) -> Compiled:
-    """Compile one program of `lowering.programs`.  program: bytes or jax.stages.Lowered.  Raises CannotCompile."""
-    started = time.monotonic()
+    Returns the bytes of HBM per device (arguments, results that do not alias them, temporaries, program), the operations
+    per device and step, and the bytes between HBM and the device per step.
+    """
     try:
         if isinstance(program, bytes):
             executable = _compile_replica(program, devices_of(topology))
@@ -110,9 +100,7 @@ def compile_program(program: "bytes | Lowered", topology: Topology) -> Compiled:
         memory.temp_size_in_bytes,
         memory.generated_code_size_in_bytes,
     )
-    return Compiled(
-        int(sum(parts)), float(cost.get("flops", 0)), float(cost.get("bytes accessed", 0)), time.monotonic() - started
-    )
+    return int(sum(parts)), float(cost.get("flops", 0)), float(cost.get("bytes accessed", 0))
 
 
 def _compile_replica(program: bytes, devices: "Sequence[Device]") -> "LoadedExecutable":
