@@ -10,7 +10,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from competition.files.manifest import read_record
+from competition.config.errors import UserError
+from competition.files.manifest import display_path, read_record
 
 HOLDER = ".holder.lock"  # ends the name of the file that names the holder: as of a lock, it is part of no result
 
@@ -27,18 +28,15 @@ class Holder:
         return f"process {self.pid} on {self.host} ({self.what})"
 
 
-class Held(Exception):
-    """The lock is held by another process."""
-
-    def __init__(self, holder: Holder | None) -> None:
-        super().__init__(str(holder or "another run"))
+class InUse(UserError):
+    """Another process computes this result."""
 
 
 @contextmanager
 def exclusive(path: Path, what: str, seconds: float = 0.0) -> Iterator[Holder | None]:
     """Hold the lock `path`; yield the holder that died with it, None if the last one released it.
 
-    Raises Held if another process holds it for so many seconds.
+    what: what this process does.  Raises InUse, which names the process that holds it, if one holds it for so many seconds.
 
     The operating system releases the lock of a dead process. Who holds it is in a file beside it, which only a dead
     process leaves behind.
@@ -47,7 +45,8 @@ def exclusive(path: Path, what: str, seconds: float = 0.0) -> Iterator[Holder | 
     try:
         lock = FileLock(path).acquire(timeout=seconds)
     except Timeout:
-        raise Held(last_holder(path)) from None
+        holder = last_holder(path) or "another run"
+        raise InUse(f"{display_path(path.parent)} is in use by {holder}; wait for it, or stop it") from None
     with lock:
         dead = last_holder(path)
         # A disk that is full must not prevent the work: it may be the work that frees it.

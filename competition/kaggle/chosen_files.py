@@ -7,11 +7,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from competition.config.errors import UserError, counted
+from competition.files.locks import exclusive
 from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import archive
 from competition.kaggle.archive import ArchiveRefusal, UnpackRules
 from competition.kaggle.client import Client, ask, competition_slug
-from competition.kaggle.download import Listing, StepProgress, exclusive_download, require_access, require_disk_space
+from competition.kaggle.download import Listing, StepProgress, require_access, require_disk_space
 from competition.kaggle.errors import KaggleError
 
 RATE_LIMITED_FILES = 100  # about this many single downloads reach Kaggle's rate limit
@@ -27,7 +28,8 @@ def fetch_some(
     last, holds their SHA-256.
     """
     slug = competition_slug(slug)
-    with exclusive_download(slug, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    with exclusive(folder / f".{slug}.lock", f"download of {slug}"):
         require_access(client, slug)
         listed = Listing(**ask(client, "listing", {"slug": slug}, slug))
         inside = pattern.rstrip("/") + "/"

@@ -6,14 +6,13 @@ download is resumed in child_download.py (`save`); archive.py verifies and unpac
 """
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from competition.config.errors import UserError, counted
-from competition.files.locks import Held, exclusive
+from competition.config.errors import counted
+from competition.files.locks import exclusive
 from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import answers, archive, credentials
 from competition.kaggle.archive import ArchiveRefusal, NamesCredential, UnpackRules, Verified
@@ -78,7 +77,8 @@ def fetch(
     removed and downloaded once more; if the second one is refused too, it is kept as <slug>.corrupt.
     """
     slug = competition_slug(slug)
-    with exclusive_download(slug, cache):
+    cache.mkdir(parents=True, exist_ok=True)
+    with exclusive(cache / f".{slug}.lock", f"download of {slug}"):
         record, file = cache / f"{slug}.json", cache / f"{slug}.zip"
         verified = read_record(record, Verified)
         if verified and file.is_file() and sha256(file) == verified.sha256:
@@ -89,17 +89,6 @@ def fetch(
     for note in verified.notes:
         client.print_line(f"Kaggle: {note}")
     return verified
-
-
-@contextmanager
-def exclusive_download(slug: str, folder: Path) -> Iterator[None]:
-    """Create `folder` and lock it against other processes; the lock ends with the process that holds it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with exclusive(folder / f".{slug}.lock", f"download of {slug}"):
-            yield
-    except Held as held:
-        raise UserError(f"{slug} is being downloaded into {folder} by {held}: wait for it, or stop it.") from None
 
 
 def _download(

@@ -9,13 +9,14 @@ from typing import Any
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
+from competition.files.locks import InUse
 from competition.files.manifest import Stored, copy_file, read_manifest
 from competition.workspace.dependencies import fold_model, fold_names, fold_views
 from competition.workspace.runs import Run, stored_runs
 from pipelines.execution.selection import selected_folds
 from pipelines.execution.training import begin_run
 from pipelines.terminal import hosts
-from pipelines.terminal.runner import InUse, Job
+from pipelines.terminal.runner import Job
 
 
 def copy_equal_models(job: Job, run: Run) -> None:

@@ -22,7 +22,7 @@ from competition.config.params_file import load_params, recorded_keys
 from competition.config.plugins import active
 from competition.config.teachers import ancestors
 from competition.ensemble.settings import validate_params
-from competition.files.locks import last_holder
+from competition.files.locks import InUse, last_holder
 from competition.files.manifest import Manifest, Stored, changed_keys
 from competition.files.replacement import replace_model, retraining_path, training_path
 from competition.images.decoded_rows import is_streamed
@@ -47,7 +47,7 @@ from pipelines.execution.trainer import TrainerInputs, engine_key, open_scorer, 
 from pipelines.terminal import hosts
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
-from pipelines.terminal.runner import Computed, InUse, Job, start_backend, track
+from pipelines.terminal.runner import Computed, Job, start_backend, track
 
 if TYPE_CHECKING:
     from competition.training.device import Device

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from competition.config.errors import UserError, counted
-from competition.files.locks import Held, exclusive
+from competition.files.locks import InUse, exclusive
 from competition.files.manifest import atomic_write, read_record
 from competition.kaggle import download, submit
 from competition.kaggle.client import Client, competition_slug
@@ -57,10 +57,8 @@ def run(job: Job) -> None:
     try:
         with exclusive(job.submissions / f".submit-{entry.competition}.lock", f"submit {entry.file}"):
             send_and_follow(job, slug, entry, source)
-    except Held as held:
-        raise UserError(
-            f"another `make submit` of {entry.competition} is running: {held}; nothing was sent, wait for it or stop it"
-        ) from None
+    except InUse as error:
+        raise UserError(f"another `make submit` of {entry.competition} is running, nothing was sent: {error}") from None
 
 
 def output_of_kernel(job: Job, entry: ledger.Entry) -> submit.KernelSubmission:

@@ -5,16 +5,15 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from competition.config.errors import UserError
 from competition.config.faults import fault_point
 from competition.config.params import Params
 from competition.config.params_file import Override
-from competition.files.locks import Held, Holder, exclusive
+from competition.files.locks import Holder, exclusive
 from competition.files.manifest import (
     Manifest,
     Stored,
@@ -170,21 +169,9 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-class InUse(UserError):
-    """Another process computes this result."""
-
-
-@contextmanager
-def lock(path: Path, what: str = "") -> Iterator[Holder | None]:
-    """Hold an exclusive lock while a result is written; yield its holder that died, if there is one.
-
-    what: what this process does.  Raises InUse naming the process that holds the lock.
-    """
-    try:
-        with exclusive(path, what or path.stem, HOSTS_WAIT if hosts.are_expected() else 0.0) as dead:
-            yield dead
-    except Held as held:
-        raise InUse(f"{display_path(path.parent)} is in use by {held}; wait for it, or stop it") from None
+def lock(path: Path, what: str = "") -> AbstractContextManager[Holder | None]:
+    """Hold an exclusive lock while a result is written, see `exclusive`.  what: what this process does."""
+    return exclusive(path, what or path.stem, HOSTS_WAIT if hosts.are_expected() else 0.0)
 
 
 def kaggle_client(job: Job) -> Client:

@@ -12,7 +12,7 @@ from builders import ROOT
 from injection import KILLED, environment, run_code
 
 from competition.config.errors import UserError
-from competition.files.locks import Held, exclusive, last_holder
+from competition.files.locks import InUse, exclusive, last_holder
 from competition.kaggle.errors import KaggleError
 from pipelines.terminal.failures import DISK_FULL_EXIT, describe, exit_code, require_folder
 
@@ -112,7 +112,7 @@ def test_a_lock_names_its_holder_and_that_of_a_dead_one_is_free_at_once(tmp_path
     path = tmp_path / "manifest.lock"
     holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=-1, text=True, env=environment())
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-    with pytest.raises(Held, match=rf"process {holder.pid} on \S+ \(train cnn fold 2\)"), exclusive(path, "other"):
+    with pytest.raises(InUse, match=rf"process {holder.pid} on \S+ \(train cnn fold 2\)"), exclusive(path, "other"):
         pass
     holder.send_signal(end)
     holder.communicate()

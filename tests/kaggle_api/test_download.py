@@ -176,7 +176,7 @@ def test_a_second_download_at_the_same_time_is_an_error(kaggle, client, tmp_path
 
     with (
         FileLock(tmp_path / ".flowers.lock"),
-        pytest.raises(UserError, match=r"is being downloaded into .* by another run"),
+        pytest.raises(UserError, match=r"is in use by another run; wait for it"),
     ):
         download.fetch(client, "flowers", tmp_path / "raw", tmp_path, RULES)
 
