@@ -145,7 +145,6 @@ def receive_files(folder: Path, files: "Mapping[str, tuple[str, ObjectRef[bytes]
     """Store the files that this machine lacks or has with another digest, once for all its tasks."""
     import ray
 
-    folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "files.lock"):
         for name, (digest, reference) in files.items():
             if not (path := folder / name).is_file() or sha256(path) != digest:

@@ -36,7 +36,8 @@ class InUse(UserError):
 def exclusive(path: Path, what: str, seconds: float = 0.0) -> Iterator[Holder | None]:
     """Hold the lock `path`; yield the holder that died with it, None if the last one released it.
 
-    what: what this process does.  Raises InUse, which names the process that holds it, if one holds it for so many seconds.
+    The folder of the lock is made if it is missing.  what: what this process does.  Raises InUse, which names the process that
+    holds the lock, if one holds it for so many seconds.
 
     The operating system releases the lock of a dead process. Who holds it is in a file beside it, which only a dead
     process leaves behind.

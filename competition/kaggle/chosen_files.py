@@ -28,7 +28,6 @@ def fetch_some(
     last, holds their SHA-256.
     """
     slug = competition_slug(slug)
-    folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder / f".{slug}.lock", f"download of {slug}"):
         require_access(client, slug)
         listed = Listing(**ask(client, "listing", {"slug": slug}, slug))

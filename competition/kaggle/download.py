@@ -77,7 +77,6 @@ def fetch(
     removed and downloaded once more; if the second one is refused too, it is kept as <slug>.corrupt.
     """
     slug = competition_slug(slug)
-    cache.mkdir(parents=True, exist_ok=True)
     with exclusive(cache / f".{slug}.lock", f"download of {slug}"):
         record, file = cache / f"{slug}.json", cache / f"{slug}.zip"
         verified = read_record(record, Verified)

@@ -144,7 +144,6 @@ def run_on_cluster(
     if not requests:
         return
     verb, cluster = requests[0].verb, job.params.cluster
-    job.path("cluster").mkdir(parents=True, exist_ok=True)
     with (
         lock(job.path("cluster", "driver.lock")),
         tempfile.TemporaryDirectory(dir=job.path("cluster")) as folder,
@@ -251,7 +250,6 @@ def deliver_views(job: Job, predictions: Mapping[str, Stored], request: TaskRequ
 
 def unpack(archive: Path, manifest: Path) -> None:
     """Install a result where its manifest belongs."""
-    manifest.parent.mkdir(parents=True, exist_ok=True)
     with lock(manifest.with_suffix(".lock")):
         install(archive, manifest.parent, RESULT_RATIO)
 

@@ -173,7 +173,6 @@ def store_missing(
     from competition.training.features import store_features
 
     folder = job.path("features")
-    folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "features.lock"):  # another process may compute the same now
         missing = missing_tables(job.workspace, network, wanted.parts, wanted.views)
         compiled = engine() if missing else None

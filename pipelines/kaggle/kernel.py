@@ -66,7 +66,6 @@ def run(job: Job) -> None:
     if not hours and not missing and not state.exists() and not needs_submission(job, runs):
         job.echo("kernel: current; all selected fold models and their predictions exist")
         return
-    state.parent.mkdir(parents=True, exist_ok=True)
     with lock(state.with_name("kernel.lock"), "kernel"):
         client = kaggle_client(job)
         if state.exists() and not job.options.force and not job.options.again:

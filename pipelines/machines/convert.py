@@ -136,7 +136,6 @@ def exclusive(target: str) -> Iterator[None]:
     if files.is_remote(target):
         yield
         return
-    Path(target).mkdir(parents=True, exist_ok=True)
     with lock(Path(target) / ".convert.lock"):
         files.clear_partial(target)
         yield

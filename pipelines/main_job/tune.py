@@ -118,7 +118,6 @@ def tune_member(job: Job, name: str) -> Manifest | None:
                 f"several hosts that share a folder cannot lead the study of {name}; run `make tune` on one machine first, or set "
                 "tune.trials=0"
             )
-    result.parent.mkdir(parents=True, exist_ok=True)
     leader = FileLock(result.with_name("leader.lock"))  # that of a dead process is free
     try:
         leader.acquire(timeout=0)

@@ -135,7 +135,6 @@ class Job:
             reason = "FORCE=1" if self.options.force else "; ".join(changes[:3]) or "its files were damaged"
             self.echo(f"{name}: made again ({reason}{' ...' if len(changes) > 3 else ''})")
         started = time.monotonic()
-        path.parent.mkdir(parents=True, exist_ok=True)
         with lock(path.with_suffix(".lock"), name) as dead:
             if dead is not None:
                 self.echo(f"{name}: {dead} was killed or crashed; its complete steps are used")
