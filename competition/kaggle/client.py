@@ -13,10 +13,10 @@ last event says whether it succeeded, and the callers check the files that it wr
 
 import random
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,24 +128,22 @@ def wait_before_retry(client: Client, attempt: int, error: KaggleError) -> bool:
 
 def _last_event(client: Client, credential: credentials.Credential, request: Event, on_event: OnEvent) -> Event:
     """Run one child process and return its last event: "result" or "error"."""
-    temporary = Path(tempfile.mkdtemp(prefix="kaggle-"))  # the package's settings and upload links; removed at the end
     environment = credentials.child_environment(client.environment, credential)
-    environment |= {"KAGGLE_CONFIG_DIR": str(temporary), "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
-    events = run_child("competition.kaggle.child", request, environment, client.policy.stall)
-    try:
-        for event in events:
-            if event["event"] in ("result", "error"):
-                return event
-            if "text" in event:
-                event["text"] = printable(redact(event["text"], credential.secrets), keep="\n\t")
-            if event["event"] != "ready":
-                on_event(event)
-    except ChildStalled as stalled:
-        return {"event": "error", "kind": "stalled", "message": str(stalled)}
-    except ChildEnded as ended:
-        last = printable(redact(" ".join(str(ended).split()), credential.secrets))[-300:]
-        return {"event": "error", "kind": "client", "message": f"it ended without an answer: {last}"}
-    finally:
-        events.close()
-        shutil.rmtree(temporary, ignore_errors=True)
+    # For the package's settings and upload links.
+    with tempfile.TemporaryDirectory(prefix="kaggle-", ignore_cleanup_errors=True) as temporary:
+        environment |= {"KAGGLE_CONFIG_DIR": temporary, "TMPDIR": temporary, "PYTHONPATH": str(ROOT)}
+        try:
+            with closing(run_child("competition.kaggle.child", request, environment, client.policy.stall)) as events:
+                for event in events:
+                    if event["event"] in ("result", "error"):
+                        return event
+                    if "text" in event:
+                        event["text"] = printable(redact(event["text"], credential.secrets), keep="\n\t")
+                    if event["event"] != "ready":
+                        on_event(event)
+        except ChildStalled as stalled:
+            return {"event": "error", "kind": "stalled", "message": str(stalled)}
+        except ChildEnded as ended:
+            last = printable(redact(" ".join(str(ended).split()), credential.secrets))[-300:]
+            return {"event": "error", "kind": "client", "message": f"it ended without an answer: {last}"}
     raise AssertionError("the last event is a result or an error")
