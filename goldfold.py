@@ -144,7 +144,7 @@ class Project:
         self._predictor = NewImagePredictor(workspace, self._open_device)
 
     def __repr__(self) -> str:
-        members = ", ".join([*self.params.members, *self.params.foreign])
+        members = ", ".join([*self.params.members, *self.params.external])
         return f"<goldfold project {self.params.competition.name}: {len(self.classes)} classes; members {members}>"
 
     @property
@@ -289,7 +289,7 @@ class Project:
 
     def _only(self, name: str) -> Workspace:
         """The workspace with a blend of this member or stored run alone."""
-        known = {**self.params.members, **self.params.foreign}
+        known = {**self.params.members, **self.params.external}
         if name not in known and "@" not in name:
             raise UserError(f"no member {name!r}{did_you_mean(name, [*known, BLEND])}")
         return self._workspace.with_blended(name)

@@ -24,7 +24,7 @@ def with_members(
     return replace(
         params,
         members=dict(members),
-        blend=replace(params.blend, members=(*blended, *params.foreign)),
+        blend=replace(params.blend, members=(*blended, *params.external)),
         tune=replace(params.tune, trials=0, members=()),
         cluster=replace(
             params.cluster, members={name: needs for name, needs in params.cluster.members.items() if name in members}
@@ -39,7 +39,7 @@ def imported(path: Path, params: Params) -> Params:
     path: the parameter file that it wrote there.
     """
     tree = read_yaml(path)
-    complete = file_tree(with_members(replace(params, foreign={}), {}, ()))
+    complete = file_tree(with_members(replace(params, external={}), {}, ()))
     members = validate({**complete, "members": tree["members"]}).members
     return with_members(params, members, tree["blend"]["members"], tuple(tree["predict"]["views"]))
 
@@ -76,6 +76,6 @@ def file_text(
             stated["head"] = {key: value for key, value in stated["head"].items() if value != ()}
         lines += [f"  # {comments.get(name, 'its features are used by another member')}", f"  {rendered(name)}:"]
         lines += [f"    {key}: {rendered(to_plain(value))}" for key, value in stated.items()]
-    for name, files in params.foreign.items():
+    for name, files in params.external.items():
         lines.append(f"  {rendered(name)}: {rendered({'predictions': to_plain(files)})}")
     return "\n".join(lines) + "\n"

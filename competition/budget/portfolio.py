@@ -68,7 +68,7 @@ def read_portfolio(path: Path, params: Params) -> list[Network]:
         if not lines:
             return []
         _check_lines(path, lines)
-        complete = file_tree(with_members(replace(params, foreign={}), {}, ()))
+        complete = file_tree(with_members(replace(params, external={}), {}, ()))
         members = validate({**complete, "members": {line.name: dict(line.member) for line in lines}}).members
     except ValidationError as error:
         problem = error.errors()[0]

@@ -36,7 +36,7 @@ def machine_params(params: Params, members: Mapping[str, Member]) -> Params:
         params,
         plugins=PLUGINS if params.plugins else "",
         members=dict(members),
-        foreign={},
+        external={},
         tune=replace(params.tune, members=()),
         blend=replace(params.blend, members=()),
         cache=replace(params.cache, folder=""),

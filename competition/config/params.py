@@ -373,7 +373,7 @@ class Params(Block):
     tune: Tune
     budget: BudgetParams
     members: dict[Name, Member]  # trained here
-    foreign: dict[Name, ExternalFiles]  # members with external predictions; under `members` in the file
+    external: dict[Name, ExternalFiles]  # members with external predictions; under `members` in the file
     predict: Predict
     policy: Policy
     blend: Blend

@@ -59,7 +59,7 @@ def _located(error: InvalidParameter, path: Path, overrides: Sequence[Override])
     """The error for the user: where the parameter is stated, what is wrong, and where a value that conflicts with it is stated."""
     files = _read_with_bases(path)  # read again: validation completes the trees in place
     keys, problem, other_keys = error.keys, error.problem, error.conflicts_with
-    if keys[0] == "foreign" and len(keys) > 1:  # foreign.x.oof of Params is members.x.predictions.oof in the file
+    if keys[0] == "external" and len(keys) > 1:  # external.x.oof of Params is members.x.predictions.oof in the file
         keys = ("members", keys[1], "predictions", *keys[2:])
     if problem == MISSING:
         is_of_member, has_base = keys[0] == "members" and len(keys) > 1, len(files) > 1
@@ -102,10 +102,10 @@ def unused_members_lines(path: Path) -> list[str]:
 def file_tree(params: Params) -> Tree:
     """Return `params` as plain values in the form of a parameter file; `validate` makes the same parameters of it.
 
-    Members with external predictions, which `Params` keeps under `foreign`, are under `members` with the key `predictions`.
+    Members with external predictions, which `Params` keeps under `external`, are under `members` with the key `predictions`.
     """
     tree = to_plain(params)
-    external = {name: {"predictions": files} for name, files in tree.pop("foreign").items()}
+    external = {name: {"predictions": files} for name, files in tree.pop("external").items()}
     return {**tree, "members": {**tree["members"], **external}}
 
 

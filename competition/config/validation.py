@@ -46,12 +46,13 @@ ADAPTERS = ("digits", "noisy_digits", "flowers", "plants", "folder")  # the name
 
 def validate(tree: Tree) -> Params:
     """Convert a merged parameter tree to `Params`. `tree` is modified. Raises InvalidParameter."""
-    # Members with `predictions` go to `foreign`, a key that parameter files must not contain.
-    if "foreign" in tree:
+    # Members with `predictions` go to `external`, a key that parameter files must not contain.
+    if "external" in tree:
         raise InvalidParameter(
-            ("foreign",), "unknown key; a member with external predictions belongs under members, with predictions"
+            ("external",),
+            "unknown key; external images belong under prepare, a member with external predictions under members, with predictions",
         )
-    members, foreign = tree.get("members"), {}
+    members, external = tree.get("members"), {}
     for name, member in list(members.items()) if isinstance(members, dict) else ():
         if isinstance(member, dict) and "predictions" in member:
             if others := [key for key in member if key != "predictions"]:
@@ -60,8 +61,8 @@ def validate(tree: Tree) -> Params:
                     "not allowed together with predictions; a member is either trained here or has external predictions, "
                     "so remove one of the two",
                 )
-            foreign[name] = tree["members"].pop(name)["predictions"]
-    tree["foreign"] = foreign
+            external[name] = tree["members"].pop(name)["predictions"]
+    tree["external"] = external
     _require_text_keys(tree, ())
     _complete(tree)
     try:
@@ -120,7 +121,7 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
         blocks |= {"members.NAME": Member, "members.NAME.predictions": ExternalFiles}
         elsewhere = [f"{block}.{name}" for block, schema in blocks.items() if name in {f.name for f in fields(schema)}]
         is_elsewhere = (
-            len(elsewhere) == 1 and keys[0] != "foreign"
+            len(elsewhere) == 1 and keys[0] != "external"
         )  # of external predictions only their own keys are meant
         siblings = _sibling_keys(keys)
         is_plural = f"{name}s" in siblings  # blend.method is blend.methods, although there is policy.method
@@ -152,7 +153,7 @@ def _sibling_keys(keys: Sequence[Key]) -> list[str]:
     names = [field.name for field in fields(block)]
     if block is Member:
         return [*names, "predictions"]  # of an external member (`validate`)
-    return [name for name in names if name != "foreign"] if block is Params else names
+    return [name for name in names if name != "external"] if block is Params else names
 
 
 def _name_problems(params: Params) -> Iterator[Problem]:
@@ -168,7 +169,7 @@ def _name_problems(params: Params) -> Iterator[Problem]:
             "the name of a column) or neither"
         )
         yield ("prepare", "group_by"), problem, ("prepare", "group_column")
-    member_names = [*params.members, *params.foreign]
+    member_names = [*params.members, *params.external]
     for position, name in enumerate(params.blend.members):
         keys = ("blend", "members", position)
         if name in params.blend.members[:position]:
@@ -189,7 +190,7 @@ def _tune_problems(params: Params) -> Iterator[Problem]:
         yield ("tune", "search", *keys), problem
     for position, name in enumerate(tune.members):
         member_keys = ("tune", "members", position)
-        if name in params.foreign:
+        if name in params.external:
             yield member_keys, f"{name!r} was found; a member with external predictions cannot be tuned"
         elif name not in params.members:
             yield member_keys, f"no member {name!r}{did_you_mean(name, params.members)}"
@@ -223,9 +224,9 @@ def _tune_problems(params: Params) -> Iterator[Problem]:
 
 def _member_problems(params: Params) -> Iterator[Problem]:
     """The teachers, external images, tuned folds and starting weights that members name."""
-    if not params.members and not params.foreign:
+    if not params.members and not params.external:
         yield ("members",), "{} was found; at least one member was expected"
-    for name in (*params.members, *params.foreign):
+    for name in (*params.members, *params.external):
         if name in ROWS_OF_TABLES:
             yield ("members", name), f"{name} is a row of its own in tables of scores; give the member another name"
     for name, member in params.members.items():
@@ -233,7 +234,7 @@ def _member_problems(params: Params) -> Iterator[Problem]:
             keys = ("members", name, "teacher", position)
             if teacher == name:
                 yield keys, f"{name!r} was found; a member cannot teach itself, name another member"
-            elif teacher in params.foreign:
+            elif teacher in params.external:
                 yield keys, f"{teacher!r} was found; a member with external predictions cannot be a teacher"
             elif teacher not in params.members:
                 candidates = [candidate for candidate in params.members if candidate != name]

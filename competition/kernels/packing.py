@@ -94,7 +94,7 @@ def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
         params,
         plugins=PLUGINS if params.plugins else "",
         members=dict(members),
-        foreign={},
+        external={},
         device=replace(params.device, backend="auto", require=require),
         storage=replace(params.storage, bucket=""),
         # Stored runs are not in the kernel; it predicts with all members.

@@ -86,9 +86,9 @@ def results_to_blend(
 
 def submission_request_digest(runs: Runs, params: Params) -> str:
     """Digest of the inputs of a submission (models and ensemble parameters); a new digest needs a new submission."""
-    if params.foreign:
+    if params.external:
         raise UserError(
-            f"members.{next(iter(params.foreign))}.predictions are local files, which a submission from a notebook "
+            f"members.{next(iter(params.external))}.predictions are local files, which a submission from a notebook "
             "cannot use; remove the member, or set kaggle.submit to file"
         )
     folds, members = range(params.prepare.folds), params.members

@@ -154,7 +154,7 @@ def open_steps(
     missing = params.prepare.folds * len(models_of) - sum(len(models) for models in models_of.values())
     if missing:
         steps.append(Step("train the missing fold models", "make train predict", None, f"{missing} missing"))
-    if len(params.members) + len(params.foreign) < 2:
+    if len(params.members) + len(params.external) < 2:
         steps.append(Step("add a second member", "members: in the parameters", None, "a blend needs at least two"))
     trained = [name for name, member in params.members.items() if member.head is None]
     if trained and not has_study:

@@ -89,7 +89,7 @@ def external_rows(workspace: Workspace, names: Sequence[str]) -> list[list[str]]
     """
     prepared, rows = workspace.prepared, []
     for name in names:
-        external = workspace.params.foreign[name]
+        external = workspace.params.external[name]
         files = {"train": [Path(external.oof)], "test": [Path(file) for file in external.test]}
         cells = []
         for part, of_part in files.items():  # how many ids of the part are in all its files, or why that is unknown

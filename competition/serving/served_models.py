@@ -65,7 +65,7 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
         if folds:
             raise UserError("FOLD= selects fold models of one member; name it as well: MEMBER=cnn FOLD=0")
         return _blend(workspace, folder)
-    if member in params.foreign:
+    if member in params.external:
         raise UserError(f"member {member} was trained outside this project: its model is not here")
     if member not in params.members:
         raise UserError(f"MEMBER={member}: no such member; the members are {', '.join(params.members)}")
@@ -88,7 +88,7 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
         )
     chain = Chain.load(folder / "chain.json")
     names = list(chain.used_views())
-    if external := [name for name in names if name in workspace.params.foreign]:
+    if external := [name for name in names if name in workspace.params.external]:
         own = [name for name in chain.policies if name in workspace.params.members]
         remedy = "none of its members was trained here"
         if own:

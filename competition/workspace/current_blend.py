@@ -37,7 +37,7 @@ def current_blend(workspace: Workspace) -> Path | None:
     """
     params, metric = workspace.params, workspace.prepared.competition.metric
     runs, names, blocks = blended_runs(workspace), blended_names(params), blend_blocks(params)
-    external = {name: external_digests(params.foreign[name]) for name in names & set(params.foreign)}
+    external = {name: external_digests(params.external[name]) for name in names & set(params.external)}
     predictions = {name: prediction_digests(runs[name], params) for name in runs} | external
 
     def distance(blend: tuple[Path, Manifest]) -> tuple[bool, bool, bool, int]:
@@ -89,7 +89,7 @@ def _of_members(workspace: Workspace, file: str, blend: Manifest) -> tuple[str, 
             f"The blend has other fold models or predictions of {', '.join(trained)} than those of the current parameters; "
             "`make predict` includes them."
         )
-    external = [n for n in blended if n in params.foreign and external_digests(params.foreign[n]) != blended[n]]
+    external = [n for n in blended if n in params.external and external_digests(params.external[n]) != blended[n]]
     if external:
         sentences.append(
             f"The blend has other predictions of {', '.join(external)} than its files have now; `make blend` includes them."

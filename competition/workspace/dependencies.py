@@ -158,7 +158,7 @@ def blend_blocks(params: Params) -> dict[str, Any]:
 
 def blended_names(params: Params) -> set[str]:
     """Names of the members that `make blend` blends."""
-    return set(params.blend.members or (*params.members, *params.foreign))
+    return set(params.blend.members or (*params.members, *params.external))
 
 
 def external_digests(external: ExternalFiles) -> dict[str, str]:

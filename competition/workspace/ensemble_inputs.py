@@ -64,7 +64,7 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
             f"predictions of {', '.join(missing[:5])} are missing; `make train predict` makes them{without}"
         )
     for name in blended_external(params):
-        external = params.foreign[name]
+        external = params.external[name]
         if not external.test and len(prepared.part("test")):
             raise UserError(
                 f"members.{name}.predictions.test: missing; expected a CSV or npz of predictions of the "
@@ -164,7 +164,7 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     notes: list[str] = []
     competition, folds_digest = prepared.competition, prepared.folds_digest if external_names else ""
     for name in external_names:
-        files = params.foreign[name]
+        files = params.external[name]
         rows = OurRows(
             competition.classes,
             ids,

@@ -104,7 +104,7 @@ def blended_runs(workspace: Workspace) -> dict[str, list[Run]]:
 
 def blended_external(params: Params) -> list[str]:
     """Names of the members with external predictions that take part in the blend."""
-    return [name for name in params.foreign if not params.blend.members or name in params.blend.members]
+    return [name for name in params.external if not params.blend.members or name in params.blend.members]
 
 
 def write_run_file(run: Run, difference: Sequence[str]) -> None:

@@ -14,14 +14,14 @@ from pipelines.terminal.runner import Job
 def selected_members(job: Job) -> list[str]:
     """The members that are trained here, or the one of MEMBER=. Raises UserError if that is none of them."""
     names, selected = list(job.params.members), job.options.member
-    if selected in job.params.foreign:
+    if selected in job.params.external:
         own = f"the members trained here are {', '.join(names)}" if names else "no member is trained here"
         raise UserError(
             f"MEMBER={selected}: it was trained elsewhere, so it can be neither trained nor exported here; {own}"
         )
     if selected and selected not in names:
         raise UserError(
-            f"MEMBER={selected}: no such member; the members are {', '.join([*names, *job.params.foreign])}"
+            f"MEMBER={selected}: no such member; the members are {', '.join([*names, *job.params.external])}"
         )
     return [selected] if selected else names
 

@@ -14,7 +14,7 @@ def run(job: Job) -> None:
     """members/*/*/, blend/, submissions/ledger.jsonl, external predictions -> tables on the screen"""
     member = job.options.member
     runs = sorted(stored_runs(job.work, member), key=lambda one: one.name)
-    external = [name for name in job.params.foreign if member in ("", name)]
+    external = [name for name in job.params.external if member in ("", name)]
     if runs:
         rows = [list(row) for row in run_rows(job.workspace, job.submissions, runs)]
         for row in rows:  # a run without all its fold models, such as one whose training failed, is marked

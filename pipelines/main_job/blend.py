@@ -95,7 +95,7 @@ class BlendResult:
 def run(job: Job) -> None:
     """predictions of the blend's runs -> blend/<name or digest>/, blends/<submission>/; submissions/<digest>.csv, ledger.jsonl"""
     params, prepared = job.params, job.prepared
-    if params.foreign:  # else `make train` has printed it
+    if params.external:  # else `make train` has printed it
         job.echo(*unused_members_lines(job.options.params))
     sources = prediction_sources(job.workspace, job.options.allow_partial)
     spreads, notes = seed_spreads(job.workspace)
@@ -198,7 +198,7 @@ def create_blend(
     """
     result = fit(job, sources, spreads, seconds)
     files, digest, scores = write_files(folder, job.prepared, result, job.params.blend.class_shares)
-    trained_here = [name for name in sources if name not in job.params.foreign]
+    trained_here = [name for name in sources if name not in job.params.external]
     runs = tuple(f"{name.partition('@')[0]}@{run[:8]}" for name in trained_here for run in sources[name])
     file = write_submission(job, folder, result, digest, runs)
     with track(job, Subject("blend", "blends", folder.name, flat(blend_blocks(job.params)))) as tracking:

@@ -25,14 +25,14 @@ TARGETS = {"benchmarks": {"ONLY", "SOURCE", "TORCH"}, "fuzz": {"FUZZ_SECONDS"}, 
 def parameter_keys(params: str) -> dict[str, str]:
     """Name of a parameter -> its dotted key, from the text of params.yaml: {"epochs": "train.epochs", ...}.
 
-    Only blocks with fixed keys count: members and foreign have names that the user chooses.
+    Only blocks with fixed keys count: members have names that the user chooses.
     """
     keys: dict[str, str] = {}
     block = ""
     for line in params.splitlines():
         if top := re.match(r"([a-z_]+):", line):
             block = top[1]
-        elif (key := re.match(r"  ([a-z_]+):", line)) and block not in ("members", "foreign"):
+        elif (key := re.match(r"  ([a-z_]+):", line)) and block != "members":
             keys.setdefault(key[1], f"{block}.{key[1]}")
     return keys
 

@@ -394,9 +394,9 @@ def test_a_member_with_predictions_is_an_external_member(tmp_path: Path) -> None
     params = load_params(
         recipe(tmp_path, WITH_EXTERNAL_MEMBER + TRAINED_MEMBER), parse_overrides("members.torch.predictions.oof=c.csv")
     )
-    assert list(params.members) == ["own"] and params.foreign == {"torch": ExternalFiles("c.csv", ("b.csv",), "")}
+    assert list(params.members) == ["own"] and params.external == {"torch": ExternalFiles("c.csv", ("b.csv",), "")}
     params_without_trained_member = load_params(recipe(tmp_path, WITH_EXTERNAL_MEMBER))
-    assert not params_without_trained_member.members and list(params_without_trained_member.foreign) == ["torch"]
+    assert not params_without_trained_member.members and list(params_without_trained_member.external) == ["torch"]
 
 
 TEACHERS = WITH_EXTERNAL_MEMBER + TRAINED_MEMBER.replace("weights: none}", "weights: none, teacher: [own]}")
@@ -423,7 +423,7 @@ def test_no_suggestion_repeats_the_rejected_word(tmp_path: Path, teacher: str, p
         ("oof: a.csv", "off: a.csv", "members.torch.predictions.off: unknown key; did you mean 'oof'?"),
         ("b.csv}", "b.csv}\n    image_size: 32", "recipe.yaml line 5: members.torch.image_size: not allowed together"),
         ("test: b.csv", "test: []", "members.torch.predictions.test: [] was found; value should have at least 1 item"),
-        ("members:", "foreign: {}\nmembers:", "foreign: unknown key; a member with external predictions belongs under"),
+        ("members:", "external: {}\nmembers:", "external: unknown key; external images belong under prepare, a member"),
         (WITH_EXTERNAL_MEMBER.partition("members:\n")[2], "  {}\n", "members: {} was found; at least one member"),
     ],
 )

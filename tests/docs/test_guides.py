@@ -167,7 +167,7 @@ def test_the_complete_example_of_own_predictions_is_blended_with_members_trained
     (workspace.folder / "mixed.yaml").write_text(file.replace("params.yaml", f"{ROOT}/params.yaml"))
     mixed, trained = load_params(workspace.folder / "mixed.yaml"), load_params(ROOT / "params.yaml")
     assert mixed.members == trained.members  # the same runs: nothing is trained again
-    assert list(mixed.foreign) == ["neighbours"]
+    assert list(mixed.external) == ["neighbours"]
 
     (workspace.folder / "neighbours.py").write_text(code.replace("work/digits", f"work/{workspace.work.name}"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -99,7 +99,7 @@ def test_members_that_are_trained_elsewhere_are_not_advised_to_train(tmp_path: P
     external = {name: ExternalFiles(f"{name}.csv", ("test.csv",)) for name in ("vit", "swin")}
     own = open_steps(params, prepared(32), {"cnn": []}, [], False, False)
     assert {step.command.split()[1] for step in own} == {"train", "tune", "noise"}
-    assert open_steps(replace(params, members={}, foreign=external), prepared(32), {}, [], False, False) == []
+    assert open_steps(replace(params, members={}, external=external), prepared(32), {}, [], False, False) == []
 
 
 def test_a_cut_table_of_doubtful_labels_says_where_all_are(tmp_path: Path) -> None:
