@@ -27,7 +27,7 @@ class HonestResult:
     """A chain fitted on all rows, and its scores with standard errors.  Scores are greater-is-better (see Metric.display).
 
     Baselines have the metric's default rule (DEFAULT_RULES). A Difference above 0 favours the chain, or the policy.
-    report.blend_scores.scores_of turns it into the content of scores.json.
+    report.scores_json.scores_of turns it into the content of scores.json.
     """
 
     chain: Chain

@@ -16,10 +16,10 @@ from competition.report.caveats import doubted_members, doubts_of_folds, without
 from competition.report.charts import Point, score_chart
 from competition.report.class_charts import confusion_chart
 from competition.report.classes import HonestRows
+from competition.report.labels_and_values import glance_blocks
 from competition.report.mistakes import class_scores, confusion
 from competition.report.page import Block, Charts, Figure, Section, SideBySide, Text
 from competition.report.pictures import row_tiles
-from competition.report.targets import glance_blocks
 from competition.report.terminal import Scores, folds_text, no_better_than_trivial, number, with_error
 from competition.submission import ledger
 

@@ -24,13 +24,13 @@ from competition.report import (
     costs,
     data,
     grad_cam,
+    labels_and_values,
     members,
     next_steps,
     overview,
     pictures,
     row_map,
     submissions,
-    targets,
     tuning,
 )
 from competition.report import runs as runs_report
@@ -255,11 +255,11 @@ def error_sections(job: Job, results: Results) -> list[Section | None]:
     prepared, rows, (_, labels, decided, probs) = job.prepared, results.rows, results.rows
     kind = prepared.competition.targets.kind
     if kind != "single":
-        worst = targets.worst_section(rows, prepared, results.pixels)
+        worst = labels_and_values.worst_section(rows, prepared, results.pixels)
     if kind == "multi":
-        return [targets.labels_section(labels, decided, probs, prepared.competition.classes), worst]
+        return [labels_and_values.labels_section(labels, decided, probs, prepared.competition.classes), worst]
     if kind == "regression":
-        return [targets.values_section(labels, probs), worst]
+        return [labels_and_values.values_section(labels, probs), worst]
     features = row_map.stored_features(job.workspace, Chain.load(results.folder / "chain.json").blend.weights)
     return [
         classes.classes_section(rows, prepared, results.pixels),

@@ -30,7 +30,6 @@ from competition.ensemble.tta_policy import rejected_views
 from competition.files.manifest import copy_file, sha256, write_json
 from competition.prepare.adapter_types import needs_a_label
 from competition.prepare.prepared import CAVEAT_FILES, Prepared, load_caveats
-from competition.report.blend_scores import diversity_json, scores_of
 from competition.report.caveats import (
     doubted_members,
     doubts_of_folds,
@@ -42,6 +41,7 @@ from competition.report.caveats import (
     without_expectation,
 )
 from competition.report.repeated_choices import choices_lines
+from competition.report.scores_json import diversity_json, scores_of
 from competition.report.stored_blends import stored_labels
 from competition.report.terminal import (
     SUMMARY_COLUMNS,

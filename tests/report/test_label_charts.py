@@ -11,8 +11,8 @@ from sklearn.metrics import f1_score
 
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
+from competition.report.labels_and_values import glance_blocks, label_charts
 from competition.report.page import Charts, SideBySide
-from competition.report.targets import glance_blocks, label_charts
 from competition.report.terminal import with_error
 
 NAMES = ("cat", "dog", "<b>owl", "nowhere")

@@ -18,10 +18,10 @@ from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
-from competition.report.blend_scores import member_score, scores_of
 from competition.report.blend_tables import blend_section
 from competition.report.caveats import is_doubted
 from competition.report.overview import score_figures
+from competition.report.scores_json import member_score, scores_of
 from competition.report.terminal import best_members, summary_rows
 from competition.workspace.ensemble_inputs import EnsembleInputs
 from pipelines.main_job.blend import caution_lines, conclusion
