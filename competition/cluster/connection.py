@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, needed_for
 from competition.config.params import Needs
 
 GIGABYTE = 1e9
@@ -34,10 +34,8 @@ def connected(address: str, project: Path | None = None) -> Iterator[None]:
 
     Raises UserError if Ray is not installed or there is no cluster.
     """
-    try:
+    with needed_for("CLUSTER=", "cluster"):
         import ray
-    except ImportError:
-        raise UserError("CLUSTER= needs Ray, which is not installed; install goldfold[cluster]") from None
     # Of two nodes on one machine, Ray may choose either as the driver's own: with the other one the command would die.
     host, _, port = address.rpartition(":")
     if host and port.isdecimal():

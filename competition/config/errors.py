@@ -1,7 +1,8 @@
 """The error classes for mistakes that the user can correct, and helpers for their messages."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 MAX_LISTED = 30  # names
 # What other libraries call it -> our names, of which the first that is among the choices is suggested.
@@ -23,6 +24,19 @@ class UserError(ValueError):
 
 class MissingWeights(UserError):
     """ImageNet weights that are not on this machine and cannot be downloaded."""
+
+
+@contextmanager
+def needed_for(what: str, extra: str) -> Iterator[None]:
+    """Import an optional package in this block. If it is not installed, UserError says what needs it and how to install it.
+
+    extra: of pyproject.toml, which brings the package.
+    """
+    try:
+        yield
+    except ImportError as error:
+        package = error.name or error
+        raise UserError(f"{what} needs {package}, which is not installed; install goldfold[{extra}]") from None
 
 
 class InvalidParameter(Exception):

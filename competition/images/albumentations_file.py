@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, needed_for
 from competition.images import draws
 from competition.images.augmentations import GeneratorOf, HostAugmentation, mismatch
 
@@ -41,12 +41,8 @@ def pipeline_of(file: str) -> HostAugmentation:
 
 def _loaded(file: str) -> Any:
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # its import would ask a server for a newer version
-    try:
+    with needed_for(f"train.albumentations: {file}", "albumentations"):
         import albumentations
-    except ImportError:
-        raise UserError(
-            f"train.albumentations: {file} needs Albumentations; install goldfold[albumentations]"
-        ) from None
     if not Path(file).is_file():
         raise UserError(
             f"train.albumentations: {file} was not found; expected a file that albumentations.save has written"

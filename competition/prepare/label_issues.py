@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError
+from competition.config.errors import needed_for
 
 
 def find_label_issues(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) -> pd.DataFrame:
@@ -14,10 +14,8 @@ def find_label_issues(ids: np.ndarray, labels: np.ndarray, probs: np.ndarray) ->
     when its probability there is at least the average of that class's rows. That many, with the largest margin, are
     listed, ordered by the probability of their own label.
     """
-    try:
+    with needed_for("the search for wrong labels", "labels"):
         from cleanlab.filter import find_label_issues
-    except ImportError:
-        raise UserError("cleanlab is needed to look for wrong labels: pip install 'goldfold[labels]'") from None
 
     exact = probs.astype(np.float64)
     exact /= exact.sum(1, keepdims=True)

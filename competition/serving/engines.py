@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, needed_for
 from competition.prepare.decoding import decode, normalized
 from competition.serving.bundle import FILES, Bundle, load_bundle
 
@@ -21,11 +21,7 @@ REPEATS = 20  # timed calls with one image
 Result = tuple[np.ndarray, np.ndarray]  # (B, C) float32 probabilities, (B,) int64 class numbers
 # (names of outputs, name of an input -> its batch) -> the outputs
 Session = Callable[[Sequence[str], Mapping[str, Any]], Sequence[np.ndarray]]
-INSTALL = {
-    "onnx": "ONNX Runtime; install goldfold[serve]",
-    "saved_model": "TensorFlow; install goldfold[cpu]",
-    "litert": "LiteRT; install goldfold[litert]",
-}
+EXTRAS = {"onnx": "serve", "saved_model": "cpu", "litert": "litert"}  # of pyproject.toml
 
 
 class Engine:
@@ -37,10 +33,8 @@ class Engine:
     def __init__(self, name: str, folder: Path, bundle: Bundle) -> None:
         """Load the model in `folder`. Raises UserError if the runtime is not installed."""
         self.name, self.bundle = name, bundle
-        try:
+        with needed_for(f"the {name} engine", EXTRAS[name]):
             self._session = SESSIONS[name](str(folder / FILES[name]))
-        except ImportError:
-            raise UserError(f"the {name} engine needs {INSTALL[name]}") from None
 
     def prepare(self, data: bytes) -> Any:
         """What `run` takes for one encoded image: it, or one (S, S, 3) uint8 array per size of the model. Raises BadImage."""

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, needed_for
 from competition.files.manifest import atomic_write
 from competition.serving.bundle import FILES
 from competition.serving.graph import ExportedChain
@@ -50,12 +50,8 @@ def write_formats(chain: ExportedChain, selection: Selection, folder: Path, form
 
 
 def _onnx(chain: ExportedChain) -> bytes:
-    try:
+    with needed_for("an export to ONNX (unlike FORMAT=saved_model)", "onnx"):
         import tf2onnx
-    except ImportError:
-        raise UserError(
-            "an export to ONNX needs tf2onnx; install goldfold[onnx], or choose FORMAT=saved_model"
-        ) from None
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
     function, inputs = chain.numbers()
     model, _ = tf2onnx.convert.from_function(

@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, needed_for
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -239,13 +239,8 @@ def _fsspec(path: str) -> "AbstractFileSystem | None":
     scheme = path.partition("://")[0]
     if scheme == "gs":
         return None
-    try:
+    with needed_for(f"{path}: {scheme}://", "remote"):
         from fsspec import filesystem
-    except ImportError:
-        raise UserError(
-            f"{path}: {scheme}:// is read by fsspec, which is not installed; `python -m pip install -e '.[remote]'` brings it, or use "
-            "a local path or gs://"
-        ) from None
     try:
         return filesystem(scheme)
     except (ImportError, ValueError) as error:

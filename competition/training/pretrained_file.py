@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from competition.config.errors import UserError, did_you_mean
+from competition.config.errors import UserError, did_you_mean, needed_for
 from competition.config.params import HUB
 from competition.storage import files
 from competition.training.backend import Tensor
@@ -31,7 +31,6 @@ HEADS = ("predictions", "logits", "head", "classifier", "probs")  # names of las
 ALWAYS_CLASS_TOKEN = ("DeiT", "DINO", "CLIP")  # backbones of KerasHub whose first token stands for the image
 # Earlier ones can be made to run code or read files by a hostile model file; see docs/security.md.
 PATCHED_KERAS = (3, 15, 1)
-INSTALL = "python -m pip install -c constraints.txt -e '.[hub]'"
 
 
 def backbone_from_file(images: Tensor, weights: str, normalise: str, precision: str) -> Tensor:
@@ -120,12 +119,8 @@ def _keras_file(path: str, normalise: str) -> tuple[keras.Model, Scaling]:
 
 
 def _keras_hub(path: str) -> Any:
-    try:
+    with needed_for(f"weights {path!r}", "hub"):
         import keras_hub
-    except ImportError as error:
-        raise UserError(
-            f"weights {path!r} need the package keras-hub ({error}); install it with `{INSTALL}` (docs/plugins.md)"
-        ) from None
     return keras_hub
 
 
