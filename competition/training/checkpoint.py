@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from competition.config.faults import fault_point
-from competition.files.manifest import atomic_write, sha256, write_json
+from competition.files.manifest import atomic_write, read_record, sha256, write_json
 
 KEPT = 2  # checkpoints: the newest may have been damaged by what stopped the run
 
@@ -84,7 +84,11 @@ class Checkpoints:
             path.with_suffix(".json"), {"made_from": self._made_from, "sha256": sha256(path), "step": step, **facts}
         )
         fault_point("checkpoint.before_cleanup", path)
-        own = [file for file in self._files() if file.stem <= path.stem and self._is_own(file)]
+        own = [
+            file
+            for file in self._files()
+            if file.stem <= path.stem and (read_record(file, dict[str, Any]) or {}).get("made_from") == self._made_from
+        ]
         for obsolete in set(self._files()) - set(own[:KEPT]):
             obsolete.unlink(missing_ok=True)
             obsolete.with_suffix(".npz").unlink(missing_ok=True)
@@ -113,12 +117,6 @@ class Checkpoints:
             file.unlink(missing_ok=True)
         if self._folder.is_dir() and not any(self._folder.iterdir()):
             self._folder.rmdir()
-
-    def _is_own(self, path: Path) -> bool:
-        try:
-            return bool(json.loads(path.read_text(encoding="utf-8"))["made_from"] == self._made_from)
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
 
     def _files(self) -> list[Path]:
         """The JSON files, newest first."""

@@ -5,7 +5,6 @@ plugins or another version of the training start another run and never replace t
 is raised by hand when results change.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from competition.config.errors import UserError
 from competition.config.former_keys import REMOVED_FROM_TRAIN
 from competition.config.params import Member, Params, Train
 from competition.config.plugins import plugin_digest
-from competition.files.manifest import changed_keys, read_manifest, write_json
+from competition.files.manifest import changed_keys, read_manifest, read_record, write_json
 from competition.submission import ledger
 from competition.training.versions import TRAINING
 from competition.workspace.studies import DIGITS, study_subject, tuned_member
@@ -146,13 +145,9 @@ def _stored(folder: Path) -> Run | None:
     """The run in a folder, by its run.json; by the manifest of a fold model if that file is missing, because the fold models
     came from a bucket or a kernel, or damaged; None without either.
     """
-    depends, folds, created = dict[str, Any](), 0, ""
-    try:
-        content = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        if digest_of(content["depends"]).startswith(folder.name):
-            depends, folds, created = content["depends"], int(content["folds"]), str(content.get("created", ""))
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+    content: dict[str, Any] = read_record(folder / RUN_FILE, dict) or {}
+    is_described = digest_of(content.get("depends")).startswith(folder.name)
+    depends: dict[str, Any] = content["depends"] if is_described else {}
     for path in sorted([*folder.glob("fold*/manifest.json"), *folder.glob("without/*/manifest.json")]):
         if not depends and (manifest := read_manifest(path)):
             of_run = {key: value for key, value in manifest.depends.items() if key not in OF_A_FOLD}
@@ -180,6 +175,7 @@ def _stored(folder: Path) -> Run | None:
         teacher: tuple(run for each in of_teacher if (run := _stored(each)) is not None)
         for teacher, of_teacher in folders.items()
     }
+    folds, created = (int(content.get("folds", 0)), str(content.get("created", ""))) if is_described else (0, "")
     return Run(name, member, folds, depends, digest, folder, teachers, f"{name}@{digest[:8]}", created)
 
 
