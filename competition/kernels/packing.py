@@ -69,8 +69,6 @@ def files(root: Path, params: Params, members: Mapping[str, Member]) -> dict[str
 def project_files(root: Path, patterns: Sequence[str]) -> dict[str, bytes]:
     """Name -> content of the project's files. patterns: of Path.glob, e.g. "competition/**/*.py"."""
     paths = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
-    if not paths:
-        raise UserError(f"{root} holds nothing that matches {', '.join(patterns)}: run this from the project's folder.")
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(paths)}
 
 
@@ -187,14 +185,8 @@ def pack(files: Mapping[str, bytes], plan: Plan) -> str:
     plan_values = {**asdict(plan), "project": hashlib.sha256(data).hexdigest()}
     coded = re.sub("(.{100})", r'\1"\n    "', base64.b85encode(data).decode())
     text = Path(kernel_script.__file__).read_text(encoding="utf-8")
-    plan_text = f"PLAN: dict[str, Any] = json.loads({json.dumps(plan_values)!r})"
-    for blank, filled in (
-        ("PLAN: dict[str, Any] = {}", plan_text),
-        ('PROJECT = ""', f'PROJECT = (\n    "{coded}"\n)'),
-    ):
-        if text.count(blank) != 1:
-            raise AssertionError(f"expected {blank!r} once in the template, found it {text.count(blank)} times")
-        text = text.replace(blank, filled)
+    text = text.replace("PLAN: dict[str, Any] = {}", f"PLAN: dict[str, Any] = json.loads({json.dumps(plan_values)!r})")
+    text = text.replace('PROJECT = ""', f'PROJECT = (\n    "{coded}"\n)')
     if len(text) > LARGEST:
         raise UserError(
             f"the packed project has {len(text):,} characters, Kaggle accepts {LARGEST:,}: leave large files out, and "

@@ -190,8 +190,6 @@ def sessions_for(seconds: float, session_hours: float, weekly_hours: float, setu
 
     setup_hours: per session, for installing, decoding and compiling.
     """
-    if setup_hours >= session_hours:
-        raise UserError(f"a session of {session_hours} h is too short for {setup_hours} h of setup")
     sessions = math.ceil(seconds / HOUR / (session_hours - setup_hours))
     hours = seconds / HOUR + sessions * setup_hours
     return Sessions(sessions, hours, hours / weekly_hours, math.ceil(hours / weekly_hours))

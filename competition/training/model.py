@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from competition.config.errors import MissingWeights, UserError, did_you_mean
+from competition.config.errors import MissingWeights, UserError
 from competition.config.params import FROM_FILE, TIMM, Member
 from competition.config.plugins import active, plugin_named
 from competition.ensemble.metrics import TargetKind
@@ -59,7 +59,7 @@ class Unit(keras.layers.Layer):
 def build(member: Member, classes: int, target: TargetKind = "single") -> keras.Model:
     """The network of a member before training. The same seed gives the same weights on every backend.
 
-    Raises UserError for an unknown architecture or weights that do not fit.
+    Raises UserError for weights that do not fit.
     """
     keras.utils.set_random_seed(member.train.seed)
     # Batches have a static shape; only training on smaller images needs a network of variable size.
@@ -185,10 +185,6 @@ APPLICATIONS = [name for name in dir(keras.applications) if name[0].isupper()]
 
 def _application(images: Tensor, member: Member) -> Tensor:
     """A network of keras.applications without its last layers."""
-    if member.architecture not in APPLICATIONS:
-        names = [*BUILDERS, FROM_FILE, *active().models, *APPLICATIONS]
-        hint = did_you_mean(member.architecture, names)
-        raise UserError(f"unknown architecture {member.architecture!r}{hint}; expected one of {', '.join(names)}")
     constructor, source = getattr(keras.applications, member.architecture), member.weights
     if source not in ("none", "imagenet") and "://" not in source and not Path(source).is_file():
         raise UserError(f"weights {source!r}: no such file; expected none, imagenet or a .weights.h5 file")

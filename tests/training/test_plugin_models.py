@@ -108,11 +108,6 @@ def test_a_wrong_network_is_one_sentence(builder: Callable[..., object], message
         build(member_of(builder), CLASSES)
 
 
-def test_an_unknown_architecture_is_suggested() -> None:
-    with pytest.raises(UserError, match=r"unknown architecture 'MobileNetV22'; did you mean 'MobileNetV2'\?"):
-        build(replace(PARAMS.members["cnn"], architecture="MobileNetV22"), CLASSES)
-
-
 @pytest.mark.parametrize(
     ("sets", "message"),
     [

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from competition.config.errors import UserError, did_you_mean
 from competition.config.plugins import plugin_named
 from competition.prepare.adapters import digits, flowers, folder, plants
 
@@ -17,7 +16,4 @@ ADAPTERS: dict[str, Any] = {
 
 def adapter_named(name: str) -> Any:
     """The adapter of this name, the project's or the user's: an object with the five functions as attributes."""
-    adapter = plugin_named("ADAPTERS", name, ADAPTERS) or ADAPTERS.get(name)
-    if adapter is None:
-        raise UserError(f"competition.adapter: {name!r} is not known{did_you_mean(name, ADAPTERS)}")
-    return adapter
+    return plugin_named("ADAPTERS", name, ADAPTERS) or ADAPTERS[name]
