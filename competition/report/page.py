@@ -145,13 +145,18 @@ def render(
 ) -> str:
     """Render the page. Every text is escaped; only charts are markup.
 
-    reloads: it loads itself again every few seconds.  complete: adds to a text between backticks what a command lacks, such as PARAMS.
+    reloads: it loads itself again every few seconds.  complete: adds to sources and to texts between backticks what a command lacks,
+    such as PARAMS.
     """
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"code": partial(_code, complete), "kind": lambda block: type(block).__name__}
+    environment.filters |= {
+        "code": partial(_code, complete),
+        "complete": complete,
+        "kind": lambda block: type(block).__name__,
+    }
     style, script, watch_script = (file.read_text(encoding="utf-8") for file in (STYLE, SCRIPT, WATCH_SCRIPT))
     script += watch_script if reloads else ""
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(

@@ -374,5 +374,7 @@ def test_scores_of_rows_that_chose_hyperparameters_are_marked_wherever_they_are_
         assert (
             f"<code>{command} PARAMS={workspace.params}" in workspace.page and f"<code>{command}<" not in workspace.page
         )
+    sources = " ".join(re.findall('<span class="sources">(.*?)</span>', workspace.page))
+    assert sources.count("make ") == sources.count(f" PARAMS={workspace.params}") > 10
     listed = workspace.do("runs")
     assert "0.8125 †" in listed and "† rows that chose the run's hyperparameters" in listed

@@ -123,8 +123,13 @@ def test_the_policy_allows_the_style_sheet_and_the_script_of_the_page_and_no_oth
 def test_a_command_in_a_sentence_is_set_as_code_and_nothing_in_it_is_markup() -> None:
     sections = [Section("key", "Title", "file", [Text(["make tune, `make train` and `<i>`"])])]
     assert "<code>make train</code> and <code>&lt;i&gt;</code>" in render(head(), sections)
+
+
+def test_commands_between_backticks_and_beside_titles_are_completed() -> None:
+    sections = [Section("key", "Title", "<file> · make tune", [Text(["make tune, `make train`"])])]
     completed = render(head(), sections, complete=lambda text: f"{text} PARAMS='a.yaml'")
     assert "make tune, <code>make train PARAMS=&#39;a.yaml&#39;</code>" in completed
+    assert '<span class="sources">&lt;file&gt; · make tune PARAMS=&#39;a.yaml&#39;</span>' in completed
 
 
 def test_texts_of_users_are_not_read_as_math_or_colours() -> None:
