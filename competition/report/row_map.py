@@ -14,7 +14,7 @@ from competition.report.classes import HonestRows
 from competition.report.mistakes import confusion, most_confident_errors
 from competition.report.page import PointMap, Section
 from competition.report.pictures import row_tiles
-from competition.report.svg import NORMAL, PLACEHOLDERS, PointMark, chart, shortened
+from competition.report.svg import NORMAL, PLACEHOLDERS, Chart, PointMark, chart, shortened
 from competition.report.tsne import map_places
 from competition.workspace.features_and_soft_labels import feature_table
 from competition.workspace.runs import blended_runs
@@ -25,6 +25,7 @@ FEWEST_POINTS = 12
 MOST_PICTURES = 150
 LOWEST_PROBABILITY = 1e-4  # smaller ones differ by noise, which their logarithm would enlarge
 WIDTH, HEIGHT = 660.0, 540.0  # pixels
+NEAR = 45.0  # pixels between neighbours that decide where the name of a class stands
 ALL_COLOURED, COLOURED = 12, 8  # up to 12 classes have a colour each; of more, 8 have one
 COLOUR_ORDER = (0, 1, 2, 3, 4, 5, 8, 10, 9, 11, 6, 7)  # the first eight differ most
 
@@ -184,20 +185,30 @@ def map_chart(points: MapPoints, names: Sequence[str], colours: dict[int, int]) 
                 alpha = 0.95 if is_wrong else 0.35 if colour == "soft" else 0.75
                 x, y = points.places[chosen].T
                 drawing.points(x, y, marks, colour, alpha=alpha, **border, **shape)
-        taken: list[tuple[float, float]] = []
-        # Each class's name stands above its point in the middle, the largest class first; one that would cover another is left out.
-        for number in sorted(colours, key=lambda one: (-(points.labels == one).sum(), one)):
-            own = points.places[points.labels == number]
-            if not len(own):
-                continue
-            middle = own[((own - np.median(own, axis=0)) ** 2).sum(1).argmin()]
-            x, y = axes.transData.transform(middle) * 72 / drawing.figure.dpi
-            if not any(abs(x - a) < 110 and abs(y - b) < 22 for a, b in taken):
-                taken.append((x, y))
-                style: dict[str, Any] = {"ha": "center", "size": NORMAL, "weight": "bold"}
-                name = axes.annotate(shortened(names[number], 16), middle, (0, 7), textcoords="offset points", **style)
-                drawing.mark(name, "name")
+        name_classes(drawing, points, names, colours)
         return drawing.markup(f"map of {len(points.ids):,} rows, {wrong.sum():,} of them wrong")
+
+
+def name_classes(drawing: Chart, points: MapPoints, names: Sequence[str], colours: dict[int, int]) -> None:
+    """Write the name of each coloured class above its point with the most neighbours of the class and the fewest of others where
+    it covers no other name, the largest class first. At a point that is rather among other classes it would mislead.
+    """
+    pixels = drawing.axes.transData.transform(points.places) * 72 / drawing.figure.dpi
+    near = ((pixels[:, None] - pixels) ** 2).sum(-1) < NEAR**2
+    taken: list[tuple[float, float, float]] = []  # middle and width of the names
+    for number in sorted(colours, key=lambda one: (-(points.labels == one).sum(), one)):
+        text, is_own = shortened(names[number], 24), points.labels == number
+        own, width = np.flatnonzero(is_own), 8.5 * len(text)
+        lead = near[own] @ np.where(is_own, 1, -1)
+        for n in own[np.argsort(-lead, kind="stable")][: len(own) // 2 + 1]:
+            x, y = float(np.clip(pixels[n, 0], width / 2 + 8, WIDTH - width / 2 - 8)), float(pixels[n, 1])
+            if not any(abs(x - a) < (width + other) / 2 and abs(y - b) < 20 for a, b, other in taken):
+                taken.append((x, y, width))
+                style: dict[str, Any] = {"ha": "center", "size": NORMAL, "weight": "bold"}
+                offset = (x - float(pixels[n, 0]), 7)
+                name = drawing.axes.annotate(text, points.places[n], offset, textcoords="offset points", **style)
+                drawing.mark(name, "name")
+                break
 
 
 def map_legend(names: Sequence[str], colours: dict[int, int]) -> Markup:

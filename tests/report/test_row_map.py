@@ -19,10 +19,13 @@ from competition.report.page import PointMap
 from competition.report.row_map import (
     MOST_PICTURES,
     MOST_POINTS,
+    WIDTH,
+    MapPoints,
     StoredFeatures,
     coloured_classes,
     drawn_rows,
     log_probabilities,
+    map_chart,
     map_section,
 )
 from competition.report.tsne import PERPLEXITY, map_places
@@ -132,6 +135,24 @@ def test_a_point_says_its_class_and_prediction_and_its_picture_is_that_of_its_id
     assert len({tile.address for tile in block.tiles}) == 90 <= MOST_PICTURES
     without = point_map(map_section(rows, prepared, None, None))
     assert not without.tiles and not any(picture for *_, picture in drawn_points(without))
+
+
+def test_every_class_is_named_among_its_own_points_and_no_name_covers_another_or_the_border() -> None:
+    names = [f"a class with a long name {n}" for n in range(6)] + ["far"]
+    labels, rng = np.repeat(np.arange(7), 20), np.random.default_rng(0)
+    centres = np.array([[0, 0], [0.5, 0], [0, 1.5], [4, 4], [8, 0], [8, 8], [0, 8]])
+    places = centres[labels] + rng.normal(size=(140, 2)) * 0.3
+    places[-9:] = centres[3]  # nearly half of the last class is among another one
+    points = MapPoints(places, np.arange(140).astype(str), labels, labels, np.full(140, -1))
+    drawing = str(map_chart(points, names, {n: n for n in range(7)}))
+    written = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>', drawing)
+    assert sorted(text for *_, text in written) == sorted([*[f"{name[:23]}…" for name in names[:6]], "far"])
+    boxes = [(float(x) - 4 * len(text), float(x) + 4 * len(text), float(y)) for x, y, text in written]
+    assert all(left > 0 and right < WIDTH for left, right, _ in boxes)
+    for n, (left, right, y) in enumerate(boxes):
+        assert not any(left < end and start < right and abs(y - other) < 16 for start, end, other in boxes[:n])
+    (left, right, y) = boxes[[text for *_, text in written].index("far")]
+    assert right < WIDTH / 2 and y < 150  # at the upper left, where its own points are
 
 
 def test_there_is_no_map_of_no_rows_or_of_rows_that_differ_in_fewer_than_two_dimensions(prepared: Prepared) -> None:
