@@ -43,14 +43,14 @@ def score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis_
     listed = "; ".join(f"{p.name} {value}{f' ({p.note})' if p.note else ''}" for p, value in zip(points, values))
     drawings = []
     for wide in (True, False):
-        width, left, right, row_height = (960, 190, 240, 26) if wide else (372, 20, 20, 46)
+        width, left, right, row_height = (960, 190, 240, 26) if wide else (372, 20, 20, 58)
         with chart(width, row_height * len(points) + 66, (left, right, 22, 44)) as drawing:
             axes = drawing.axes
             axes.set_xlim(axis_ends(ends, (lowest, highest)))
             axes.set_ylim(len(points) - 0.5, -0.5)
             drawing.ticks(x=7 if wide else 4)
             axes.set_xlabel(axis_name)
-            axes.set_yticks(range(len(points)), [shortened(p.name, 24) for p in points] if wide else [], size=NORMAL)
+            axes.set_yticks(range(len(points)), [shortened(p.name, 25) for p in points] if wide else [], size=NORMAL)
             axes.tick_params(axis="y", pad=10, labelcolor=PLACEHOLDERS["ink"])
             if band:
                 axes.axvspan(*band, color=PLACEHOLDERS["band"], linewidth=0)
@@ -63,7 +63,7 @@ def score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis_
                 above: Any = ((at, 1), (0, 6), "axes fraction", "offset points")
                 axes.annotate(text, *above, ha=side, color=PLACEHOLDERS["soft"])
             for row, p in enumerate(points):
-                y = row + (0 if wide else 0.22)
+                y = row + (0 if wide else 0.26)
                 if p.error is not None:
                     drawing.line(whiskers[row], [y, y], "ink", "whisker", linewidth=2, alpha=0.75)
                 edge: dict[str, Any] = {
@@ -79,9 +79,9 @@ def score_chart(points: Sequence[Point], band: tuple[float, float] | None, axis_
                     axes.text(1 + 14 / 530, row, values[row], size=NORMAL, **place)
                     axes.text(1 + 148 / 530, row, p.note, color=PLACEHOLDERS["soft"], **place)
                 else:
-                    name = f"{p.name}, {p.note}" if p.note else p.name
-                    axes.text(0, row - 0.22, name if len(name) <= 30 else shortened(p.name, 26), size=NORMAL, **place)
-                    axes.text(1, row - 0.22, values[row], size=NORMAL, ha="right", **place)
+                    axes.text(0, row - 0.3, shortened(p.name, 28), size=NORMAL, **place)
+                    axes.text(1, row - 0.3, values[row], size=NORMAL, ha="right", **place)
+                    axes.text(0, row - 0.03, p.note, color=PLACEHOLDERS["soft"], **place)
             drawings.append(drawing.markup(f"{axis_name} with standard errors: {listed}", "wide" if wide else "narrow"))
     return drawings
 
