@@ -19,8 +19,8 @@ from competition.report.pictures import sheet_uri
 from competition.report.terminal import Scores, with_error
 from competition.workspace.ensemble_inputs import EnsembleInputs
 
-# Measured on Oxford Flowers 102, where the planted series are known; see competition.prepare.series.
-FALSE_RATE = "on flower photos, up to 1.6 % of the photos outside of the planted series were joined too"
+# Measured on Oxford Flowers 102 with series planted into it; see competition.prepare.series.
+FALSE_RATE = "in a test with known series of flower photos, up to 1.6 % of the other photos were joined too"
 FEWEST_ROWS = 30  # of each group, whose accuracies are compared
 TITLE = "Adversarial validation and series"
 SOURCES = (

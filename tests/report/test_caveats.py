@@ -102,7 +102,10 @@ def test_the_report_shows_a_warning_instead_of_the_interval(tmp_path):
         texts = [block for block in section.blocks if isinstance(block, Text)]
         assert "40 of 200 training photos may be series of 10 objects" in texts[0].lines[0] and texts[0].warning
         assert texts[1].warning == warns
-        assert "1.6 % of the photos outside of the planted series were joined too" in texts[0].lines[0]
+        assert (
+            "in a test with known series of flower photos, up to 1.6 % of the other photos were joined too"
+            in texts[0].lines[0]
+        )
     for has_test, why in ((True, "there are too few"), (False, "there are none")):
         blocks = caveats_section(tmp_path, Caveats(SERIES, {}, None), train, {}, has_test).blocks
         assert blocks[1].lines[0].endswith(f"with training rows, because {why}.")
