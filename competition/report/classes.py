@@ -25,6 +25,7 @@ from competition.report.mistakes import (
 from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text
 from competition.report.pictures import MAX_SIZE, NO_PICTURES, row_tiles
 from competition.report.stored_blends import read_table, stored_decisions
+from competition.submission.format import for_spreadsheet
 
 WORST, PAIRS, TILES = 15, 12, 32
 PICTURED_PAIRS = 6
@@ -202,21 +203,25 @@ def errors_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) 
     return Section("errors", "Most confident errors", f"{SOURCE}; cache", [Sheet(tiles, note)])
 
 
-def label_issues_section(file: Path) -> Section | None:
-    """The result of `make label-issues`; None if it was not run."""
+def label_issues_section(file: Path, prepared: Prepared, pixels: Pixels | None) -> Section | None:
+    """The result of `make label-issues` as pictures; None if it was not run.  pixels: as in `errors_section`."""
     if not file.is_file():
         return None
     issues = pd.read_csv(file, dtype={"id": str, "label": str, "suggested": str}, keep_default_na=False)
-    rows = [
-        [r["id"], r["label"], r["suggested"], f"{r['label_probability']:.2f}", f"{r['suggested_probability']:.2f}"]
-        for r in issues.head(WORST).to_dict("records")
-    ]
-    columns = ["id", "label", "suggested", "score of the label", "score of the suggestion"]
-    shown = (
-        ", the most doubtful first"
-        if len(rows) == len(issues)
-        else f"; here the {WORST} most doubtful, all in {file.name}"
-    )
-    text = f"{counted(len(issues), 'doubtful label')} by the last `make label-issues`{shown}."
-    blocks: list[Block] = [Text([text]), *([Table(columns, rows, 3)] if rows else [])]
-    return Section("labels", "Doubtful labels", "label_issues.csv · make label-issues", blocks)
+    train = prepared.part("train")
+    ids = dict(zip(for_spreadsheet(train[["id"]])["id"], train["id"]))  # as in the file -> as in the index
+    issues = issues.assign(id=issues["id"].map(ids)).dropna(subset="id")  # without rows that were removed since
+    worst = issues.head(WORST)
+    shown = ", the most doubtful first" if len(issues) else ""
+    if len(issues) > len(worst):
+        shown = f"; here the {WORST} most doubtful, all in {file.name}"
+    blocks: list[Block] = [Text([f"{counted(len(issues), 'doubtful label')} by the last `make label-issues`{shown}."])]
+    if len(worst):
+        lines = [
+            [f"is {r.label} {r.label_probability:.2f}", f"✕ {r.suggested} {r.suggested_probability:.2f}", r.id]
+            for r in worst.itertuples()
+        ]
+        tiles = row_tiles(prepared, worst["id"].to_numpy(str), lines, pixels, MAX_SIZE)
+        note = "The label and the class that the blend suggests instead, each with its probability, and the id."
+        blocks.append(Sheet(tiles, note if pixels is not None else f"{note} {NO_PICTURES}"))
+    return Section("labels", "Doubtful labels", "label_issues.csv; cache · make label-issues", blocks)

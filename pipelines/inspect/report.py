@@ -176,7 +176,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         # Of stages that not everybody runs: each function reads files and returns None if they are missing.
         grad_cam.grad_cam_section(job.work, prepared, blend, pixels, bool(params.members)),
         blend_tables.ways_section(job.path("list_blends.json"), metric),
-        classes.label_issues_section(job.path("label_issues.csv")),
+        classes.label_issues_section(job.path("label_issues.csv"), prepared, pixels),
         costs.tpu_section(job.work),
         pictures.samples_section(prepared, pixels, runs),
         data.data_section(prepared),

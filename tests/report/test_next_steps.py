@@ -1,11 +1,14 @@
 """The next steps are ranked by what they can gain, and every number says where it comes from."""
 
+import base64
+import io
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from builders import ROOT, competition
+from builders import ROOT, competition, numbered
+from PIL import Image
 
 from competition.config.params import ExternalFiles
 from competition.config.params_file import load_params
@@ -102,12 +105,34 @@ def test_members_that_are_trained_elsewhere_are_not_advised_to_train(tmp_path: P
     assert open_steps(replace(params, members={}, external=external), prepared(32), {}, [], False, False) == []
 
 
-def test_a_cut_table_of_doubtful_labels_says_where_all_are(tmp_path: Path) -> None:
-    issues, head = tmp_path / "label_issues.csv", "id,label,suggested,label_probability,suggested_probability\n"
+ISSUES = "id,label,suggested,label_probability,suggested_probability\n"
+
+
+def test_doubtful_labels_are_pictures_of_their_own_rows_with_both_classes_and_probabilities(tmp_path: Path) -> None:
+    index = pd.DataFrame({"id": ["a", "-b", "c"], "part": "train"})
+    data, file = Prepared(tmp_path, competition(NAMES), index, "d"), tmp_path / "label_issues.csv"
+    file.write_text(f"{ISSUES}c,rose,tulip,0.1,0.9\nremoved,rose,tulip,0.2,0.8\n'-b,aster,rose,0.21,0.5\n")
+    text, sheet = label_issues_section(file, data, numbered(3)).blocks
+    assert text.lines == ["2 doubtful labels by the last `make label-issues`, the most doubtful first."]
+    assert [tile.lines for tile in sheet.tiles] == [
+        ["is rose 0.10", "✕ tulip 0.90", "c"],
+        ["is aster 0.21", "✕ rose 0.50", "-b"],
+    ]
+    for tile, row in zip(sheet.tiles, (2, 1)):
+        with Image.open(io.BytesIO(base64.b64decode(tile.address.partition(",")[2]))) as image:
+            assert image.getpixel((0, 0)) == (row, row, row)  # image n has the value n in all pixels
+    without = label_issues_section(file, data, None).blocks[1]
+    assert [tile.address for tile in without.tiles] == ["", ""] and "No pictures" in without.note
+
+
+def test_a_cut_list_of_doubtful_labels_says_where_all_are(tmp_path: Path) -> None:
+    issues = tmp_path / "label_issues.csv"
     for number, words in (
+        (0, "0 doubtful labels by the last `make label-issues`."),
         (15, "15 doubtful labels by the last `make label-issues`, the most doubtful first."),
         (21, "21 doubtful labels by the last `make label-issues`; here the 15 most doubtful, all in label_issues.csv."),
     ):
-        issues.write_text(head + "i0,rose,tulip,0.1,0.9\n" * number)
-        section = label_issues_section(issues)
+        issues.write_text(ISSUES + "a,rose,tulip,0.1,0.9\n" * number)
+        section = label_issues_section(issues, prepared(32), None)
         assert section is not None and section.blocks[0] == Text([words])
+        assert len(section.blocks) == (2 if number else 1)
