@@ -88,6 +88,25 @@ def test_images_that_are_hidden_or_in_other_formats_are_counted(make_source, rea
     )
 
 
+@pytest.mark.parametrize("images", [["train/a/1.jpg", "train/b/2.jpg"], ["train/1.jpg", "train/2.jpg"]])
+def test_a_table_inside_the_folders_of_images_is_named_with_the_place_where_it_is_used(
+    make_source, read, tmp_path, images
+):
+    source = make_source({}, images)
+    for name in ("train/labels.csv", "private/solution.csv", ".cache/x.csv"):
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).write_text("id,label\n1,x\n2,y\n")
+    words = "'train/labels.csv' is inside a folder of images and is not used: a table of labels belongs at the top"
+    if "train/1.jpg" in images:  # no class folders: refused
+        with pytest.raises(UserError, match=f"outside the class folders.*; {words}"):
+            read(source)
+        return
+    assert [note for note in read(source)[0].notes if words in note]
+    (source / "train" / "labels.csv").rename(source / "train.csv")
+    shutil.rmtree(tmp_path / "raw")
+    assert not [note for note in read(source)[0].notes if "not used" in note]
+
+
 @pytest.mark.parametrize(
     ("images", "classes"),
     [

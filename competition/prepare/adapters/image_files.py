@@ -12,6 +12,7 @@ from competition.prepare.decoding import SUFFIXES
 
 UNREAD_IMAGES = {".heic", ".heif", ".jp2", ".jxl", ".dng", ".raw", ".psd", ".svg", ".ico"}
 UNREAD_TABLES = {".tsv", ".xlsx", ".xls", ".ods", ".parquet", ".feather"}
+UNSEARCHED = ("private", "__MACOSX")  # the user's own solution; copies of attributes that macOS puts into archives
 
 FORMS = 6  # of the name of a file, see _forms
 ADDRESS = re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE)
@@ -36,6 +37,17 @@ def unread_files_notes(folder: Path) -> list[str]:
             kinds = ", ".join(sorted(set(suffixes)))
             notes.append(f"{counted(len(suffixes), kind)} ({kinds}) {verb} not read: {remedy}")
     return notes
+
+
+def nested_tables_note(folder: Path) -> str:
+    """One sentence on the .csv files below the top of a folder, where no table is looked for; "" if there are none."""
+    paths = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() == ".csv"]
+    nested = sorted(path.as_posix() for path in paths if len(path.parts) > 1 and path.parts[0] not in UNSEARCHED)
+    visible = [path for path in nested if not any(part.startswith(".") for part in path.split("/"))]
+    if not visible:
+        return ""
+    subject = "is inside a folder of images and is" if len(visible) == 1 else "are inside folders of images and are"
+    return f"{first_few(visible, 3)} {subject} not used: a table of labels belongs at the top of competition.source, as train.csv"
 
 
 def image_paths(folder: Path, hidden: bool = False) -> list[str]:
