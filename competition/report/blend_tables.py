@@ -128,7 +128,8 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
         cells = []
         for row in rows:
             honest = with_error(metric.display(row["honest"]["value"]), row["honest"]["error"], metric.name)
-            gains = [gain(Difference(**row["over"][n])) if n in row["over"] else "" for n in references]
+            # A row that is a reference itself has no gain over it.
+            gains = [gain(Difference(**row["over"][n])) if n in row["over"] else "no difference" for n in references]
             cells.append([row["name"], f"{metric.display(row['chosen_on']):.4f}", honest, *gains])
         columns = [
             title,

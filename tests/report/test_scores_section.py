@@ -14,7 +14,7 @@ from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
 from competition.ensemble.metrics import METRICS
-from competition.report.blend_tables import baselines_of, worth_tables
+from competition.report.blend_tables import baselines_of, ways_section, worth_tables
 from competition.report.overview import score_charts, scores_on_test
 from competition.report.svg import axis_ends
 from competition.submission.ledger import Row, honest_rows_text
@@ -88,6 +88,16 @@ def test_the_axes_of_useless_scores_stay_within_the_range_of_the_metric() -> Non
     assert axis_ends([-0.2, 0.1], (-1, 1))[0] < -0.2  # a kappa may be negative
     labels = np.arange(40) % 2
     assert paired(labels, 1 - labels, labels, Evaluation(METRICS["accuracy"], 2, 50, 0)).high == 1
+
+
+def test_a_blend_method_that_the_others_are_compared_with_does_not_differ_from_itself(tmp_path: Path) -> None:
+    row, file = {"chosen_on": 0.92, "honest": {"value": 0.91, "error": 0.01}}, tmp_path / "list_blends.json"
+    others = {"cnn": ("best", "equal"), "equal": ("best",), "best": ("equal",)}
+    blends = [row | {"name": name, "over": dict.fromkeys(over, DIFFERENCE)} for name, over in others.items()]
+    file.write_text(json.dumps({"blends": blends}))
+    table = ways_section(file, METRICS["macro_f1"]).blocks[0]
+    own = {cells[0]: [cell == "no difference" for cell in cells[3:]] for cells in table.rows}
+    assert own == {"cnn": [False, False], "equal": [False, True], "best": [True, False]}
 
 
 def test_what_a_member_is_worth_names_its_loss_as_it_is_stated_everywhere() -> None:
