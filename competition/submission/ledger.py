@@ -255,13 +255,13 @@ def table(rows: Sequence[Row], public_share: float, metric: str) -> list[dict[st
 
     metric: of Kaggle's scores.  A column `metric` is there if the entries have more than one.
     cv: OOF score; honest: with its standard error, and whether it is doubted; gap: public minus honest; noise: 95 % interval of
-    the gap by chance. Both only where the two scores are of one metric; a local grade is of the entry's.
+    the gap by chance, "-" of a doubted score. Both only where the two scores are of one metric; a local grade is of the entry's.
     """
     lines, has_metrics = [], len({row.entry.metric for row in rows}) > 1
     for row in rows:
         entry, honest = row.entry, row.entry.honest_score
         is_comparable = entry.metric == metric or row.state == GRADED
-        band = noise_band(entry, public_share) if is_comparable else None
+        band = noise_band(entry, public_share) if is_comparable and not entry.is_doubted else None
         public = row.public_score if is_comparable else None
         gap = public - honest if public is not None and honest is not None else None
         error = f" ± {entry.standard_error:.4f}" if entry.standard_error is not None else ""

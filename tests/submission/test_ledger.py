@@ -138,6 +138,9 @@ def test_scores_of_two_metrics_have_no_gap_and_are_told_apart(tmp_path):
     assert [line["metric"] for line in lines] == ["macro_f1", "accuracy"]
     assert [line["gap"] for line in lines] == ["-0.0090", "-"] and lines[0]["noise"] != lines[1]["noise"] == "-"
     assert "metric" not in ledger.table(rows[:1], 0.5, "macro_f1")[0]
+    doubted = dataclasses.replace(rows[0], entry=dataclasses.replace(entry, is_doubted=True))
+    (line,) = ledger.table([doubted], 0.5, "macro_f1")
+    assert (line["gap"], line["noise"]) == ("-0.0090", "-")  # nothing can be expected of a score that may know its rows
     grades, grade = tmp_path / "grades.json", {"public": 0.97, "private": 0.96}
     grades.write_text(json.dumps({"b.csv": {"accuracy": grade}, ENTRY.file: {"accuracy": grade}}))
     rows = ledger.with_local_grades(ledger.rows(ledger.Ledger((entry, other), (), 0)), grades)
