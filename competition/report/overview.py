@@ -174,7 +174,7 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
         if not (is_single and name in scores["members"] and single["score"] == scores["honest"])
     ]
     if not is_single or scores["chosen_on"] != scores["honest"]:
-        points.append(Point("blend, while choosing", scores["chosen_on"], None, False))
+        points.append(Point("blend, rows that chose it", scores["chosen_on"], None, False, "optimistic"))
     blend_name = "blend, honest" if is_honest else "blend, optimistic"
     note = f"{next(iter(scores['members']))}, its views" if is_single else ""
     points.append(Point(blend_name, scores["honest"], scores["standard_error"], is_honest, note))

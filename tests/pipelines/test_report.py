@@ -170,7 +170,7 @@ def test_the_page_shows_the_same_figures_as_the_terminal(blended) -> None:
     for figure in (honest, band):
         assert f"<b>{figure}</b>" in workspace.page
     assert (
-        f"blend, while choosing {chosen}" in workspace.page
+        f"blend, rows that chose it {chosen} (optimistic)" in workspace.page
         and f'<p class="verdict">macro_f1_present {honest} on rows' in workspace.page
     )
     for name, alone, worth in re.findall(r"^  (slim|wide) +(\d\.\d{4}) +([+-]\d\.\d{4})  ", output, re.M):
