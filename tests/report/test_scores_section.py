@@ -90,6 +90,14 @@ def test_the_axes_of_useless_scores_stay_within_the_range_of_the_metric() -> Non
     assert paired(labels, 1 - labels, labels, Evaluation(METRICS["accuracy"], 2, 50, 0)).high == 1
 
 
+def test_where_a_long_name_is_cut_the_weight_of_the_member_is_whole() -> None:
+    members = {"a_member_with_a_long_name_of_a_network": SINGLE, "cnn": SINGLE}
+    changes = {"members": members, "no_better_members": ["cnn"]}
+    narrow = str(score_charts(SCORES | changes, CHAIN, []).drawings[1])
+    assert ">a_member_with_a_long_name_o…</text>" in narrow and ">weight 0.00</text>" in narrow
+    assert ">cnn</text>" in narrow and ">weight 1.00, not above trivial</text>" in narrow
+
+
 def test_a_blend_method_that_the_others_are_compared_with_does_not_differ_from_itself(tmp_path: Path) -> None:
     row, file = {"chosen_on": 0.92, "honest": {"value": 0.91, "error": 0.01}}, tmp_path / "list_blends.json"
     others = {"cnn": ("best", "equal"), "equal": ("best",), "best": ("equal",)}
