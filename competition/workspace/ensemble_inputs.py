@@ -12,7 +12,7 @@ from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.ensemble.chain import align
-from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes
+from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes, order_notes
 from competition.ensemble.external_predictions import OurRows, load_external
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
 from competition.workspace.dependencies import external_digests, fold_views, views_manifest, weights_digest
@@ -188,6 +188,7 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
             )
     for name in external_names if is_single else ():
         notes += [f"{name}: {note}" for note in guessing_notes(oof[name], labels, folds)]
+        notes += [f"{name}: {note}" for note in order_notes(oof[name], labels, competition.classes)]
         notes += [f"{name}: {note}" for note in agreement_notes(name, oof, test)]
     models = [model for name in runs_by_member for by_fold in sources[name].values() for model in by_fold.values()]
     tuned = tuple(sorted({int(fold) for model in models for fold in model["tuned_folds"]}))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from competition.ensemble.external_check import agreement_notes, guessing_notes
+from competition.ensemble.external_check import agreement_notes, guessing_notes, order_notes
 from competition.ensemble.predictions import ViewPredictions
 
 CLASSES, ROWS, TEST_ROWS = 5, 400, 200
@@ -36,6 +36,56 @@ def test_shuffled_rows_and_classes_in_another_order_are_no_better_than_guessing(
     for wrong in (shuffled(right), ViewPredictions(right.ids, right.views, np.roll(right.probs, 1, axis=-1))):
         (note,) = guessing_notes(wrong, TRUTH, FOLDS)
         assert "no better than guessing (accuracy 0." in note and "ids, rows and the order of the classes" in note
+
+
+NAMES = ("ant", "bee", "cat", "dog", "eel")
+
+
+def with_columns(table: ViewPredictions, order: list[int]) -> ViewPredictions:
+    return ViewPredictions(table.ids, table.views, table.probs[:, :, order])
+
+
+def test_exchanged_columns_are_named_although_the_other_classes_are_predicted_well() -> None:
+    right = table(TRUTH, 0.9, 1)
+    (note,) = order_notes(with_columns(right, [1, 0, 2, 3, 4]), TRUTH, NAMES)
+    assert note.startswith(
+        "its columns look exchanged: column 'bee' holds 'ant', column 'ant' holds 'bee'; with this order"
+    )
+    assert (
+        "its accuracy would be 0.9" in note and guessing_notes(with_columns(right, [1, 0, 2, 3, 4]), TRUTH, FOLDS) == []
+    )
+    (note,) = order_notes(with_columns(right, [1, 2, 3, 4, 0]), TRUTH, NAMES)
+    assert (
+        "column 'eel' holds 'ant', column 'ant' holds 'bee', column 'bee' holds 'cat', column 'cat' holds 'dog' and 1 more"
+        in note
+    )
+
+
+def test_two_exchanged_columns_among_many_of_a_weak_member_are_found() -> None:
+    rng, classes = np.random.default_rng(0), 104
+    truth = rng.choice(classes, 4000, p=rng.dirichlet(np.full(classes, 0.7)))
+    guesses = np.where(rng.random(4000) < 0.5, truth, rng.integers(0, classes, 4000))
+    a, b = np.argsort(-np.bincount(truth))[3:5]
+    guesses = np.where(guesses == a, b, np.where(guesses == b, a, guesses))
+    probs = np.eye(classes, dtype=np.float32)[guesses][:, None]
+    predictions = ViewPredictions(np.arange(4000).astype(str), ("given",), probs)
+    (note,) = order_notes(predictions, truth, [f"c{n}" for n in range(classes)])
+    assert f"column 'c{a}' holds 'c{b}'" in note and f"column 'c{b}' holds 'c{a}'" in note and note.count(" holds ") == 2
+
+
+@pytest.mark.parametrize("classes", [2, 5, 104])
+@pytest.mark.parametrize("accuracy", [0.0, 0.2, 0.5, 0.95])
+def test_columns_of_weak_members_and_of_classes_that_are_confused_are_not_said_to_be_exchanged(
+    classes: int, accuracy: float
+) -> None:
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        truth, is_right = rng.integers(0, classes, 600), rng.random(600) < accuracy
+        by_chance, too_high = rng.integers(0, classes, 600), np.minimum(truth + 1, classes - 1)
+        for wrong in (by_chance, too_high, np.zeros(600, int)):
+            probs = np.eye(classes, dtype=np.float32)[np.where(is_right, truth, wrong)][:, None]
+            predictions = ViewPredictions(np.arange(600).astype(str), ("given",), probs)
+            assert order_notes(predictions, truth, [str(n) for n in range(classes)]) == []
 
 
 def test_ids_of_one_fold_that_are_shifted_are_noted_with_the_fold() -> None:
