@@ -255,21 +255,28 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
     """Train the models in `pending`, and remove each from it when it is complete, here or by another process.
 
     Several `make train` in one work folder share the models: each takes a free one, and waits at the end for those that
-    the others train. If one of these ends without its model, that is trained here.
+    the others train. If one of these ends without its model, that is trained here. With FORCE=1, models that were here at the
+    start are trained again, and not those that another process has made since.
     """
-    job, title = session.job, session.run.title
+    job, title, run_folder = session.job, session.run.title, session.run.folder
+    at_start = {model.manifest: changed_at(model.manifest) if job.options.force else -1 for model in pending}
     waited, used = False, InUse("")
     while pending:
         for model in tuple(pending):
+            again = retraining_path(run_folder, model.manifest)
+            # Complete, and no longer in use: the process that trained it again is about to do the same, or died.
+            if again.is_file() and last_holder(again.with_suffix(".lock")) is None and hosts.writes():
+                replace_model(run_folder, model.manifest)
             # One that another process completed meanwhile; hosts that train together see the same.
-            if not job.options.force and hosts.decided(model.is_current):
+            is_new = changed_at(model.manifest) != at_start[model.manifest]
+            if hosts.decided(is_new and model.is_current):
                 job.echo(f"train {model.name}: trained by another process")
                 pending.remove(model)
                 continue
             try:
                 manifest = train_model(session, model, session.models - len(pending))
             except InUse as error:
-                if hosts.are_joined() or job.options.force:
+                if hosts.are_joined():
                     raise
                 used = error
             else:
@@ -282,6 +289,14 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
             waited = True
             session.alive()
             time.sleep(WAIT_SECONDS)
+
+
+def changed_at(file: Path) -> int:
+    """When a file was written, in nanoseconds; 0 if it is not there."""
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
