@@ -218,7 +218,7 @@ def label_issues_section(file: Path, prepared: Prepared, pixels: Pixels | None) 
     blocks: list[Block] = [Text([f"{counted(len(issues), 'doubtful label')} by the last `make label-issues`{shown}."])]
     if len(worst):
         lines = [
-            [f"is {r.label} {r.label_probability:.2f}", f"✕ {r.suggested} {r.suggested_probability:.2f}", r.id]
+            [f"is {r.label} {r.label_probability:.2f}", f"✕ {r.suggested} {r.suggested_probability:.2f}", str(r.id)]
             for r in worst.itertuples()
         ]
         tiles = row_tiles(prepared, worst["id"].to_numpy(str), lines, pixels, MAX_SIZE)
