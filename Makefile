@@ -67,7 +67,7 @@ space := $() $()
 MAIN_READY := $(BIN)/.ready$(if $(value CLUSTER), $(BIN)/.ready-cluster)
 download: $(BIN)/.ready ## download the competition, verify every file, index it, assign folds (ONLY="train/": only these files)
 train: $(MAIN_READY) ## train every fold model that is not current (MEMBER=cnn FOLD=2: only that one; CLUSTER=auto: on a Ray cluster; HOURS=0.5: the best members for that time)
-predict: $(MAIN_READY) ## predict under every view, then fit TTA policy, blend and decision rule; write the submission
+predict: $(MAIN_READY) ## predict under every view, then choose views, blend and decision rule; write the submission
 ifneq ($(TOGETHER),)
 main-job: $(MAIN_READY)
 	@$(call GOLDFOLD,$(subst $(space), + ,$(JOB)))
@@ -98,7 +98,7 @@ prepare resolve budget: $(MAIN_READY)
 tune: $(BIN)/.ready$(if $(value CLUSTER), $(BIN)/.ready-cluster) ## search hyperparameters with Optuna (MEMBER=cnn SET="tune.trials=20" WORKERS=4: in four processes; CLUSTER=auto: of a Ray cluster)
 	@$(call GOLDFOLD,tune)
 
-blend: $(BIN)/.ready ## fit TTA policy, blend and decision rule from cached probabilities, in seconds
+blend: $(BIN)/.ready ## choose views, blend and decision rule from cached probabilities, in seconds
 	@$(call GOLDFOLD,blend)
 
 folds: $(BIN)/.ready ## export the folds as CSV (id, label, fold, group, file) for models trained elsewhere
@@ -175,7 +175,7 @@ prune: $(BIN)/.ready ## list runs that no submission, recipe or parameter uses; 
 report: $(BIN)/.ready ## write all results to one page: work/<competition>/report.html (WATCH=1: again and again while training runs)
 	@$(call GOLDFOLD,report)
 
-list-blends: $(BIN)/.ready ## compare all blends and TTA policies by honest score
+list-blends: $(BIN)/.ready ## compare all blends and choices of views by honest score
 	@$(call GOLDFOLD,list-blends)
 
 compare-blends: $(BIN)/.ready ## compare two blends: paired difference and changed rows (A=3f8c B=91aa)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from competition.config.errors import UserError, counted
+from competition.config.errors import UserError, counted, size_text
 from competition.config.faults import fault_point
 from competition.config.redaction import hide
 from competition.files.manifest import sha256
@@ -234,11 +234,3 @@ def _twins(paths: Iterable[str]) -> list[tuple[str, str]]:
     first: dict[str, str] = {}
     keys = ((unicodedata.normalize("NFC", path).casefold(), path) for path in paths)
     return [(other, path) for key, path in keys if (other := first.setdefault(key, path)) != path]
-
-
-def size_text(count: int) -> str:
-    """Bytes as text in a unit in which they are 1 or more, e.g. "512 bytes", "3.0 MB", "12.5 GB"."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:,.1f} {unit}"
-    return f"{count} bytes"

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from competition.config.errors import counted
+from competition.config.errors import counted, size_text
 from competition.files.locks import exclusive
 from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import answers, archive, credentials
@@ -142,7 +142,5 @@ def _download(
 def require_disk_space(purpose: str, needed: int, folder: Path) -> None:
     """KaggleError if fewer than `needed` bytes are free in `folder`."""
     if (missing := needed - shutil.disk_usage(folder).free) > 0:
-        sentence = (
-            f"{purpose} needs {archive.size_text(missing)} more than are free in {folder}: free disk space first."
-        )
+        sentence = f"{purpose} needs {size_text(missing)} more than are free in {folder}: free disk space first."
         raise KaggleError("disk", sentence)

@@ -113,7 +113,7 @@ def worth_tables(scores: Scores) -> list[Table]:
         "member. Under each name: share of rows with "
         "the same most probable class / correlation of the errors. Two identical members have 1.000 / 1.00, and one is worth nothing."
     )
-    return [Table(["member", "alone, with its TTA policy", "worth", *names], rows, note=note)]
+    return [Table(["member", "alone, with its views", "worth", *names], rows, note=note)]
 
 
 def ways_section(file: Path, metric: Metric) -> Section | None:
@@ -122,7 +122,7 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
         return None
     result = json.loads(file.read_text(encoding="utf-8"))
     blocks = []
-    for key, title in (("blends", "blend method"), ("policies", "TTA policy, equal member weights")):
+    for key, title in (("blends", "blend method"), ("policies", "views (policy.method), equal member weights")):
         rows = result.get(key, [])
         references = sorted({name for row in rows for name in row["over"]})
         cells = []

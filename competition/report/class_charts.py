@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from competition.config.errors import counted
 from competition.report.mistakes import ClassScore
 from competition.report.svg import PLACEHOLDERS, SMALL, Chart, PointMark, chart, shortened
 
@@ -80,7 +81,7 @@ def draw_cells(drawing: Chart, confusion: np.ndarray, names: Sequence[str], cell
             marks, places = [], np.argwhere(is_drawn & (opacity == alpha))
             for true, predicted in places.tolist():
                 taken_for = "" if style == "right" else f" predicted as {names[predicted]}"
-                rows = f"{confusion[true, predicted]:,} of {totals[true]:,}"
+                rows = f"{confusion[true, predicted]:,} of {counted(int(totals[true]), 'row')}"
                 marks.append(PointMark(f"{names[true]}{taken_for}: {rows} {style}"))
             square: dict[str, Any] = {"marker": "s", "markersize": cell - 0.5, "alpha": alpha}
             drawing.points(places[:, 1] + 0.5, places[:, 0] + 0.5, marks, style, style, **square)

@@ -38,7 +38,7 @@ SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 
 
 class HonestRows(NamedTuple):
-    """The scored out-of-fold rows of a blend, from chains fitted without their fold."""
+    """The scored out-of-fold rows of a blend, by blends fitted without their fold."""
 
     ids: np.ndarray  # (N,) str
     labels: np.ndarray  # (N,) int; of a multi-label competition (N, C) bool, of a regression (N,) float
@@ -69,7 +69,7 @@ def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None)
     names, wrong = prepared.competition.classes, int((labels != predicted).sum())
     table = confusion(labels, predicted, len(names))
     blocks: list[Block] = [
-        Text([f"Misclassified rows: {wrong:,} of {len(labels):,}, by chains fitted without their fold."]),
+        Text([f"Misclassified rows: {wrong:,} of {len(labels):,}, by blends fitted without their fold."]),
         *class_tables(table, names),
         *class_size_blocks(
             class_scores(table), np.bincount(prepared.part("train")["label"], minlength=len(names)), names
@@ -159,7 +159,7 @@ def pair_blocks(table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels:
             shown = best_first[: PICTURES_RIGHT if actual == decided else PICTURES_WRONG]
             title = f"{names[actual]}, right"
             if actual != decided:
-                title = f"{names[actual]} ✕ taken for {names[decided]}: {len(chosen):,} of {table[actual].sum():,}"
+                title = f"{names[actual]} ✕ taken for {names[decided]}: {len(chosen):,} of {counted(int(table[actual].sum()), 'row')}"
             lines = [[f"{scores[n, decided]:.2f}", names[actual], str(ids[n])] for n in shown]
             if lines:
                 groups.append((title, row_tiles(prepared, ids[shown], lines, pixels)))

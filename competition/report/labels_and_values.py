@@ -51,7 +51,7 @@ def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray,
         "The lowest F1 first. F1 of every row: what the label's F1 is if every row gets it, which looks at no image. A label that no "
         "row has, or every row, has neither average precision nor AUC."
     )
-    text = f"All labels are right in {right:,} of {len(targets):,} rows, by chains fitted without their fold."
+    text = f"All labels are right in {right:,} of {len(targets):,} rows, by blends fitted without their fold."
     blocks: list[Block] = [Text([text]), Table(columns, [row for _, row in rows], note=note)]
     if charts := label_charts(targets, decided, scores, names, [c for _, c in sorted(worst)]):
         blocks.append(charts)
@@ -136,7 +136,7 @@ def values_section(targets: np.ndarray, values: np.ndarray) -> Section:
             [f"{value_text(low)} to {value_text(high)}", *(value_text(float(one)) for one in figures), f"{len(part):,}"]
         )
     columns = ["value", "RMSE", "RMSE of the mean", "MAE", "mean error", "rows"]
-    text = "Errors of chains fitted without the row's fold, in parts of the rows by value."
+    text = "Errors of blends fitted without the row's fold, in parts of the rows by value."
     shown = evenly(targets)
     explained = 1 - float((errors**2).sum()) / max(float(((targets - mean) ** 2).sum()), 1e-300)
     note = (
@@ -196,7 +196,8 @@ def glance_blocks(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -
             wrong = np.flatnonzero(targets[:, c] != decided[:, c])
             surest = wrong[np.argsort(-np.abs(scores[wrong, c] - targets[wrong, c]), kind="stable")][:OF_GROUP]
             missed, having = int(targets[wrong, c].sum()), int(targets[:, c].sum())
-            title = f"{names[c]}: F1 {f1[c]:.2f}; {missed:,} of {having:,} missed, given to {len(wrong) - missed:,} without it"
+            title = f"{names[c]}: F1 {f1[c]:.2f}; {missed:,} of {counted(having, 'row')} missed, "
+            title += f"given to {len(wrong) - missed:,} without it"
             groups.append((title, surest))
         drawing, note = label_bars([names[c] for c in order[:MOST_BARS]], f1[order[:MOST_BARS]]), "The lowest first."
     else:

@@ -231,7 +231,7 @@ def effort_table(
                 f"{seconds:,.0f} s",
                 f"{seconds / len(models):,.0f} s",
                 f"{predicting:,.0f} s",
-                f"{models[0].megabytes:,.1f} MB",
+                f"{models[0].megabytes:,.2f} MB",
                 f"{spreads[runs[name].name]:.4f}" if runs[name].name in spreads else "not studied",
             ]
         )

@@ -75,7 +75,7 @@ def run_rows(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> li
                 f"{np.mean(scores):.4f}{TUNED * is_tuned}" if scores else "-",
                 with_error(score["score"], score["standard_error"], metric) if score else "-",
                 duration(sum(float(each.result.get("seconds", 0)) for each in manifests.values() if each)),
-                f"{size_of(run.folder) / 1e6:.1f}",
+                f"{size_of(run.folder) / 1e6:.2f}",
                 ", ".join(dict.fromkeys(files)) or "-",
             ]
         )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, counted
 from competition.config.search_space import Values, grid, own_values
 from competition.config.yaml_text import read_yaml
 from competition.files.manifest import copy_file
@@ -162,7 +162,7 @@ def journal_of(workspace: Workspace, name: str) -> Path:
 
 
 def trial_line(trials: list["FrozenTrial"], trial: "FrozenTrial", settings: StudySettings, sign: int) -> str:
-    """trial 4 complete .8123 (learning_rate .0012); best .8231 (trial 2); 5 of 20 done, about 3 min left
+    """trial 4 complete .8123 (learning_rate .0012); best .8231 (trial 2); 5 of 20 trials done, about 3 min left
 
     trials: the finished ones.
     """
@@ -181,5 +181,5 @@ def trial_line(trials: list["FrozenTrial"], trial: "FrozenTrial", settings: Stud
     remaining = f", about {duration(seconds_left / settings.workers)} left" if len(trials) < settings.total else ""
     return (
         f"trial {trial.number} {state} ({format_values(trial.params)}); {best_text}; "
-        f"{len(trials)} of {settings.total} done{remaining}"
+        f"{len(trials)} of {counted(settings.total, 'trial')} done{remaining}"
     )

@@ -13,7 +13,7 @@ from competition.cluster import connection, node
 from competition.cluster.driver import Callbacks, Status, run_tasks
 from competition.cluster.node import RESULT_RATIO, Setup, TaskRequest
 from competition.cluster.project import files_to_send, local_files, write_project
-from competition.config.errors import UserError, counted
+from competition.config.errors import UserError, counted, size_text
 from competition.config.params import ClusterParams
 from competition.files.manifest import Stored, changed_keys, copy_file, is_current, read_manifest, sha256
 from competition.files.replacement import replace_model, training_path
@@ -147,7 +147,7 @@ def run_on_cluster(
     with (
         lock(job.path("cluster", "driver.lock")),
         tempfile.TemporaryDirectory(dir=job.path("cluster")) as folder,
-        Bar(len(requests), f"cluster: {verb}") as bar,
+        Bar(len(requests), f"cluster: {verb}", "tasks") as bar,
     ):
         members = {  # a study searches around the values in the file
             name: member if verb == "tune" else tuned_member(job.workspace, name)
@@ -215,7 +215,7 @@ def setup_of(job: Job, requests: Sequence[TaskRequest]) -> Setup:
     else:
         references = {name: (digest, ray.put(path.read_bytes())) for name, (digest, path) in files.items()}
         size = sum(path.stat().st_size for _, path in files.values())
-        job.echo(f"cluster: machines receive what they lack of {len(files)} files ({size / 1e6:,.1f} MB)")
+        job.echo(f"cluster: machines receive what they lack of {len(files)} files ({size_text(size)})")
     return Setup(
         cluster.folder, cluster.shared, references, start_folder, records, RECORDED_PACKAGES, COMMAND, finished
     )

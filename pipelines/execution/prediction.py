@@ -98,7 +98,7 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
         test = images_without_pixels(job.prepared, ("test",))
         times = feature_times(job, run, views)
     costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
-    with Bar(len(stale), f"predict {name}") as bar:
+    with Bar(len(stale), f"predict {name}", "fold models") as bar:
         for fold, predictions in stale.items():
             weights, folder = fold_manifest_path(run, fold).parent, predictions.manifest.parent
             with job.computing(f"predict {name} fold {fold}", predictions) as result:

@@ -210,7 +210,7 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
             "cache.ram_gigabytes nor cache.disk_gigabytes (nor the free disk): every epoch decodes them again; a larger limit, "
             "or cache.folder on a larger disk, avoids it"
         )
-    with Bar(None, name) as bar:
+    with Bar(None, name, "steps") as bar:
         share_models(Session(job, run, trainer, InputStallDetector(), bar, alive, len(pending)), pending)
     if isinstance(trainer, Trainer):
         engines = (*job.engines.values(), trainer.engine)

@@ -75,7 +75,7 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     batch_sheet = job.path("debug", f"{name}-fold{fold}-batch.png")
     contact_sheet(pixels[:SHEET_IMAGES], captions[:SHEET_IMAGES], batch_sheet)
     job.echo(f"debug: the first training batch, augmented, with its targets: {display_path(batch_sheet)}")
-    with Bar(None, name) as bar:
+    with Bar(None, name, "steps") as bar:
         for event in trainer.train(fold, train):
             match event:
                 case StepsDone():

@@ -56,7 +56,7 @@ def run(job: Job) -> None:
     with atomic_write(job.path("label_issues.csv")) as temporary:
         for_spreadsheet(issues).to_csv(temporary, index=False, lineterminator="\n")
     job.echo(
-        f"label-issues: doubtful labels: {len(issues):,} of {len(labels):,}, the worst first: "
+        f"label-issues: {counted(len(issues), 'doubtful label')} among {counted(len(labels), 'row')}, the worst first: "
         f"{display_path(job.path('label_issues.csv'))}"
     )
     if len(issues):

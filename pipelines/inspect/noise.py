@@ -78,7 +78,7 @@ def train_seed(job: Job, member: Member, folder: Path, title: str) -> Computed:
     """Train all fold models of the member and write their out-of-fold predictions to folder/oof.npz."""
     trainer = open_scorer(job, member, title, start_device(job))
     fold_predictions = []
-    with Bar(job.params.prepare.folds, title) as bar:
+    with Bar(job.params.prepare.folds, title, "fold models") as bar:
         for fold in range(job.params.prepare.folds):
             trainer.train_to_end(fold, member.train, score_epochs=False)
             fold_predictions.append(trainer.held_out(fold))

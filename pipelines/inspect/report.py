@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from competition.config.digests import digest_of
-from competition.config.errors import UserError, counted
+from competition.config.errors import UserError, counted, size_text
 from competition.config.params_file import BUDGET_FILE
 from competition.config.secrets import public_sets, without_secrets
 from competition.ensemble.chain import Chain
@@ -95,7 +95,7 @@ def write_page(job: Job, reloads: bool = False) -> None:
     name = "no-blend" if results.blend is None else results.blend.digest[:8]
     with track(job, Subject("report", "reports", name, {})) as tracking:
         tracking.end(Outcome({}, {}, [page]))
-    job.echo(f"report: {display_path(page)} ({page.stat().st_size / 1e6:.1f} MB, all in one file)")
+    job.echo(f"report: {display_path(page)} ({size_text(page.stat().st_size)}, all in one file)")
 
 
 def load_results(job: Job) -> Results:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from competition.budget.clock import start_clock
-from competition.config.errors import UserError
+from competition.config.errors import UserError, size_text
 from competition.config.params import HUB, Member
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import in_training_order
@@ -149,9 +149,9 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     if inputs:
         name = f"{owner}/{slug}-carried"
         packs = packing.carry(inputs, job.path("kernel", "carried"))
-        megabytes = sum(pack.stat().st_size for pack in packs) / 1e6
+        size = size_text(sum(pack.stat().st_size for pack in packs))
         job.echo(
-            f"kernel: {len(inputs)} folders of this machine are sent with it, as the private dataset {name} ({megabytes:,.1f} MB)"
+            f"kernel: {len(inputs)} folders of this machine are sent with it, as the private dataset {name} ({size})"
         )
         kernels.upload_dataset(client, name, packs, plan.run, job.params.kaggle.score_wait)
         kernel = replace(kernel, datasets=(*kernel.datasets, name))

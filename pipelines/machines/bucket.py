@@ -28,7 +28,7 @@ def run(job: Job) -> None:
     remote, local = results_of(files.names(bucket_of(job))), results_of(own_names)
     sent, received, differing = [], [], []
     units = sorted({**local, **remote}, key=lambda name: (name.count("/"), name))
-    with Bar(len(units), "bucket") as bar:
+    with Bar(len(units), "bucket", "results") as bar:
         for unit in units:
             bar.update()
             if not is_complete(job, unit):  # missing, unfinished or damaged on this machine

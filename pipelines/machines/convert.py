@@ -166,7 +166,7 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
                 f"Apache Beam ended without {counted(len(missing), 'shard')}, {first_few(missing)}; run the command again"
             )
         return [outcome for outcome in finished if outcome is not None]
-    with Bar(sum(len(shard.rows) for shard in shards), "convert", "img") as bar:
+    with Bar(sum(len(shard.rows) for shard in shards), "convert", "images") as bar:
         converted = convert_shards(shards, recipe, params.processes or cores(), bar.update_to)
         outcomes = {(outcome.part, outcome.name): outcome for outcome in converted}
     return [outcomes[shard.part, shard.name] for shard in shards]

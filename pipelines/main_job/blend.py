@@ -218,7 +218,7 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
     first = next(iter(oof.values()))
     for warning in slow_metric_warning(metric, inputs.labels, first.view(identity_view(first))):
         job.echo(f"blend: {warning}")
-    with Bar(None, "blend: fitting") as bar:
+    with Bar(None, "blend: fitting", "fits") as bar:
         rows = OofRows(oof, inputs.labels, inputs.folds, inputs.tuned_folds, seconds)
         honest = fit_and_score_chain(rows, settings, params.honest, bar.update_to, spreads)
     policies = honest.chain.policies

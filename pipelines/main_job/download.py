@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from competition.config.digests import digest_of
-from competition.config.errors import UserError, counted
+from competition.config.errors import UserError, counted, size_text
 from competition.config.faults import fault_point
 from competition.config.params import HUB
 from competition.kaggle import chosen_files, download
@@ -73,11 +73,11 @@ def download_all(job: Job, settings: Settings) -> Computed:
         shutil.rmtree(unfinished, ignore_errors=True)
     shutil.rmtree(archive, ignore_errors=True)
     files = sorted(path for path in raw.rglob("*") if path.is_file())
-    megabytes = sum(path.stat().st_size for path in files) / 1e6
+    size = sum(path.stat().st_size for path in files)
     # An adapter writes the sample submission where there was none, so it is not counted.
     count = sum(path != adapter.sample(raw) for path in files)
-    job.echo(f"download: {counted(count, 'file')}, {megabytes:,.1f} MB in {display_path(raw)}")
-    return files, {"files": len(files), "megabytes": round(megabytes, 1)}
+    job.echo(f"download: {counted(count, 'file')}, {size_text(size)} in {display_path(raw)}")
+    return files, {"files": len(files), "megabytes": round(size / 1e6, 1)}
 
 
 def download_some(job: Job, pattern: str) -> None:
@@ -91,7 +91,7 @@ def download_some(job: Job, pattern: str) -> None:
     with ByteSteps() as steps:
         files = chosen_files.fetch_some(kaggle_client(job), slug, pattern, folder, unpack_rules(job), steps.update)
     job.echo(
-        f"download: {counted(len(files), 'file')}, {sum(files.values()) / 1e6:,.1f} MB in {display_path(folder)}, for inspection; "
+        f"download: {counted(len(files), 'file')}, {size_text(sum(files.values()))} in {display_path(folder)}, for inspection; "
         "the index, the folds and training need all files: `make download` without ONLY"
     )
 

@@ -90,7 +90,7 @@ def prepare(job: Job, settings: Settings) -> Computed:
     if difference and difference.differs:
         sheets["shift.png"] = shift.sheet_tiles(tables["shift.csv"])
     image_bytes: dict[str, bytes] = {}
-    with Bar(len(table), "writing records") as bar:
+    with Bar(len(table), "writing records", "images") as bar:
         sheet_ids = {name for tiles in sheets.values() for name in tiles}
         rows = collect_bytes(all_rows(job, settings, competition), sheet_ids, image_bytes)
         size = params.shard_megabytes * 1_000_000

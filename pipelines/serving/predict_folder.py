@@ -43,7 +43,7 @@ def run(job: Job) -> None:
     predictor = NewImagePredictor(job.workspace, partial(start_device, job))
     select(job.workspace, job.options.member, ())  # raises UserError before an image is read
     problems: dict[str, str] = {}
-    with Bar(len(names), "predict-folder") as bar:
+    with Bar(len(names), "predict-folder", "images") as bar:
         parts = list(predicted_parts(job, predictor, folder, names, problems, bar))
     write_predictions(pd.concat(parts).reindex(names), problems, job.prepared.competition, out)
     what = f"member {job.options.member}" if job.options.member else "the blend"

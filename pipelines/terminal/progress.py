@@ -25,8 +25,8 @@ class Bar(AbstractContextManager["Bar"]):
     is_quiet: ClassVar[bool] = False  # another process shows the progress of both
     shown: ClassVar[set["Bar"]] = set()  # on the terminal now
 
-    def __init__(self, total: int | None, description: str, unit: str = "it") -> None:
-        """total: None = unknown.  unit: "B" = bytes, shown as MB and MB/s."""
+    def __init__(self, total: int | None, description: str, unit: str = "") -> None:
+        """total: None = unknown.  unit: what is counted, such as "steps"; "B" = bytes, shown as MB and MB/s."""
         self.total, self.description, self.unit = total, description, unit
         self.done, self.text = 0, ""  # text: behind the bar, shown with the next update
         self.first = 0  # the position that an earlier process reached; it does not count towards this one's speed
@@ -64,8 +64,8 @@ class Bar(AbstractContextManager["Bar"]):
             self.shown.add(self)
 
     def line(self, now: float) -> str:
-        """cnn: 240 of 960 (25 %), 47 s, 141 s left, 5.1/s; fold 1"""
-        scale, unit = (1e6, " MB") if self.unit == "B" else (1, "")
+        """cnn: 240 of 960 steps (25%), 47 s, 141 s left, 5.1/s; fold 1"""
+        scale, unit = (1e6, " MB") if self.unit == "B" else (1, f" {self.unit}" if self.unit else "")
         form = ",.1f" if self.unit == "B" else ",.0f"
         position = f"{self.done / scale:{form}}" + (f" of {self.total / scale:{form}}" if self.total else "") + unit
         seconds = max(now - self.started, 1e-9)
@@ -73,7 +73,7 @@ class Bar(AbstractContextManager["Bar"]):
         parts = [f"{position} ({self.done / self.total:.0%})" if self.total else position, f"{seconds:.0f} s"]
         if self.total and speed > 0:
             parts.append(f"{(self.total - self.done) / speed:.0f} s left")
-        parts.append(f"{speed / scale:.3g}{unit}/s")
+        parts.append(f"{speed / scale:.3g}{unit if self.unit == 'B' else ''}/s")
         return f"{self.description}: {', '.join(parts)}{f'; {self.text}' if self.text else ''}"
 
     def clear(self) -> None:
@@ -106,7 +106,7 @@ def _new_progress(unit: str) -> "Progress":
         def show_cursor(self, show: bool = True) -> bool:
             return False
 
-    amount = [DownloadColumn(), TransferSpeedColumn()] if unit == "B" else [MofNCompleteColumn()]
+    amount = [DownloadColumn(), TransferSpeedColumn()] if unit == "B" else [MofNCompleteColumn(), TextColumn(unit)]
     columns = [TextColumn("{task.description}", markup=False), BarColumn(), *amount, TimeElapsedColumn()]
     left = [TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[text]}", markup=False)]
     return Progress(

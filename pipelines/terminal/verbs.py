@@ -49,7 +49,7 @@ FOLDERS: dict[str, dict[str, Verb]] = {
             (*BUDGET, "allow_partial", "cluster", "force", "alone"),
             next="blend",
         ),
-        "blend": Verb("Fit TTA policy, blend and decision rule.", (*BUDGET, "allow_partial", "force"), next="report"),
+        "blend": Verb("Choose views, blend and decision rule.", (*BUDGET, "allow_partial", "force"), next="report"),
         "submit": Verb("Submit once and wait for the score.", ("file", "again"), next="submissions"),
     },
     "inspect": {
@@ -60,7 +60,9 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         ),
         "prune": Verb("List runs that nothing uses; --force removes them.", ("force",)),
         "report": Verb("Write report.html.", (*BUDGET, "watch")),
-        "list-blends": Verb("Compare all blends and TTA policies by honest score.", ("allow_partial",), next="report"),
+        "list-blends": Verb(
+            "Compare all blends and choices of views by honest score.", ("allow_partial",), next="report"
+        ),
         "compare-blends": Verb("Compare two blends: difference and changed rows.", ("a", "b")),
         "compare-submissions": Verb("Compare two submissions: ids and classes that differ.", ("a", "b")),
         "bench": Verb("Measure images per second.", SELECTION),

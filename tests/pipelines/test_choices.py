@@ -233,7 +233,7 @@ def test_label_issues_are_listed_for_rows_that_the_prepared_data_still_contain(w
     index.drop(index=index.index[index["part"] == "train"][:7]).to_csv(file, index=False)
     output = workspace.do("label_issues")
     assert "left out 7 of 450 rows, which the prepared data no longer have" in output
-    assert re.search("doubtful labels: \d+ of 443", output)
+    assert re.search(r"\d+ doubtful labels among 443 rows", output)
     index.assign(id=[f"other{n}" for n in range(len(index))]).to_csv(file, index=False)
     assert "the blend is of other data: 0 of its 450 rows are in the prepared data" in workspace.refused("label_issues")
 

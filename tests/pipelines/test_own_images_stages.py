@@ -66,7 +66,7 @@ def cross_validated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace
 def test_without_test_images_the_result_is_an_honest_score_and_no_submission(cross_validated) -> None:
     workspace, output = cross_validated
     assert "no submission is written, because there are no test images" in output
-    assert "download: 45 files, " in output  # the user's folder holds 45
+    assert re.search(r"download: 45 files, \d+\.\d kB in ", output)  # the user's folder holds 45
     assert "expected on" not in output and "honest" in output
     assert not list(workspace.submissions.glob("*.csv")) and not (workspace.blend / "submission.csv").exists()
     scores = json.loads((workspace.blend / "scores.json").read_text())

@@ -17,13 +17,13 @@ def at_once(monkeypatch) -> None:
 
 
 def test_without_a_terminal_a_line_names_position_time_and_text(capsys) -> None:
-    with Bar(8, "cnn") as bar:
+    with Bar(8, "cnn", "steps") as bar:
         bar.text = "fold 1, loss 0.300"
         bar.update_to(2)
         line = bar.line(bar.started + 10)
-    assert line == "cnn: 2 of 8 (25%), 10 s, 30 s left, 0.2/s; fold 1, loss 0.300"
+    assert line == "cnn: 2 of 8 steps (25%), 10 s, 30 s left, 0.2/s; fold 1, loss 0.300"
     printed = capsys.readouterr().err
-    assert printed.startswith("cnn: 2 of 8 (25%)") and "\x1b" not in printed
+    assert printed.startswith("cnn: 2 of 8 steps (25%)") and "\x1b" not in printed
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])
@@ -31,7 +31,7 @@ def test_a_terminal_gets_a_bar_in_colours_unless_no_color_is_set(capsys, monkeyp
     monkeypatch.setattr(Bar, "is_terminal", True)
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("TERM", "xterm-256color")
-    with Bar(8, "[b]cnn") as bar:
+    with Bar(8, "[b]cnn", "steps") as bar:
         bar.update_to(2)
         assert Bar.shown == {bar}
         bar.clear()  # as Job.echo does
@@ -39,7 +39,7 @@ def test_a_terminal_gets_a_bar_in_colours_unless_no_color_is_set(capsys, monkeyp
         print("a message")
         bar.update_to(5)
     output = capsys.readouterr()
-    assert "[b]cnn" in output.err and "2/8" in output.err and "5/8" in output.err and output.out == "a message\n"
+    assert re.search(r"\[b\]cnn .*2/8\S* steps .*5/8\S* steps", output.err, re.DOTALL) and output.out == "a message\n"
     assert bool(COLOUR.search(output.err)) == (not no_color)
     assert "\x1b[?25l" not in output.err  # a killed process could not show the cursor again
 

@@ -60,7 +60,9 @@ def test_the_first_screen_of_several_labels_shows_the_worst_ones_with_the_rows_t
     bars, worst = glance_blocks(HonestRows(ids, targets, decided, scores), prepared("multi", NAMES, ids), pixels)
     assert isinstance(bars, Charts) and isinstance(worst, SideBySide) and worst.name == "Worst labels"
     (tiles,) = (
-        tiles for title, tiles in worst.groups if re.match(r"nowhere: F1 0\.00; 0 of 0 missed, given to \d+ w", title)
+        tiles
+        for title, tiles in worst.groups
+        if re.match(r"nowhere: F1 0\.00; 0 of 0 rows missed, given to \d+ w", title)
     )
     assert len(tiles) == 2
     for tile in tiles:

@@ -42,4 +42,4 @@ def test_of_many_classes_the_matrix_shows_those_with_the_most_confusions_in_thei
     charts = small_matrix(table, names)
     drawing = str(charts.drawings[0])
     assert "matrix of 12 classes" in drawing and "Of 40 classes the 12 with the most confusions" in charts.note
-    assert "c030 predicted as c007: 9 of 59 wrong" in drawing and drawing.index(">c005<") < drawing.index(">c030<")
+    assert "c030 predicted as c007: 9 of 59 rows wrong" in drawing and drawing.index(">c005<") < drawing.index(">c030<")

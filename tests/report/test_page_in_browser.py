@@ -282,7 +282,7 @@ def test_a_cell_of_the_matrix_says_what_it_is_where_there_is_no_pointer_to_hover
         if page.evaluate(status) != "click a cell to read it":
             break
         time.sleep(0.1)
-    assert re.fullmatch(r"class \d+ predicted as class \d+: 20 of 70 wrong", page.evaluate(status))
+    assert re.fullmatch(r"class \d+ predicted as class \d+: 20 of 70 rows wrong", page.evaluate(status))
 
 
 def test_a_tap_near_a_point_of_the_map_says_what_it_is_and_shows_its_picture(browser, file) -> None:
