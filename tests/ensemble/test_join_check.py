@@ -70,7 +70,9 @@ def test_two_exchanged_columns_among_many_of_a_weak_member_are_found() -> None:
     probs = np.eye(classes, dtype=np.float32)[guesses][:, None]
     predictions = ViewPredictions(np.arange(4000).astype(str), ("given",), probs)
     (note,) = order_notes(predictions, truth, [f"c{n}" for n in range(classes)])
-    assert f"column 'c{a}' holds 'c{b}'" in note and f"column 'c{b}' holds 'c{a}'" in note and note.count(" holds ") == 2
+    assert (
+        f"column 'c{a}' holds 'c{b}'" in note and f"column 'c{b}' holds 'c{a}'" in note and note.count(" holds ") == 2
+    )
 
 
 @pytest.mark.parametrize("classes", [2, 5, 104])
