@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from competition.images.albumentations_file import pipeline_of
-from competition.images.augment import Augmentation, augment, draw
+from competition.images.augment import Augmentation, Scratch, augment, draw
 from competition.images.augmentations import on_host
 from competition.images.batch_threads import BatchLoader, Buffers, Loading, Work, cores, thread_pool
 from competition.images.decoded_rows import Pixels, image_reader
@@ -185,7 +185,7 @@ class _BatchMaker:
             memory = self._thread_memory
             if not hasattr(memory, "source"):  # one image as it is read, and one of the batch's size
                 memory.source = np.empty(self._source_shape, np.uint8)
-                memory.scratch = np.empty((size, size, 3), np.uint8)
+                memory.scratch = Scratch(size)
             for n in numbers:
                 source, generator_of = self._read_image(drawn_rows[n][0], memory.source), partial(drawn.generator, n)
                 if self._albumentations is not None:

@@ -12,6 +12,7 @@ from competition.images.augment import (
     ASPECT,
     Augmentation,
     ImageDraws,
+    Scratch,
     augment,
     boxes_around,
     change_colour,
@@ -41,7 +42,7 @@ def augmented(drawn: ImageDraws, options: Augmentation, images: np.ndarray = IMA
     size = size or images.shape[1]
     out = np.empty((len(images), size, size, 3), np.uint8)
     for n, image in enumerate(images):
-        augment(image, drawn, n, options, out[n], np.empty_like(out[n]))
+        augment(image, drawn, n, options, out[n], Scratch(out.shape[1]))
     return out
 
 
