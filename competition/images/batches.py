@@ -25,6 +25,7 @@ from competition.images.batch_threads import BatchLoader, Buffers, Loading, Work
 from competition.images.decoded_rows import Pixels, image_reader
 from competition.images.draws import epoch_key, occurrences
 from competition.images.mixup import COUNT, device_numbers, draw_mix, has_device_part, mix_images, mix_targets
+from competition.images.stream import check_rows
 
 LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones cost fewer switches between threads
 # Images, targets and weights; with the images the numbers of what is left to the device (`mixup.device_numbers`), if any.
@@ -213,16 +214,33 @@ def prediction_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Every row of `rows` once, in order, as (rows (B,), images (B, H, W, 3) uint8); FILLER rows pad the last batch.
 
-    before_batch: called before each batch is read, with the number of rows in the batches before it.
+    While one batch is used, threads read the next. Its memory is used again when nothing refers to it.
+    before_batch: called before each batch with the number of rows in the batches before it.
     """
-    for start in range(0, len(rows), batch):
-        before_batch(start)
-        part = rows[start : start + batch]
-        padded = np.full(batch, FILLER)
-        padded[: len(part)] = part
-        images = np.zeros((batch, *pixels.shape[1:]), np.uint8)
-        images[: len(part)] = pixels[part]
-        yield padded, images
+    read, buffers = image_reader(pixels), Buffers((batch, *pixels.shape[1:]))
+    wanted = check_rows(rows, pixels.shape[0])
+
+    def work(number: int) -> Work[tuple[np.ndarray, np.ndarray]]:
+        padded, images = np.full(batch, FILLER), buffers.take()
+        some = wanted[number * batch : (number + 1) * batch]
+        padded[: len(some)] = some
+        images[len(some) :] = 0
+
+        def part(numbers: range) -> None:
+            for n in numbers:
+                place = images[n]
+                if (image := read(some[n], place)) is not place:  # decoded on demand
+                    place[...] = image
+
+        numbers = range(len(some))
+        parts = [numbers[start : start + LARGEST_PART] for start in numbers[::LARGEST_PART]]
+        return [partial(part, each) for each in parts], lambda: (padded, images)
+
+    count = -(-len(wanted) // batch)
+    loader = BatchLoader(work, thread_pool(0), 2, count)
+    for number in range(count):
+        before_batch(number * batch)
+        yield loader.batch(number)
 
 
 def class_weights(labels: np.ndarray, classes: int, mode: str) -> np.ndarray:

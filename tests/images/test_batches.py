@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -125,27 +126,29 @@ def test_batches_that_are_kept_do_not_change_while_others_are_made() -> None:
         np.testing.assert_array_equal(first.numpy(), second)
 
 
+class CountedReads:
+    """Images that record which rows were read."""
+
+    def __init__(self) -> None:
+        self.shape, self.rows = photos().shape, list[int]()
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        self.rows.extend(rows.tolist())
+        return photos()[rows]
+
+
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_a_limited_number_of_batches_is_made_ahead_and_none_that_no_step_will_use(ahead: int) -> None:
-    class CountedReads:
-        """Images that record which rows were read."""
-
-        shape, rows = photos().shape, list[int]()
-
-        def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-            self.rows.extend(rows.tolist())
-            return photos()[rows]
-
-    source = TrainingBatches(CountedReads(), CLASSES, 4, RANDOM, 16, Loading(2, ahead))
-    CountedReads.rows.clear()
+    pixels = CountedReads()
+    source = TrainingBatches(pixels, CLASSES, 4, RANDOM, 16, Loading(2, ahead))
     batches = iter(source.start(PLAN, 1, 5))
     for step in range(1, 5):
         next(batches)
         # TensorFlow asks for no batch before a step needs it.
-        assert len(CountedReads.rows) <= 4 * (step + ahead - 1)
+        assert len(pixels.rows) <= 4 * (step + ahead - 1)
     del batches
     thread_pool(2).submit(list).result()
-    assert len(CountedReads.rows) == 4 * 4
+    assert len(pixels.rows) == 4 * 4
 
 
 @pytest.mark.parametrize("batch", [1, 4, 11, 22])
@@ -160,6 +163,17 @@ def test_in_order_gives_every_row_once_in_order_in_full_batches(count: int, batc
     assert images[numbers != FILLER, 0, 0, 0].tolist() == rows.tolist()
     assert (numbers[count:] == FILLER).all()
     assert list(prediction_batches(numbered(3), np.array([], int), batch)) == []
+
+
+def test_in_order_one_batch_is_read_ahead() -> None:
+    pixels, begun = CountedReads(), list[int]()
+    batches = prediction_batches(pixels, np.arange(12), 4, begun.append)
+    next(batches)
+    deadline = monotonic() + 60
+    while len(pixels.rows) < 8 and monotonic() < deadline:
+        sleep(0.001)
+    assert sorted(pixels.rows) == [*range(8)] and begun == [0]
+    assert [numbers.tolist() for numbers, _ in batches] == [[4, 5, 6, 7], [8, 9, 10, 11]] and begun == [0, 4, 8]
 
 
 def test_smoothing_is_spread_evenly_and_an_unknown_label_gives_zeros() -> None:
