@@ -21,6 +21,7 @@ from competition.config.params import Params
 from competition.ensemble.bootstrap import Evaluation, resampled
 from competition.ensemble.metrics import Metric, metric_named
 from competition.prepare.prepared import Prepared
+from competition.report.caveats import is_doubted
 from competition.report.stored_blends import blend_of, shared_rows, stored_output
 from competition.submission.ledger import Entry, Ledger, entry_of_blend, read, restricted_to, rows
 
@@ -73,7 +74,9 @@ def choices_lines(
     prepared: None = no prepared data; the optimism is then an upper bound.  result: of the blend's manifest.
     """
     ledger = restricted_to(read(submissions / "ledger.jsonl"), params.competition.name, params.competition.slug)
-    current = entry_of_blend(ledger.entries, result) if result is not None else next(reversed(ledger.entries), None)
+    current = next(reversed(ledger.entries), None)
+    if result is not None:
+        current = entry_of_blend(ledger.entries, result, is_doubted(result))
     if current is None:
         return []
     share, seed = params.kaggle.public_share, params.honest.seed

@@ -136,23 +136,28 @@ def append_entry_once(path: Path, entry: Entry) -> None:
         append(path, entry)
 
 
-def confirm_entry(path: Path, file: str, honest_score: float, is_doubted: bool) -> None:
-    """Make the entry of this blend the last of its file, if that of another blend with the same submission is."""
-    entries = [each for each in read(path).entries if each.file == file]
-    own = [each for each in entries if (each.honest_score, each.is_doubted) == (honest_score, is_doubted)]
+def confirm_entry(path: Path, result: Mapping[str, Any], is_doubted: bool) -> None:
+    """Make the entry of this blend the last of its submission, if that of another blend is.  result, is_doubted: see is_of_blend."""
+    entries = [entry for entry in read(path).entries if entry.digest == result["submission"]]
+    own = [entry for entry in entries if is_of_blend(entry, result, is_doubted)]
     if own and own[-1] is not entries[-1]:
         append(path, replace(own[-1], made=datetime.now(UTC).isoformat(timespec="seconds")))
 
 
-def entry_of_blend(entries: Sequence[Entry], result: Mapping[str, Any]) -> Entry | None:
-    """The last entry of a blend: of those of its submission the one with its metric and honest score.
-
-    result: of the blend's manifest.  None: the submission has no entry.
-    """
+def entry_of_blend(entries: Sequence[Entry], result: Mapping[str, Any], is_doubted: bool) -> Entry | None:
+    """The last entry of a blend, or of its submission if it has none of its own; None: the submission has no entry."""
     same_file = [entry for entry in entries if entry.digest == result["submission"]]
-    result_of_blend = (result["metric"], result["honest"])
-    own = [entry for entry in same_file if (entry.metric, entry.honest_score) == result_of_blend]
+    own = [entry for entry in same_file if is_of_blend(entry, result, is_doubted)]
     return next(reversed(own or same_file), None)
+
+
+def is_of_blend(entry: Entry, result: Mapping[str, Any], is_doubted: bool) -> bool:
+    """Is it of this blend, not only of its submission, which other members, metrics and rows may give as well?
+
+    result: of the blend's manifest.  is_doubted: whether its honest score is.
+    """
+    ours = (entry.digest, entry.metric, entry.honest_score, set(entry.members), entry.is_doubted)
+    return ours == (result["submission"], result["metric"], result["honest"], set(result["members"]), is_doubted)
 
 
 def read(path: Path) -> Ledger:

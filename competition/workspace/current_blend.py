@@ -86,8 +86,8 @@ def _of_members(workspace: Workspace, file: str, blend: Manifest) -> tuple[str, 
     trained = [n for n in blended if n in runs and prediction_digests(runs[n], params) != blended[n]]
     if trained:
         sentences.append(
-            f"The blend has other fold models or predictions of {', '.join(trained)} than those of the current parameters; "
-            "`make predict` includes them."
+            f"The blend has other fold models or predictions of {', '.join(trained)} than those of the current parameters; if it "
+            "was made with SET=, repeat that here, else `make train predict` makes one with them."
         )
     external = [n for n in blended if n in params.external and external_digests(params.external[n]) != blended[n]]
     if external:

@@ -128,7 +128,10 @@ def write_file(search: Search) -> None:
     scored = [one for one in search.trials if one.score is not None]
     comments = {one.name: f"{metric} {one.score:.4f}, {duration(member_seconds(search, one))}" for one in scored}
     path, base = job.work / BUDGET_FILE, job.options.params
-    head = [f"Made within {duration(search.clock.seconds)}. `make train predict` with this file repeats the result."]
+    head = [
+        f"Made within {duration(search.clock.seconds)}. `make train predict` with this file repeats the result.",
+        "The time of each member is what it takes alone, with the features of its network, which others share.",
+    ]
     base_path = Path(os.path.relpath(base.resolve(), path.parent.resolve()))  # as the file states it
     write_text(path, file_text(job_of(search, search.complete).params, base_path, job.overrides, comments, head))
 
@@ -167,7 +170,7 @@ def summary(search: Search) -> list[str]:
         *marked,
         *instead,
         f"budget: {trivial_text(search.job.prepared)}",
-        f"budget: {duration(search.clock.spent)} of {duration(search.clock.seconds)} are spent before the blend; "
+        f"budget: {search.clock.spent:,.0f} of {search.clock.seconds:,.0f} s are spent before the blend; "
         + (f"twice the time would also pay for {twice}" if twice else "twice the time would pay for nothing more"),
         f"budget: {display_path(search.job.work / BUDGET_FILE)}",
     ]

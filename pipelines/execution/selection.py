@@ -4,6 +4,7 @@ from pathlib import Path
 
 from competition.config.errors import UserError
 from competition.files.manifest import read_manifest
+from competition.report.caveats import is_doubted
 from competition.submission import ledger
 from competition.workspace.current_blend import current_blend, differences
 from competition.workspace.dependencies import stored_blends
@@ -87,11 +88,13 @@ def submission_of(job: Job, verb: str) -> ledger.Entry:
         raise UserError(
             f"no submission{condition} of {name} is in {display_path(job.submissions)}; `make predict` writes one"
         )
-    folder = None if prefix else current_blend(job.workspace)
+    folder = current_blend(job.workspace)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
-    entry = ledger.entry_of_blend(existing, blend.result) if blend is not None else None
+    entry = ledger.entry_of_blend(existing, blend.result, is_doubted(blend.result)) if blend is not None else None
     if blend is None or entry is None:
         return existing[-1]
+    if prefix:
+        return entry
     newest = stored_blends(job.work)[0]
     if sentences := differences(job.workspace, job.options.params, blend).sentences:
         job.echo(" ".join([f"{verb}: {entry.file} is not of the current parameters.", *sentences]))

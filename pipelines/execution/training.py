@@ -8,7 +8,7 @@ import gc
 import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import ceil, prod
@@ -349,7 +349,8 @@ def train_and_store(
     received: list[int] = []
     with track(job, fold_subject(job.params, run, describe_fold(fold))) as tracking:
         try:
-            with stop_signals(received), closing(events):
+            # A head takes seconds and has no checkpoint: a signal ends it at once.
+            with stop_signals(received) if run.member.head is None else nullcontext(), closing(events):
                 trained = show_events(session, events, fold, done, received, tracking)
             files, result = save_fold_model(trainer, fold, trained, folder)
         except Stopped as stopped:

@@ -55,12 +55,15 @@ def run(job: Job) -> None:
     issues = issues.assign(label=classes[issues["label"]], suggested=classes[issues["suggested"]])
     with atomic_write(job.path("label_issues.csv")) as temporary:
         for_spreadsheet(issues).to_csv(temporary, index=False, lineterminator="\n")
+    if not len(issues):
+        job.path("label_issues.png").unlink(missing_ok=True)  # of an earlier blend
+        job.echo(f"label-issues: no doubtful label among {counted(len(labels), 'row')}")
+        return
     job.echo(
         f"label-issues: {counted(len(issues), 'doubtful label')} among {counted(len(labels), 'row')}, the worst first: "
         f"{display_path(job.path('label_issues.csv'))}"
     )
-    if len(issues):
-        draw_sheet(job, issues.head(SHEET_IMAGES))
+    draw_sheet(job, issues.head(SHEET_IMAGES))
 
 
 def draw_sheet(job: Job, issues: pd.DataFrame) -> None:

@@ -34,6 +34,7 @@ from competition.report import (
     tuning,
 )
 from competition.report import runs as runs_report
+from competition.report.caveats import is_doubted
 from competition.report.page import Figure, Head, Section, Table, render
 from competition.report.repeated_choices import choices_lines
 from competition.report.terminal import no_better_than_trivial
@@ -109,7 +110,7 @@ def load_results(job: Job) -> Results:
     sizes = [member.image_size for member in job.params.members.values()]
     competition = job.params.competition
     recorded = ledger.restricted_to(ledger.read(job.submissions / "ledger.jsonl"), competition.name, competition.slug)
-    own = ledger.entry_of_blend(recorded.entries, blend.result) if blend is not None else None
+    own = ledger.entry_of_blend(recorded.entries, blend.result, is_doubted(blend.result)) if blend is not None else None
     # A later blend, by another metric or of other predictions, may have given the same submission.
     submitted = [
         replace(row, entry=own) if own is not None and row.entry.digest == own.digest else row

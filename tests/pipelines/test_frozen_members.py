@@ -115,6 +115,19 @@ def test_other_folds_use_the_features_that_are_stored(frozen, tmp_path) -> None:
     assert "train rbf fold 3" in output and " images under " not in output
 
 
+def test_ctrl_c_while_a_head_is_fitted_ends_the_command_at_once(frozen, tmp_path) -> None:
+    workspace = frozen[0].copy_to(tmp_path / "copy")
+    pressed = """
+import os, signal
+import competition.training.head_trainer as trainer
+signal.signal(signal.SIGINT, signal.default_int_handler)
+trainer.fit_best_head = lambda *_: os.kill(os.getpid(), signal.SIGINT)
+"""
+    result = workspace.run("train", "--member", "rbf", "--force", code=pressed)
+    assert result.code == 130 and result.err.endswith("goldfold: stopped; run the same command again to continue\n")
+    assert "trained" not in result.out
+
+
 def test_members_with_equal_parameters_are_told_apart(frozen, tmp_path) -> None:
     workspace = frozen[0].copy_to(tmp_path)
     same = "{architecture: cnn, image_size: 16, alpha: 0.5, weights: none, head: {kind: rbf}}"

@@ -73,14 +73,23 @@ def test_an_entry_with_fewer_fields_is_read(tmp_path):
 
 
 def test_a_confirmed_blend_is_the_last_of_those_with_the_same_submission(tmp_path):
+    """Three blends may give one submission: of other members, and with a doubt."""
     path, doubted = tmp_path / "ledger.jsonl", dataclasses.replace(ENTRY, honest_score=0.99, is_doubted=True)
-    for entry in (ENTRY, doubted):
+    others = dataclasses.replace(ENTRY, members=("knn",))
+    for entry in (ENTRY, others, doubted):
         ledger.append_entry_once(path, entry)
-    ledger.confirm_entry(path, ENTRY.file, 0.99, True)  # it is the last
-    assert ledger.read(path).entries == (ENTRY, doubted)
-    ledger.confirm_entry(path, ENTRY.file, ENTRY.honest_score, False)
-    (row,) = ledger.rows(ledger.read(path))
-    assert dataclasses.replace(row.entry, made=ENTRY.made) == ENTRY
+    ledger.confirm_entry(path, result_of(doubted), True)  # it is the last
+    assert ledger.read(path).entries == (ENTRY, others, doubted)
+    for confirmed in (ENTRY, others):
+        ledger.confirm_entry(path, result_of(confirmed), False)
+        (row,) = ledger.rows(ledger.read(path))
+        assert dataclasses.replace(row.entry, made=ENTRY.made) == confirmed
+
+
+def result_of(entry):
+    """What the manifest of its blend records of it."""
+    members = {name: {} for name in entry.members}
+    return {"submission": entry.digest, "metric": entry.metric, "honest": entry.honest_score, "members": members}
 
 
 def test_the_same_file_of_another_competition_leaves_an_entry_where_it_is(tmp_path):
@@ -122,10 +131,10 @@ def test_the_newest_submission_is_the_last_row_even_if_it_was_made_before(tmp_pa
 
 def test_a_blend_has_its_own_entry_also_if_another_metric_gave_the_same_submission_later():
     later = dataclasses.replace(ENTRY, metric="accuracy", honest_score=0.99)
-    result = {"submission": ENTRY.digest, "metric": "macro_f1", "honest": ENTRY.honest_score}
-    assert ledger.entry_of_blend((ENTRY, later), result) == ENTRY
-    assert ledger.entry_of_blend((later,), result) == later
-    assert ledger.entry_of_blend((), result) is None
+    result = result_of(ENTRY)
+    assert ledger.entry_of_blend((ENTRY, later), result, False) == ENTRY
+    assert ledger.entry_of_blend((later,), result, False) == later
+    assert ledger.entry_of_blend((), result, False) is None
 
 
 def test_scores_of_two_metrics_have_no_gap_and_are_told_apart(tmp_path):
