@@ -30,6 +30,7 @@ from competition.ensemble.predictions import ViewPredictions
 
 NOT_OUT_OF_FOLD = "not out-of-fold?"  # the start of a note
 FOLDS_UNKNOWN, OTHER_FOLDS = "folds unknown", "other folds than ours"  # starts of notes
+LEAK_UNCHECKED = "whether its models were trained on the rows they predict is"  # the start of a note
 OTHER_IDS = "probably belong to other ids"  # part of a note on test predictions
 ERRORS = 3.0  # a difference of up to this many standard errors counts as sampling error
 TOLERANCE = 0.02  # probability; smaller differences are never reported

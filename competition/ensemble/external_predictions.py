@@ -15,7 +15,14 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
-from competition.ensemble.external_check import FOLDS_UNKNOWN, OTHER_FOLDS, Confidence, confidence, leak_notes
+from competition.ensemble.external_check import (
+    FOLDS_UNKNOWN,
+    LEAK_UNCHECKED,
+    OTHER_FOLDS,
+    Confidence,
+    confidence,
+    leak_notes,
+)
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.predictions import (
     NanRows,
@@ -77,7 +84,7 @@ def load_external(
     if not declared_digest:
         notes = [
             f"{FOLDS_UNKNOWN}: it cannot be verified that the out-of-fold rows were held out; "
-            f"if the folds are those of data/index.csv, set predictions.folds: {rows.folds_digest}"
+            f"if the folds are those of `make folds`, set predictions.folds: {rows.folds_digest}"
         ]
     elif len(declared_digest) < SHORTEST_DIGEST or not rows.folds_digest.startswith(declared_digest):
         notes = [
@@ -91,9 +98,7 @@ def load_external(
         raise UserError(f"{oof} has the array 'folds'; expected one out-of-fold prediction per training row")
     if not len(test_ids):  # cross-validation only, where the leak check, which compares with test rows, is not possible
         empty = ViewPredictions(test_ids, oof_parts[0].views, oof_parts[0].probs[:0], target)
-        unchecked = (
-            "whether its models were trained on the rows they predict is not checked, because there are no test rows"
-        )
+        unchecked = f"{LEAK_UNCHECKED} not checked, because there are no test rows"
         return ExternalPredictions(oof_parts[0], empty, (*notes, unchecked))
     by_fold = list[ViewPredictions]()
     for file in test_files:
@@ -109,7 +114,7 @@ def load_external(
         )
     mean = mean_over_folds(by_fold) if len(by_fold) > 1 else by_fold[0]
     if target != "single":
-        unchecked = "whether its models were trained on the rows they predict is only checked for single labels"
+        unchecked = f"{LEAK_UNCHECKED} only checked for single labels"
         return ExternalPredictions(oof_parts[0], mean, (*notes, unchecked))
     member = confidence(oof_parts[0], by_fold if len(by_fold) > 1 else (), mean)
     return ExternalPredictions(oof_parts[0], mean, (*notes, *leak_notes(oof_parts[0], rows.labels, member, own)))

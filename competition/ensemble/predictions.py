@@ -337,7 +337,8 @@ def read_array(path: Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
     except Exception as error:  # damaged bytes may cause any exception in zipfile and NumPy
         kind = "'float32'" if name in ("probs", "scores") else "str"
         raise UserError(
-            f"{path} is not a readable .npz (array '{name}': {error}); create it again, without pickled objects ({name}.astype({kind}))"
+            f"{path} is not a readable .npz (array '{name}': {error}); create it again, without pickled objects "
+            f"(np.asarray({name}, {kind}))"
         ) from error
 
 

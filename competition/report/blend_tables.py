@@ -123,7 +123,8 @@ def ways_section(file: Path, metric: Metric) -> Section | None:
     result = json.loads(file.read_text(encoding="utf-8"))
     blocks = []
     for key, title in (("blends", "blend method"), ("policies", "views (policy.method), equal member weights")):
-        rows = result.get(key, [])
+        if not (rows := result.get(key)):  # no member has a choice of views
+            continue
         references = sorted({name for row in rows for name in row["over"]})
         cells = []
         for row in rows:

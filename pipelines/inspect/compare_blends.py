@@ -14,6 +14,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.compare import Label, compare, seed_noise_of_difference
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
+from competition.report.caveats import is_doubted
 from competition.report.stored_blends import blend_text, has_outputs, shared_rows, stored_output
 from competition.report.terminal import gain, seeds_line
 from competition.submission.format import for_spreadsheet
@@ -44,8 +45,10 @@ def run(job: Job) -> None:
     job.echo(
         f"compare-blends: {b.name} over {a.name}, {metric.name} on {counted(len(rows.ids), 'out-of-fold row')}, both cross-fitted"
     )
+    doubted = " and ".join(folder.name for folder, each in zip((a, b), scores) if is_doubted(each))
     job.echo(
-        f"  {gain(difference)}; without other seeds, 95 % interval: {difference.low:+.4f} to {difference.high:+.4f}",
+        f"  {gain(difference)}; not counting other seeds, 95 % interval: {difference.low:+.4f} to {difference.high:+.4f}"
+        + (f"; DOUBTED, because the score of {doubted} is, see below" if doubted else ""),
         *seeds_line(spreads, sorted({*old_weights, *new_weights})),
         *(f"  {note}" for note in (*doubts, *rows.notes(), *notes)),
     )

@@ -44,7 +44,9 @@ def run(job: Job) -> None:
     answer, score = trivial_score(inputs.labels[scored], metric, len(competition.classes))
     job.echo(f"list-blends: the trivial baseline, {answer}, scores {score:.4f}\n")
     blends = blend_table(rows, settings, honest, spreads)
-    write_json(job.path("list_blends.json"), {"blends": blends, "policies": policy_table(rows, settings, honest)})
+    has_views = any(len(predictions.views) > 1 for predictions in inputs.oof.values())
+    policies = policy_table(rows, settings, honest) if has_views else []
+    write_json(job.path("list_blends.json"), {"blends": blends, "policies": policies})
     section = ways_section(job.path("list_blends.json"), metric)
     tables = [block for block in section.blocks if isinstance(block, Table)] if section else []
     for table in tables:

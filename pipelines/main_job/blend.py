@@ -19,7 +19,7 @@ from competition.config.secrets import without_secrets
 from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ViewSeconds, apply_chain
 from competition.ensemble.compare import diversity
-from competition.ensemble.external_check import NOT_OUT_OF_FOLD
+from competition.ensemble.external_check import LEAK_UNCHECKED, NOT_OUT_OF_FOLD
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import metric_named
@@ -150,7 +150,9 @@ def conclusion(scores: Scores) -> str:
     if doubted := doubted_members(scores, NOT_OUT_OF_FOLD):
         parts.append(f"NOT HONEST if the models of {', '.join(doubted)} were trained on these rows, as it seems")
     parts += doubts_of_folds(scores)
-    if is_doubted(scores):
+    if unchecked := doubted_members(scores, LEAK_UNCHECKED):
+        parts.append(f"leaks of {', '.join(unchecked)} not checked")
+    if is_doubted(scores) and scores["test_rows"]:
         parts.append(f"NO EXPECTATION for test rows: {without_expectation(scores)}")
     elif scores["leaderboard_band"] and not has_shift(scores):
         low, high = scores["leaderboard_band"]
@@ -295,7 +297,8 @@ def write_submission(job: Job, folder: Path, result: BlendResult, digest: str, r
     contents = contents_of_blend(folder)
     if kept.exists() and contents_of_blend(kept) != contents:
         kept = kept.with_name(f"{kept.name}-{digest_of(contents)[:6]}")
-        job.echo(f"blend: another blend gives the same submission; `make compare-blends` calls this one {kept.name}")
+        what = "submission" if has_test else "predictions"
+        job.echo(f"blend: another blend gives the same {what}; `make compare-blends` calls this one {kept.name}")
     if not kept.exists():
         unfinished = kept.with_name(f".{kept.name}.part")
         shutil.rmtree(unfinished, ignore_errors=True)

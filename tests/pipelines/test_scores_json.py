@@ -11,7 +11,7 @@ from competition.config.digests import to_plain
 from competition.config.params import Honest
 from competition.config.params_file import load_params, parse_overrides
 from competition.ensemble.bootstrap import Evaluation, score_with_error
-from competition.ensemble.external_check import OTHER_IDS
+from competition.ensemble.external_check import LEAK_UNCHECKED, OTHER_IDS
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import OofRows
@@ -75,6 +75,13 @@ def test_the_conclusion_names_the_rows_it_rests_on(tuned: tuple[int, ...], words
     assert "NO EXPECTATION for test rows: the test predictions of x seem to have other ids" in conclusion(shuffled)
     others = {**scores, "notes": ["x: other folds than ours (...)"], "leaderboard_band": [0.8, 0.9]}
     assert "; folds of x not those of the scored rows; NO EXPECTATION for test rows: " in conclusion(others)
+    only_trained = {
+        **others,
+        "notes": [*others["notes"], f"x: {LEAK_UNCHECKED} not checked"],
+        "test_rows": 0,
+        "leaderboard_band": None,
+    }
+    assert conclusion(only_trained).endswith("; folds of x not those of the scored rows; leaks of x not checked")
     unknown = {**others, "notes": ["x: folds unknown: it cannot"]}
     assert "; folds of x unknown; expected on 20 test rows: 0.8000 to 0.9000" in conclusion(unknown)
     assert [is_doubted(one) for one in (scores, unknown, others, leaked, shuffled)] == [False, False, True, True, True]
