@@ -44,8 +44,9 @@ def run(job: Job) -> None:
         job.echo(*table_lines(list(table[0]), [[row.get(name, "-") for name in table[0]] for row in table], indent=0))
         share = job.params.kaggle.public_share
         job.echo(
+            "cv: on the rows that chose the blend, optimistic; honest: on rows that chose nothing (DOUBTED: `make blend` says why)",
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
-            "count (kaggle.public_share)"
+            "count (kaggle.public_share)",
         )
         rows = ledger.of_competition(ledger.read(path), job.params.competition.name, slug)
         if on_rows := ledger.honest_rows_text(rows):

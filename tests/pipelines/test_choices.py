@@ -224,6 +224,7 @@ def test_the_doubts_of_a_blend_do_not_stand_for_another_one_with_the_same_submis
     workspace.do("blend", "--force", sets=alone)
     lines = workspace.do("compare_blends", f"--a={clean}", f"--b={shuffled}").splitlines()
     assert [line.split(":")[0].strip() for line in lines if OTHER_IDS in line] == [shuffled]
+    assert lines[1].endswith(f"; DOUBTED, because the score of {shuffled} is, see below")
     assert {folder.name for folder in (workspace.work / "blends").glob(f"{clean}*")} == {clean, shuffled}
 
 
