@@ -12,6 +12,7 @@ from competition.serving.engines import Check
 from competition.serving.served_models import Selection
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
+MEANS = {"geometric": "geometric mean of their probabilities", "log_odds": "mean of their log odds", "average": "mean"}
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ def model_card(bundle: Bundle, selection: Selection, prepared: Prepared, facts: 
         bundle=bundle,
         selection=selection,
         chain=selection.chain,
+        averaging=averaging_sentence(selection),
         facts=facts,
         files=FILES,
         data=prepared.digest,
@@ -46,6 +48,26 @@ def model_card(bundle: Bundle, selection: Selection, prepared: Prepared, facts: 
         fewest=int(counts.min()),
         most=int(counts.max()),
     )
+
+
+def averaging_sentence(selection: Selection) -> str:
+    """How the outputs of fold models, views and members become one; only what there are several of is averaged."""
+    chain, names = selection.chain, list(selection.members)
+    counts = {
+        "fold models": max(len(selection.digests[name]) for name in names),
+        "views": max(len(chain.policies[name]) for name in names),
+    }
+    averaged = [noun for noun, count in counts.items() if count > 1]
+    sentences = (
+        [f"The outputs of the {averaged[0]} are averaged{', then those of the views' * (len(averaged) - 1)}."]
+        if averaged
+        else []
+    )
+    if len(names) > 1:
+        sentences.append(
+            f"The members' outputs are mixed by the weighted {MEANS[chain.blend.mixing]} (blend method: {chain.blend.method})."
+        )
+    return " ".join(sentences) or "One fold model predicts under one view; nothing is averaged."
 
 
 def score_sentence(selection: Selection, blend: Mapping[str, Any] | None) -> str:
@@ -68,8 +90,10 @@ def score_sentence(selection: Selection, blend: Mapping[str, Any] | None) -> str
     score = blend["members"].get(name)
     if score is None:
         return f"No score: the last blend did not contain {name}."
+    of_mean = "It is the score of single fold models; their mean, exported here, is usually better."
+    of_one = "It is the score of all fold models, each on the rows held out of its training; the one exported here may score differently."
     return (
         f"Out-of-fold {metric} of {name} under the identity view: {score['score']:.4f} ± {score['standard_error']:.4f} (one "
-        "standard error). It is the score of single fold models; their mean, exported here, is usually better. Views "
+        f"standard error). {of_mean if len(selection.digests[name]) > 1 else of_one} Views "
         f"are those fitted for the blend; they are not part of this score.{baseline}"
     )

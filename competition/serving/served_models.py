@@ -19,7 +19,7 @@ from competition.workspace.ensemble_inputs import prediction_sources
 from competition.workspace.runs import Run, blended_runs
 from competition.workspace.workspace import Workspace
 
-EXPORT = 3  # version of the exported files; raised when their content changes
+EXPORT = 4  # version of the exported files; raised when their content changes
 
 
 @dataclass(frozen=True)

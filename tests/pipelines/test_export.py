@@ -145,6 +145,9 @@ def test_one_fold_model_is_exported_alone_and_a_second_export_is_current(exporte
     stored = ViewPredictions.load(workspace.views("slim", 1) / "test.npz").at(ids[:50])
     np.testing.assert_allclose(probs, stored.view("identity"), atol=5e-4)
     assert "current" in workspace.do("export", *arguments)
+    card = (folder / "README.md").read_text()
+    assert "One fold model predicts under " in card and "; the one exported here may score differently." in card
+    assert "their mean, exported here" not in card and "fold models are averaged" not in card
 
 
 def test_what_cannot_be_exported_is_one_sentence(exported: Workspace) -> None:
