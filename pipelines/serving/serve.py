@@ -1,7 +1,9 @@
 """Serve an export over HTTP: TensorFlow Serving's REST shape, and a page to drop photos on."""
 
 import ipaddress
+import re
 import time
+from pathlib import Path
 
 from competition.config.errors import UserError
 from competition.serving.bundle import CARD, load_bundle
@@ -9,6 +11,7 @@ from competition.serving.served_models import export_name
 from competition.training.backend import is_installed
 from competition.workspace.dependencies import export_path
 from pipelines.execution.selection import selected_folds
+from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job, image_cache
 
 PACKAGES = ("starlette", "python-multipart", "uvicorn", "prometheus-client")
@@ -26,7 +29,7 @@ def run(job: Job) -> None:
     from competition.serving.similar import TrainingImages, cached_training_images
 
     folds = selected_folds(job) if job.options.fold else []
-    folder, limits = export_path(job.work, export_name(job.options.member, folds)).parent, Limits()
+    folder, limits = finished_export(job, export_name(job.options.member, folds)), Limits()
     bundle, started = load_bundle(folder), time.monotonic()
     listener = listen(job.options.address)
     host, port = listener.getsockname()[:2]
@@ -53,3 +56,24 @@ def run(job: Job) -> None:
     app = create_app(engine, limits, training_images, is_loopback, card)
     run_server(app, listener, limits, lambda: job.echo(f"serve: http://{shown}:{port}/ (Ctrl-C stops)"))
     job.echo("serve: stopped")
+
+
+def finished_export(job: Job, name: str) -> Path:
+    """The folder of an export. Raises UserError, with the exports that exist, if it is not finished."""
+    path = export_path(job.work, name)
+    if path.is_file():
+        return path.parent
+    others = sorted(manifest.parent.name for manifest in path.parent.parent.glob("*/manifest.json"))
+    served = [f"{other} (`make serve{variables_of(other)}` serves it)" for other in others]
+    existing = f"; finished exports: {', '.join(served)}" if served else ""
+    raise UserError(
+        f"{display_path(path.parent)} holds no finished export; `make export{variables_of(name)}` makes it{existing}"
+    )
+
+
+def variables_of(name: str) -> str:
+    """The variables that select an export: " MEMBER=cnn FOLD=0,2" of member-cnn-folds-0-2; "" of the blend."""
+    match = re.fullmatch(r"member-(.+?)(?:-folds-(\d+(?:-\d+)*))?", name)
+    if match is None:
+        return ""
+    return f" MEMBER={match[1]}" + (f" FOLD={match[2].replace('-', ',')}" if match[2] else "")

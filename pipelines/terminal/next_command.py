@@ -1,5 +1,6 @@
 """The command that usually follows a stage, printed at its end."""
 
+import shlex
 from pathlib import Path
 
 from competition.config.params import Params
@@ -12,7 +13,8 @@ def next_line(verb: str, following: str, params: Params, options: Options, work:
 
     following: the verb that usually follows; "" = none.  work: work/<competition>.
     """
-    if (options.member and verb != "tune") or options.fold or options.join or not following:
+    is_part = bool((options.member and verb != "tune") or options.fold)
+    if (is_part and verb != "export") or options.join or not following:
         return ""
     line = f"next: make {following}"
     if verb == "blend" and params.competition.slug and not params.competition.miniature:
@@ -22,4 +24,7 @@ def next_line(verb: str, following: str, params: Params, options: Options, work:
     line = with_params(line, display_path(options.params), options.sets)
     if following == "predict" and (options.hours or options.budget):
         line += f" HOURS={options.hours:g}" if options.hours else f" BUDGET={options.budget}"
+    if verb == "export":  # the server serves the same part
+        chosen = (("MEMBER", options.member), ("FOLD", options.fold))
+        line += "".join(f" {name}={shlex.quote(value)}" for name, value in chosen if value)
     return as_called(line)

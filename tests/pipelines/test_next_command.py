@@ -178,7 +178,14 @@ def test_after_a_blend_comes_the_report_and_what_scores_it(tmp_path: Path) -> No
     assert text == 'next: make report SET="train.epochs=3" or make submit SET="train.epochs=3"'
 
 
-def test_a_part_of_a_stage_and_an_export_of_folds_name_nothing_and_every_named_verb_exists() -> None:
+def test_after_an_export_of_one_fold_model_comes_the_server_of_the_same_part() -> None:
+    file = ROOT / "recipes" / "plants.yaml"
+    text = "next: make serve PARAMS=recipes/plants.yaml MEMBER=small FOLD=0,2"
+    assert line("export", member="small", fold="0,2", file=file) == text
+    assert line("export", False, member="small", fold="0") == "next: goldfold serve --member small --fold 0"
+
+
+def test_a_part_of_a_stage_names_nothing_and_every_named_verb_exists() -> None:
     assert line("train", member="cnn") == line("train", fold="0") == line("folds") == ""
     assert line("tune", join=True) == ""  # a worker; the process that leads the study names it
     assert {verb.next for verb in VERBS.values()} - {""} <= VERBS.keys()
