@@ -227,6 +227,8 @@ class Project:
         run = runs[member][0]
         path = fold_manifest_path(run, fold)
         if read_manifest(path) is None:
+            if fold not in range(self.params.prepare.folds):
+                raise UserError(f"{run.title} has no fold {fold}; its folds are 0 to {self.params.prepare.folds - 1}")
             raise UserError(
                 f"fold {fold} of {run.title} is not trained; `make train MEMBER={run.name} FOLD={fold}` trains it"
             )

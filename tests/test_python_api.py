@@ -192,7 +192,7 @@ def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(finished: 
     for ask in (lambda: g.oof("slin"), lambda: g.load_model("slin", 0), lambda: g.estimator("slin")):
         with pytest.raises(UserError, match="no member 'slin'; did you mean 'slim'"):
             ask()
-    with pytest.raises(UserError, match="fold 7 of slim is not trained; `make train MEMBER=slim FOLD=7`"):
+    with pytest.raises(UserError, match="slim has no fold 7; its folds are 0 to 2"):
         g.load_model("slim", fold=7)
     with pytest.raises(UserError, match="needs the results of `make download`"):
         goldfold.open(finished.params, work=tmp_path)
