@@ -11,6 +11,7 @@ from competition.config.params import Member
 from competition.ensemble.compare import SeedNoise, seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
+from competition.ensemble.significance import NORMAL_95
 from competition.files.manifest import write_json
 from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import run_with
@@ -56,7 +57,10 @@ def meaning(noise: SeedNoise, member: Member) -> str:
     """What the spread says about a difference, or why there is none."""
     if not noise.changed and member.head is not None and member.head.kind in ("linear", "neighbours"):
         return f"fitting a {member.head.kind} head has no randomness; the seed only draws the rows that choose its strength"
-    return f"a score difference below about {np.sqrt(2) * noise.spread:.4f} may be due to the seed"
+    limit = NORMAL_95 * np.sqrt(2) * noise.spread
+    return (
+        f"a score difference below about {limit:.4f} may be due to the seed (two seeds differ by more in 5 % of cases)"
+    )
 
 
 def predictions_of_seed(job: Job, name: str, member: Member, seed: int) -> ViewPredictions:

@@ -154,7 +154,8 @@ def test_the_noise_of_a_head_without_randomness_is_explained() -> None:
     member = load_params(ROOT / "recipes" / "own-images.yaml").members["linear"]
     no_noise, noise = SeedNoise((0.9, 0.9), 0.9, 0.0, 0.0), SeedNoise((0.9, 0.92), 0.91, 0.0141, 0.01)
     assert meaning(no_noise, member).startswith("fitting a linear head has no randomness; ")
-    assert meaning(noise, member) == "a score difference below about 0.0199 may be due to the seed"
+    # Two standard deviations of a difference of two seeds, as the verdicts elsewhere: 1.96 x sqrt(2) x 0.0141.
+    assert meaning(noise, member).startswith("a score difference below about 0.0391 may be due to the seed (")
 
 
 def test_a_stored_run_does_not_predict_by_features_of_other_networks(frozen, tmp_path) -> None:
