@@ -103,6 +103,7 @@ class Row:
     public_score: float | None
     private_score: float | None
     error: str
+    made: str  # UTC, ISO 8601: the first time; the entry may be of a later blend with the same submission
 
 
 def append(path: Path, line: Entry | Event | SolutionAccess) -> None:
@@ -172,18 +173,21 @@ def read(path: Path) -> Ledger:
 def rows(ledger: Ledger) -> list[Row]:
     """One row per digest with its newest entry, the newest last."""
     newest: dict[str, Entry] = {}
+    first_made: dict[str, str] = {}
     for entry in ledger.entries:
         newest.pop(entry.digest, None)  # to the end
         newest[entry.digest] = entry
+        first_made.setdefault(entry.digest, entry.made)
     by_digest = {
-        digest: Row(entry, "made" if entry.test_rows else "cross-validation", "", None, None, "")
+        digest: Row(entry, "made" if entry.test_rows else "cross-validation", "", None, None, "", first_made[digest])
         for digest, entry in newest.items()
     }
     for event in ledger.events:  # the last state and error, and the last known scores
         if row := by_digest.get(event.digest):
             public = row.public_score if event.public_score is None else event.public_score
             private = row.private_score if event.private_score is None else event.private_score
-            by_digest[event.digest] = Row(row.entry, event.what, event.ref or row.ref, public, private, event.error)
+            scored = replace(row, state=event.what, public_score=public, private_score=private)
+            by_digest[event.digest] = replace(scored, ref=event.ref or row.ref, error=event.error)
     return list(by_digest.values())
 
 
@@ -275,7 +279,7 @@ def table(rows: Sequence[Row], public_share: float, metric: str) -> list[dict[st
         lines.append(
             {
                 "digest": entry.digest[:12],
-                "made": entry.made[:16],
+                "made": row.made[:16],
                 "members": "+".join(entry.members) + (f" ({entry.partial})" if entry.partial else ""),
                 **({"metric": entry.metric} if has_metrics else {}),
                 "cv": cv,

@@ -54,7 +54,9 @@ def run(job: Job) -> None:
         for row in rows:
             if len(same := blends_of(job.path("blends"), row.entry.file)) > 1:
                 blends = " and ".join(map(blend_text, same))
-                notes.append(f"{row.entry.file} was given by {blends}; the table shows the one made last")
+                notes.append(
+                    f"{row.entry.file} was given by {blends}; the table shows the one made last, and when the file was first made"
+                )
         prepared = job.prepared if job.path("data", "manifest.json").exists() else None
         if prepared is not None:
             job.echo(baseline_text(prepared, job.path("blends"), rows[-1].entry) if rows else trivial_text(prepared))

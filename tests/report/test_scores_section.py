@@ -40,15 +40,18 @@ def chart_and_caption(changes: dict, row: Row | None = None, grades: Path = Path
 def test_diamonds_are_explained_only_if_a_score_of_test_rows_is_drawn() -> None:
     chart, caption = chart_and_caption({})
     assert "Diamonds" not in caption and "leaderboard 0.8" not in chart
-    chart, caption = chart_and_caption({}, Row(ENTRY, "scored", "1", 0.89, None, ""))
+    chart, caption = chart_and_caption({}, Row(ENTRY, "scored", "1", 0.89, None, "", "2026-01-02T03:04:05Z"))
     assert "Diamonds: test rows" in caption and "public leaderboard 0.8900" in chart
 
 
 def test_a_grade_is_shown_only_beside_an_honest_score_of_its_metric(tmp_path: Path) -> None:
     grades, grade = tmp_path / "grades.json", {"public": 0.93, "private": 0.87, "public_rows": 9, "private_rows": 21}
     grades.write_text(json.dumps({ENTRY.file: {"macro_f1": grade}}))
-    assert "private, make grade 0.8700" in chart_and_caption({}, Row(ENTRY, "made", "", None, None, ""), grades)[0]
-    other = Row(replace(ENTRY, metric="accuracy"), "made", "", None, None, "")
+    assert (
+        "private, make grade 0.8700"
+        in chart_and_caption({}, Row(ENTRY, "made", "", None, None, "", "2026-01-02T03:04:05Z"), grades)[0]
+    )
+    other = Row(replace(ENTRY, metric="accuracy"), "made", "", None, None, "", "2026-01-02T03:04:05Z")
     assert "make grade" not in chart_and_caption({"metric": "accuracy"}, other, grades)[0]
 
 
@@ -67,7 +70,7 @@ def test_scores_on_rows_that_chose_hyperparameters_are_hollow_and_left_out_folds
 
 def test_submissions_scored_on_different_rows_are_named_with_their_rows() -> None:
     entries = [replace(ENTRY, digest=digest, oof_rows=size) for digest, size in (("aaaa", 539), ("bbbb", 1347))]
-    rows = [Row(entry, "made", "", None, None, "") for entry in entries]
+    rows = [Row(entry, "made", "", None, None, "", "2026-01-02T03:04:05Z") for entry in entries]
     assert honest_rows_text(rows) == "Honest scores are on different rows: aaaa on 539 rows; bbbb on 1,347 rows."
     assert honest_rows_text(rows[:1]) == ""
 

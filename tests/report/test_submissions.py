@@ -17,7 +17,7 @@ ENTRY = ledger_entry(oof_rows=1000, test_rows=500)
 
 def row(name: str, honest: float, public: float | None = None, **changes) -> Row:
     entry = replace(ENTRY, digest=name * 12, file=f"{name}.csv", honest_score=honest, **changes)
-    return Row(entry, "made", "", public, None, "")
+    return Row(entry, "made", "", public, None, "", "2026-01-02T03:04:05Z")
 
 
 def chosen(rows, changed=lambda a, b: None) -> list[str]:

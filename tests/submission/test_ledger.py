@@ -129,6 +129,13 @@ def test_the_newest_submission_is_the_last_row_even_if_it_was_made_before(tmp_pa
     assert [row.entry for row in ledger.rows(ledger.Ledger((ENTRY, other, again), (), 0))] == [other, again]
 
 
+def test_a_submission_that_is_given_again_keeps_the_time_at_which_it_was_first_made():
+    again = dataclasses.replace(ENTRY, members=("knn",), made="2026-01-03T03:04:05Z")
+    rows = ledger.rows(ledger.Ledger((ENTRY, again), (event("scored", public=0.5),), 0))
+    (line,) = ledger.table(rows, 0.5, "macro_f1")
+    assert (line["members"], line["made"]) == ("knn", "2026-01-02T03:04")
+
+
 def test_a_blend_has_its_own_entry_also_if_another_metric_gave_the_same_submission_later():
     later = dataclasses.replace(ENTRY, metric="accuracy", honest_score=0.99)
     result = result_of(ENTRY)
