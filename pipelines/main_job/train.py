@@ -4,7 +4,7 @@ from competition.config.params_file import unused_members_lines
 from competition.config.teachers import in_training_order
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import summary_lines
-from competition.workspace.studies import member_with_tuned_values, study_differences
+from competition.workspace.studies import finished_studies, member_with_tuned_values, study_differences
 from pipelines.execution.cluster import train_on_cluster
 from pipelines.execution.equal_runs import copy_equal_models
 from pipelines.execution.selection import selected_members
@@ -31,10 +31,12 @@ def run(job: Job) -> None:
         if origins:
             job.echo(f"train {name}: " + ", ".join(f"{key} {value}" for key, value in origins.items()))
         if changes := study_differences(job.workspace, name):
+            study = display_path(finished_studies(job.work, name)[-1].parent)
+            tune = job.params.tune
+            again = f"`make tune MEMBER={name}` repeats the study, and " if tune.trials and tune.folds else ""
             job.echo(
-                f"train {name}: {display_path(job.path('tune', name))} is not used because the data or the member "
-                f"have changed since ({'; '.join(changes[:3])}); `make tune` repeats the study, and removing the folder "
-                "discards it"
+                f"train {name}: {study} is not used because the data or the member have changed since "
+                f"({'; '.join(changes[:3])}); {again}removing the folder discards it"
             )
         runs = runs_of(job.workspace, name)
         for run in runs:

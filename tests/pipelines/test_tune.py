@@ -109,9 +109,15 @@ def test_training_says_that_a_study_fits_no_more_until_its_folder_is_removed(
 ) -> None:
     workspace = prepared_workspace.copy_to(tmp_path)
     train = partial(workspace.do, "train", "--member=slim", "--fold=0", sets=f"{SETS} members.slim.train.dropout=0.1")
-    words = r"tune/slim is not used because .*dropout.*; `make tune.*` repeats the study, and removing the folder discards it"
-    assert re.search(words, train())
-    shutil.rmtree(workspace.work / "tune" / "slim")
+    (study,) = (manifest.parent for manifest in workspace.work.glob("tune/slim/*/manifest.json"))
+    words = rf"tune/slim/{study.name} is not used because .*dropout.*; "
+    removed = "removing the folder discards it"
+    assert re.search(f"{words}`(make|goldfold) tune .*slim` repeats the study, and {removed}", train())
+    never = workspace.do(
+        "train", "--member=slim", "--fold=0", sets=f"{SETS} members.slim.train.dropout=0.1 tune.trials=0"
+    )
+    assert re.search(rf"{words}{removed}", never)  # `make tune` would do nothing
+    shutil.rmtree(study)
     again = train()
     assert "tune/slim" not in again and "fold 0 current" in again
 
