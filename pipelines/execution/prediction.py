@@ -66,12 +66,16 @@ def folds_to_predict(job: Job, run: Run, is_named: bool) -> list[int]:
     without = "; `make predict ALLOW_PARTIAL=1` predicts without it" if len(folds) - len(reasons) > 1 else ""
     if is_named:
         raise UserError(f"run {run.label} lacks {lacking}{without or '; adopt and train it, or name another one'}")
-    others = [other for other in stored_runs(job.work, run.name) if other.digest != run.digest]
+    sources = (
+        other for other in equal_runs(job.work, run) if any(fold_model(other, fold).is_current for fold in reasons)
+    )
+    source = next(sources, None)
+    others = [source] if source else [other for other in stored_runs(job.work, run.name) if other.digest != run.digest]
     if others and not run.folder.exists():
         changes = changes_between(others[-1], run)
         lacking += f" in this run (its run {others[-1].label} differs: {'; '.join(changes[:3])})"
     fold_option = f" FOLD={min(reasons)}" if len(reasons) == 1 else ""
-    does = "copies it from there" if equal_runs(job.work, run) else "trains it"
+    does = f"copies it from {source.label}" if source else "trains it"
     raise UserError(f"member {run.title} lacks {lacking}; `make train MEMBER={run.name}{fold_option}` {does}{without}")
 
 

@@ -236,12 +236,14 @@ def test_a_study_that_keeps_the_own_values_trains_nothing_again(
     monkeypatch.setenv("GOLDFOLD_GOALS", "tune")
     workspace, sets = finished.copy_to(tmp_path / "w"), "tune.trials=1 tune.folds=[0,1] train.epochs=1"
     workspace.do("train", "--member", "slim", sets="train.epochs=1")
+    workspace.do("train", "--member", "slim", "--fold", "0", sets="train.epochs=1 train.seed=9")  # a later, unequal run
     before = {path.read_bytes() for path in workspace.work.glob("members/slim/*/fold*/weights.npz")}
     assert "next: make train SET=" in workspace.do("tune", "--member", "slim", sets=sets)
     lacking = workspace.refused("predict", sets=sets)
-    assert "differs: tuned_folds: [] -> [0, 1]); `make train" in lacking and "` copies it from there" in lacking
+    (source,) = re.findall(r"its run (slim@\w{8}) differs: tuned_folds: \[\] -> \[0, 1\]\); `make train", lacking)
+    assert f"` copies it from {source}" in lacking
     text = workspace.do("train", "--member", "slim", sets=sets)
-    assert re.search(r"train slim: folds 0, 1, 2 copied from slim@\w{8}, which was trained in the same way", text)
+    assert f"train slim: folds 0, 1, 2 copied from {source}, which was trained in the same way" in text
     assert {path.read_bytes() for path in workspace.work.glob("members/slim/*/fold*/weights.npz")} == before
     assert "rows of folds 0, 1 took part in choosing hyperparameters" in text
     # Predictions under other views than those that the member has now are not taken for them.
