@@ -153,7 +153,8 @@ class Job:
             files, facts = result.output
             fault_point("result.before_manifest", path)
             measured = {"seconds": round(time.monotonic() - started, 1), "peak_memory": peak_memory()}
-            result.manifest = write_manifest(path, stored.depends, files, {**facts, **measured}, versions())
+            # A copied result keeps the time and memory of its computation.
+            result.manifest = write_manifest(path, stored.depends, files, {**measured, **facts}, versions())
         fault_point("result.after_manifest", path)
         hosts.wait_for_all()
 
