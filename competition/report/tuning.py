@@ -27,7 +27,6 @@ from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from optuna import Study
     from optuna.trial import FrozenTrial
 
 LITTLE = 0.1  # a parameter with a smaller share of the importance is hardly worth searching
@@ -110,9 +109,10 @@ def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric
     if study is None:
         missing = f"The study {best['study']} is not in the storage any more, only its result."
         return [Text([*lines, missing], name=name)]
-    trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in ("COMPLETE", "PRUNED")]
+    # A study that was continued has trials that did not take part in this choice.
+    trials = [trial for trial in study.get_trials(deepcopy=False) if str(trial.number) in best["tried"]]
     scored = scored_trials(trials, sign)
-    importances = _importances(study)
+    importances = _importances(trials)
     lines.append(importance_line(importances, len(scored)))
     rows = []
     for trial in trials:
@@ -130,13 +130,15 @@ def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric
     return [Text(lines, name=name), study_charts(trials, importances, axis), table]
 
 
-def _importances(study: "Study") -> dict[str, float]:
+def _importances(trials: Sequence["FrozenTrial"]) -> dict[str, float]:
     """Parameter -> share of the importance by PED-ANOVA (Watanabe et al. 2023), the largest first; {} for too few trials."""
     import optuna
 
-    complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
-    if len(complete) < FEWEST:
+    if sum(trial.state.name == "COMPLETE" for trial in trials) < FEWEST:
         return {}
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # else it prints that a study was created
+    study = optuna.create_study(direction="maximize")
+    study.add_trials(trials)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()

@@ -134,6 +134,17 @@ def test_the_report_shows_the_study_and_which_parameters_are_worth_searching(pre
     assert len(table.rows) == 4
 
 
+def test_the_report_counts_only_the_trials_of_which_the_result_was_chosen(prepared_workspace, output, tmp_path) -> None:
+    workspace, fewer = prepared_workspace.copy_to(tmp_path), SETS.replace("tune.trials=4", "tune.trials=3")
+    workspace.do("tune", sets=fewer)
+    results = Results(
+        workspace.work, load_params(workspace.params, parse_overrides(fewer)), loaded=load_data(workspace)
+    )
+    text, *_, table = tuning_section(results).blocks
+    assert text.lines[0].startswith("3 trials. ") and len(table.rows) == 3 and table.folded == "3 trials"
+    assert any("there are 3 (tune.trials)" in line for line in text.lines)
+
+
 def test_the_dashboard_listens_on_this_machine_only(prepared_workspace, output) -> None:
     pytest.importorskip("optuna_dashboard")
     assert "listens on 127.0.0.1 only" in prepared_workspace.refused(
