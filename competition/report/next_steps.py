@@ -143,12 +143,12 @@ def open_steps(
     prepared: Prepared,
     models_of: Mapping[str, Sequence[TrainedFold]],
     submitted: Sequence[ledger.Row],
-    has_spreads: bool,
+    spreads: Mapping[str, float],
     has_study: bool,
 ) -> list[Step]:
     """What has not been done yet; its gain is unknown. Members with external predictions are trained elsewhere.
 
-    has_spreads: a seed study is used.  has_study: some member uses a study.
+    spreads: member -> its spread over seeds, of those with a seed study.  has_study: some member uses a study.
     """
     steps = []
     missing = params.prepare.folds * len(models_of) - sum(len(models) for models in models_of.values())
@@ -159,9 +159,9 @@ def open_steps(
     trained = [name for name, member in params.members.items() if member.head is None]
     if trained and not has_study:
         steps.append(Step("tune the learning rate", 'make tune SET="tune.trials=20"', None, "no study is used"))
-    if trained and not has_spreads:
-        basis = "no gain counts the spread over seeds yet"
-        steps.append(Step("measure the noise of training", f"make noise MEMBER={trained[0]}", None, basis))
+    if unmeasured := [name for name in trained if name not in spreads]:
+        basis = "no gain counts this member's spread over seeds yet"
+        steps.append(Step("measure the noise of training", f"make noise MEMBER={unmeasured[0]}", None, basis))
     with_test = [row for row in submitted if row.entry.test_rows]
     if with_test and prepared.competition.slug and all(row.public_score is None for row in with_test):
         steps.append(Step("submit", "make submit", None, "no submission has a public score"))

@@ -162,7 +162,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     steps += next_steps.blend_steps(blend.result) if blend is not None else []
     steps += next_steps.training_steps(results.models_of, metric)
     has_study = any(used_study(job.workspace, name) for name in params.members)
-    steps += next_steps.open_steps(params, prepared, results.models_of, submitted, bool(results.spreads), has_study)
+    steps += next_steps.open_steps(params, prepared, results.models_of, submitted, results.spreads, has_study)
     file, sets = display_path(job.options.params), job.options.sets.strip()
     if sets and public_sets(sets) == sets and '"' not in sets:  # a step with a SET of its own has both
         steps = [replace(step, command=step.command.replace('SET="', f'SET="{sets} ')) for step in steps]

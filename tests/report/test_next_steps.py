@@ -100,9 +100,20 @@ def test_larger_images_are_advised_only_where_the_images_are_larger_than_the_net
 def test_members_that_are_trained_elsewhere_are_not_advised_to_train(tmp_path: Path) -> None:
     params = load_params(ROOT / "params.yaml")
     external = {name: ExternalFiles(f"{name}.csv", ("test.csv",)) for name in ("vit", "swin")}
-    own = open_steps(params, prepared(32), {"cnn": []}, [], False, False)
+    own = open_steps(params, prepared(32), {"cnn": []}, [], {}, False)
     assert {step.command.split()[1] for step in own} == {"train", "tune", "noise"}
-    assert open_steps(replace(params, members={}, external=external), prepared(32), {}, [], False, False) == []
+    assert open_steps(replace(params, members={}, external=external), prepared(32), {}, [], {}, False) == []
+
+
+def test_the_noise_of_each_trained_member_is_measured_until_all_have_a_spread() -> None:
+    params = load_params(ROOT / "params.yaml")
+    first, second = [name for name, member in params.members.items() if member.head is None][:2]
+
+    def commands(*measured: str) -> list[str]:
+        return [s.command for s in open_steps(params, prepared(32), {}, [], dict.fromkeys(measured, 0.01), True)]
+
+    assert f"make noise MEMBER={first}" in commands() and f"make noise MEMBER={second}" in commands(first)
+    assert not any("noise" in command for command in commands(*params.members))
 
 
 ISSUES = "id,label,suggested,label_probability,suggested_probability\n"
