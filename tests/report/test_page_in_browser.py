@@ -155,6 +155,28 @@ def test_the_page_opens_without_an_error_or_a_request_and_does_not_overflow(brow
     assert min(filter(None, page.evaluate(texts))) > 9  # pixels: readable without zooming
 
 
+def test_long_cells_break_so_that_a_table_fits_and_no_column_is_a_word_wide(browser, tmp_path) -> None:
+    baseline, difference = (
+        "trivial: classes drawn at random",
+        "+0.0123 ± 0.0200 (other seeds ± 0.0123), noise (p = 0.60)",
+    )
+    row = [baseline, "0.9000 ± 0.0100", "0.9100 ± 0.0100", difference, "1,003", "902", "101"]
+    columns = [
+        "baseline",
+        "its score",
+        "the blend, honest",
+        "honest difference",
+        "rows changed",
+        "corrected",
+        "corrupted",
+    ]
+    section, file = Section("blend", "Gains", "f", [Table(columns, [row])]), tmp_path / "report.html"
+    file.write_text(render(Head("t", "l", [], [], "now"), [section]), encoding="utf-8")
+    page = opened(browser, file, 1280)
+    assert page.evaluate("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('.scroll'))")
+    assert page.evaluate("document.querySelector('tbody th').offsetHeight") < 80  # at most three lines
+
+
 def test_what_is_cut_off_says_so_and_scrolls_by_keyboard(browser, file) -> None:
     page = opened(browser, file, 420)
     page.wait_for("[...document.querySelectorAll('#blend .cue')].some(c => !c.hidden)")
