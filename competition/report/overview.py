@@ -103,19 +103,26 @@ def small_matrix(table: np.ndarray, names: Sequence[str]) -> Charts:
     return Charts([drawing], note)
 
 
+def score_kind(scores: Scores) -> str:
+    """What the score of the blend is: doubted | optimistic | honest."""
+    if doubted_members(scores, NOT_OUT_OF_FOLD) or doubted_members(scores, OTHER_FOLDS):
+        return "doubted"
+    return "optimistic" if scores.get("optimistic") else "honest"
+
+
 def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Figure]:
     """Honest score, trivial baseline, expected and actual leaderboard scores: the first figures at the top of the page.
 
     pipelines/inspect/report.py adds the others.
     """
     band = scores["leaderboard_band"]  # None without test images
-    kind, rows = "honest", "took no part in the choice"
+    kind, rows = score_kind(scores), "took no part in the choice"
     if known := doubted_members(scores, NOT_OUT_OF_FOLD):
-        kind, rows = "doubted", f"the models of {', '.join(known)} probably know"
+        rows = f"the models of {', '.join(known)} probably know"
     elif others := doubted_members(scores, OTHER_FOLDS):
-        kind, rows = "doubted", f"the models of {', '.join(others)} may know"
+        rows = f"the models of {', '.join(others)} may know"
     elif scores.get("optimistic"):
-        kind, rows = "optimistic", "also chose hyperparameters (there are no others)"
+        rows = "also chose hyperparameters (there are no others)"
     elif scores.get("tuned_folds"):
         rows += f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
     honest = with_error(scores["honest"], scores["standard_error"], scores["metric"])
@@ -175,9 +182,8 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
     ]
     if not is_single or scores["chosen_on"] != scores["honest"]:
         points.append(Point("blend, rows that chose it", scores["chosen_on"], None, False, "optimistic"))
-    blend_name = "blend, honest" if is_honest else "blend, optimistic"
     note = f"{next(iter(scores['members']))}, its views" if is_single else ""
-    points.append(Point(blend_name, scores["honest"], scores["standard_error"], is_honest, note))
+    points.append(Point(f"blend, {score_kind(scores)}", scores["honest"], scores["standard_error"], is_honest, note))
     for one in test_scores:
         title = f"{one.name} leaderboard" if one.source.startswith("Kaggle") else f"{one.name}, make grade"
         points.append(Point(title, one.score, None, True, "other rows: test", test=True))
@@ -209,7 +215,6 @@ def score_note(scores: Scores, points: Sequence[Point]) -> str:
         "Bars are one standard error. A member's score is that of its identity view, for which nothing was chosen."
     )
     if not scores.get("optimistic") and not all(point.honest for point in points):
-        sentences.append(
-            "The hollow point is the score on the rows everything was chosen on: optimistic. Quote the filled one below it."
-        )
+        quoted = " Quote the filled one below it." if score_kind(scores) == "honest" else ""
+        sentences.append(f"The hollow point is the score on the rows everything was chosen on: optimistic.{quoted}")
     return " ".join(sentences)

@@ -13,6 +13,7 @@ from competition.ensemble.blend import Blend
 from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import Decision
+from competition.ensemble.external_check import NOT_OUT_OF_FOLD, OTHER_FOLDS
 from competition.ensemble.metrics import METRICS
 from competition.report.blend_tables import baselines_of, ways_section, worth_tables
 from competition.report.overview import score_charts, scores_on_test
@@ -66,6 +67,14 @@ def test_scores_on_rows_that_chose_hyperparameters_are_hollow_and_left_out_folds
     chart, caption = chart_and_caption({"tuned_folds": [0, 1]})
     assert chart.count('class="hollow"') == 1
     assert "the same 539 out-of-fold rows; those of folds 0, 1 chose hyperparameters and are left out" in caption
+
+
+def test_a_doubted_blend_is_labelled_so_and_nothing_says_to_quote_it() -> None:
+    for doubt in (NOT_OUT_OF_FOLD, OTHER_FOLDS):
+        chart, caption = chart_and_caption({"notes": [f"vit: {doubt}"]})
+        assert "blend, doubted" in chart and "blend, honest" not in chart and "Quote" not in caption
+    chart, caption = chart_and_caption({})
+    assert "blend, honest" in chart and "Quote the filled one" in caption
 
 
 def test_submissions_scored_on_different_rows_are_named_with_their_rows() -> None:
