@@ -33,12 +33,15 @@ PIXEL_ART = 64  # smaller images are stored without loss and enlarged without sm
 
 
 def training_pixels(prepared: Prepared, sizes: Iterable[int], fit: Fit, folder: Path) -> Pixels | None:
-    """(N, H, W, 3) uint8 of the training rows, in index order, at the smallest of `sizes` that `folder` holds, else decoded from
-    the records at the smallest of `sizes` whenever they are looked at.  sizes: () = MAX_SIZE.
+    """(N, H, W, 3) uint8 of the training rows, in index order, at the best of `sizes` that `folder` holds, else decoded from the
+    records at the best of `sizes` whenever they are looked at. The best is the largest up to MAX_SIZE, else the smallest.
+
+    sizes: () = MAX_SIZE.
 
     None if the records are not on this machine, as in a bucket.
     """
-    train, sizes = prepared.part("train"), sorted({*sizes}) or [MAX_SIZE]
+    train = prepared.part("train")
+    sizes = sorted({*sizes} or {MAX_SIZE}, key=lambda size: (size > MAX_SIZE, abs(size - MAX_SIZE)))
     ids = train["id"].to_numpy(str)
     candidates = (cached_images(folder, prepared.digest, ids, size, fit) for size in sizes)
     if (pixels := next((pixels for pixels in candidates if pixels is not None), None)) is not None:

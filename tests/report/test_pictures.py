@@ -29,11 +29,13 @@ def fill_cache(prepared: Prepared, folder: Path, size: int) -> None:
     np.save(file, np.repeat(np.arange(len(IDS), dtype=np.uint8), size * size * 3).reshape(-1, size, size, 3))
 
 
-def test_pictures_are_those_of_the_smallest_cached_size_in_index_order(prepared: Prepared, tmp_path: Path) -> None:
-    for size in (16, 32):
+def test_pictures_are_those_of_the_largest_cached_size_that_a_page_shows_in_index_order(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    for size in (16, 32, 256):
         fill_cache(prepared, tmp_path / "cache", size)
-    pixels = training_pixels(prepared, [32, 16, 8], "squash", tmp_path / "cache")
-    assert pixels is not None and pixels.shape == (len(IDS), 16, 16, 3)
+    pixels = training_pixels(prepared, [256, 64, 32, 16], "squash", tmp_path / "cache")
+    assert pixels is not None and pixels.shape == (len(IDS), 32, 32, 3)
     assert pixels[np.array([7, 2])][:, 0, 0, 0].tolist() == [7, 2]
 
 
