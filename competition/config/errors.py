@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-MAX_LISTED = 30  # names
+MAX_LISTED, MAX_SUGGESTED = 30, 5  # names
 # What other libraries call it -> our names, of which the first that is among the choices is suggested.
 SYNONYMS = {
     "lr": ("learning_rate",), "wd": ("weight_decay",), "bs": ("batch",), "batch_size": ("batch",), "num_epochs": ("epochs",),
@@ -71,15 +71,19 @@ def first_few(names: Iterable[object], most: int = 5) -> str:
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Return "; did you mean 'x'?" for the most similar choice, else "; known are ..." for a short list, else "".
+    """Return "; did you mean 'x'?" for the most similar choice, for those that contain the word, else "; known are ..." for a
+    short list, else "".
 
     `word` itself is never suggested.
     """
-    names = [choice for choice in choices if choice != word]
+    names = [choice for choice in choices if choice not in (word, "")]
     if word.partition(":")[0] in names:  # of YAML
         return f"; write a blank after the colon of {word.partition(':')[0]}"
     similar = [name for name in SYNONYMS.get(word.casefold(), ()) if name in names]
     similar = similar or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if similar:
         return f"; did you mean '{similar[0]}'?"
+    containing = [name for name in names if len(word) > 1 and word.casefold() in name.casefold()]
+    if 0 < len(containing) <= MAX_SUGGESTED:
+        return f"; did you mean {' or '.join(map(repr, containing))}?"
     return f"; known are {', '.join(names)}" if 0 < len(names) <= MAX_LISTED else ""

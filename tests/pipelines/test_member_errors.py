@@ -69,6 +69,8 @@ def test_without_imagenet_weights_the_command_that_states_a_file_for_all_their_m
         ("blend.methods=[bagging]", "blend.methods: 'bagging' is not known; did you mean 'bagged'?"),
         ("decision.rules=[argmin]", "decision.rules: 'argmin' is not known; did you mean 'argmax'?"),
         ("competition.metric=macro_f", "competition.metric: 'macro_f' is not known; did you mean 'macro_f1'?"),
+        ("competition.metric=f1", "competition.metric: 'f1' is not known; did you mean 'macro_f1' or "),
+        ("competition.metric=zzz", "competition.metric: 'zzz' is not known; known are macro_f1, "),
         ("train.lr=0.1", "train.lr: unknown key; did you mean 'learning_rate'?"),
     ],
 )
