@@ -257,7 +257,8 @@ def test_a_study_that_keeps_the_own_values_trains_nothing_again(
     assert f"train slim: folds 0, 1, 2 copied from {source}, which was trained in the same way" in text
     models = [read_manifest(path) for path in workspace.work.glob("members/slim/*/fold0/manifest.json")]
     measured = {(one.files["weights.npz"], one.result["seconds"], one.result["peak_memory"]) for one in models}
-    assert len(models) == 3 and len(measured) == 2  # the time is that of the training, not of the copy
+    trained = {weights for weights, *_ in measured}
+    assert len(models) > len(trained) == len(measured)  # the time is that of the training, not of the copy
     assert {path.read_bytes() for path in workspace.work.glob("members/slim/*/fold*/weights.npz")} == before
     assert "rows of folds 0, 1 took part in choosing hyperparameters" in text
     # Predictions under other views than those that the member has now are not taken for them.
