@@ -35,7 +35,7 @@ def needed_for(what: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        package = error.name or error
+        package = (error.name or str(error)).partition(".")[0]
         raise UserError(f"{what} needs {package}, which is not installed; install goldfold[{extra}]") from None
 
 

@@ -234,7 +234,7 @@ def test_grade_takes_the_blend_of_the_current_parameters_and_names_a_newer_one(w
 
 
 def test_a_submission_is_not_graded_by_another_metric_than_its_honest_score(workspace: Workspace) -> None:
-    sets = "competition.metric=accuracy"
+    sets = "competition.metric=accuracy blend.members=[slim]"  # another submission than that by macro_f1
     name, before = blended(workspace, sets), ledger(workspace)
     refused = workspace.refused("grade", "--file", name)
     assert (
