@@ -29,7 +29,7 @@ class Inflation:
     macro_recall: float  # mean over classes of min(1, t_c / n_c); macro-F1 moves about as much
 
     def sentence(self, kind: TargetKind) -> str:
-        """The leak in one sentence; gains are stated for classes only."""
+        """The leak in one sentence; what it can add is stated for classes only."""
         text = f"{self.touched:,} of {self.rows:,} test images are also labelled images"
         if kind != "single":
             return text
@@ -57,7 +57,7 @@ def find_leaks(index: pd.DataFrame) -> pd.DataFrame:
 
 
 def inflation(index: pd.DataFrame, leaks: pd.DataFrame, classes: int) -> Inflation:
-    """Return what the leaked test rows add at most.
+    """Return what the leaked test rows can add.
 
     accuracy: T / N, with T touched rows of N test rows.  macro recall: (1/C) sum_c min(1, t_c / n_c), with t_c touched
     rows whose match has class c and n_c = N * (share of class c in train), because the test labels are unknown.

@@ -58,11 +58,7 @@ def averaging_sentence(selection: Selection) -> str:
         "views": max(len(chain.policies[name]) for name in names),
     }
     averaged = [noun for noun, count in counts.items() if count > 1]
-    sentences = (
-        [f"The outputs of the {averaged[0]} are averaged{', then those of the views' * (len(averaged) - 1)}."]
-        if averaged
-        else []
-    )
+    sentences = [f"The outputs of the {' and then of the '.join(averaged)} are averaged."] if averaged else []
     if len(names) > 1:
         sentences.append(
             f"The members' outputs are mixed by the weighted {MEANS[chain.blend.mixing]} (blend method: {chain.blend.method})."

@@ -103,7 +103,7 @@ class Row:
     public_score: float | None
     private_score: float | None
     error: str
-    made: str  # UTC, ISO 8601: the first time; the entry may be of a later blend with the same submission
+    first_time: str  # UTC, ISO 8601, of its submission; the entry may be of a later blend that gave the same one
 
 
 def append(path: Path, line: Entry | Event | SolutionAccess) -> None:
@@ -173,13 +173,13 @@ def read(path: Path) -> Ledger:
 def rows(ledger: Ledger) -> list[Row]:
     """One row per digest with its newest entry, the newest last."""
     newest: dict[str, Entry] = {}
-    first_made: dict[str, str] = {}
+    first_times: dict[str, str] = {}
     for entry in ledger.entries:
         newest.pop(entry.digest, None)  # to the end
         newest[entry.digest] = entry
-        first_made.setdefault(entry.digest, entry.made)
+        first_times.setdefault(entry.digest, entry.made)
     by_digest = {
-        digest: Row(entry, "made" if entry.test_rows else "cross-validation", "", None, None, "", first_made[digest])
+        digest: Row(entry, "made" if entry.test_rows else "cross-validation", "", None, None, "", first_times[digest])
         for digest, entry in newest.items()
     }
     for event in ledger.events:  # the last state and error, and the last known scores
@@ -279,7 +279,7 @@ def table(rows: Sequence[Row], public_share: float, metric: str) -> list[dict[st
         lines.append(
             {
                 "digest": entry.digest[:12],
-                "made": row.made[:16],
+                "made": row.first_time[:16],
                 "members": "+".join(entry.members) + (f" ({entry.partial})" if entry.partial else ""),
                 **({"metric": entry.metric} if has_metrics else {}),
                 "cv": cv,

@@ -259,7 +259,8 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
     start are trained again, and not those that another process has made since.
     """
     job, title, run_folder = session.job, session.run.title, session.run.folder
-    at_start = {model.manifest: changed_at(model.manifest) if job.options.force else -1 for model in pending}
+    # Of the models that are trained again although they are complete.
+    times_at_start = {model.manifest: changed_at(model.manifest) for model in pending} if job.options.force else {}
     waited, used = False, InUse("")
     while pending:
         for model in tuple(pending):
@@ -268,7 +269,7 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
             if again.is_file() and last_holder(again.with_suffix(".lock")) is None and hosts.writes():
                 replace_model(run_folder, model.manifest)
             # One that another process completed meanwhile; hosts that train together see the same.
-            is_new = changed_at(model.manifest) != at_start[model.manifest]
+            is_new = changed_at(model.manifest) != times_at_start.get(model.manifest)
             if hosts.decided(is_new and model.is_current):
                 job.echo(f"train {model.name}: trained by another process")
                 pending.remove(model)

@@ -377,7 +377,7 @@ def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(t
     assert "small-linear" in project.scores().index
     (command,) = re.findall(r"^next: (.*)$", capsys.readouterr().out, re.MULTILINE)
     page = subprocess.run(shlex.split(command), cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    assert f"{tmp_path}/work/my-photos/budget/report.html" in page
+    assert str(tmp_path / "work" / "my-photos" / "budget" / "report.html") in page
     other = folder_of_photos(tmp_path / "other" / "my photos")
     with pytest.raises(goldfold.UserError, match="is of another source"):
         goldfold.fit(other, work=tmp_path / "work")

@@ -41,7 +41,7 @@ def unread_files_notes(folder: Path) -> list[str]:
 
 def nested_tables_note(folder: Path) -> str:
     """One sentence on the .csv files below the top of a folder, where no table is looked for; "" if there are none."""
-    paths = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() == ".csv"]
+    paths = [path.relative_to(folder) for path in folder.rglob("*.[cC][sS][vV]")]
     nested = sorted(path.as_posix() for path in paths if len(path.parts) > 1 and path.parts[0] not in UNSEARCHED)
     visible = [path for path in nested if not any(part.startswith(".") for part in path.split("/"))]
     if not visible:
