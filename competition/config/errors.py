@@ -1,8 +1,10 @@
 """The error classes for mistakes that the user can correct, and helpers for their messages."""
 
 import difflib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 MAX_LISTED, MAX_SUGGESTED = 30, 5  # names
 # What other libraries call it -> our names, of which the first that is among the choices is suggested.
@@ -36,7 +38,14 @@ def needed_for(what: str, extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         package = (error.name or str(error)).partition(".")[0]
-        raise UserError(f"{what} needs {package}, which is not installed; install goldfold[{extra}]") from None
+        raise UserError(f"{what} needs {package}, which is not installed; {how_to_install(extra)}") from None
+
+
+def how_to_install(extra: str) -> str:
+    """The end of a message about a missing package.  extra: of pyproject.toml, which brings it."""
+    python, folder = Path(sys.executable), Path.cwd()
+    shown = python.relative_to(folder) if python.is_relative_to(folder) else python
+    return f"`{shown} -m pip install -e '.[{extra}]'` in goldfold's folder installs it"
 
 
 class InvalidParameter(Exception):

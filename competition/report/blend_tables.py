@@ -6,6 +6,7 @@ from pathlib import Path
 from competition.ensemble.bootstrap import Difference
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import METRICS, Metric, metric_named
+from competition.report.caveats import is_doubted
 from competition.report.page import Section, Table, Text
 from competition.report.terminal import (
     Scores,
@@ -62,7 +63,8 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
     )
     if count_names:
         sentences.append(CORRECTED)
-    columns = ["baseline", "its score", "the blend, honest", "honest difference"]
+    scored = ["the blend", "difference"] if is_doubted(scores) else ["the blend, honest", "honest difference"]
+    columns = ["baseline", "its score", *scored]
     columns += [f"rows {count}" if count == "changed" else count for count in count_names]
     return Table(columns, rows, note=" ".join(sentences), title=f"The blend ({how(chain)}) against its baselines")
 
@@ -84,7 +86,8 @@ def views_table(scores: Scores, chain: Chain) -> Table:
         if classified:
             cells += [f"{effect.corrected:,}", f"{effect.corrupted:,}"]
         rows.append(cells)
-    columns = ["member", "views and their shares", "excluded views", "honest gain over the identity view"]
+    gained = f"{'' if is_doubted(scores) else 'honest '}gain over the identity view"
+    columns = ["member", "views and their shares", "excluded views", gained]
     note = (
         f"The gain is that of the views chosen without each fold, which can differ from those shown, over the member's identity view, on "
         f"the same {scores['honest_rows']:,} rows."

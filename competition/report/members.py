@@ -276,7 +276,7 @@ def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> list[
     results = [model.manifest.result for model in models]
     scoring, whole = (sum(float(one.get(cost, 0)) for one in results) for cost in ("scoring_seconds", "seconds"))
     if scoring and whole:
-        note += f" Scoring them took {scoring:,.1f} s, {scoring / whole:.1%} of the training (device.score_epochs)."
+        note += f" Scoring up to 1,000 rows took {scoring:,.1f} s, {scoring / whole:.1%} of the training (device.score_epochs)."
     return [Charts([*key, *shown], note, name)]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, how_to_install
 from competition.config.params import CloudTpu, DeviceParams
 
 TPU_FILES = ("/dev/accel0", "/dev/vfio/0")
@@ -55,7 +55,7 @@ def choose_backend(
     """
     if setting == "jax" and not installed("jax"):
         raise UserError(
-            "device.backend is jax, but JAX is not installed; install goldfold[jax], or set device.backend: auto"
+            f"device.backend is jax, but JAX is not installed; {how_to_install('jax')}, or set device.backend: auto"
         )
     if setting != "auto":
         return setting, f"device.backend is {setting}"

@@ -63,7 +63,7 @@ class HeadTrainer(FoldScorer):
         if loss is None:
             outputs = head_outputs(fitted.arrays, features[0], fitted_rows.kind)
             loss = output_loss(probabilities_of(outputs, fitted_rows.kind), fitted_rows)
-        scores = self._score_held_out(1, fold)
+        scores = self._score_held_out(1, fold, is_last=True)
         yield loop.Trained([loop.Epoch(1, loss, 0.0, **scores, strength=fitted.strength)], 1)
 
     def weights(self) -> State:

@@ -21,6 +21,8 @@ from competition.training.engine import State
 from competition.training.fold_rows import FoldRows, deviation
 from competition.training.input_stall import InputStallDetector
 
+CURVE_ROWS = 1_000  # held-out rows, at most, behind a point of the curves: all of them would cost a tenth of a training
+
 
 class FoldScorer(ABC):
     """The fold models of one member. `Trainer` trains networks, `HeadTrainer` fits heads to stored features."""
@@ -28,7 +30,7 @@ class FoldScorer(ABC):
     def __init__(self, rows: FoldRows, metric: str) -> None:
         """metric: name of the competition's metric."""
         self.member, self.rows, self.metric = rows.member, rows, metric_named(metric)
-        self._scored: dict[int, ViewPredictions] = {}  # last scored epoch -> its out-of-fold predictions
+        self._scored: dict[int, ViewPredictions] = {}  # last epoch, once it is scored -> its out-of-fold predictions
 
     @abstractmethod
     def train(
@@ -70,21 +72,26 @@ class FoldScorer(ABC):
         targets = self.rows.targets_of(self.rows.held_out(fold))
         return self.metric.display(self.metric.evaluate(targets, probs.view("identity")))
 
-    def _score_held_out(self, epoch: int, fold: ExcludedFolds) -> loop.Scores:
-        """Predict the held-out rows after an epoch and keep the predictions; their score and their loss.
+    def _score_held_out(self, epoch: int, fold: ExcludedFolds, is_last: bool) -> loop.Scores:
+        """The competition's metric and the mean loss of held-out rows after an epoch, for the curves of the report.
 
+        At most CURVE_ROWS of the rows, the same ones after every epoch; after the last one all are predicted, and their predictions kept.
         The mean loss is that of plain targets: log loss, or the squared error in units of the targets' variance.
         """
-        predictions = self.held_out(fold)
-        self._scored = {epoch: predictions}
-        targets, output = self.rows.targets_of(self.rows.held_out(fold)), predictions.view("identity")
+        rows = self.rows.held_out(fold)
+        shown = np.sort(np.random.default_rng(0).permutation(len(rows))[:CURVE_ROWS])
+        predictions = self._checked_predictions(rows if is_last else rows[shown])
+        if is_last:
+            self._scored = {epoch: predictions}
+        output = predictions.view("identity")[shown] if is_last else predictions.view("identity")
+        targets = self.rows.targets_of(rows[shown])
         if self.rows.targets.kind == "regression":
             unit = deviation(self.rows.targets_of(self.rows.usable(fold)))
             loss = float(np.mean(((output[:, 0] - targets) / unit) ** 2))
         else:
             metric = metric_named("log_loss" if self.rows.targets.kind == "single" else "multilabel_log_loss")
             loss = metric.display(metric.evaluate(targets, output))
-        return {"held_out": self.score_of(predictions, fold), "held_out_loss": loss}
+        return {"held_out": self.metric.display(self.metric.evaluate(targets, output)), "held_out_loss": loss}
 
     def out_of_fold(self, fold: ExcludedFolds, trained: loop.Trained) -> ViewPredictions:
         """Out-of-fold predictions of the model that `train` has just trained; those of its last score if still valid."""
@@ -95,9 +102,12 @@ class FoldScorer(ABC):
     def held_out(self, fold: ExcludedFolds) -> ViewPredictions:
         """Out-of-fold probabilities by the weights in the engine, under the identity view.
 
-        Raises Diverged if they are not finite: the last update may have overflowed after a loss that was finite.
+        Raises Diverged if they are not finite.
         """
-        rows = self.rows.held_out(fold)
+        return self._checked_predictions(self.rows.held_out(fold))
+
+    def _checked_predictions(self, rows: np.ndarray) -> ViewPredictions:
+        """Probabilities of held-out rows. Raises Diverged: the last update may have overflowed after a loss that was finite."""
         probs = self._probabilities(self.images, rows, ["identity"])
         if not np.isfinite(probs).all():
             raise loop.Diverged(

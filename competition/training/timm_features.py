@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from competition.config.errors import UserError, did_you_mean
+from competition.config.errors import UserError, did_you_mean, how_to_install
 from competition.config.params import TIMM, Member
 from competition.ensemble.view_transforms import View
 from competition.training.backend import is_installed
@@ -25,7 +25,9 @@ class TimmEngine:
     def __init__(self, member: Member, predict_batch: int) -> None:
         """Raises UserError if timm is not installed, does not know the network, or the weights are not of it."""
         if not (is_installed("timm") and is_installed("torch")):
-            raise UserError(f"{member.architecture} needs PyTorch and timm; install goldfold[timm]")
+            raise UserError(
+                f"{member.architecture} needs PyTorch and timm, which are not installed; {how_to_install('timm')}"
+            )
         import torch
 
         self.predict_batch = predict_batch

@@ -78,8 +78,9 @@ class Trainer(FoldScorer):
                 probs = self._probabilities(self.images, inner_rows, ["identity"])[:, 0]
                 scores["inner"] = self.metric.display(self.metric.evaluate(self.rows.targets_of(inner_rows), probs))
             is_scored = score_epochs if isinstance(score_epochs, bool) else epoch in score_epochs
-            if epoch and (is_scored or epoch == train.epochs):
-                scores |= self._score_held_out(epoch, fold)
+            is_last = epoch == train.epochs
+            if epoch and (is_scored or is_last):
+                scores |= self._score_held_out(epoch, fold, is_last)
             return scores
 
         self._scored = {}

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from competition.config.digests import to_plain
+from competition.config.errors import how_to_install
 from competition.config.params import Params
 from competition.config.redaction import redact
 from competition.config.secrets import known_secrets, without_secrets
@@ -257,7 +258,7 @@ class Tracked(AbstractContextManager["Tracked"]):
         except Exception as error:  # whatever a tracker does, training goes on
             self._runs.pop(name, None)
             missing = isinstance(error, ImportError)
-            reason = f"it is not installed; install goldfold[{name}]" if missing else f"{type(error).__name__}: {error}"
+            reason = f"it is not installed; {how_to_install(name)}" if missing else f"{type(error).__name__}: {error}"
             self._show(f"track: {name} is left out, {redact(reason, self._known).splitlines()[0]}")
 
 

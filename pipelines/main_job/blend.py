@@ -26,6 +26,7 @@ from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import identity_view, save_scores
 from competition.ensemble.settings import chain_settings
+from competition.ensemble.significance import Difference
 from competition.ensemble.tta_policy import rejected_views
 from competition.files.manifest import copy_file, sha256, write_json
 from competition.prepare.adapter_types import needs_a_label
@@ -166,6 +167,11 @@ def caution_lines(scores: Scores) -> list[str]:
     if (better := gain_of_equal_weights(scores)) is not None:
         lines.append(
             f'equal weights score {gain(better)}, on the same rows: SET="blend.methods=[equal]" uses them, chosen afterwards'
+        )
+    if len(scores["members"]) > 1 and (over := Difference(**scores["over_best"])).value < 0 and not over.is_significant:
+        lines.append(
+            "the best member scores more on these rows, but not by more than noise; the blend is used, because a choice between "
+            'the two by these rows would be optimistic (SET="blend.methods=[best]" uses the member)'
         )
     lines += [*series_sentences(scores), *([scores["class_shares"]] if "class_shares" in scores else ())]
     if scores.get("optimistic"):

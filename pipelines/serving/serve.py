@@ -5,7 +5,7 @@ import re
 import time
 from pathlib import Path
 
-from competition.config.errors import UserError
+from competition.config.errors import UserError, how_to_install
 from competition.serving.bundle import CARD, load_bundle
 from competition.serving.served_models import export_name
 from competition.training.backend import is_installed
@@ -21,7 +21,7 @@ def run(job: Job) -> None:
     """export/<name>/ -> a server, until SIGTERM or Ctrl-C"""
     missing = [package for package in PACKAGES if not is_installed(package)]
     if missing:
-        raise UserError(f"the server needs {', '.join(missing)}; install goldfold[serve]")
+        raise UserError(f"the server needs {', '.join(missing)}; {how_to_install('serve')}")
     from competition.serving.app import create_app
     from competition.serving.engines import open_engine
     from competition.serving.requests import Limits

@@ -11,6 +11,7 @@ import pytest
 from builders import params
 from stages import Workspace
 
+from competition.config.errors import how_to_install
 from competition.files.manifest import read_manifest
 from competition.workspace.tracking import Outcome, Subject, Tracked
 
@@ -202,7 +203,7 @@ def test_a_tracker_that_fails_is_left_out_with_one_line_and_the_others_go_on(tmp
     run.end(Outcome({"held_out": 0.9}, {}))
     assert logged == [0.5, 1.0]
     assert lines == [
-        "track: wandb is left out, it is not installed; install goldfold[wandb]",
+        "track: wandb is left out, it is not installed; " + how_to_install("wandb"),
         "track: mlflow is left out, ConnectionError: mlflow://[hidden]@host is away",
     ]
 

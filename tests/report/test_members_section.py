@@ -45,7 +45,7 @@ def test_rows_scored_once_have_no_curve_and_the_page_says_why() -> None:
     (shown,) = curve_charts(
         "cnn", [replace(m, manifest=costs) for m in models({0: 0.8, 1: 0.8}, every_epoch=True)], "accuracy"
     )
-    assert shown.note.endswith("Scoring them took 1.0 s, 5.0% of the training (device.score_epochs).")
+    assert shown.note.endswith("Scoring up to 1,000 rows took 1.0 s, 5.0% of the training (device.score_epochs).")
     assert "cnn: loss: training and held-out by epoch; at the end, mean of 2 folds: training loss 1" in each.drawings[1]
     assert sum("held-out" in drawing for drawing in each.drawings) == 3  # legend, loss, metric
 
