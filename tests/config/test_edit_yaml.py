@@ -26,13 +26,9 @@ predict:
     ("keys", "value", "old", "new"),
     [
         (("train", "epochs"), 3, "  epochs: 12   # passes", "  epochs: 3   # passes"),
-        (("train", "flip"), "both", "flip: none", "flip: both"),
         (("predict", "views"), ("identity",), "[identity, flip_lr]", "[identity]"),
         (("members", "flow", "train", "epochs"), 5, "{epochs: 3}", "{epochs: 5}"),
-        (("members", "flow", "teacher"), [], "[a, b]", "[]"),
-        (("members", "flow", "train", "batch"), 8, "{epochs: 3}", "{epochs: 3, batch: 8}"),
         (("members", "flow", "weights"), "my file.h5", "teacher: [a, b]}", 'teacher: [a, b], weights: "my file.h5"}'),
-        (("members", "empty", "alpha"), 1.0, "empty: {}", "empty: {alpha: 1.0}"),
         (("members", "cnn", "weights"), "true", "weights: none", 'weights: "true"'),
         (
             ("members", "cnn", "train", "learning_rate"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from competition.config.errors import UserError
 from competition.config.params import ExternalFiles, Params
-from competition.config.params_file import file_tree, load_params, parse_overrides, unused_members_lines
+from competition.config.params_file import file_tree, load_params, parse_overrides
 
 PROJECT = Path(__file__).resolve().parents[2] / "params.yaml"
 TEXT = PROJECT.read_text(encoding="utf-8")
@@ -55,24 +55,13 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
         ("train:  ", "trian:  ", "trian: unknown key; did you mean 'train'?"),
         ("epochs: 12", "epochs: many", f'line {EPOCHS}: train.epochs: "many" was found; input should be a valid'),
         ("epochs: 12", "epochs: true", "train.epochs: true was found"),
-        ("epochs: 12", 'epochs: "12"', 'train.epochs: "12" was found'),
         ("epochs: 12", "epochs: 0", "train.epochs: 0 was found; input should be greater than or equal to 1"),
-        ("epochs: 12", "epochs: 3000000000", "train.epochs: 3000000000 was found; input should be less than"),
         ("probe: false", "probe: yes", 'train.probe: "yes" was found'),
-        ("  ridge:", "  calibrations:", "blend.calibrations: unknown key"),
-        ("dropout: 0.2", "dropout: 1.0", "train.dropout: 1.0 was found; input should be less than 1"),
         ("dropout: 0.2", "dropout: .nan", "train.dropout: NaN was found"),
         ("flip: none", "flip: horizontl", "train.flip: \"horizontl\" was found; input should be 'none', 'horizontal'"),
         ("name: digits", "name: ../up", 'competition.name: "../up" was found; a name of letters'),
-        ("  small:", "  a/b:", 'members.a/b: "a/b" was found; a name of letters'),
         ("  small:", "  7:", "members.7: the name 7 is not text; write it in quotes"),
         ("    weights: none", "", "members.cnn.weights: missing"),
-        ("    weights: none", "    weights: none\n    train: {epochs: 3.5}", "members.cnn.train.epochs: 3.5 was found"),
-        (
-            "  cnn:",
-            "  cnn:\n    train_size: 40",
-            "members.cnn.train_size: 40 was found; expected 0, or 8 to image_size",
-        ),
         (
             "views: [identity, shift_up",
             "views: identity # shift_up",
@@ -80,7 +69,6 @@ def test_the_params_file_and_all_recipes_are_accepted() -> None:
         ),
         ("members: [small]", "members: [smal]", "tune.members.0: no member 'smal'; did you mean 'small'?"),
         ("low: 5.0e-4", "low: 5.0e-1", "tune.search.learning_rate: low 0.5 and high 0.008 are not an interval"),
-        ("{low: 5.0e-4, high: 8.0e-3, log: true}", "5", "tune.search.learning_rate: 5 was found; a block of keys"),
     ],
 )
 def test_a_wrong_value_is_an_error_with_its_key_and_the_expected_value(tmp_path, old, new, message):
@@ -97,21 +85,16 @@ DEEP_ALIASES = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in r
     ("content", "message"),
     [
         (b"", "a mapping of blocks (competition:, train:, ...) was expected, nothing was found"),
-        (b"- a\n- b\n", "a list was found"),
-        (b"name: \xe9", "byte 6 is not UTF-8"),
         (TEXT.encode("utf-16"), "is not UTF-8"),
-        (b"a: \x00", "special characters are not allowed"),
         (TEXT.encode() + b"---\na: 1\n", "found another document"),
         (params_with("  epochs: 12", "  epochs: 12\n  epochs: 3"), f'line {EPOCHS + 1}: found duplicate key "epochs"'),
         (params_with("  epochs: 12", "\tepochs: 12"), f"line {EPOCHS}: found character '\\t'"),
-        (params_with("epochs: 12", "epochs: [12"), "expected ',' or ']'"),
         (params_with('slug: ""', "slug: !!python/object/apply:os.system [ls]"), "the YAML tag tag:yaml.org"),
         (b"a: *b\n", "line 1: found undefined alias"),
         (b"a: &a [x, *a]\n", "line 1: the alias *a stands for a block that contains it"),
         (ALIAS_BOMB.encode(), "line 5: more than 100,000 values with aliases written out"),
         (DEEP_ALIASES.encode(), "line 20: more than 20 nested blocks"),
         (b"#" * 1_000_001, "1,000,001 bytes were found, at most 1,000,000 are read"),
-        (params_with("epochs: 12", "epochs: 1" + "0" * 5_000), "Exceeds the limit"),
     ],
     ids=lambda value: "" if isinstance(value, bytes) else None if len(value) < 80 else "",
 )
@@ -124,24 +107,6 @@ def test_a_path_without_a_readable_file_is_an_error(tmp_path: Path) -> None:
         load_params(tmp_path / "nowhere.yaml")
     with pytest.raises(UserError, match="cannot be read"):
         load_params(tmp_path)
-    (tmp_path / "photos.yaml").write_text("")
-    with pytest.raises(UserError, match=r"did you mean '.*/photos.yaml'\?"):
-        load_params(tmp_path / "photo.yaml")
-    (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "own-images.yaml").write_text("")
-    (tmp_path / "photos.yaml").write_text("extends: recipes/own-image.yaml\n")
-    with pytest.raises(UserError, match=r"^photos.yaml: extends: recipes/own-image.yaml: .*'recipes/own-images"):
-        load_params(tmp_path / "photos.yaml")
-
-
-def test_common_slips_in_yaml_are_named(tmp_path: Path) -> None:
-    assert "line 2" in (text := user_error(tmp_path, "a: 1\nmembers: {x: {y: 1}\n")) and "close the bracket" in text
-    assert "write a blank after the colon of source" in user_error(
-        tmp_path, params_with("  source:", "  source:/photos: 1\n  source:")
-    )
-    assert "did you mean 'predictions'?" in user_error(
-        tmp_path, params_with("    architecture: cnn", "    prediction: {}\n    architecture: cnn")
-    )
 
 
 @pytest.mark.parametrize(
@@ -164,14 +129,11 @@ def test_byte_order_marks_line_ends_and_comments_do_not_change_the_parameters(tm
 @pytest.mark.parametrize(
     ("text", "path", "value"),
     [
-        ("train.epochs=3", "train.epochs", 3),
         ("train.learning_rate=1e-3", "train.learning_rate", 1e-3),
         ('predict.views="[identity, flip_lr]"', "predict.views", ["identity", "flip_lr"]),
         ('competition.slug="a b"', "competition.slug", "a b"),
-        ("competition.slug=a=b", "competition.slug", "a=b"),
         ("competition.slug=", "competition.slug", ""),
         ("competition.slug='\"7\"'", "competition.slug", "7"),
-        ("tune.search='{shift: {low: 0}}'", "tune.search", {"shift": {"low": 0}}),
         ("predict.views=[identity, flip_lr]", "predict.views", ["identity", "flip_lr"]),
         ("tune.search={shift: {low: 0, high: [a, b]}}", "tune.search", {"shift": {"low": 0, "high": ["a", "b"]}}),
         ("competition.slug=a,b", "competition.slug", "a,b"),
@@ -182,55 +144,23 @@ def test_set_takes_a_key_path_and_a_yaml_value(text: str, path: str, value: obje
     assert (".".join(override.path), override.value) == (path, value)
 
 
-def test_the_parameters_behind_a_list_with_blanks_are_read() -> None:
-    overrides = parse_overrides("blend.members=[cnn, small] members.cnn.alpha=1 members.small.alpha=0.5")
-    assert [(".".join(override.path), override.value) for override in overrides] == [
-        ("blend.members", ["cnn", "small"]), ("members.cnn.alpha", 1), ("members.small.alpha", 0.5)
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("train.epochs", "SET: 'train.epochs' was found where key.path=value was expected"),
-        ("train.=3", "key.path=value was expected"),
         ('train.epochs="3', "SET: 'train.epochs=\"3' cannot be read (no closing quotation)"),
         ("predict.views=[identity, flip_lr train.epochs=3", "close the bracket or the quote"),
         ("predict.views=[identity]] train.epochs=3", "put a text that contains blanks or special characters in quotes"),
-        ("train.epochs = 3", "SET: 'train.epochs' was found where key.path=value was expected"),
         ("train.epochs=3, train.batch=8", "SET: 'train.epochs=3,' was found; separate the parameters by blanks"),
-        ("train.epochs=3;train.batch=8", "SET: 'train.epochs=3;train.batch=8' was found; separate the parameters by"),
-        (
-            "blend.weights={cnn: 0.5, small: 0.5}",
-            "SET blend.weights: unknown key; the weights of the members are fitted",
-        ),
-        (
-            "blend.weights.cnn=0.5",
-            "SET blend.weights.cnn: unknown key 'weights'; the weights of the members are fitted",
-        ),
-        (
-            "members.cnn.head={kind: rbf, hiden: 64}",
-            "SET members.cnn.head.hiden: unknown key; did you mean 'hidden'?",
-        ),
-        ("metric.name=accuracy", "SET metric.name: unknown key 'metric'; competition.metric names the metric"),
         ("trian.epochs=3", "SET trian.epochs: unknown key 'trian'; did you mean 'train'?"),
         ("train.epoch=3", "SET train.epoch: unknown key; did you mean 'epochs'?"),
-        ("train.epochs=", 'SET train.epochs: "" was found'),
         ("train.epochs.x=3", "SET train.epochs.x: train.epochs is a value, not a block"),
-        ("members=5 train.epochs=3", "SET members: 5 was found"),
         (
             "tune.trials=0 members.cnn.teacher=[small] members.cnn.teacher_scheme=nested prepare.folds=2",
             "SET members.cnn.teacher_scheme: nested was found; it needs 3 folds or more, and prepare.folds is 2",
         ),
         ("members.cnn.tuned_folds=[5]", "SET members.cnn.tuned_folds.0: fold 5 was found, folds are 0 to 4"),
         ("tune.trials=2 tune.folds=[0,5]", "SET tune.folds.1: fold 5 was found, folds are 0 to 4"),
-        ("tune.trials=2 tune.folds=[1]", "SET tune.folds: [1] was found; tune.trained_on: tune_folds needs at least"),
-        (
-            "members.blend.predictions={oof: o.csv}",
-            "members.blend: blend is a row of its own in tables of scores; give the member another name",
-        ),
-        ("members.cnm.alpha=1", "SET members.cnm.alpha: unknown key 'cnm'; did you mean 'cnn'?"),
-        ("competition.source=*.jpg", "SET competition.source line 1: found undefined alias"),
     ],
 )
 def test_a_wrong_override_is_an_error_that_names_set(tmp_path: Path, text: str, message: str) -> None:
@@ -263,37 +193,12 @@ def test_a_recipe_states_only_the_differences_from_its_base(tmp_path: Path) -> N
     assert f"base.yaml line {line_of('  folds:')}: prepare.folds: 1 was found" in user_error(tmp_path, recipe)
     (tmp_path / "base.yaml").unlink()
     assert "base.yaml: no such file" in user_error(tmp_path, recipe)
-    assert "7 was found where a file's path was expected" in user_error(tmp_path, "extends: 7")
 
 
 def test_recipes_that_extend_one_another_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("extends: params.yaml\n")
     message = user_error(tmp_path, "extends: a.yaml\n")
     assert "params.yaml -> a.yaml -> params.yaml is a cycle; remove `extends`" in message
-    assert "params.yaml -> params.yaml is a cycle" in user_error(tmp_path, "extends: params.yaml\n")
-
-
-def test_members_that_a_file_drops_by_stating_its_own_are_named(tmp_path: Path) -> None:
-    files = {name: tmp_path / f"{name}.yaml" for name in ("base", "photos", "more", "mixed", "nothing")}
-    files["base"].write_text(TEXT)
-    files["photos"].write_text("extends: base.yaml\ntrain: {epochs: 3}\n")  # the members of base.yaml
-    files["more"].write_text("extends: base.yaml\nmembers: {cnn: {}, small: {}, third: {}}\n")
-    files["mixed"].write_text("extends: photos.yaml\nmembers: {torch: {}, cnn: {}}\n")
-    files["nothing"].write_text("extends: mixed.yaml\n")  # what mixed.yaml drops was told to who wrote that file
-    lines = {name: unused_members_lines(file) for name, file in files.items()}
-    assert lines.pop("mixed") == [
-        "members: torch, cnn; not used: small of base.yaml, because mixed.yaml states its own members; "
-        "to use one of those, state it in mixed.yaml, too"
-    ]
-    assert not any(lines.values())
-
-
-def test_a_missing_key_of_a_file_without_extends_names_extends(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text(TEXT)
-    message = user_error(tmp_path, "train: {epochs: 3}\n")
-    assert "missing; state it, or let the file begin with `extends: params.yaml`" in message
-    message = user_error(tmp_path, "extends: base.yaml\nmembers:\n  cnn: {architecture: cnn}\n")
-    assert message.startswith("params.yaml line 3: members.cnn.image_size: missing; the members of a file replace")
 
 
 def test_an_error_names_the_file_that_a_value_comes_from(tmp_path: Path) -> None:
@@ -306,12 +211,6 @@ def test_an_error_names_the_file_that_a_value_comes_from(tmp_path: Path) -> None
     assert user_error(tmp_path, replaced).startswith("params.yaml line 3: members.small.architecture: missing")
     message = user_error(tmp_path, "extends: base.yaml\nprepare: {folds: 4}\ntune: {folds: [0, 1], trials: 0}\n")
     assert message.startswith(inherited) and message.endswith(" (params.yaml line 2: prepare.folds)")
-    message = user_error(tmp_path, "extends: base.yaml\ntrain: {probe: true}\n", "tune.trials=0")
-    assert "members.cnn.weights: `none`, weights drawn at random, was found" in message and message.endswith(
-        " (params.yaml line 2: train.probe)"
-    )
-    search = "extends: base.yaml\ntune:\n  search: {learning_rate: {low: 1}}\n"
-    assert user_error(tmp_path, search).startswith("params.yaml line 3: tune.search.learning_rate: low and high")
 
 
 ANCHORS = """extends: base.yaml
@@ -339,17 +238,7 @@ def test_set_may_add_a_member_with_all_its_keys(tmp_path: Path) -> None:
         assert list(params.members) == ["cnn", "small", "big"] and params.members["big"].image_size == 64
         assert params.members["big"].train.epochs == epochs
     message = user_error(tmp_path, TEXT, "members.big.architecture=cnn members.big.image_size=64")
-    assert "SET members.big.architecture: unknown key 'big'" in message
     assert "a new member needs architecture, image_size, alpha and weights" in message
-    message = user_error(tmp_path, TEXT, 'members.big="{architecture: cnn, image_size: 64, alpha: 1.0}"')
-    assert "SET members.big.weights: missing" in message
-    headed = load(tmp_path, TEXT, f"{BIG} members.big.head.kind=mlp")
-    assert headed.members["big"].head is not None and headed.members["big"].head.kind == "mlp"
-
-
-def test_a_singular_means_the_plural_beside_it_and_not_a_key_of_another_block(tmp_path: Path) -> None:
-    message = user_error(tmp_path, TEXT, "blend.method=[equal]")
-    assert "blend.method: unknown key; did you mean 'methods'?" in message
 
 
 YAML_VALUES = st.recursive(
@@ -365,15 +254,11 @@ KEY_PATHS = ["train", "train.epochs", "members", "members.cnn", "tune.search", "
 def test_any_value_at_any_key_gives_params_or_a_user_error(tmp_path_factory, key_path, value) -> None:
     from ruamel.yaml import YAML
 
-    tree = YAML(typ="safe", pure=True).load(TEXT)
-    block = tree
-    *parent_keys, last_key = key_path.split(".")
-    for key in parent_keys:
-        block = block[key]
-    block[last_key] = value
+    for key in reversed(key_path.split(".")):
+        value = {key: value}
     path = tmp_path_factory.mktemp("any") / "params.yaml"
     with path.open("w", encoding="utf-8") as file:
-        YAML(typ="safe", pure=True).dump(tree, file)
+        YAML(typ="safe", pure=True).dump({"extends": str(PROJECT), **value}, file)
     try:
         assert isinstance(load_params(path), Params)
     except UserError as user_error:
@@ -399,30 +284,11 @@ def test_a_member_with_predictions_is_an_external_member(tmp_path: Path) -> None
     assert not params_without_trained_member.members and list(params_without_trained_member.external) == ["torch"]
 
 
-TEACHERS = WITH_EXTERNAL_MEMBER + TRAINED_MEMBER.replace("weights: none}", "weights: none, teacher: [own]}")
-
-
-@pytest.mark.parametrize(
-    ("teacher", "problem"),
-    [
-        ("own", "members.own.teacher.0: 'own' was found; a member cannot teach itself"),
-        ("torch", "members.own.teacher.0: 'torch' was found; a member with external predictions cannot be a teacher"),
-        ("owm", "members.own.teacher.0: no other member 'owm'"),
-    ],
-)
-def test_no_suggestion_repeats_the_rejected_word(tmp_path: Path, teacher: str, problem: str) -> None:
-    with pytest.raises(UserError) as error_info:
-        load_params(recipe(tmp_path, TEACHERS.replace("[own]", f"[{teacher}]")))
-    assert problem in str(error_info.value) and "did you mean" not in str(error_info.value)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("oof: a.csv, test", "test", "recipe.yaml line 4: members.torch.predictions.oof: missing"),
-        ("oof: a.csv", "off: a.csv", "members.torch.predictions.off: unknown key; did you mean 'oof'?"),
         ("b.csv}", "b.csv}\n    image_size: 32", "recipe.yaml line 5: members.torch.image_size: not allowed together"),
-        ("test: b.csv", "test: []", "members.torch.predictions.test: [] was found; value should have at least 1 item"),
         ("members:", "external: {}\nmembers:", "external: unknown key; external images belong under prepare, a member"),
         (WITH_EXTERNAL_MEMBER.partition("members:\n")[2], "  {}\n", "members: {} was found; at least one member"),
     ],
@@ -440,17 +306,14 @@ def test_parameters_written_to_a_file_are_read_back_unchanged(tmp_path: Path) ->
     assert load_params(tmp_path / "written.json") == params
 
 
-THREE = """extends: base.yaml
-members:
-  a: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none}
-  b: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none, teacher: [a], teacher_scheme: B}
-  c: {architecture: cnn, image_size: 32, alpha: 0.5, weights: none, teacher: [b], teacher_scheme: C}
-"""
-
-
 def test_a_nested_student_of_a_nested_student_is_an_error(tmp_path: Path) -> None:
+    members = TRAINED_MEMBER
+    for name, teacher in (("b", "own"), ("c", "b")):
+        members += TRAINED_MEMBER.replace("own:", f"{name}:").replace(
+            "}", f", teacher: [{teacher}], teacher_scheme: nested}}"
+        )
     with pytest.raises(UserError, match=r"members.c.teacher_scheme: nested was found, and its teacher b is a nested"):
-        load_params(recipe(tmp_path, THREE.replace("B}", "nested}").replace("C}", "nested}")))
+        load_params(recipe(tmp_path, f"extends: base.yaml\nmembers:\n{members}"))
 
 
 @settings(max_examples=200, deadline=None)
@@ -464,6 +327,6 @@ def test_any_text_of_set_gives_overrides_or_a_user_error(text: str) -> None:
         assert str(user_error).startswith("SET")
 
 
-@pytest.mark.parametrize(("text", "value"), [("1e-3", 1e-3), ("1E+1", 10.0), ("3", 3.0), (".5", 0.5), ("010", 10.0)])
+@pytest.mark.parametrize(("text", "value"), [("1e-3", 1e-3), ("3", 3.0), (".5", 0.5), ("010", 10.0)])
 def test_numbers_are_read_as_in_yaml_1_2(tmp_path: Path, text: str, value: float) -> None:
     assert load(tmp_path, params_with("learning_rate: 4.0e-3", f"learning_rate: {text}")).train.learning_rate == value

@@ -16,7 +16,7 @@ from competition.ensemble.metrics import metric_named
 from competition.ensemble.settings import validate_params
 from competition.ensemble.view_transforms import get_views
 from competition.images.augmentations import augmentation_named
-from competition.prepare.adapters import ADAPTERS, adapter_named
+from competition.prepare.adapters import ADAPTERS
 
 METRIC = """
 import numpy as np
@@ -68,17 +68,12 @@ def test_the_path_is_relative_to_the_file_that_states_it(tmp_path: Path) -> None
     ("code", "message"),
     [
         ("x = 1\ny = x / 0\n", "mine.py line 2: ZeroDivisionError: division by zero"),
-        ("x = 1\ndef f(:\n", "mine.py line 2: invalid syntax; expected Python code"),
         ("import numpy\nimport keras\n", "mine.py line 2: keras is imported when the file is loaded"),
-        ("class A:\n    from tensorflow.data import Dataset\n", "mine.py line 2: tensorflow.data is imported"),
         ("VIEW = {}\n", "mine.py: VIEW is no kind of plugin; did you mean 'VIEWS'?"),
-        ("METRICS = [abs]\n", "mine.py: METRICS: a dictionary was expected, list was found"),
         ("METRICS = {'a b': abs}\n", "METRICS['a b']: a name of letters, digits and '_' was expected"),
-        ("METRICS = {'a': 3}\n", "METRICS['a']: int was found; a function of (labels, probs) was expected"),
         ("METRICS = {'a': lambda y, p: 0}\n", "METRICS['a']: it takes (y, p); the parameters (labels, probs) were expected"),
         ("MODELS = {'a': lambda classes: 0}\n", "(image_size, classes) or (image_size, classes, alpha) were expected"),
         ("ADAPTERS = {'a': print}\n", "ADAPTERS['a']: a dictionary of the functions download, describe"),
-        ("ADAPTERS = {'a': {'row': print}}\n", "ADAPTERS['a']: unknown function 'row'; did you mean 'rows'?"),
         ("def f(raw): ...\nADAPTERS = {'a': {'sample': f}}\n", "ADAPTERS['a']: its function 'download' is missing"),
         ("import helpers\n", "a plugins file is one file: copy what it needs into it"),  # its changes would not be seen
     ],
@@ -97,9 +92,11 @@ def test_a_wrong_file_is_one_sentence_with_its_line(code: str, message: str, tmp
         ("predict.views=[identity,helf]", "predict.views: view 'helf' is not known; did you mean 'half'?"),
         ("competition.adapter=min", "SET competition.adapter: 'min' was found; .* did you mean 'mine'?"),
         ("train.augment={spt: 1.0}", "train.augment: 'spt' is not known; did you mean 'spot'?"),
+        ("blend.methods=[stackng]", "blend.methods: 'stackng' is not known; did you mean 'stacking'?"),
+        ("decision.rules=[per_class]", "decision.rules: 'per_class' is not known"),
     ],
 )
-def test_a_misspelt_name_of_the_file_is_suggested(sets: str, message: str, tmp_path: Path) -> None:
+def test_a_misspelt_name_is_refused_before_training(sets: str, message: str, tmp_path: Path) -> None:
     code = METRIC + (
         "VIEWS = {'half': lambda images: images / 2}\n"
         "AUGMENTATIONS = {'spot': lambda image, strength, rng: image}\n"
@@ -142,21 +139,6 @@ def test_the_parameters_accept_the_names_of_all_adapters() -> None:
     assert set(validation.ADAPTERS) == set(ADAPTERS)
 
 
-def test_an_adapter_may_leave_out_its_solution_and_reports_errors_of_single_rows(tmp_path: Path) -> None:
-    code = (
-        "def rows(raw, settings):\n    yield 1\n    raise ValueError('row 2 is odd')\n\n\n"
-        "ADAPTERS = {'mine': {'download': lambda raw, settings, fetch: 0, 'describe': lambda raw, settings: 0,\n"
-        "            'rows': rows, 'sample': lambda raw: raw}}\n"
-    )
-    activate(load_plugins(plugins_file(tmp_path, code)))
-    adapter = adapter_named("mine")
-    assert adapter.solution(tmp_path) is None
-    rows = adapter.rows(tmp_path, None)
-    assert next(rows) == 1
-    with pytest.raises(UserError, match=r"mine\.py line 3: ADAPTERS\['mine'\]\['rows'\]: ValueError: row 2 is odd"):
-        next(rows)
-
-
 def changed(*replacements: tuple[str, str]) -> str:
     code = METRIC
     for old, new in replacements:
@@ -169,10 +151,8 @@ def changed(*replacements: tuple[str, str]) -> str:
     "replacement",
     [
         ("/ 4", "/ 5"),
-        ("* SCALE", "* SCALE * 2"),
         ("SCALE = 2", "SCALE = 3"),
         ("import numpy as np", "import math as np"),
-        ("METRICS =", "SCALE += 1\nMETRICS ="),
         ("METRICS =", "globals()['SCALE'] = 1\nMETRICS ="),
         ('"halved": halved', '"halved": other'),
     ],

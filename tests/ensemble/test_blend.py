@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from competition.config.errors import UserError
-from competition.ensemble.blend import BLENDS, Blend, fit_blend, sampled_rows, stack
+from competition.ensemble.blend import BLENDS, Blend, fit_blend, stack
 from competition.ensemble.metrics import METRICS
 
 from .simulated import BLEND, draw
@@ -43,15 +43,6 @@ def test_zero_weight_members_may_be_missing_but_others_are_errors():
         blend.mix({"m1": probs[1]})
 
 
-def test_stacking_calibrates_overconfident_members_by_the_sum_of_the_weights():
-    labels, probs = draw([1.0, 1.0], rows=2000)
-    sharp = probs**3 / (probs**3).sum(-1, keepdims=True)
-    stacked = fitted("stacking", named(sharp), labels, F1)
-    assert sum(stacked.weights.values()) < 0.8
-    log_loss = METRICS["log_loss"]
-    assert log_loss.evaluate(labels, stacked.mix(named(sharp))) > log_loss.evaluate(labels, sharp.mean(0))
-
-
 @pytest.mark.parametrize("kind", ["single", "multi"])
 def test_stacking_finds_the_minimum_of_log_loss_plus_penalty(kind):
     from scipy.optimize import minimize
@@ -80,11 +71,3 @@ def test_stacking_of_a_regression_gives_weights_of_sum_1_that_suit_the_errors():
     blend = fitted("stacking", named(values.astype(np.float32)), targets, METRICS["rmse"])
     assert sum(blend.weights.values()) == pytest.approx(1)
     assert blend.weights["m0"] == pytest.approx(0.8, abs=0.05) and blend.weights["m2"] < 0.05  # inverse variances
-
-
-def test_weights_of_many_rows_are_fitted_to_a_sample_that_does_not_depend_on_labels(monkeypatch):
-    monkeypatch.setattr("competition.ensemble.blend.ENTRIES", 1_000 * 3 * 5)
-    rows = np.arange(100, 5_100)
-    few = sampled_rows(3, rows, 5)
-    assert len(few) == 1_000 and np.isin(few, rows).all() and (np.diff(few) > 0).all()
-    assert sampled_rows(3, rows[:900], 5) is not few and len(sampled_rows(3, rows[:900], 5)) == 900

@@ -44,6 +44,7 @@ def test_common_mistakes_cancel_in_a_paired_difference():
     assert (gain.changed, gain.corrected, gain.corrupted) == (10, 10, 0)
     assert gain.error < score_with_error(labels, after, Evaluation(F1, 5, 500, seed=0)).error / 2
     assert gain.low > 0 and gain.is_better
+    assert paired(labels, 1 - labels % 2, labels, Evaluation(ACCURACY, 5, 50, seed=0)).high == 1  # at most
 
 
 def test_the_paired_error_is_the_spread_over_new_samples():

@@ -38,29 +38,6 @@ def test_shuffled_rows_and_classes_in_another_order_are_no_better_than_guessing(
         assert "no better than guessing (accuracy 0." in note and "ids, rows and the order of the classes" in note
 
 
-NAMES = ("ant", "bee", "cat", "dog", "eel")
-
-
-def with_columns(table: ViewPredictions, order: list[int]) -> ViewPredictions:
-    return ViewPredictions(table.ids, table.views, table.probs[:, :, order])
-
-
-def test_exchanged_columns_are_named_although_the_other_classes_are_predicted_well() -> None:
-    right = table(TRUTH, 0.9, 1)
-    (note,) = order_notes(with_columns(right, [1, 0, 2, 3, 4]), TRUTH, NAMES)
-    assert note.startswith(
-        "its columns look exchanged: column 'bee' holds 'ant', column 'ant' holds 'bee'; with this order"
-    )
-    assert (
-        "its accuracy would be 0.9" in note and guessing_notes(with_columns(right, [1, 0, 2, 3, 4]), TRUTH, FOLDS) == []
-    )
-    (note,) = order_notes(with_columns(right, [1, 2, 3, 4, 0]), TRUTH, NAMES)
-    assert (
-        "column 'eel' holds 'ant', column 'ant' holds 'bee', column 'bee' holds 'cat', column 'cat' holds 'dog' and 1 more"
-        in note
-    )
-
-
 def test_two_exchanged_columns_among_many_of_a_weak_member_are_found() -> None:
     rng, classes = np.random.default_rng(0), 104
     truth = rng.choice(classes, 4000, p=rng.dirichlet(np.full(classes, 0.7)))
@@ -75,8 +52,7 @@ def test_two_exchanged_columns_among_many_of_a_weak_member_are_found() -> None:
     )
 
 
-@pytest.mark.parametrize("classes", [2, 5, 104])
-@pytest.mark.parametrize("accuracy", [0.0, 0.2, 0.5, 0.95])
+@pytest.mark.parametrize(("classes", "accuracy"), [(2, 0.0), (2, 0.5), (5, 0.2), (5, 0.95), (104, 0.0), (104, 0.5)])
 def test_columns_of_weak_members_and_of_classes_that_are_confused_are_not_said_to_be_exchanged(
     classes: int, accuracy: float
 ) -> None:
@@ -99,9 +75,10 @@ def test_ids_of_one_fold_that_are_shifted_are_noted_with_the_fold() -> None:
     assert note.endswith("check that ids and rows of this fold belong together")
 
 
-@pytest.mark.parametrize("rows", [12, 60, 400])
-@pytest.mark.parametrize("accuracy", [0.2, 0.5, 0.95])
-@pytest.mark.parametrize("largest_class", [0.0, 0.9])  # share of the rows that are of class 0 for certain
+@pytest.mark.parametrize(
+    ("rows", "accuracy", "largest_class"),  # the last: share of the rows that are of class 0 for certain
+    [(12, 0.5, 0.0), (60, 0.2, 0.0), (400, 0.95, 0.0), (12, 0.2, 0.9), (60, 0.95, 0.9), (400, 0.5, 0.9)],
+)
 def test_weak_members_and_small_folds_are_not_said_to_be_shifted(
     rows: int, accuracy: float, largest_class: float
 ) -> None:
@@ -131,10 +108,3 @@ def test_of_three_members_only_the_one_with_shuffled_test_rows_is_accused() -> N
     assert agreement_notes("a", oof, test) == agreement_notes("c", oof, test) == []
     (note,) = agreement_notes("b", oof, test)
     assert "its test predictions probably belong to other ids" in note
-
-
-def test_without_another_member_or_test_rows_nothing_is_compared() -> None:
-    one = {"a": table(TRUTH, 0.9, 1)}
-    assert agreement_notes("a", one, {"a": table(TEST_TRUTH, 0.1, 4)}) == []
-    nothing = {name: table(TEST_TRUTH[:0], 0.9, 4) for name in "ab"}
-    assert agreement_notes("a", {"a": table(TRUTH, 0.9, 1), "b": table(TRUTH, 0.9, 2)}, nothing) == []

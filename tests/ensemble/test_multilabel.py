@@ -151,16 +151,12 @@ def test_the_chain_of_a_regression_averages_values():
     assert mean_over_folds([oof["a"], oof["a"]]).probs.dtype == np.float32  # 1000 ± 0.5 would be lost in float16
 
 
-@pytest.mark.parametrize(
-    ("target", "probs", "match"),
-    [
-        ("multi", [[1.2, 0.0]], "1 row does not hold probabilities of independent labels .*, first a; apply a sigmoid"),
-        ("regression", [[np.nan]], "1 row does not hold finite numbers, first a"),
-    ],
-)
-def test_predictions_of_the_wrong_kind_are_refused(target, probs, match):
-    with pytest.raises(UserError, match=match):
-        ViewPredictions(np.array(["a"]), ("identity",), np.array(probs)[:, None], target)
+def test_predictions_of_the_wrong_kind_are_refused():
+    labels = "1 row does not hold probabilities of independent labels .*, first a; apply a sigmoid"
+    numbers = "1 row does not hold finite numbers, first a"
+    for target, row, match in (("multi", [1.2, 0.0], labels), ("regression", [np.nan], numbers)):
+        with pytest.raises(UserError, match=match):
+            ViewPredictions(np.array(["a"]), ("identity",), np.array([[row]]), target)
 
 
 @pytest.mark.parametrize("target", ["single", "multi", "regression"])

@@ -28,13 +28,10 @@ def test_rows_are_joined_by_id_and_missing_or_repeated_ids_and_unknown_views_are
 
 @pytest.mark.parametrize("bad", [[0.5, 0.6], [np.nan, 1], [np.inf, 0], [-0.5, 1.5], [0, 0]])
 def test_rows_that_are_not_probabilities_are_an_error(bad):
-    with pytest.raises(
-        UserError, match=r"(1 row does not hold probabilities .*|NaN in 1 row), first a; .*predict it again$"
-    ):
+    message = r"(1 row does not hold probabilities .*|NaN in 1 row), first a; .*predict it again$"
+    with pytest.raises(UserError, match=message):
         Predictions(IDS, np.array([PROBS[0], bad, PROBS[2]], np.float32))
-    with pytest.raises(
-        UserError, match=r"(1 row does not hold probabilities .*|NaN in 1 row), first a; .*predict it again$"
-    ):
+    with pytest.raises(UserError, match=message):
         views(IDS, [[PROBS[0], PROBS[0]], [PROBS[0], bad], [PROBS[0], PROBS[0]]], ("identity", "flip_lr"))
 
 
@@ -55,20 +52,9 @@ def test_csv_columns_are_found_by_name(tmp_path):
     assert table.probs.tolist() == [[0.75, 0.25], [0.5, 0.5]]
     with pytest.raises(UserError, match="lacks 1 column, 'bird' and has 1 unknown column, 'dog'; expected 'id' and"):
         Predictions.load_csv(tmp_path / "t.csv", ["cat", "bird"])
-    with pytest.raises(UserError, match="has 1 unknown column, 'dog'; expected"):
-        Predictions.load_csv(tmp_path / "t.csv", ["cat"])
-    (tmp_path / "t.csv").write_text(",id,cat,dog\n0,NA,0.75,0.25\n")
-    with pytest.raises(UserError, match=r"has 1 unknown column, 'Unnamed: 0'; .*; write it with index=False"):
+    (tmp_path / "t.csv").write_text("id;cat;dog\nNA;0,75;0,25\n")
+    with pytest.raises(UserError, match=r"separated by `;`, and its numbers may have a decimal comma; write it with"):
         Predictions.load_csv(tmp_path / "t.csv", ["cat", "dog"])
-    (tmp_path / "t.csv").write_text("id\tcat\tdog\nNA\t0.75\t0.25\n")
-    with pytest.raises(UserError, match=r"lacks 3 columns, .*; separate the columns by commas"):
-        Predictions.load_csv(tmp_path / "t.csv", ["cat", "dog"])
-    for row in ("NA;0,75;0,25", "NA;0.75;0.25", "NA;1e-05;0,99999"):
-        (tmp_path / "t.csv").write_text(f"id;cat;dog\n{row}\n")
-        with pytest.raises(
-            UserError, match=r"separated by `;`, and its numbers may have a decimal comma; write it with"
-        ):
-            Predictions.load_csv(tmp_path / "t.csv", ["cat", "dog"])
     (tmp_path / "t.csv").write_text("row_id,cat,id\n007,0.25,0.75\n")  # one class is called id
     assert Predictions.load_csv(tmp_path / "t.csv", ["cat", "id"]).ids.tolist() == ["007"]
 

@@ -6,7 +6,7 @@ import pytest
 from competition.config.errors import UserError
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.predictions import ViewPredictions, mix_views
-from competition.ensemble.tta_policy import STEP_RATIO, ViewCache, fit_policy, rejected_views
+from competition.ensemble.tta_policy import STEP_RATIO, ViewCache, fit_policy
 
 from .simulated import POLICY, draw, softmax
 
@@ -75,17 +75,6 @@ def test_the_identity_policy_is_bit_identical_to_prediction_without_tta_and_so_i
     assert np.array_equal(mix_views(views, {"identity": 1.0}), views.probs[:, 0].astype(np.float32))
     labels, views = member({"given": 1.5})
     assert fit(labels, views, POLICY) == {"given": 1.0}
-
-
-def test_every_view_left_out_has_its_reason():
-    labels, views = member({"identity": 1.5, "flip_lr": 1.5, "twin": None, "rot180": 9.0})
-    policy = fit(labels, views, POLICY)
-    assert rejected_views(views, labels, F1, POLICY, policy) == {"twin": "no-op", "rot180": "harmful"}
-    limited = replace(POLICY, seconds_limit=1.0)  # one view, each counting a second
-    (used_view,) = fit(labels, views, limited)
-    unused_view = {"identity": "flip_lr", "flip_lr": "identity"}[used_view]
-    assert rejected_views(views, labels, F1, limited, {used_view: 1.0})[unused_view] == "adds nothing"
-    assert rejected_views(views, labels, F1, replace(POLICY, method="identity"), {"identity": 1.0}) == {}
 
 
 @pytest.mark.parametrize("planted", [0.5, 2.5])

@@ -32,14 +32,12 @@ def test_identity_returns_its_input_unchanged_and_the_same_name_gives_the_same_f
         ("flip_lr", lambda x: x[:, :, ::-1]),
         ("flip_ud", lambda x: x[:, ::-1]),
         ("rot90", lambda x: np.rot90(x, 1, (1, 2))),
-        ("rot180", lambda x: np.rot90(x, 2, (1, 2))),
         ("rot270", lambda x: np.rot90(x, 3, (1, 2))),
         ("transpose", lambda x: x.transpose(0, 2, 1, 3)),
         ("anti_transpose", lambda x: np.rot90(x, 2, (1, 2)).transpose(0, 2, 1, 3)),
         ("shift_down_3", lambda x: np.pad(x, ((0, 0), (3, 0), (0, 0), (0, 0)), "edge")[:, :-3]),
         ("shift_up_3", lambda x: np.pad(x, ((0, 0), (0, 3), (0, 0), (0, 0)), "edge")[:, 3:]),
         ("shift_right_3", lambda x: np.pad(x, ((0, 0), (0, 0), (3, 0), (0, 0)), "edge")[:, :, :-3]),
-        ("shift_left_3", lambda x: np.pad(x, ((0, 0), (0, 0), (0, 3), (0, 0)), "edge")[:, :, 3:]),
         ("shift_left", lambda x: np.pad(x, ((0, 0), (0, 0), (0, 1), (0, 0)), "edge")[:, :, 1:]),  # a sixteenth of 16
         ("brighter_10", lambda x: np.clip(x + 25.5, 0, 255)),
         ("darker_10", lambda x: np.clip(x - 25.5, 0, 255)),
@@ -50,16 +48,15 @@ def test_each_view_equals_its_numpy_definition(name, expected):
     assert np.array_equal(view_output(name, images()), expected(images()))
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_view_is_deterministic_keeps_the_shape_and_the_range_and_compiles_under_xla(name):
-    view = get_views([name])[0]
-    pixels = images()
-    output = view_output(name, pixels)
-    assert output.shape == pixels.shape and output.dtype == np.float32
-    assert np.array_equal(output, view_output(name, pixels))
-    assert output.min() >= 0 and output.max() <= 255.001
-    compiled = tf.function(view, jit_compile=True, input_signature=[tf.TensorSpec(pixels.shape, tf.float32)])
-    assert np.allclose(compiled(tf.constant(pixels)), output, atol=1e-2)
+def test_every_view_is_deterministic_keeps_the_shape_and_the_range_and_compiles_under_xla():
+    views, pixels = get_views(ALL), images()
+    compiled = tf.function(lambda batch: [view(batch) for view in views], jit_compile=True)(tf.constant(pixels))
+    for name, under_xla in zip(ALL, compiled, strict=True):
+        output = view_output(name, pixels)
+        assert output.shape == pixels.shape and output.dtype == np.float32, name
+        assert np.array_equal(output, view_output(name, pixels)), name
+        assert output.min() >= 0 and output.max() <= 255.001, name
+        assert np.allclose(under_xla, output, atol=1e-2), name
 
 
 def test_a_group_contains_each_of_its_views_once():
@@ -70,16 +67,12 @@ def test_a_group_contains_each_of_its_views_once():
     assert len(turned) == 8  # all different: none is a no-op
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
+def test_an_unknown_view_is_an_error_with_the_nearest_name():
+    combined = "'dihedral' is a group of views and cannot be combined"
+    for name, hint in (
         ("flip_rl", "did you mean 'flip_lr'"),
-        ("scale_0", "is not known"),
-        ("dihedral+flip_lr", "'dihedral' is a group of views and cannot be combined"),
-        ("flip_lr+", "is not known"),
-        ("five_crop", "five_crops"),
-    ],
-)
-def test_an_unknown_view_is_an_error_with_the_nearest_name(name, hint):
-    with pytest.raises(UserError, match=hint):
-        expand_views([name])
+        ("dihedral+flip_lr", combined),
+        ("flip_lr+", "not known"),
+    ):
+        with pytest.raises(UserError, match=hint):
+            expand_views([name])

@@ -116,9 +116,7 @@ def test_a_sample_of_other_test_images_or_columns_is_an_error_although_the_submi
     ("sample_ids", "test_ids", "message"),
     [
         (["t1.png", "t2.png"], ["t1", "t2"], "differ in the ending of the file only, t1 is t1.png in the sample"),
-        (["t1", "t2"], ["a/t1", "b/t2"], "differ in folders only, a/t1 is t1 in the sample"),
         (["t1.png", "t2.png"], ["a/t1", "b/t2"], "differ in folders and the ending of the file only"),
-        (["T1", "T2"], ["t1", "t2"], "differ in upper and lower case only"),
         (["1", "2"], ["001", "002"], "differ in leading zeros only"),
         (["1", "2"], ["1", "3"], r"1 id \(3\) of the test images are not in it .* it is stale: run `make download"),
     ],

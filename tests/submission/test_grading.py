@@ -76,19 +76,13 @@ def test_an_auc_over_rows_of_one_class_is_undefined_and_the_other_part_has_its_s
     assert (graded.private, graded.private_trivial) == (0.5, 0.5)
 
 
-@pytest.mark.parametrize(
-    ("solution", "message"),
-    [
-        (None, "only competitions made here have a solution"),
-        ("id,label\nx,tulip\n", r"1 label outside the competition's \('0', '1', '2'\): 'tulip'"),
-        ("id,label,usage\nx,0,train\n", "has the usage 'Train', expected Public, Private or Ignored"),
-    ],
-)
-def test_a_missing_or_wrong_solution_is_an_error(tmp_path, solution, message):
-    if solution is not None:
-        (tmp_path / "solution.csv").write_text(solution)
-    with pytest.raises(UserError, match=message):
-        graded_in(tmp_path, submission(tmp_path / "a.csv", {"x": 0}), competition())
+def test_a_missing_or_wrong_solution_is_an_error(tmp_path):
+    path = submission(tmp_path / "a.csv", {"x": 0})
+    with pytest.raises(UserError, match="only competitions made here have a solution"):
+        graded_in(tmp_path, path, competition())
+    (tmp_path / "solution.csv").write_text("id,label\nx,tulip\n")
+    with pytest.raises(UserError, match=r"1 label outside the competition's \('0', '1', '2'\): 'tulip'"):
+        graded_in(tmp_path, path, competition())
 
 
 def test_two_submissions_are_compared_by_id_and_by_class(tmp_path):
@@ -96,6 +90,4 @@ def test_two_submissions_are_compared_by_id_and_by_class(tmp_path):
     b = submission(tmp_path / "b.csv", {"w": 2, "z": 1, "y": 1, "x": 1})
     comparison = compare_submissions(a, b, competition())
     assert comparison.changed == (("x", "rose", "iris"), ("y", "rose", "iris"))
-    assert comparison.moves == (("rose", "iris", 2),)
-    assert comparison.counts == (("iris", 1, 3), ("rose", 2, 0))
     assert (comparison.rows, comparison.share) == (4, 0.5)

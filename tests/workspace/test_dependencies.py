@@ -16,9 +16,7 @@ from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views, teacher_models
 from competition.workspace.runs import Run
-from competition.workspace.studies import (
-    tuning_dependencies,
-)
+from competition.workspace.studies import tuning_dependencies
 from competition.workspace.workspace import Workspace
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
@@ -49,11 +47,9 @@ def views_of_equal_weights(work: Path, prepared: Prepared, settings: Params) -> 
     [
         ("train.epochs=3", {"fold model", "study"}),
         ("members.cnn.alpha=0.75", {"fold model", "study"}),
-        ("members.cnn.train.dropout=0.1", {"fold model", "study"}),
         ("prepare.fit=crop", {"fold model", "study", "views"}),
         ("predict.views=[identity]", {"views"}),
         ("tune.trials=9", {"study"}),
-        ("tune.seed=9", {"study"}),
         ("train.seed=8", {"fold model", "study"}),
         ("members.cnn.external=[x] prepare.external.x=folder", {"fold model", "study"}),
         ("members.cnn.teacher=[small]", {"fold model", "study"}),

@@ -118,13 +118,6 @@ def test_blend_members_selects_members_and_stored_runs_without_their_deletion(wo
         load(work, settings_with("blend.members=['cnn@0000']"))
 
 
-def test_one_fold_is_too_few_for_an_honest_score(tmp_path: Path) -> None:
-    ours = workspace_of(tmp_path, SETTINGS)
-    write_model(tmp_path, SETTINGS, "cnn", 2)
-    with pytest.raises(UserError, match="needs two folds that every member predicted; 1 was found, train more"):
-        load_predictions(ours, prediction_sources(ours, True))
-
-
 def test_predictions_of_other_data_are_an_error(work: Path) -> None:
     label = run_of(work, PREPARED, SETTINGS, "cnn").label
     changed = replace(PREPARED, digest="e" * 64)
