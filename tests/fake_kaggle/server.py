@@ -90,9 +90,6 @@ class FakeKaggle:
     def introspect_token(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"active": True, "username": self.username} if request["token"] == self.token else {}
 
-    def list_competitions(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"competitions": [self._about(slug) for slug in self.contests if request.get("search", "") in slug]}
-
     def get_competition(self, request: dict[str, Any]) -> dict[str, Any]:
         self._contest(request)
         return self._about(request["competitionName"])

@@ -2,16 +2,11 @@
 
 import base64
 import contextlib
-import gzip
 import hashlib
 import json
-import os
 import re
-import socket
-import struct
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -98,12 +93,8 @@ class Handler(Answering):
             self._json(429, body, headers)
         elif kind in {"400", "401", "403", "404", "500", "503"}:
             self._json(int(kind), {"code": int(kind), "message": value or f"error {kind}"})
-        elif kind == "plain":  # a status without a body, as a gateway sends it
-            self._send(int(value), b"")
         elif kind == "drop":
             self._drop()
-        elif kind == "reset":
-            self._reset()
         elif kind == "stall":
             self.kaggle.released.wait(60)
             self._drop()
@@ -133,9 +124,6 @@ class Handler(Answering):
             start = int(range_match.group(1))
         body = data[start:]
         kind, _, value = fault.partition(":")
-        if kind == "gzip":  # like a proxy that compresses
-            self._send(200, gzip.compress(body), {"Content-Encoding": "gzip"})
-            return
         if kind == "flip":
             middle = len(body) // 2
             body = body[:middle] + bytes([body[middle] ^ 255]) + body[middle + 1 :]
@@ -193,15 +181,6 @@ class Handler(Answering):
 
     def _json(self, status: int, value: Any, headers: Mapping[str, str] = {}) -> None:
         self._send(status, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
-
-    def _reset(self) -> None:
-        """End the connection with a TCP reset."""
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.close_connection = True
-        with Path(os.devnull).open(
-            "r+b"
-        ) as null_file:  # closes the socket immediately, although other objects hold its file
-            os.dup2(null_file.fileno(), self.connection.fileno())
 
     def _drop(self) -> None:
         self.close_connection = True

@@ -33,15 +33,6 @@ def test_a_long_retry_after_ends_the_call_with_the_time_of_the_next_attempt(kagg
     assert kaggle.count("GetCompetition") == 1
 
 
-def test_retry_messages_have_one_format_and_no_advice(kaggle, client, messages):
-    kaggle.faults["GetCompetition"] = ["500", "429"]
-    download.require_access(client, "flowers")
-    assert messages == [
-        "Kaggle: try 2 of 3 in 0 s: its server failed with status 500 (error 500)",
-        "Kaggle: try 3 of 3 in 0 s: too many requests",
-    ]
-
-
 def test_interruptions_that_make_progress_do_not_use_up_the_tries(kaggle, client, tmp_path):
     kaggle.contests["flowers"] = Contest({"big": random.Random(0).randbytes(1_000_000)})
     # Each try receives half of the remaining bytes; QUICK has 3 tries.
@@ -50,21 +41,12 @@ def test_interruptions_that_make_progress_do_not_use_up_the_tries(kaggle, client
     assert (tmp_path / "flowers.zip").read_bytes() == kaggle.contests["flowers"].archive
 
 
-@pytest.mark.parametrize(
-    ("proxy", "message"),
-    [
-        ("http://127.0.0.1:9", "the proxy did not answer"),
-        ("", "connection refused"),  # http://localhost, without a server
-    ],
-)
-def test_a_network_error_message_contains_no_raw_exception_text(kaggle, client, proxy, message):
-    client.environment["HTTP_PROXY"] = proxy
+def test_a_network_error_message_contains_no_raw_exception_text(client):
+    client.environment["HTTP_PROXY"] = "http://127.0.0.1:9"
     client = dataclasses.replace(client, policy=dataclasses.replace(QUICK, max_attempts=1))
-    with pytest.raises(KaggleError, match=f"connection to Kaggle failed .{message}") as user_error:
+    with pytest.raises(KaggleError, match=r"connection to Kaggle failed .the proxy did not answer") as error:
         download.require_access(client, "flowers")
-    assert not any(
-        fragment in str(user_error.value) for fragment in ("HTTPConnectionPool", "urllib3", "object at", "Errno")
-    )
+    assert not any(text in str(error.value) for text in ("HTTPConnectionPool", "urllib3", "object at", "Errno"))
 
 
 CODE = """

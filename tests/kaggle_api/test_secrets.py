@@ -92,35 +92,18 @@ def test_plain_sentences_are_not_changed(text):
 
 
 def test_the_environment_of_the_client_has_one_credential_and_no_unrelated_variables(tmp_path):
-    environment = {
-        "PATH": "/bin",
-        "HOME": str(tmp_path),
-        "KAGGLE_USERNAME": "ada",
-        "KAGGLE_KEY": "k-1234",
-        "VERBOSE": "1",
-        "VERBOSE_OUTPUT": "1",
-        "KAGGLE_TOKEN": "junk",
-        "KAGGLE_PATH": "/x",
-        "AWS_SECRET_ACCESS_KEY": "s",
-        "KAGGLE_API_ENVIRONMENT": "TEST",
-        "PYTHONPATH": "/evil",
-    }
+    kept = {"PATH": "/bin", "HOME": str(tmp_path)}
+    unrelated = {"VERBOSE": "1", "VERBOSE_OUTPUT": "1", "KAGGLE_TOKEN": "junk", "KAGGLE_PATH": "/x"}
+    unrelated |= {"AWS_SECRET_ACCESS_KEY": "s", "KAGGLE_API_ENVIRONMENT": "TEST", "PYTHONPATH": "/evil"}
+    environment = {**kept, **unrelated, "KAGGLE_USERNAME": "ada", "KAGGLE_KEY": "k-1234"}
     credential = credentials.find_credential(environment)
     assert (credential.kind, credential.source, credential.username) == ("key", "KAGGLE_USERNAME and KAGGLE_KEY", "ada")
     clean = credentials.child_environment(environment, credential)
-    assert clean.keys() == {"PATH", "HOME", "KAGGLE_USERNAME", "KAGGLE_KEY", "PYTHONIOENCODING", "PYTHONUNBUFFERED"}
+    assert clean.keys() == {*kept, "KAGGLE_USERNAME", "KAGGLE_KEY", "PYTHONIOENCODING", "PYTHONUNBUFFERED"}
     assert "k-1234" not in repr(credential)
-
-
-def test_a_token_has_precedence_over_a_key_and_that_is_no_mistake(tmp_path):
-    environment = {
-        "HOME": str(tmp_path),
-        "KAGGLE_API_TOKEN": "KGAT_abcdefgh",
-        "KAGGLE_USERNAME": "ada",
-        "KAGGLE_KEY": "k-1234",
-    }
+    environment["KAGGLE_API_TOKEN"] = "KGAT_abcdefgh"
     credential = credentials.find_credential(environment)
-    notes = ("KAGGLE_KEY is not used, because a token comes first",)
+    notes = ("KAGGLE_KEY is not used, because a token comes first",)  # which is no mistake
     assert (credential.source, credential.warnings, credential.notes) == ("KAGGLE_API_TOKEN", (), notes)
     assert "KAGGLE_KEY" not in credentials.child_environment(environment, credential)
 
@@ -144,10 +127,8 @@ def test_credentials_are_searched_in_the_order_of_the_kaggle_client(tmp_path):
     assert credentials.find_credential(environment).source == key
     token = put(".kaggle/access_token", "KGAT_abcdefgh\n")
     assert credentials.find_credential(environment).source == token
-    assert (
-        credentials.find_credential({**environment, "KAGGLE_API_TOKEN": token}).source
-        == f"KAGGLE_API_TOKEN (the file {token})"
-    )
+    by_file = credentials.find_credential({**environment, "KAGGLE_API_TOKEN": token})
+    assert by_file.source == f"KAGGLE_API_TOKEN (the file {token})"
     Path(token).chmod(0o644)
     assert credentials.find_credential(environment).warnings == (
         f"{token} is readable by other users of this machine: chmod 600 {token}",
@@ -159,18 +140,13 @@ def test_credentials_are_searched_in_the_order_of_the_kaggle_client(tmp_path):
     [
         ("access_token", b"KGAT_abcdefgh\nplanted-key", "access_token has 2 lines, expected one token"),
         ("access_token", b"KGAT_planted\0key", "has a token with the character U+0000"),
-        ("access_token", "KGAT_planted\u2014key".encode(), "has a token with the character U+2014"),
-        ("access_token", b"KGAT_planted key", "has a token with the character U+0020"),
         ("access_token", "KGAT_planted".encode("utf-16"), "access_token is not UTF-8 text"),
         ("kaggle.json", b"{}", 'kaggle.json is not {"username"'),
         ("kaggle.json", b'{"username": "ada", "key": 1234567}', "kaggle.json has a key of the type int"),
-        ("kaggle.json", b'{"username": "ada", "key": null}', "kaggle.json has a key of the type NoneType"),
         ("kaggle.json", b'{"username": null, "key": "planted"}', "kaggle.json has a username of the type NoneType"),
         ("kaggle.json", b'{"username": "ada", "key": ""}', "kaggle.json has an empty username or key"),
-        ("kaggle.json", b'{"username": "ada", "key": "planted\\u0000key"}', "has a key with the character U+0000"),
         ("kaggle.json", b'{"username": "ada", "key": "planted\\nkey"}', "kaggle.json has 2 lines"),
         ("credentials.json", b'{"username": "ada", "refresh_token": 5}', "has a refresh_token of the type int"),
-        ("credentials.json", b"[1]", "credentials.json cannot be read as JSON"),
     ],
 )
 def test_a_malformed_credential_is_refused_by_the_name_of_its_file_and_never_quoted(tmp_path, name, content, message):
@@ -179,21 +155,6 @@ def test_a_malformed_credential_is_refused_by_the_name_of_its_file_and_never_quo
     with pytest.raises(UserError) as refused:
         credentials.find_credential({"HOME": str(tmp_path)})
     assert message in str(refused.value) and "planted" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "secret"),
-    [("access_token", "KGAT_abc\r\n", "KGAT_abc"), ("kaggle.json", '{"username": "ada", "key": "k-12"}', "k-12")],
-)
-def test_a_byte_order_mark_is_not_part_of_a_credential(tmp_path, name, text, secret):
-    (tmp_path / ".kaggle").mkdir()
-    (tmp_path / ".kaggle" / name).write_text(text, encoding="utf-8-sig")
-    assert secret in credentials.find_credential({"HOME": str(tmp_path)}).secrets
-
-
-def test_a_token_of_two_lines_in_the_environment_is_refused(tmp_path):
-    with pytest.raises(UserError, match="KAGGLE_API_TOKEN has 2 lines"):
-        credentials.find_credential({"HOME": str(tmp_path), "KAGGLE_API_TOKEN": "KGAT_abc\nplanted"})
 
 
 CODE = """
@@ -223,13 +184,8 @@ except UserError:
 def test_no_planted_secret_appears_after_success_or_failure(kaggle, home, tmp_path, faults, with_token):
     kaggle.faults.update({method: list(queue) for method, queue in faults.items()})
     token_variable = {"KAGGLE_API_TOKEN": kaggle.token} if with_token else {}
-    unrelated_variables = {
-        "VERBOSE": "1",
-        "VERBOSE_OUTPUT": "true",
-        "KAGGLE_TOKEN": "junk",
-        "PYTHONPATH": str(ROOT),
-        "TMPDIR": str(tmp_path),
-    }
+    unrelated_variables = {"VERBOSE": "1", "VERBOSE_OUTPUT": "true", "KAGGLE_TOKEN": "junk"}
+    unrelated_variables |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     environment = kaggle.environment(home, **token_variable, **unrelated_variables)
     process = subprocess.run(
         [sys.executable, "-c", CODE, tmp_path / "run"], env=environment, capture_output=True, text=True

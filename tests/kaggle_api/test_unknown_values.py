@@ -5,16 +5,14 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-import requests
 from fake_kaggle.parts import Contest, Run
 from fake_kaggle.server import FakeKaggle
-from fake_kaggle.small_competition import FILES, RULES
+from fake_kaggle.small_competition import FILES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from competition.config.errors import UserError
-from competition.kaggle import answers, child, child_requests, download, leaderboard, submit
-from competition.kaggle.child_requests import ReportedFailure, failure_of
+from competition.kaggle import child, child_requests, download, leaderboard, submit
 from competition.kernels import api as kernels
 from competition.submission import ledger, sending
 
@@ -117,26 +115,6 @@ def server_and_api(tmp_path_factory):
         yield server, api
 
 
-@pytest.mark.parametrize(
-    "body", ["", "[]", "{}", '{"message": null}', '{"error": null}', '{"error": {"code": 5}}', "1e"]
-)
-def test_an_error_without_a_message_is_described_by_its_status(body):
-    answer = requests.Response()
-    answer.status_code, answer.reason, answer.url, answer._content = 404, "Not Found", "http://x/y?sig=1", body.encode()
-    answer.request = SimpleNamespace(method="POST")
-    with pytest.raises(requests.HTTPError) as error:
-        answer.raise_for_status()
-    assert failure_of(error.value)["message"] == "404 Client Error: Not Found"
-
-
-@pytest.mark.parametrize("answer", [None, [], "text"])
-def test_an_answer_that_is_no_object_is_reported_as_such(server_and_api, monkeypatch, answer):
-    server, api = server_and_api
-    monkeypatch.setattr(server, "get_submission_limits", lambda request: answer)
-    with pytest.raises(ReportedFailure, match="it is no JSON object but"):
-        child_requests.call(api, "competitions", "GetSubmissionLimits", competitionName="flowers")
-
-
 def test_null_rows_text_numbers_and_bad_dates_do_not_hide_the_other_submissions(server_and_api, monkeypatch):
     server, api = server_and_api
     rows = [None, {**ROW, "ref": "8", "date": "yesterday"}, {**ROW, "ref": "nine", "status": "RESCORING"}, ROW]
@@ -174,31 +152,13 @@ def by_number(request):
     return {"submissions": LISTED[start : start + 20]}
 
 
-@pytest.mark.parametrize(
-    "page", [by_token, by_number, lambda _: {"submissions": LISTED}, lambda _: {"submissions": LISTED, "nextPageToken": "x"}]
-)  # fmt: skip
+@pytest.mark.parametrize("page", [by_token, by_number, lambda _: {"submissions": LISTED, "nextPageToken": "x"}])
 def test_a_list_of_submissions_is_read_to_its_end_by_tokens_or_by_page_numbers(server_and_api, monkeypatch, page):
     server, api = server_and_api
     monkeypatch.setattr(server, "list_submissions", page)
     read = child.submissions(api, ignore, "flowers", newest=False)
     assert [row["ref"] for row in read] == list(range(250, 0, -1))
     assert child.submissions(api, ignore, "flowers", newest=True)[0]["ref"] == 250
-
-
-def test_files_that_the_listing_does_not_name_or_measure_are_unpacked_as_well(kaggle, client, messages, tmp_path):
-    kaggle.list_data_files = lambda request: {"files": [{"name": "train/01.tfrec", "totalBytes": None}, None]}
-    download.fetch(client, "flowers", tmp_path / "raw", tmp_path / "cache", RULES)
-    assert (tmp_path / "raw" / "test" / "01.tfrec").read_bytes() == FILES["test/01.tfrec"]
-    assert "Kaggle: its listing is incomplete (1 file); the archive's others are unpacked as well" in messages
-
-
-def test_a_submission_whose_status_is_unknown_is_waited_for_and_then_reported(kaggle, client):
-    kaggle._submitted({"competitionName": "flowers"}, b"1", "x.csv")
-    shown = kaggle._shown
-    kaggle._shown = lambda submission: {**shown(submission), "status": "RESCORING", "publicScore": None}
-    ref, waits = str(kaggle.submissions[0]["ref"]), []
-    submission = sending.follow(client, "flowers", ref, sending.ScoreWait(0.5, 0.1, 0.1, waits.append))
-    assert (submission.status, submission.public) == ("RESCORING", None)
 
 
 def test_missing_limits_do_not_stop_a_submission_and_the_total_limit_has_its_own_words(kaggle, client):
@@ -217,9 +177,3 @@ def test_a_kernel_whose_status_is_unknown_is_waited_for(kaggle, client, messages
     outcome = kernels.follow(client, version, log.append, 60, 0.05, longest_unknown=0.1)
     assert (outcome.status, log) == ("PREEMPTED", ["epoch 1\n"])
     assert messages == ["kernel: Kaggle's status PREEMPTED is not known here; waiting for another one"]
-
-
-def test_times_are_shown_in_utc_and_others_as_they_came():
-    assert answers.utc_time("2026-01-31T23:30:00-05:00") == "2026-02-01T04:30:00"
-    assert answers.utc_time("0001-01-01T00:00:00+14:00") == "0001-01-01T00:00:00+14:00"
-    assert (answers.utc_time("soon"), answers.utc_time(None)) == ("soon", "")

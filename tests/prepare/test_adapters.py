@@ -12,7 +12,7 @@ from PIL import Image
 from competition.config.errors import UserError
 from competition.prepare import record_shards
 from competition.prepare.adapters import ADAPTERS, flowers, plants
-from competition.prepare.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
+from competition.prepare.adapters.drawn import FLOWER_COUNTS
 from competition.prepare.record_shards import Record
 
 SCALE = 0.01
@@ -85,7 +85,7 @@ def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(digits, 
 def test_flowers_have_the_folders_names_and_class_counts_of_the_real_competition(miniatures):
     raw, settings = miniatures["flowers"]
     rows = list(flowers.rows(raw, settings))
-    assert len(flowers.NAMES) == 104 and flowers.NAMES[0] == "pink primrose" and flowers.NAMES[103] == "wild rose"
+    assert len(flowers.NAMES) == 104
     assert sum(FLOWER_COUNTS) == 12_753 and (min(FLOWER_COUNTS), max(FLOWER_COUNTS)) == (18, 782)
     counts = np.bincount([row.label for row in rows if row.part == "train"])
     assert counts.min() == 5 and counts.argmax() == np.argmax(FLOWER_COUNTS)
@@ -109,29 +109,12 @@ def test_the_configured_size_is_read_or_the_largest_by_default(two_sizes, make_s
     assert next(iter(flowers.rows(two_sizes, make_settings(image_size=image_size)))).id == expected_id
 
 
-def test_missing_sizes_parts_and_folders_are_errors(two_sizes, make_settings, tmp_path):
+def test_missing_sizes_and_parts_are_errors(two_sizes, make_settings):
     with pytest.raises(UserError, match=r"224 was asked for, the TFRecords come in \[192, 512\]"):
         list(flowers.rows(two_sizes, make_settings(image_size=224)))
     shutil.rmtree(two_sizes / "tfrecords-jpeg-192x192" / "test")
     with pytest.raises(UserError, match=r"tfrecords-jpeg-192x192/test holds no .tfrec"):
         list(flowers.rows(two_sizes, make_settings(image_size=192)))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="no folder like tfrecords-jpeg-224x224"):
-        list(flowers.rows(tmp_path / "empty", make_settings()))
-
-
-def test_plants_have_the_columns_names_and_class_counts_of_the_real_competition(miniatures, tmp_path):
-    raw, settings = miniatures["plants"]
-    train = pd.read_csv(raw / "train.csv")
-    assert list(train) == ["image_id", "healthy", "multiple_diseases", "rust", "scab"]
-    assert train["image_id"].tolist() == [f"Train_{n}" for n in range(len(train))]
-    assert train.iloc[:, 1:].sum().tolist() == [max(5, round(count * SCALE)) for count in LEAF_COUNTS]
-    assert Image.open(raw / "images" / "Test_0.jpg").size == (96, 64)
-    described = plants.describe(raw, settings)
-    assert (described.metric, described.predicts) == ("mean_column_auc", "probabilities")
-    (tmp_path / "train.csv").write_text("image_id,rust,healthy,scab,multiple_diseases\n")
-    with pytest.raises(UserError, match="is this another competition"):
-        plants.describe(tmp_path, settings)
 
 
 @pytest.mark.parametrize("values", ["1,0,1,0", "nan,1,0,0"])

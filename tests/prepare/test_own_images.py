@@ -24,21 +24,13 @@ def test_class_folders_without_test_images_are_for_cross_validation_only(make_so
     assert (tmp_path / "raw" / "sample_submission.csv").read_text() == "id,label\n"
 
 
-@pytest.mark.parametrize(
-    ("ids", "test_ids"),
-    [
-        (("1", "2"), ["8", "9"]),
-        (("1.jpg", "2.jpg"), ["8.jpg", "9.jpg"]),
-        (("train/1.jpg", "train/2.jpg"), ["test/8.jpg", "test/9.jpg"]),
-    ],
-)
-def test_a_table_and_a_test_folder_give_test_ids_that_are_written_like_the_training_ids(
-    make_source, read, ids, test_ids
-):
-    source = make_source({"train.csv": f"id,label\n{ids[0]},cat\n{ids[1]},dog\n"}, ["train/1.jpg", "train/2.jpg"])
+@pytest.mark.parametrize("written", ["{}", "{}.jpg", "{folder}/{}.jpg"])
+def test_test_ids_are_written_like_the_training_ids_of_the_table(make_source, read, written):
+    ids = {n: written.format(n, folder="train" if n < 3 else "test") for n in (1, 2, 8, 9)}
+    source = make_source({"train.csv": f"id,label\n{ids[1]},cat\n{ids[2]},dog\n"}, ["train/1.jpg", "train/2.jpg"])
     make_source({}, ["test/8.jpg", "test/9.jpg"])
     described, rows = read(source)
-    assert [row.id for row in rows if row.part == "test"] == test_ids
+    assert [row.id for row in rows if row.part == "test"] == [ids[8], ids[9]]
     assert NO_TEST_NOTE not in described.notes
 
 
@@ -46,7 +38,6 @@ def test_a_table_and_a_test_folder_give_test_ids_that_are_written_like_the_train
     "table",
     [
         "id,a,b\n1,x,u\n2,y,v\n3,x,u\n4,y,v\n",  # two texts that map one to one
-        "id,a,b,c,d\n1,1,x,5,u\n2,2,y,5,u\n3,1,x,6,v\n4,2,y,6,v\n",  # two numbers with names
         "id,width,height\n1,20,30\n2,30,20\n3,20,30\n4,30,20\n",  # numbers that nothing names
     ],
 )
@@ -69,42 +60,14 @@ def test_a_validation_folder_joins_the_folds_or_stays_apart(make_source, read, v
     assert "1 image outside train/, val/ and test/ ignored" in described.notes
 
 
-def test_a_class_whose_name_begins_like_that_of_a_validation_folder_stays_in_training(make_source, read):
-    images = ["train_station/1.jpg", "val_disere/2.jpg", "x/3.jpg"]
-    rows = read(make_source({}, images), validation="apart")[1]
-    assert {part for _, _, part in labelled(rows)} == {"train"}
-
-
 def test_images_that_are_hidden_or_in_other_formats_are_counted(make_source, read):
     source = make_source({}, ["a/1.jpg", "b/2.jpg", ".net/5.jpg", "a/.6.jpg", "a/._1.jpg", "__MACOSX/a/._1.jpg"])
     for name in ("a/3.HEIC", "b/4.jxl", "labels.xlsx"):
         (source / name).write_bytes(b"x")
     described, rows = read(source)
     assert len(rows) == 2
-    assert described.notes[-3:] == (
-        "2 images in hidden folders or files ('.6.jpg', '.net') left out: rename what is to be used",
-        "2 images (.heic, .jxl) are not read: convert to JPEG or PNG what is to be used",
-        "1 table (.xlsx) is not read: save the one with the labels, if any, as train.csv",
-    )
-
-
-@pytest.mark.parametrize("images", [["train/a/1.jpg", "train/b/2.jpg"], ["train/1.jpg", "train/2.jpg"]])
-def test_a_table_inside_the_folders_of_images_is_named_with_the_place_where_it_is_used(
-    make_source, read, tmp_path, images
-):
-    source = make_source({}, images)
-    for name in ("train/labels.csv", "private/solution.csv", ".cache/x.csv"):
-        (source / name).parent.mkdir(exist_ok=True)
-        (source / name).write_text("id,label\n1,x\n2,y\n")
-    words = "'train/labels.csv' is inside a folder of images and is not used: a table of labels belongs at the top"
-    if "train/1.jpg" in images:  # no class folders: refused
-        with pytest.raises(UserError, match=f"outside the class folders.*; {words}"):
-            read(source)
-        return
-    assert [note for note in read(source)[0].notes if words in note]
-    (source / "train" / "labels.csv").rename(source / "train.csv")
-    shutil.rmtree(tmp_path / "raw")
-    assert not [note for note in read(source)[0].notes if "not used" in note]
+    for note, start in zip(described.notes[-3:], ("2 images in hidden", "2 images (.heic, .jxl)", "1 table (.xlsx)")):
+        assert note.startswith(start)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +97,6 @@ def test_the_level_of_the_classes_is_seen_in_the_structure(make_source, read, im
             "the folders 'cat', 'dog' hold folders of their own ('a', 'b'), and it is not certain which are the classes: set "
             'SET="competition.class_level=1" for the 2 outer ones or =2 for the 2 inner ones',
         ),
-        (["animals/cat/1.jpg", "animals/dog/2.jpg", "plants/oak/3.jpg"], "=2 for the 3 inner ones"),
-        (["daisy/1.jpg", "more/rose/2.jpg", "more/tulip/3.jpg"], "'daisy', 'more' hold folders of their own"),
         (["cat/train/1.jpg", "cat/test/2.jpg", "dog/train/3.jpg"], "a source has them the other way round: test/cat/"),
     ],
 )
@@ -150,9 +111,6 @@ def test_the_stated_level_is_used(make_source, read, tmp_path, level, classes):
     source = make_source({}, images)
     described, rows = read(source, class_level=level)
     assert described.classes == classes and len(rows) == 4
-    shutil.rmtree(tmp_path / "raw")
-    with pytest.raises(UserError, match=r"competition.class_level: 3 was found, but 4 images of the source in fewer"):
-        read(source, class_level=3)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +132,7 @@ def test_tables_of_spreadsheets_are_read(make_source, read, data):
 
 
 @pytest.mark.parametrize(
-    "prefix", ["/home/me/photos/", "C:\\photos\\", "./", "../input/birds/train/", "https://host.org/train/"]
+    "prefix", ["/home/me/photos/", "C:\\photos\\", "../input/birds/train/", "https://host.org/train/"]
 )
 def test_paths_and_addresses_of_another_machine_are_matched_by_what_follows_their_common_folders(
     make_source, read, prefix
@@ -184,15 +142,10 @@ def test_paths_and_addresses_of_another_machine_are_matched_by_what_follows_thei
     assert [(row.id, row.shard) for row in rows] == [(f"{prefix}{name}", name) for name in IMAGES]
 
 
-@pytest.mark.parametrize(
-    ("table", "images"), [("train.csv", []), ("train.csv", ["5.jpg", "6.jpg"]), ("labels.csv", [])]
-)
-def test_addresses_of_images_that_are_not_there_are_named_as_such(make_source, read, table, images):
-    source = make_source({}, images)
-    source.mkdir(exist_ok=True)
-    (source / table).write_text("url,label\nhttps://host.org/1.jpg,a\nhttps://host.org/2.jpg,b\n")
+def test_addresses_of_images_that_are_not_there_are_named_as_such(make_source, read):
+    table = "url,label\nhttps://host.org/1.jpg,a\nhttps://host.org/2.jpg,b\n"
     with pytest.raises(UserError, match="images are read from files: download them"):
-        read(source)
+        read(make_source({"train.csv": table}, ["5.jpg", "6.jpg"]))
 
 
 def test_numbers_with_a_decimal_comma_are_asked_about_and_then_read(make_source, read, tmp_path):

@@ -109,14 +109,6 @@ def test_every_row_is_written_once_in_order_to_the_shards_of_its_fold(prepared, 
     assert images.decode(read["broken"], 8, "crop").tolist() == [[[128] * 3] * 8] * 8
 
 
-def test_shards_are_below_the_size_limit_and_of_similar_size(prepared, tmp_path):
-    rows, index_table = prepared
-    size = index_table["bytes"].max()
-    names = record_shards.write(rows, index_table, str(tmp_path), shard_bytes=int(3.5 * size))
-    counts = [int(tfrecord_format.COUNT_IN_NAME.search(name)[1]) for name in names if name.startswith("fold")]
-    assert max(counts) <= 4 and min(counts) >= 2
-
-
 def test_images_changed_after_indexing_are_an_error(prepared, tmp_path, helpers):
     rows, index_table = prepared
     position = next(n for n, row in enumerate(rows) if row.id == "i5")

@@ -43,12 +43,10 @@ def test_the_planted_series_are_found_and_no_others(planted_series):
     assert all(object_of[row.id] == object_of[row.nearest] for row in members.itertuples())
 
 
-@pytest.mark.parametrize("rows", [1797, 600])
-def test_almost_no_series_are_found_in_data_without_series(rows):
+def test_almost_no_series_are_found_in_data_without_series():
     thumbs, labels = digit_thumbs()
-    chosen = np.random.default_rng(0).choice(len(labels), rows, replace=False)
-    members = series.find_series(index_of(labels[chosen]), image_descriptors(thumbs[chosen]))
-    assert len(members) <= 0.004 * rows
+    members = series.find_series(index_of(labels), image_descriptors(thumbs))
+    assert len(members) <= 0.004 * len(labels)
 
 
 def test_a_series_contains_training_rows_of_one_class_only():
@@ -69,12 +67,10 @@ def test_duplicates_alone_are_not_a_series_but_may_belong_to_one():
     assert series.find_series(index_of([0] * 42, groups), descriptors)["id"].tolist() == ["i0001", "i0002", "i0041"]
 
 
-@pytest.mark.parametrize("rows", [0, 1, 7])
-def test_no_series_is_found_in_a_class_of_few_rows(rows):
+@pytest.mark.parametrize("rows", [0, 1, 7, 40])
+def test_no_series_is_found_in_a_class_of_few_rows_or_of_identical_images(rows):
     thumbs = np.zeros((rows, 16, 16, 3), np.uint8)
-    assert len(series.find_series(index_of(np.zeros(rows, int)), image_descriptors(thumbs))) == 0
-    identical = np.zeros((40, 16, 16, 3), np.uint8)
-    assert len(series.find_series(index_of([0, 1] * 20), image_descriptors(identical))) == 0
+    assert len(series.find_series(index_of(np.arange(rows) // 20), image_descriptors(thumbs))) == 0
 
 
 def test_a_row_crosses_folds_only_if_its_series_has_rows_in_another_fold():

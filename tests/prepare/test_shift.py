@@ -40,10 +40,9 @@ def test_random_splits_of_several_seeds_raise_no_warning(digits):
     "change",
     [
         lambda images: images * 0.7,
-        lambda images: images * 0.75 + 60,
         lambda images: images * np.array([1.0, 0.9, 0.75]),
     ],
-    ids=["darker images", "brighter background", "other colours"],
+    ids=["darker images", "other colours"],
 )
 def test_a_planted_shift_raises_the_warning(change):
     thumbs, _ = digit_thumbs()

@@ -1,7 +1,5 @@
 """Held-out scores: marked where their rows chose hyperparameters. Curves: drawn only where there is one."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -33,29 +31,6 @@ def test_a_mean_over_folds_that_took_part_in_tuning_is_marked_and_stands_beside_
     assert small[4:] == ["0.9000 †", "0.8000 †", "0.7000", "0.6000"] and "† The rows of that fold" in table.note
     plain = scores_table({"cnn": models(scores)}, {"cnn": []}, TRIVIAL, "accuracy")
     assert "†" not in plain.note and len(plain.columns) == 3 + 4
-
-
-def test_rows_scored_once_have_no_curve_and_the_page_says_why() -> None:
-    (once,) = curve_charts("cnn", models({0: 0.8, 1: 0.8}), "accuracy")
-    assert len(once.drawings) == 1 and not any("held-out" in drawing for drawing in once.drawings)
-    assert "`device.score_epochs: 6` scores them after six epochs" in once.note
-    (each,) = curve_charts("cnn", models({0: 0.8, 1: 0.8}, every_epoch=True), "accuracy")
-    assert len(each.drawings) == 3 and "score_epochs" not in each.note
-    costs = replace(MANIFEST, result={**MANIFEST.result, "scoring_seconds": 0.5, "seconds": 10.0})
-    (shown,) = curve_charts(
-        "cnn", [replace(m, manifest=costs) for m in models({0: 0.8, 1: 0.8}, every_epoch=True)], "accuracy"
-    )
-    assert shown.note.endswith("Scoring up to 1,000 rows took 1.0 s, 5.0% of the training (device.score_epochs).")
-    assert "cnn: loss: training and held-out by epoch; at the end, mean of 2 folds: training loss 1" in each.drawings[1]
-    assert sum("held-out" in drawing for drawing in each.drawings) == 3  # legend, loss, metric
-
-
-def test_one_epoch_is_a_sentence_and_no_chart_with_a_single_point() -> None:
-    history = models({0: 0.8}, every_epoch=True)[0].history.head(1)
-    (block,) = curve_charts("cnn", [TrainedFold(0, MANIFEST, 0.8, history, 1.0)], "accuracy")
-    assert block.lines == [
-        "There is no curve of a head, or of a single epoch; mean of 1 fold: training loss 1, held-out loss 0.5, held-out accuracy 0.5."
-    ]
 
 
 @pytest.mark.parametrize(("metric", "is_clipped"), [("accuracy", True), ("rmse", False), ("log_loss", False)])

@@ -1,16 +1,15 @@
+import re
+
 import numpy as np
 import pytest
-from sklearn.metrics import confusion_matrix, f1_score, precision_score, recall_score
+from sklearn.metrics import f1_score, precision_score, recall_score
 
+from competition.report.classes import rare_note
 from competition.report.mistakes import class_scores, confusion, largest_cells, reliability, worst_pairs
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 3])
 PREDICTED = np.array([0, 0, 1, 1, 1, 1, 2, 2, 2, 0])
 CLASSES = 5  # no row has class 4, and none is predicted as it
-
-
-def test_confusions_are_counted_as_scikit_learn_counts_them() -> None:
-    assert (confusion(LABELS, PREDICTED, CLASSES) == confusion_matrix(LABELS, PREDICTED, labels=range(CLASSES))).all()
 
 
 def test_every_class_has_the_scores_of_scikit_learn_and_the_worst_comes_first() -> None:
@@ -40,3 +39,12 @@ def test_the_calibration_error_is_the_mean_gap_over_rows() -> None:
     assert [(part.rows, part.accuracy) for part in bins] == [(1, 1.0), (3, pytest.approx(2 / 3))]
     assert gap == pytest.approx((3 * (0.95 - 2 / 3) + (1 - 0.55)) / 4)
     assert all(part.error > 0 for part in bins)  # also if all rows of a bin are correct
+
+
+def test_rare_classes_are_called_worse_only_beyond_noise() -> None:
+    rows, rng = np.geomspace(5, 500, 30).astype(int), np.random.default_rng(0)
+    rising = np.linspace(0.5, 0.95, 30) + rng.normal(0, 0.02, 30)
+    assert "rare classes are worse: mean F1 0.5" in rare_note(rising, rows)
+    assert re.match(r"Rank correlation of rows and F1 \+0\.9\d;", rare_note(rising, rows))
+    assert "rare classes are better" in rare_note(rising[::-1], rows)
+    assert "not worse beyond noise" in rare_note(rng.uniform(0.4, 0.9, 30), rows)

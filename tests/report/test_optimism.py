@@ -32,8 +32,7 @@ def true_and_expected(accuracies: np.ndarray, common: float) -> tuple[np.ndarray
     return np.array(optimism), np.array(expected)
 
 
-@pytest.mark.parametrize("candidates", [2, 20])
-@pytest.mark.parametrize("common", [0.0, 0.8])
+@pytest.mark.parametrize(("candidates", "common"), [(2, 0.8), (20, 0.0)])
 def test_the_optimism_of_equal_candidates_is_the_true_one_within_error(candidates: int, common: float) -> None:
     optimism, expected = true_and_expected(np.full(candidates, 0.8), common)
     error = optimism.std() / SIMULATIONS**0.5

@@ -1,18 +1,15 @@
 """Pictures of the report come from the cache of decoded images."""
 
-import base64
-import io
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from builders import competition
-from PIL import Image
 
 from competition.images.decoded_cache import cache_file
 from competition.prepare.prepared import Prepared
-from competition.report.pictures import NO_PICTURES, data_uri, samples_section, training_pixels
+from competition.report.pictures import training_pixels
 
 IDS = np.array([f"id ü {n:02}" for n in range(12)])
 
@@ -46,19 +43,3 @@ def test_without_a_cache_of_these_images_there_are_no_pictures(prepared: Prepare
     (file,) = (tmp_path / "cache").glob("*.npy")
     file.write_bytes(file.read_bytes()[:-1])
     assert training_pixels(prepared, [16], "squash", tmp_path / "cache") is None
-
-
-@pytest.mark.parametrize(("size", "kind", "expected_size"), [(8, "png", 8), (300, "jpeg", 224)])
-def test_small_images_keep_their_pixels_and_large_ones_are_reduced(size: int, kind: str, expected_size: int) -> None:
-    address, is_small = data_uri(np.full((size, size, 3), 100, np.uint8))
-    head, _, content = address.partition(";base64,")
-    assert head == f"data:image/{kind}" and is_small == (kind == "png")
-    with Image.open(io.BytesIO(base64.b64decode(content))) as picture:
-        assert picture.size == (expected_size, expected_size)
-        assert picture.convert("RGB").getpixel((3, 3)) == pytest.approx((100, 100, 100), abs=2)
-
-
-def test_without_pictures_one_sentence_says_why(prepared) -> None:
-    pictures, batch = samples_section(prepared, None, {}).blocks
-    assert pictures.lines == [NO_PICTURES]
-    assert batch.lines[0].startswith("No augmented batch")

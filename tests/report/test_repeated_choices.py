@@ -90,9 +90,12 @@ def test_equal_blends_are_counted_and_the_best_has_the_optimism_of_independent_s
     assert "8 different blends on these 400 rows; the best of their honest scores is expected to be 0.02" in line
 
 
-def test_blends_of_other_rows_are_not_counted_and_entries_without_digest_match_by_size(tmp_path: Path) -> None:
+def test_blends_of_other_rows_or_with_a_doubt_are_not_counted_and_entries_without_digest_match_by_size(
+    tmp_path: Path,
+) -> None:
     fewer = {"oof_rows": ROWS - 50}  # fitted on the same rows, of which 50 chose hyperparameters
-    ledger = ledger_of(5, d1={"oof_digest": "other"}, d2={"oof_digest": ""}, d3={"oof_digest": ""} | fewer, d4=fewer)
+    other, unnamed, doubted = {"oof_digest": "other"}, {"oof_digest": ""}, {"is_doubted": True}
+    ledger = ledger_of(6, d1=other, d2=unnamed, d3=unnamed | fewer, d4=fewer, d5=doubted)
     assert repeated_choices(ledger, ENTRY, tmp_path, prepared(), 0.5, seed=0).blends == 2
 
 
@@ -109,11 +112,6 @@ def test_every_honest_result_of_a_submission_is_counted_once_whatever_came_after
     assert choices.blends == 3 and not choices.blend_optimism.is_bound
     equal = normal_optimism(3, (0.8 * 0.2 / ROWS) ** 0.5)  # each has an output of its own
     assert choices.blend_optimism.value == pytest.approx(equal, rel=0.4)
-
-
-def test_blends_of_models_that_saw_the_rows_are_not_counted(tmp_path: Path) -> None:
-    ledger = ledger_of(3, d0={"is_doubted": True})
-    assert repeated_choices(ledger, ENTRY, tmp_path, prepared(), 0.5, seed=0).blends == 2
 
 
 def test_without_stored_outputs_the_optimism_is_a_bound(tmp_path: Path) -> None:

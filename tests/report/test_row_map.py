@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from builders import competition, numbered
 from PIL import Image
-from sklearn.manifold import TSNE, trustworthiness
 from threadpoolctl import threadpool_limits
 
 from competition.prepare.prepared import Prepared
@@ -18,17 +17,11 @@ from competition.report.classes import HonestRows
 from competition.report.page import PointMap
 from competition.report.row_map import (
     MOST_PICTURES,
-    MOST_POINTS,
-    WIDTH,
-    MapPoints,
     StoredFeatures,
-    coloured_classes,
-    drawn_rows,
     log_probabilities,
-    map_chart,
     map_section,
 )
-from competition.report.tsne import PERPLEXITY, map_places
+from competition.report.tsne import map_places
 
 IDS = np.array([f"r{n:03}" for n in range(90)])
 NAMES = ("ant", "bee", "cat")
@@ -91,33 +84,12 @@ def test_features_are_joined_by_id_whatever_the_order_of_the_scored_rows(prepare
     assert is_apart(places, np.array([cluster_of_id[text.rpartition(" · ")[2]] for text, *_ in points]))
 
 
-def test_every_wrong_row_is_drawn_up_to_half_and_every_class(prepared: Prepared) -> None:
-    labels = np.sort(np.random.default_rng(0).integers(0, 50, 9000))
-    for wrong, expected in ((300, 300), (4000, MOST_POINTS // 2), (8900, MOST_POINTS - 100), (0, 0)):
-        is_wrong = np.random.default_rng(1).permutation(9000) < wrong
-        drawn = drawn_rows(labels, np.where(is_wrong, labels + 1, labels))
-        assert len(drawn) == len(np.unique(drawn)) == MOST_POINTS and is_wrong[drawn].sum() == expected
-        assert set(labels[drawn]) == set(range(50))
-    few = drawn_rows(labels[:20], labels[:20])
-    assert few.tolist() == list(range(20))
-    block = point_map(map_section(scored_rows(np.arange(90), wrong=7), prepared, None, None))
-    assert sum("predicted as" in text for text, *_ in drawn_points(block)) == 7
-
-
 def test_the_places_do_not_depend_on_the_number_of_processors() -> None:
     vectors, places = np.random.default_rng(0).normal(size=(150, 600)).astype(np.float32), []
     for threads in (1, 2):
         with threadpool_limits(threads):
             places.append(map_places(vectors))
     assert np.array_equal(*places)
-
-
-def test_the_places_keep_neighbours_as_well_as_those_of_scikit_learn() -> None:
-    rng = np.random.default_rng(0)
-    vectors = (rng.normal(size=(12, 20))[rng.integers(0, 12, 200)] * 2 + rng.normal(size=(200, 20))).astype(np.float32)
-    reference = TSNE(perplexity=PERPLEXITY, init="pca", random_state=0, method="exact").fit_transform(vectors)
-    kept, expected = (trustworthiness(vectors, places, n_neighbors=10) for places in (map_places(vectors), reference))
-    assert kept > expected - 0.01 and expected > 0.9
 
 
 def test_a_point_says_its_class_and_prediction_and_its_picture_is_that_of_its_id(prepared: Prepared) -> None:
@@ -137,38 +109,9 @@ def test_a_point_says_its_class_and_prediction_and_its_picture_is_that_of_its_id
     assert not without.tiles and not any(picture for *_, picture in drawn_points(without))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_classes_are_named_among_their_own_points_and_no_name_covers_another_or_the_border(seed: int) -> None:
-    names = [*(f"class {n} with a long name of flowers" for n in range(6)), "far"]
-    labels, rng = np.repeat(np.arange(7), 20), np.random.default_rng(seed)
-    centres = np.array([[0, 0], [0.1, 0], [0, 1.5], [5, 4], [11, 0], [11, 8], [0, 8]])
-    places = centres[labels] + rng.normal(size=(140, 2)) * 0.2
-    places[-11:] = centres[3]  # more than half of the last class is among another one
-    points = MapPoints(places, np.arange(140).astype(str), labels, labels, np.full(140, -1))
-    drawing = str(map_chart(points, names, {n: n for n in range(7)}))
-    written = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>', drawing)
-    boxes = {text: (float(x) - 4 * len(text), float(x) + 4 * len(text), float(y)) for x, y, text in written}
-    assert len(boxes) >= 6  # the first two classes are at one place, where there may be room for one name alone
-    listed = list(boxes.values())
-    assert all(left > 0 and right < WIDTH for left, right, _ in listed)
-    for n, (left, right, y) in enumerate(listed):
-        assert not any(left < end and start < right and abs(y - other) < 16 for start, end, other in listed[:n])
-    _, right, y = boxes["far"]
-    assert right < WIDTH / 2 and y < 150  # at the upper left, where its own points are
-
-
 def test_there_is_no_map_of_no_rows_or_of_rows_that_differ_in_fewer_than_two_dimensions(prepared: Prepared) -> None:
     assert map_section(scored_rows(np.arange(0)), prepared, None, None) is None
     assert map_section(scored_rows(np.arange(5)), prepared, None, None) is None
     confidence = np.linspace(0.01, 0.99, 50)[:, None]
     assert map_places(log_probabilities(np.hstack([confidence, 1 - confidence]))) is None
     assert map_places(np.ones((50, 8), np.float32)) is None
-
-
-def test_of_many_classes_those_with_the_most_wrong_rows_are_coloured() -> None:
-    labels = np.arange(400) % 20
-    predicted = np.where((labels == 17) | (np.arange(400) == 5), 3, labels)
-    assert list(coloured_classes(labels, predicted, 20)) == [3, 17, 5]  # the others have no wrong row
-    assert len(coloured_classes(labels % 12, labels % 12, 12)) == 12
-    many = np.arange(4000) % 40
-    assert len(set(coloured_classes(many, (many + 1) % 40, 40).values())) == 8

@@ -59,13 +59,6 @@ def test_a_public_score_outside_the_interval_of_chance_is_counted() -> None:
     assert "2 submissions with a public score; 1 of them is outside" in section.blocks[0].lines[0]
 
 
-def test_without_a_submission_one_sentence_says_why_there_is_nothing_to_compare() -> None:
-    cross_validated = replace(row("a", 0.9), entry=replace(ENTRY, test_rows=0))
-    for has_test, sentence in ((False, "No test images, so nothing is submitted."), (True, "No submission yet")):
-        (text,) = leaderboard_section([cross_validated], 0.3, lambda a, b: None, has_test).blocks
-        assert text.lines[0].startswith(sentence)
-
-
 def test_honest_scores_of_other_rows_are_not_compared_and_every_score_names_its_rows() -> None:
     rows = [row("a", 0.999, oof_rows=400), row("b", 0.90), row("c", 0.90), row("d", 0.95, optimistic=True)]
     assert chosen(rows) == ["c", "b"]
@@ -84,14 +77,6 @@ def test_a_worse_submission_is_no_second_choice_while_others_do_not_compare() ->
     assert [cells[0] for cells in table.rows] == ["g.csv"]
     assert "`make compare-blends A=gggggggg B=cccccccc` compares cccc with gggg on their common rows" in table.note
     assert chosen([worse, best]) == ["g", "b"]  # nothing else is known that may be better
-
-
-def test_the_submissions_that_compare_are_those_with_the_rows_of_the_page() -> None:
-    rows = [row("a", 0.97, oof_rows=400), row("b", 0.96, oof_rows=400), row("c", 0.90)]
-    digest = rows[0].entry.digest
-    for arguments, files in (((), ["c.csv"]), ((digest,), ["a.csv", "b.csv"])):
-        table = leaderboard_section(rows, 0.3, lambda a, b: None, True, *arguments).blocks[-1]
-        assert [cells[0] for cells in table.rows] == files
 
 
 def test_a_doubted_submission_is_never_recommended_and_says_so_where_it_is_alone() -> None:
