@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -17,34 +16,9 @@ from make_calls import calls_of_make
 from preloaded import run_preloaded
 from stages import Workspace
 
-from competition.config.params_file import load_params
 from competition.prepare.adapters import ADAPTERS
 from competition.prepare.decoding import encode_png
 
-# Page of "How to" in docs/index.md, and the tutorial -> the tests that run it, or the reason why none does.
-GUIDES = {
-    "tutorial.md": "tests/docs/test_guides.py",
-    "own_images.md": "tests/docs/test_guides.py, with a small network; tests/pipelines/test_own_images_stages.py",
-    "budget.md": "tests/pipelines/test_budget.py",
-    "frozen_features.md": "tests/pipelines/test_frozen_members.py; tests/training/test_frozen_features.py",
-    "external_predictions.md": "tests/docs/test_guides.py; tests/pipelines/test_own_images_stages.py: the examples",
-    "report.md": "tests/pipelines/test_report.py",
-    "single_fold.md": "tests/pipelines/test_main_job.py",
-    "tuning.md": "tests/pipelines/test_tune.py, tests/pipelines/test_tune_long.py, tests/tuning/test_study.py",
-    "kaggle_and_tpu.md": "a simulated Kaggle: tests/pipelines/test_kaggle_verbs.py, tests/pipelines/test_remote_main_job.py",
-    "older_tpu_code.md": "tests/docs/test_guides.py",
-    "preflight.md": "tests/preflight/test_preflight_stages.py",
-    "cluster.md": "real Ray nodes on one machine: tests/cluster/test_cluster.py",
-    "convert.md": "tests/docs/test_guides.py; tests/convert/test_beam.py",
-    "new_photos.md": "tests/pipelines/test_predict_folder.py",
-    "serving.md": "tests/pipelines/test_export.py, tests/serving/test_server.py",
-    "runs.md": "tests/pipelines/test_competitors_day.py",
-    "tracking.md": "tests/pipelines/test_trackers.py",
-    "plugins.md": "tests/pipelines/test_plugins_stages.py",
-    "adding_a_competition.md": "tests/docs/test_guides.py",
-    "python_api.md": "tests/test_python_api.py",
-    "installation.md": "none: it needs a package index and some minutes",
-}
 # Commands of the tutorial that train, which other tests do.
 TRAINING = ("make download train predict", 'make train predict SET="train.epochs=20"')
 
@@ -88,18 +62,6 @@ def run_as_written(workspace: Workspace, line: str, sets: str = "", params: Path
         assert code == 0, f"{line}: {arguments}: {out}\n{err}"
         output += out
     return output
-
-
-def test_every_guide_names_the_tests_that_run_it() -> None:
-    contents = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    how_to = contents[: contents.index(":caption: Explanation")]
-    assert {f"{page}.md" for page in re.findall(r"<(\w+)>$", how_to, re.MULTILINE)} == GUIDES.keys()
-    for reason in GUIDES.values():
-        for file in re.findall(r"tests/[\w/]+\.py", reason):
-            assert (ROOT / file).is_file(), file
-    for page, tests in GUIDES.items():
-        if tests.startswith("tests/docs"):
-            assert page in Path(__file__).read_text(encoding="utf-8").partition("TRAINING = ")[2], page
 
 
 @pytest.fixture(scope="module")
@@ -158,25 +120,6 @@ def test_predictions_trained_elsewhere_are_blended_as_written(photos: tuple[Work
     (folder / "elsewhere.yaml").write_text(elsewhere)
     output = run_as_written(workspace, blend, "prepare.folds=3", folder / "elsewhere.yaml")
     assert "honest macro_f1_present 1.0000" in output and "folds unknown" not in output
-
-
-def test_the_complete_example_of_own_predictions_is_blended_with_members_trained_here(workspace: Workspace) -> None:
-    text = (ROOT / "docs" / "external_predictions.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(# neighbours.py.*?)```", text, re.DOTALL)
-    (file,) = re.findall(r"```yaml\n(# mixed.yaml.*?)```", text, re.DOTALL)
-    (workspace.folder / "mixed.yaml").write_text(file.replace("params.yaml", f"{ROOT}/params.yaml"))
-    mixed, trained = load_params(workspace.folder / "mixed.yaml"), load_params(ROOT / "params.yaml")
-    assert mixed.members == trained.members  # the same runs: nothing is trained again
-    assert list(mixed.external) == ["neighbours"]
-
-    (workspace.folder / "neighbours.py").write_text(code.replace("work/digits", f"work/{workspace.work.name}"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    workspace.do("folds")
-    subprocess.run([sys.executable, "neighbours.py"], cwd=workspace.folder, env=environment, check=True)
-    files = ", ".join(f"{part}: {workspace.folder}/neighbours_{part}.npz" for part in ("oof", "test"))
-    output = workspace.do("blend", sets=f"'members.neighbours.predictions={{{files}}}'")
-    assert re.search(r"^  neighbours +0\.[7-9]", output, re.MULTILINE)
-    assert "not out-of-fold" not in output and "no better than guessing" not in output
 
 
 def test_a_folder_of_photos_is_converted_as_written(photos: tuple[Workspace, str]) -> None:

@@ -86,12 +86,6 @@ def test_every_make_command_names_targets_variables_and_parameters_that_exist(pa
         validate_params(load_params(ROOT / "params.yaml", tuple(parse_overrides(sets[1]))))
 
 
-def test_the_readme_is_short_and_shows_the_report() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) < 220
-    assert "](docs/report.png)" in text and (ROOT / "docs" / "report.png").stat().st_size < 400_000
-
-
 def test_every_parameter_is_in_the_reference_with_its_default_and_range() -> None:
     page = generated.parameters_page()
     params = load_params(ROOT / "params.yaml")

@@ -64,9 +64,7 @@ def test_predictions_that_are_no_probabilities_are_named_with_file_and_ids(tmp_p
     ViewPredictions(ids, ("identity",), probs).save(path)
     probs[1, 0, 2] = value
     np.savez(path, ids=ids, views=np.array(["identity"]), probs=probs)
-    with pytest.raises(
-        UserError, match=r"cnn/fold2/oof.npz: (1 row does not hold probabilities .*|NaN in 1 row), first b; "
-    ):
+    with pytest.raises(UserError, match=r"cnn/fold2/oof.npz: (1 row does not hold .*|NaN in 1 row), first b; "):
         ViewPredictions.load(path)
 
 

@@ -5,15 +5,19 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from builders import ROOT
+from builders import ROOT, ledger_entry
 from injection import KILLED, environment, run_code
 
 from competition.config.errors import UserError
 from competition.files.locks import InUse, exclusive, last_holder
+from competition.files.manifest import write_manifest
 from competition.kaggle.errors import KaggleError
+from competition.submission import ledger
+from competition.workspace.dependencies import newest_blend, set_newest_blend
 from pipelines.terminal.failures import DISK_FULL_EXIT, describe, exit_code, require_folder
 
 WRITERS = """
@@ -55,9 +59,7 @@ def test_a_full_disk_leaves_every_earlier_file_and_no_temporary_one(tmp_path: Pa
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert len(before) == 5
     result = run_code(WRITERS, tmp_path, 50_000)  # the limit of the size of a file stands for a full disk
-    assert (
-        result.out.splitlines() == [f"{name} File too large" for name in before] or result.out.count("too large") == 5
-    )
+    assert result.out.count("too large") == 5
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -69,9 +71,7 @@ class ResourceExhaustedError(Exception):
     ("error", "code", "words"),
     [
         (OSError(28, "as the system words it", "/x/weights.npz"), 4, "the disk is full at /x/weights.npz"),
-        (RuntimeError("fold0.tfrec; No space left on device"), 4, "the disk is full"),
         (PermissionError(13, "Permission denied", "/x"), 1, "no permission to write at /x"),
-        (OSError(30, "Read-only file system", "/x"), 1, "no permission to write at /x"),
         (NotADirectoryError(20, "Not a directory", "/x"), 1, "a file and a folder are confused at /x"),
         (MemoryError(), 1, "lower train.batch"),
         (ResourceExhaustedError("OOM when allocating tensor with shape[512]"), 1, "lower train.batch or the member's"),
@@ -124,28 +124,15 @@ def test_a_lock_names_its_holder_and_that_of_a_dead_one_is_free_at_once(tmp_path
         assert dead is None  # the last one released it
 
 
-CLOCK = """
-import sys
-from datetime import datetime, timedelta
-from pathlib import Path
-from competition.submission import ledger
-from competition.submission.ledger import Entry
-path, hours = Path(sys.argv[1]), (0, -48, -48, 10_000, 1)
-for n, jump in enumerate(hours):
-    made = (datetime(2026, 1, 1) + timedelta(hours=jump)).isoformat()
-    ledger.append(path, Entry(f"{n:064}", f"{n}.csv", "small", (), (), (), "", "", "accuracy", 0, 0, 0, 9, 4, "", made))
-print([row.entry.file for row in ledger.rows(ledger.read(path))])
-"""
-
-
 def test_the_newest_submission_is_the_last_line_whatever_the_clock_says(tmp_path: Path) -> None:
-    assert run_code(CLOCK, tmp_path / "ledger.jsonl").out == "['0.csv', '1.csv', '2.csv', '3.csv', '4.csv']\n"
+    for n, jump in enumerate((0, -48, -48, 10_000, 1)):
+        made = (datetime(2026, 1, 1) + timedelta(hours=jump)).isoformat()
+        ledger.append(tmp_path / "ledger.jsonl", ledger_entry(digest=f"{n:064}", file=f"{n}.csv", made=made))
+    rows = ledger.rows(ledger.read(tmp_path / "ledger.jsonl"))
+    assert [row.entry.file for row in rows] == ["0.csv", "1.csv", "2.csv", "3.csv", "4.csv"]
 
 
 def test_the_newest_blend_is_the_one_made_last_whatever_the_clock_says(tmp_path: Path) -> None:
-    from competition.files.manifest import write_manifest
-    from competition.workspace.dependencies import newest_blend, set_newest_blend
-
     for name, time in (("b", 2_000_000_000), ("a", 1_000)):
         folder = tmp_path / "blend" / name
         folder.mkdir(parents=True)
@@ -200,9 +187,3 @@ def test_a_killed_process_is_named_and_its_temporary_files_are_removed(tmp_path:
     names = {path.name for path in (tmp_path / "fold0").iterdir() if path.suffix != ".lock"}
     assert names == {"a.json", "manifest.json"}
     assert json.loads((tmp_path / "fold0" / "a.json").read_text()) == 1
-
-
-@pytest.mark.parametrize(("verb", "option"), [("adopt", "--run"), ("convert", "--source")])
-def test_a_value_that_is_too_long_for_the_name_of_a_file_is_one_short_sentence(finished, tmp_path, verb, option):
-    refused = finished.copy_to(tmp_path).refused(verb, option, "x" * 5_000)
-    assert "characters is too long for a file: " in refused and len(refused) < 300 and "Unexpected" not in refused
