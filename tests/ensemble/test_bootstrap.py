@@ -25,15 +25,6 @@ def test_the_standard_error_is_that_of_resampling_row_by_row(name):
     assert bootstrapped.mean() == pytest.approx(np.mean(scores), abs=4 * np.std(scores) / np.sqrt(300))
 
 
-def test_every_resample_keeps_the_class_counts():
-    labels, _ = draw([1.5])
-    always = np.full(400, 4)
-    share = (labels == 4).mean()
-    assert np.allclose(resampled(labels, [always], Evaluation(ACCURACY, 5, 50, seed=0))[0], share, atol=1e-12)
-    leaderboard = resampled(labels, [always], Evaluation(ACCURACY, 5, 50, seed=0), rows=400)[0]
-    assert leaderboard.std() > 0.01  # it does not keep them
-
-
 def test_common_mistakes_cancel_in_a_paired_difference():
     labels, (probs,) = draw([2.0], rows=1000)
     before = probs.argmax(1)

@@ -73,13 +73,3 @@ def test_identical_members_agree_on_all_rows_and_contribute_nothing():
     assert table.error_correlation[0, 2] == pytest.approx(1) and table.error_correlation[0, 1] < 0.9
     assert table.worth[1] > table.worth[2] == pytest.approx(table.worth[0])
     assert np.allclose(table.score, [F1.evaluate(labels, members[n]) for n in table.names], atol=5e-3)
-
-
-def test_the_weight_of_a_removed_member_is_distributed_over_the_others_and_a_value_without_others_is_nan():
-    labels, (a, b) = draw([1.5, 2.5])
-    loss, pool = METRICS["log_loss"], Blend("x", "geometric", {"a": 0.4, "b": 0.6})
-    table = members_diversity({"a": a, "b": b}, labels, pool, loss)
-    full_score = loss.evaluate(labels, pool.mix({"a": a, "b": b}))
-    assert np.allclose(table.worth, [full_score - loss.evaluate(labels, other) for other in (b, a)], atol=2e-3)
-    alone = members_diversity({"a": a, "b": b}, labels, Blend("x", "mean", {"a": 1.0, "b": 0.0}), F1)
-    assert np.isnan(alone.worth[0]) and alone.worth[1] == 0

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from competition.ensemble.blend import half_samples
 from competition.ensemble.greedy import greedy_picks
 from competition.ensemble.metrics import METRICS
 
@@ -39,12 +38,3 @@ def test_a_tie_goes_to_the_member_that_leaves_the_truth_most_likely_and_the_shor
     sure = np.array([[0.9, 0.1], [0.1, 0.9]], np.float32)
     assert greedy_picks(np.stack([timid, sure]), labels, METRICS["macro_f1"], 1, "mean") == [1]
     assert greedy_picks(np.stack([sure, sure[::-1]]), labels, METRICS["macro_f1"], 10, "mean") == [0]
-
-
-def test_half_samples_are_complements_with_half_of_each_class():
-    labels = np.repeat([0, 1, 2], [10, 7, 1])
-    first, second, third = half_samples(labels, 3, seed=0)
-    assert sorted([*first, *second]) == list(range(18))
-    assert np.bincount(labels[first], minlength=3)[0] == 5
-    assert abs(np.bincount(labels[first], minlength=3)[1] - 3.5) == 0.5
-    assert first.tolist() != third.tolist()

@@ -89,13 +89,6 @@ def test_an_error_page_is_never_written_to_a_partial_file(kaggle, client, messag
     assert not any("downloading it again" in line for line in messages)  # no damaged zip was assembled
 
 
-def test_a_listing_that_the_rate_limit_interrupts_is_used_as_far_as_it_goes(kaggle, client, tmp_path):
-    kaggle.faults["ListDataFiles"] = ["", "429:1800"]
-    assert download.fetch(client, "flowers", tmp_path / "raw", tmp_path, RULES).notes == [
-        "2 files not in the listing (1.5 MB), unpacked as well: train/01.tfrec, test/01.tfrec"
-    ]
-
-
 PERMANENT_ERRORS = {
     "rules": (
         "DownloadDataFiles",

@@ -7,8 +7,7 @@ from fake_kaggle.parts import Run
 from competition.config.errors import UserError
 from competition.kaggle import submit
 from competition.kaggle.attempts import UnknownOutcome
-from competition.kaggle.credentials import Credential
-from competition.kaggle.errors import KaggleError, error_from_event
+from competition.kaggle.errors import KaggleError
 from competition.submission import sending
 from competition.submission.ledger import already_sent, read, refs
 
@@ -50,20 +49,6 @@ def test_after_a_lost_response_the_submission_is_searched_for_and_not_sent_twice
     ref = send(client, file)
     assert [str(submission["ref"]) for submission in kaggle.submissions] == [ref]
     assert kaggle.count("CreateSubmission") == 1
-
-
-WORDS = {
-    "Your team has used its daily Submission allowance (5) today, please try again tomorrow UTC": "after midnight UTC",
-    "Your team has used all 40 submissions of this competition": "limits their total number, a new day adds none",
-    "This competition only accepts Submissions from Notebooks": "set kaggle.submit to notebook, then `make kernel submit`",
-}
-
-
-@pytest.mark.parametrize("words", WORDS)
-def test_a_limit_that_is_met_only_at_the_submission_has_its_own_words(words):
-    event = {"event": "error", "kind": "http", "status": 400, "message": f"Submission not allowed: {words}"}
-    error = error_from_event(event, "submit", "flowers", Credential("key", "x", "ada", (), {}), 1)
-    assert WORDS[words] in str(error) and "nothing was submitted" in str(error)
 
 
 # 500: the submission was not accepted, but the client cannot know that.

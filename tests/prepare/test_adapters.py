@@ -12,7 +12,6 @@ from PIL import Image
 from competition.config.errors import UserError
 from competition.prepare import record_shards
 from competition.prepare.adapters import ADAPTERS, flowers, plants
-from competition.prepare.adapters.drawn import FLOWER_COUNTS
 from competition.prepare.record_shards import Record
 
 SCALE = 0.01
@@ -80,19 +79,6 @@ def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(digits, 
     pixels = [np.asarray(Image.open(io.BytesIO(row.data)))[::4, ::4] for row in rows]
     restored = sorted(bytes((pixel_values * (16 / 255)).round().astype(np.uint8)) for pixel_values in pixels)
     assert restored == sorted(bytes(image.astype(np.uint8)) for image in load_digits().images)
-
-
-def test_flowers_have_the_folders_names_and_class_counts_of_the_real_competition(miniatures):
-    raw, settings = miniatures["flowers"]
-    rows = list(flowers.rows(raw, settings))
-    assert len(flowers.NAMES) == 104
-    assert sum(FLOWER_COUNTS) == 12_753 and (min(FLOWER_COUNTS), max(FLOWER_COUNTS)) == (18, 782)
-    counts = np.bincount([row.label for row in rows if row.part == "train"])
-    assert counts.min() == 5 and counts.argmax() == np.argmax(FLOWER_COUNTS)
-    assert sorted(path.name for path in raw.iterdir()) == ["private", "sample_submission.csv", "tfrecords-jpeg-48x48"]
-    for part in ("train", "val", "test"):
-        assert len(list((raw / "tfrecords-jpeg-48x48" / part).glob("[0-9][0-9]-48x48-*.tfrec"))) == 16
-    assert Image.open(io.BytesIO(rows[0].data)).size == (48, 48)
 
 
 @pytest.fixture

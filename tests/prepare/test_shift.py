@@ -55,14 +55,6 @@ def test_a_planted_shift_raises_the_warning(change):
     assert odds["test"] > 1 > odds["train"]
 
 
-def test_unreadable_rows_are_excluded(digits):
-    rows = 400
-    index = pd.DataFrame({"id": [f"i{n}" for n in range(rows)], "part": np.where(np.arange(rows) % 3, "train", "test")})
-    index["problem"] = np.where(np.arange(rows) < 10, "it cannot be decoded", "")
-    result, compared_rows = shift.compare(index, digits[:rows], np.arange(rows))
-    assert result is not None and result.train_rows + result.test_rows == len(compared_rows) == rows - 10
-
-
 def test_the_auc_agrees_with_scikit_learn_and_its_error_with_the_bootstrap():
     rng = np.random.default_rng(0)
     negative, positive = rng.normal(0, 1, 300).round(1), rng.normal(0.7, 1, 120).round(1)  # rounded: ties

@@ -8,7 +8,6 @@ from sklearn.metrics import f1_score, mean_absolute_error
 
 from competition.config.errors import UserError
 from competition.prepare.adapter_types import Competition
-from competition.submission.compare import compare_submissions
 from competition.submission.format import check, render
 from competition.submission.grading import grade
 
@@ -99,14 +98,3 @@ def test_local_grades_equal_scikit_learn(tmp_path):
     solution = write("solution.csv", "id,label,usage", ages, parts)
     score = grade(write("v.csv", "id,age", guesses), solution, VALUES, tmp_path / "l.jsonl")
     assert score.public == pytest.approx(mean_absolute_error(ages[:12], guesses[:12]), abs=1e-12)
-
-
-def test_two_submissions_are_compared_by_their_lists_and_values(tmp_path):
-    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
-    one.write_text("id,labels\na,s r\nb,x\nc,r x\n")
-    two.write_text("id,labels\nb,x\na,s\nc,x r\n")  # the order of labels does not count
-    assert compare_submissions(one, two, lists()).changed == (("a", "r s", "s"),)
-    one.write_text("id,age\na,1.5\nb,2\nc,3\n")
-    two.write_text("id,age\na,1.5\nb,2.5\nc,3.0\n")
-    difference = compare_submissions(one, two, VALUES)
-    assert difference.changed == (("b", "2.0", "2.5"),) and difference.largest_gap == 0.5

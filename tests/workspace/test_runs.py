@@ -20,7 +20,7 @@ from competition.prepare.index import COLUMNS
 from competition.prepare.prepared import Prepared, load_prepared
 from competition.workspace import runs
 from competition.workspace.dependencies import fold_manifest_path, fold_model
-from competition.workspace.runs import find_run, honest_scores, runs_of, stored_runs, write_run_file
+from competition.workspace.runs import honest_scores, runs_of, stored_runs, write_run_file
 from competition.workspace.workspace import Workspace
 
 DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
@@ -84,16 +84,6 @@ def test_a_stored_run_is_read_from_its_file_or_described_by_its_fold_models(tmp_
         (run.folder / "run.json").unlink() if damaged is None else (run.folder / "run.json").write_text(damaged)
         (stored,) = stored_runs(tmp_path)
         assert (stored.digest, stored.member) == (run.digest, run.member)
-
-
-def test_a_run_is_found_by_its_first_digits(tmp_path: Path) -> None:
-    first, second = (run_of(tmp_path, PREPARED, params(f"train.epochs={n}"), "cnn") for n in (1, 2))
-    for run in (first, second):
-        write_run_file(run, [])
-    assert find_run(tmp_path, first.label).digest == first.digest
-    for label in ("cnn@zzzz", "cnn@", "cnn", "wide@1234"):
-        with pytest.raises(UserError, match=rf"{label}: 0 runs were found, expected one; .*{second.label}"):
-            find_run(tmp_path, label)
 
 
 def test_the_data_digest_does_not_contain_the_metric_or_the_form_of_the_submission(tmp_path: Path) -> None:
