@@ -50,17 +50,13 @@ def draw_large(raw: Path, share: float) -> None:
     write_csv(raw / "sample_submission.csv", ("id", "label"), ((one, "c0000") for one in ids))
 
 
-def zipped(raw: Path, path: Path) -> dict[str, int]:
-    """Zip the files without compression, as photos do not shrink, and remove them; name -> bytes."""
-    sizes = {}
+def zip_and_remove(raw: Path, path: Path) -> None:
+    """Zip the files without compression, as photos do not shrink, and remove them."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for file in sorted(raw.rglob("*")):
             if file.is_file():
-                name = file.relative_to(raw).as_posix()
-                sizes[name] = file.stat().st_size
-                archive.write(file, name)
+                archive.write(file, file.relative_to(raw).as_posix())
                 file.unlink()
-    return sizes
 
 
 def stored_files(path: Path, archive: memoryview) -> dict[str, memoryview]:

@@ -32,12 +32,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.drawn_competition import draw, stored_files, zipped
+from benchmarks.drawn_competition import draw, stored_files, zip_and_remove
 from competition.config.params_file import load_params
 from competition.preflight.planning import sizes_of
 from competition.prepare.adapters.tables import read_csv
@@ -65,14 +66,16 @@ train: {{epochs: 1, precision: float32}}
 tune: {{trials: 0, members: []}}
 kaggle: {{first_wait: 0.1, longest_wait: 3.0, score_pause: 0.1}}
 """
-# Its step takes next to no time, so what is measured is everything around it.
+# They look at few pixels: the step of tiny takes next to no time, so what is measured is everything around it; that of slow waits and
+# leaves the processors of its host to the input, as a TPU does.
 PLUGINS = """
-def tiny(image_size, classes):
+def tiny(image_size, classes, layer=None):
     import keras
 
     inputs = keras.Input((image_size, image_size, 3))
-    x = keras.layers.AveragePooling2D(image_size // 8)(keras.layers.Rescaling(1 / 255)(inputs))
-    return keras.Model(inputs, keras.layers.Dense(classes, name="logits")(keras.layers.Flatten()(x)))
+    pixels = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(inputs[:, 32::64, 32::64]))
+    x = keras.layers.Dense(classes, name="logits")(pixels)
+    return keras.Model(inputs, layer(x) if layer else x)
 
 def slow(image_size, classes):
     import time
@@ -89,10 +92,7 @@ def slow(image_size, classes):
 
             return x + jax.pure_callback(wait, jax.ShapeDtypeStruct((), np.float32), jax.lax.stop_gradient(x[0, 0])) if training else x
 
-    # It looks at few pixels: a TPU leaves the processors of its host to the input, and so must these devices.
-    inputs = keras.Input((image_size, image_size, 3))
-    x = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(inputs[:, 32::64, 32::64]))
-    return keras.Model(inputs, Wait()(keras.layers.Dense(classes, name="logits")(x)))
+    return tiny(image_size, classes, Wait())
 
 MODELS = {"tiny": tiny, "slow": slow}
 """
@@ -236,12 +236,18 @@ class WorkFolder:
 def rehearse(options: argparse.Namespace, folder: Path) -> bool:
     """Draw, serve and run all stages; print the tables. Returns True if every stage ended without an error."""
     name, share, started = options.competition, options.share, time.monotonic()
-    draw(name, folder / "raw", share)
-    listed = zipped(folder / "raw", folder / "archive.zip")
+    if not (folder / "archive.zip").is_file():
+        draw(name, folder / "raw", share)
+        zip_and_remove(folder / "raw", folder / "drawn.zip")
+        (folder / "drawn.zip").rename(folder / "archive.zip")
+    with zipfile.ZipFile(folder / "archive.zip") as zipped:
+        listed = {file.filename: file.file_size for file in zipped.infolist()}
     size = (folder / "archive.zip").stat().st_size
     print(
         f"drawn and zipped: {len(listed):,} files, {size / 1e9:.2f} GB, {time.monotonic() - started:.0f} s", flush=True
     )
+    for earlier in ("work", "submissions of work", "server", "home", "logs"):
+        shutil.rmtree(folder / earlier, ignore_errors=True)
     recipe, competition, side = RECIPES[name]
     text = PARAMS.format(root=ROOT, recipe=recipe, competition=competition, size=side)
     (folder / "params.yaml").write_text(text)
@@ -366,7 +372,7 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=1.0, help="of the rows of each class")
     parser.add_argument("--kills", action="store_true", help="then kill each long stage once")
     parser.add_argument("--sessions", type=float, default=0.0, help="minutes of a session of the kernel")
-    parser.add_argument("--keep", type=Path, help="an empty folder for all files; a temporary one otherwise")
+    parser.add_argument("--keep", type=Path, help="a folder for all files, which draws once; a temporary one otherwise")
     options = parser.parse_args()
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)
