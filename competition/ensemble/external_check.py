@@ -23,6 +23,7 @@ of up to TOLERANCE + 2 * shift gets the note "checked in part", a larger one "no
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -216,3 +217,13 @@ def agreement_notes(name: str, oof: Mapping[str, ViewPredictions], test: Mapping
 def _classes(predictions: ViewPredictions) -> np.ndarray:
     """(N,) int: the most probable class by the mean over views."""
     return predictions.probs.astype(np.float32).mean(1).argmax(-1)
+
+
+def doubted_members(scores: Mapping[str, Any], doubt: str) -> list[str]:
+    """The members of whose predictions a note of the blend says so.  scores: of scores.json.  doubt: such as OTHER_IDS."""
+    return [note.partition(":")[0] for note in scores.get("notes", ()) if doubt in note]
+
+
+def is_doubted(scores: Mapping[str, Any]) -> bool:
+    """Whether a member probably knew the scored rows, or has other folds, or its test predictions have the ids of others."""
+    return any(doubted_members(scores, doubt) for doubt in (NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS))

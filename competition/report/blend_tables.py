@@ -5,8 +5,8 @@ from pathlib import Path
 
 from competition.ensemble.bootstrap import Difference
 from competition.ensemble.chain import Chain
+from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import METRICS, Metric, metric_named
-from competition.report.caveats import is_doubted
 from competition.report.page import Section, Table, Text
 from competition.report.terminal import (
     Scores,

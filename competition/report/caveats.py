@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import counted
-from competition.ensemble.external_check import FOLDS_UNKNOWN, NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS
+from competition.ensemble.external_check import FOLDS_UNKNOWN, NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS, doubted_members
 from competition.ensemble.metrics import METRICS, Metric, default_labels
 from competition.prepare.prepared import Caveats
 from competition.prepare.series import NOTED, crossing
@@ -58,10 +58,17 @@ def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str, folde
     objects = members["series"].nunique()
     summary = f"{len(members):,} photos may be series of {counted(objects, 'object')}"
     if crossing_rows and crossing_rows >= NOTED * (table["part"] == "train").sum():
+        advice = (
+            "if it is right, set prepare.group_by=embedding in the parameter file, if only a part of it is, name the object of each "
+            "photo in a column of train.csv and set prepare.group_by=column"
+        )
+        if group_by == "column":
+            advice = (
+                "photos of one object need the same value in prepare.group_column, the others are right as they are"
+            )
         return [
             f"{summary}, and {crossing_rows:,} have a photo of their series in another fold: "
-            f"look at the contact sheet {folder}/series.png; if it is right, set prepare.group_by=embedding in the parameter "
-            f"file, if only a part of it is, name the object of each photo in a column and set prepare.group_by=column ({FALSE_RATE})"
+            f"look at the contact sheet {folder}/series.png; {advice} ({FALSE_RATE})"
         ]
     if group_by == "embedding" and objects:
         largest = int(members["series"].value_counts().max())
@@ -151,16 +158,6 @@ def has_shift(scores: Scores) -> bool:
     return bool(scores.get("caveats", {}).get("shift", {}).get("differs"))
 
 
-def doubted_members(scores: Scores, doubt: str) -> list[str]:
-    """The members of whose predictions a note of the blend says so.  doubt: of external_check, such as OTHER_IDS."""
-    return [note.partition(":")[0] for note in scores.get("notes", ()) if doubt in note]
-
-
-def is_doubted(scores: Scores) -> bool:
-    """Whether a member probably knew the scored rows, or has other folds, or its test predictions have the ids of others."""
-    return any(doubted_members(scores, doubt) for doubt in (NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS))
-
-
 def doubts_of_folds(scores: Scores) -> list[str]:
     """In a few words, of which members the folds are unknown or others."""
     doubts = {FOLDS_UNKNOWN: "unknown", OTHER_FOLDS: "not those of the scored rows"}
@@ -174,7 +171,7 @@ def without_expectation(scores: Scores) -> str:
     if has_shift(scores):
         return "the test rows do not look like the training rows"
     if members := doubted_members(scores, OTHER_IDS):
-        return f"the test predictions of {', '.join(members)} seem to have other ids"
+        return f"the test predictions of {', '.join(members)} seem to have other ids, or its models to know the scored rows"
     if members := doubted_members(scores, NOT_OUT_OF_FOLD):
         return f"the models of {', '.join(members)} were probably trained on the scored rows"
     if members := doubted_members(scores, OTHER_FOLDS):

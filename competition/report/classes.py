@@ -9,6 +9,7 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores, positions
+from competition.files.manifest import Manifest, read_manifest
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import reliability_chart
@@ -34,6 +35,7 @@ MAX_CHART_CLASSES = 130  # a matrix of more classes is too large for the page; t
 FEWEST_CLASSES = 10  # for the chart of F1 and number of rows
 EVEN = 1.5  # the largest class has at most this many times the rows of the smallest: size explains nothing
 SIZE_TITLE = "F1 and number of rows"
+ISSUES_FILE, ISSUES_MANIFEST = "label_issues.csv", "label_issues.json"
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 
 
@@ -203,18 +205,42 @@ def errors_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) 
     return Section("errors", "Most confident errors", f"{SOURCE}; cache", [Sheet(tiles, note)])
 
 
-def label_issues_section(file: Path, prepared: Prepared, pixels: Pixels | None) -> Section | None:
-    """The result of `make label-issues` as pictures; None if it was not run.  pixels: as in `errors_section`."""
-    if not file.is_file():
+def dependencies_of_issues(prepared: Prepared, blend: Manifest) -> dict[str, str]:
+    """What the list of `make label-issues` depends on."""
+    return {"blend": blend.digest, "data": prepared.digest}
+
+
+def current_issues(work: Path, prepared: Prepared, blend: Manifest | None) -> pd.DataFrame | None:
+    """The list of `make label-issues`, with ids as in the index; None if it was not run for this blend and these data."""
+    manifest, file = read_manifest(work / ISSUES_MANIFEST), work / ISSUES_FILE
+    if (
+        blend is None
+        or manifest is None
+        or manifest.depends != dependencies_of_issues(prepared, blend)
+        or not file.is_file()
+    ):
         return None
     issues = pd.read_csv(file, dtype={"id": str, "label": str, "suggested": str}, keep_default_na=False)
     train = prepared.part("train")
     ids = dict(zip(for_spreadsheet(train[["id"]])["id"], train["id"]))  # as in the file -> as in the index
-    issues = issues.assign(id=issues["id"].map(ids)).dropna(subset="id")  # without rows that were removed since
+    return issues.assign(id=issues["id"].map(ids))
+
+
+def label_issues_section(
+    issues: pd.DataFrame | None, was_run: bool, prepared: Prepared, pixels: Pixels | None
+) -> Section | None:
+    """The result of `make label-issues` as pictures; None if it was not run.
+
+    issues: of `current_issues`.  pixels: as in `errors_section`.
+    """
+    source = f"{ISSUES_FILE}; cache · make label-issues"
+    if issues is None:
+        stale = Text(["`make label-issues` was run for another blend or for other data; run it again."], True)
+        return Section("labels", "Doubtful labels", source, [stale]) if was_run else None
     worst = issues.head(WORST)
     shown = ", the most doubtful first" if len(issues) else ""
     if len(issues) > len(worst):
-        shown = f"; here the {WORST} most doubtful, all in {file.name}"
+        shown = f"; here the {WORST} most doubtful, all in {ISSUES_FILE}"
     blocks: list[Block] = [Text([f"{counted(len(issues), 'doubtful label')} by the last `make label-issues`{shown}."])]
     if len(worst):
         lines = [
@@ -224,4 +250,4 @@ def label_issues_section(file: Path, prepared: Prepared, pixels: Pixels | None) 
         tiles = row_tiles(prepared, worst["id"].to_numpy(str), lines, pixels, MAX_SIZE)
         note = "The label and the class that the blend suggests instead, each with its probability, and the id."
         blocks.append(Sheet(tiles, note if pixels is not None else f"{note} {NO_PICTURES}"))
-    return Section("labels", "Doubtful labels", "label_issues.csv; cache · make label-issues", blocks)
+    return Section("labels", "Doubtful labels", source, blocks)

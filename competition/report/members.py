@@ -199,7 +199,7 @@ def scores_table(
     note = (
         "Identity view; each column is of other rows, the held-out ones of its fold, so columns compare members and not folds. "
         "The spread over folds is not a standard error: folds share training rows. "
-        f"Trivial baseline: {trivial[0][0]}, which looks at no image."
+        f"Trivial baseline: {trivial[0][0]}, which looks at no image; its means are of folds, too, not of all rows together."
     )
     if tuned:
         note += (

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,11 +64,11 @@ def larger_images(params: Params, prepared: Prepared) -> bool:
 
 
 def label_steps(
-    rows: HonestRows, metric: Metric, names: Sequence[str], issues: Path, has_larger_images: bool
+    rows: HonestRows, metric: Metric, names: Sequence[str], issues: pd.DataFrame | None, has_larger_images: bool
 ) -> list[Step]:
     """Gains that better labels or better separated classes can give at most; single labels and metrics of labels only.
 
-    rows: of `classes.honest_rows`.  issues: label_issues.csv.  has_larger_images: of `larger_images`.
+    rows: of `classes.honest_rows`.  issues: of `classes.current_issues`.  has_larger_images: of `larger_images`.
     """
     ids, labels, predicted, _ = rows
     if not metric.needs_labels or metric.target == "multi":
@@ -86,15 +85,14 @@ def label_steps(
         steps.append(
             Step(what, how, perfect, f"{counted(int(wrong.sum()), 'confused row')} of this pair", True, scored)
         )
-    if issues.is_file():
-        listed = pd.read_csv(issues, dtype={"id": str}, keep_default_na=False)["id"]
-        doubtful = np.isin(ids, listed.to_numpy(str)) & (labels != predicted)
+    if issues is not None:
+        doubtful = np.isin(ids, issues["id"].to_numpy(str)) & (labels != predicted)
         if doubtful.any():
             perfect = metric.evaluate(labels, np.where(doubtful, labels, predicted), classes) - score
             basis = f"{counted(int(doubtful.sum()), 'doubtful label')} predicted otherwise"
             steps.append(Step("correct wrong labels", "look at label_issues.png", perfect, basis, True, scored))
     else:
-        steps.append(Step("look for wrong labels", "make label-issues", None, "not looked for yet"))
+        steps.append(Step("look for wrong labels", "make label-issues", None, "no list of this blend yet"))
     return steps
 
 

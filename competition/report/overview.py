@@ -8,11 +8,11 @@ import numpy as np
 
 from competition.config.errors import counted
 from competition.ensemble.chain import Chain
-from competition.ensemble.external_check import NOT_OUT_OF_FOLD, OTHER_FOLDS
+from competition.ensemble.external_check import NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS, doubted_members, is_doubted
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.blend_tables import baselines_of
-from competition.report.caveats import doubted_members, doubts_of_folds, without_expectation
+from competition.report.caveats import doubts_of_folds, without_expectation
 from competition.report.charts import Point, score_chart
 from competition.report.class_charts import confusion_chart
 from competition.report.classes import HonestRows
@@ -105,7 +105,7 @@ def small_matrix(table: np.ndarray, names: Sequence[str]) -> Charts:
 
 def score_kind(scores: Scores) -> str:
     """What the score of the blend is: doubted | optimistic | honest."""
-    if doubted_members(scores, NOT_OUT_OF_FOLD) or doubted_members(scores, OTHER_FOLDS):
+    if is_doubted(scores):
         return "doubted"
     return "optimistic" if scores.get("optimistic") else "honest"
 
@@ -121,6 +121,8 @@ def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Fi
         rows = f"the models of {', '.join(known)} probably know"
     elif others := doubted_members(scores, OTHER_FOLDS):
         rows = f"the models of {', '.join(others)} may know"
+    elif others := doubted_members(scores, OTHER_IDS):
+        rows = f"the models of {', '.join(others)} may know, unless only its test predictions are wrong"
     elif scores.get("optimistic"):
         rows = "also chose hyperparameters (there are no others)"
     elif scores.get("tuned_folds"):

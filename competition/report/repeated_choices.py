@@ -19,9 +19,9 @@ import numpy as np
 from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.ensemble.bootstrap import Evaluation, resampled
+from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import Metric, metric_named
 from competition.prepare.prepared import Prepared
-from competition.report.caveats import is_doubted
 from competition.report.stored_blends import blend_of, shared_rows, stored_output
 from competition.submission.ledger import Entry, Ledger, entry_of_blend, read, restricted_to, rows
 

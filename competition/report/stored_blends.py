@@ -10,6 +10,7 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.chain import Chain
+from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import Metric, TargetKind
 from competition.ensemble.predictions import load_scores
 from competition.prepare.prepared import Prepared
@@ -72,8 +73,9 @@ def shared_rows(folders: Sequence[Path], prepared: Prepared) -> SharedRows:
 
 def blend_text(folder: Path) -> str:
     """ "ecbba8980f68-1a2b3c (cnn, small; honest 0.9259)"."""
-    honest = json.loads((folder / "scores.json").read_text(encoding="utf-8"))["honest"]
-    return f"{folder.name} ({', '.join(Chain.load(folder / 'chain.json').blend.weights)}; honest {honest:.4f})"
+    scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+    kind, members = "DOUBTED" if is_doubted(scores) else "honest", Chain.load(folder / "chain.json").blend.weights
+    return f"{folder.name} ({', '.join(members)}; {kind} {scores['metric']} {scores['honest']:.4f})"
 
 
 def blends_of(blends: Path, file: str) -> list[Path]:

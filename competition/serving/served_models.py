@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from competition.config.digests import to_plain
+from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
 from competition.ensemble.blend import Blend
@@ -33,6 +33,11 @@ class Selection:
     weights: Mapping[str, Mapping[str, Path]]  # member -> model (fold, or run:fold for several seeds) -> weights.npz
     digests: Mapping[str, Mapping[str, str]]  # member -> model -> sha256 of weights.npz
     is_blend: bool
+
+    @property
+    def digest(self) -> str:
+        """Of the chain and its fold models."""
+        return digest_of([self.chain, self.digests])
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -104,7 +104,7 @@ class TrialRunner:
         # All of tune.folds but the last rank the trials, by their held-out scores. On the last one the best trial is compared
         # with the member's own values, with other seeds. A single fold is used for both.
         folds = list(dict.fromkeys(params.tune.folds))
-        self._ranking_folds, self._confirming_folds = folds[:-1] or folds, folds[-1:]
+        self.ranking_folds, self._confirming_folds = folds[:-1] or folds, folds[-1:]
         self._trainers: OrderedDict[str, FoldScorer] = OrderedDict()
         self._images: dict[int, Images] = {}  # image size -> images of the folds that may take part
 
@@ -113,7 +113,7 @@ class TrialRunner:
 
         Raises TrialPruned, and ArithmeticError if the loss is not finite.
         """
-        member, folds, tune = with_values(self.member, values), self._ranking_folds, self._params.tune
+        member, folds, tune = with_values(self.member, values), self.ranking_folds, self._params.tune
         trainer, is_compiled, building = self._trainer(member)
         # After the trainer, which starts TensorFlow without its start-up messages.
         from competition.training.loop import Diverged, Epoch, StepsDone, Trained

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from competition.config.errors import UserError
+from competition.ensemble.external_check import is_doubted
 from competition.files.manifest import read_manifest
-from competition.report.caveats import is_doubted
 from competition.submission import ledger
 from competition.workspace.current_blend import current_blend, differences
 from competition.workspace.dependencies import stored_blends

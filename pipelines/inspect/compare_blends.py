@@ -12,9 +12,9 @@ from competition.config.errors import UserError, counted
 from competition.ensemble.bootstrap import Evaluation
 from competition.ensemble.chain import Chain
 from competition.ensemble.compare import Label, compare, seed_noise_of_difference
+from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
-from competition.report.caveats import is_doubted
 from competition.report.stored_blends import blend_text, has_outputs, shared_rows, stored_output
 from competition.report.terminal import gain, seeds_line
 from competition.submission.format import for_spreadsheet
@@ -53,7 +53,13 @@ def run(job: Job) -> None:
         *(f"  {note}" for note in (*doubts, *rows.notes(), *notes)),
     )
     if retrained:
-        job.echo(f"  members with different fold models: {', '.join(retrained)}")
+        measured = ", ".join(name for name in retrained if name in spreads)
+        both = (
+            f"; the spread of {measured}, measured with the current parameters, is taken for both models"
+            if measured
+            else ""
+        )
+        job.echo(f"  members with different fold models: {', '.join(retrained)}{both}")
     label_of = dict(zip(rows.ids, rows.labels))
     changes = [
         (row_id, *(text(label, classes) for label in labels), *(np.array_equal(one, labels[0]) for one in labels[1:]))

@@ -34,6 +34,15 @@ def run(job: Job) -> None:
             f"{entry.file} was blended by {entry.metric}, and competition.metric is {metric}; `make blend` makes the blend by "
             f"{metric}, and `make grade` then scores it; the solution was not opened"
         )
+    if (
+        prepared.competition.predicts == "label"
+        and not metric_named(metric).needs_labels
+        and prepared.competition.target == "single"
+    ):
+        raise UserError(
+            f"{metric} scores probabilities, and submissions of {prepared.competition.name} are labels; "
+            'SET="competition.metric=..." grades by a metric of labels; the solution was not opened'
+        )
     grade = grading.grade(job.submissions / entry.file, solution, prepared.competition, ledger_file)
     grades_file = job.path("grades.json")  # for `make report`
     grades = json.loads(grades_file.read_text(encoding="utf-8")) if grades_file.is_file() else {}

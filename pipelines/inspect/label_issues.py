@@ -1,29 +1,32 @@
 """Labels that are probably wrong according to honest out-of-fold probabilities: a CSV, and a contact sheet of the worst."""
 
 import contextlib
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores
-from competition.files.manifest import atomic_write
+from competition.files.manifest import atomic_write, read_manifest
 from competition.prepare import label_issues, record_shards
 from competition.prepare.decoding import BadImage, decode
+from competition.report.classes import ISSUES_FILE, ISSUES_MANIFEST, dependencies_of_issues
 from competition.report.pictures import TILE, contact_sheet
 from competition.submission.format import for_spreadsheet
 from competition.training.backend import start_tensorflow
 from competition.workspace.current_blend import current_blend
 from pipelines.terminal.output import display_path
-from pipelines.terminal.runner import Job
+from pipelines.terminal.runner import Computed, Job
 
 SHEET_IMAGES = 48
 
 
 def run(job: Job) -> None:
-    """blend/<current>/honest_oof.npz -> label_issues.csv, label_issues.png"""
+    """blend/<current>/honest_oof.npz -> label_issues.csv, label_issues.png, label_issues.json"""
     folder = current_blend(job.workspace)
-    if folder is None:
+    blend = read_manifest(folder / "manifest.json") if folder is not None else None
+    if folder is None or blend is None:
         raise UserError(
             f"{job.params.competition.name} has no blend by {display_path(job.options.params)}: this stage needs the results of "
             "`make predict`; run it first"
@@ -51,23 +54,32 @@ def run(job: Job) -> None:
         )
     ids, scores = ids[is_prepared], scores[is_prepared]
     labels = labels_by_id.loc[ids].to_numpy()
-    issues = label_issues.find_label_issues(ids, labels, scores)
-    issues = issues.assign(label=classes[issues["label"]], suggested=classes[issues["suggested"]])
-    with atomic_write(job.path("label_issues.csv")) as temporary:
-        for_spreadsheet(issues).to_csv(temporary, index=False, lineterminator="\n")
-    if not len(issues):
-        job.path("label_issues.png").unlink(missing_ok=True)  # of an earlier blend
-        job.echo(f"label-issues: no doubtful label among {counted(len(labels), 'row')}")
+
+    def find() -> Computed:
+        issues = label_issues.find_label_issues(ids, labels, scores)
+        issues = issues.assign(label=classes[issues["label"]], suggested=classes[issues["suggested"]])
+        file, sheet = job.path(ISSUES_FILE), job.path("label_issues.png")
+        with atomic_write(file) as temporary:
+            for_spreadsheet(issues).to_csv(temporary, index=False, lineterminator="\n")
+        sheet.unlink(missing_ok=True)  # of an earlier blend
+        if len(issues):
+            draw_sheet(job, issues.head(SHEET_IMAGES), sheet)
+        return [file, sheet] if len(issues) else [file], {"issues": len(issues), "rows": len(ids)}
+
+    depends = dependencies_of_issues(prepared, blend)
+    found = job.cached("label-issues", job.path(ISSUES_MANIFEST), depends, find).result
+    rows = counted(found["rows"], "row")
+    if not found["issues"]:
+        job.echo(f"label-issues: no doubtful label among {rows}")
         return
     job.echo(
-        f"label-issues: {counted(len(issues), 'doubtful label')} among {counted(len(labels), 'row')}, the worst first: "
-        f"{display_path(job.path('label_issues.csv'))}"
+        f"label-issues: {counted(found['issues'], 'doubtful label')} among {rows}, the worst first: {display_path(job.path(ISSUES_FILE))}",
+        f"label-issues: {display_path(job.path('label_issues.png'))}",
     )
-    draw_sheet(job, issues.head(SHEET_IMAGES))
 
 
-def draw_sheet(job: Job, issues: pd.DataFrame) -> None:
-    """Write label_issues.png: the readable images of these rows with both classes and their probabilities."""
+def draw_sheet(job: Job, issues: pd.DataFrame, sheet: Path) -> None:
+    """Draw the readable images of these rows with both classes and their probabilities."""
     start_tensorflow()
     ids, images = set(issues["id"]), dict[str, np.ndarray]()
     for name, _, data in record_shards.read([str(path) for path in job.prepared.records("train")]):
@@ -79,6 +91,4 @@ def draw_sheet(job: Job, issues: pd.DataFrame) -> None:
         for row in issues.itertuples()
     }
     readable = [name for name in issues["id"] if name in images]
-    sheet = job.path("label_issues.png")
     contact_sheet([images[name] for name in readable], [captions[name] for name in readable], sheet)
-    job.echo(f"label-issues: {display_path(sheet)}")

@@ -49,7 +49,8 @@ def run(job: Job) -> None:
         f"noise {name}: {metric.name} of {len(runs)} seeds {scores}: spread {noise.spread:.4f}; "
         f"two seeds differ on {noise.changed:.1%} of {'labels' if metric.target == 'multi' else 'rows'}; "
         f"{trivial_text(prepared, score=metric.display(noise.mean))}",
-        f"noise {name}: {meaning(noise, member)}; blend, table and compare use this spread: {display_path(path)}",
+        f"noise {name}: {meaning(noise, member)}; from now on `make blend`, `make list-blends` and `make compare-blends` count this "
+        f"spread: {display_path(path)}",
     )
 
 

@@ -13,6 +13,7 @@ from competition.config.errors import UserError, counted, size_text
 from competition.config.params_file import BUDGET_FILE
 from competition.config.secrets import public_sets, without_secrets
 from competition.ensemble.chain import Chain
+from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, read_manifest, write_text
 from competition.images.decoded_cache import Pixels
@@ -34,13 +35,13 @@ from competition.report import (
     tuning,
 )
 from competition.report import runs as runs_report
-from competition.report.caveats import is_doubted
 from competition.report.page import Figure, Head, Section, Table, render
 from competition.report.repeated_choices import choices_lines
 from competition.report.terminal import no_better_than_trivial
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
 from competition.workspace.current_blend import Differences, current_blend, differences
+from competition.workspace.dependencies import budget_file_of
 from competition.workspace.runs import Run, runs_of
 from competition.workspace.scores import seed_spreads
 from competition.workspace.studies import used_study
@@ -106,6 +107,15 @@ def load_results(job: Job) -> Results:
     if blend is not None and "trivial" not in blend.result:
         blend, notes = None, [*notes, "The blend is of an earlier version; `make blend` makes it again."]
     is_current = blend is not None and blend.depends.get("data") == prepared.digest
+    if (
+        is_current
+        and blend is not None
+        and blend.result["seeds"] != {n: s for n, s in spreads.items() if n in blend.result["members"]}
+    ):
+        notes = [
+            *notes,
+            "Spreads over seeds were measured after this blend was made; `make blend report` counts them in its verdicts.",
+        ]
     runs = {run.title: run for name in job.params.members for run in runs_of(job.workspace, name)}
     sizes = [member.image_size for member in job.params.members.values()]
     competition = job.params.competition
@@ -151,13 +161,14 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         if worth := blend_tables.worth_tables(blend.result):
             title, sources = "What each member is worth", "blend/scores.json · make predict"
             of_scores.append(Section("worth", title, sources, worth))
+    issues = classes.current_issues(job.work, prepared, blend)
     steps, metric, kind = (
         list[next_steps.Step](),
         metric_named(prepared.competition.metric),
         prepared.competition.targets.kind,
     )
     if results.rows is not None and kind == "single":
-        larger, issues = next_steps.larger_images(params, prepared), job.path("label_issues.csv")
+        larger = next_steps.larger_images(params, prepared)
         steps = next_steps.label_steps(results.rows, metric, prepared.competition.classes, issues, larger)
     steps += next_steps.blend_steps(blend.result) if blend is not None else []
     steps += next_steps.training_steps(results.models_of, metric)
@@ -177,7 +188,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         # Of stages that not everybody runs: each function reads files and returns None if they are missing.
         grad_cam.grad_cam_section(job.work, prepared, blend, pixels, bool(params.members)),
         blend_tables.ways_section(job.path("list_blends.json"), metric),
-        classes.label_issues_section(job.path("label_issues.csv"), prepared, pixels),
+        classes.label_issues_section(issues, job.path(classes.ISSUES_FILE).is_file(), prepared, pixels),
         costs.tpu_section(job.work),
         pictures.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
@@ -273,12 +284,17 @@ def error_sections(job: Job, results: Results) -> list[Section | None]:
 def provenance_section(job: Job, blend: Manifest | None) -> Section:
     """Section with command lines, parameters and versions that reproduce the results."""
     prepared = job.prepared
-    params_file = display_path(job.options.params)
+    params_file, of_budget = display_path(job.options.params), None
+    if blend is not None:
+        of_budget = budget_file_of(blend.depends.get("predictions", {}), job.workspace.folder, job.params)
     set_text = f' SET="{public_sets(job.options.sets)}"' if job.options.sets else ""
     params_text = "" if params_file == "params.yaml" else f" PARAMS={params_file}"
     facts = [
         ["this page", f"make report{params_text}{set_text}"],
-        ["all of it", f"make download train predict{params_text}{set_text}"],
+        [
+            "all of it",
+            f"make download train predict{f' PARAMS={display_path(of_budget)}' if of_budget else params_text + set_text}",
+        ],
         ["parameters", f"{params_file}, digest {digest_of(without_secrets(job.params))}"],
         ["data", f"digest of the index {prepared.digest[:64]}"],
         ["code", git_commit() or "not in a repository"],

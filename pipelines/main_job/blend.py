@@ -19,7 +19,7 @@ from competition.config.secrets import without_secrets
 from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ViewSeconds, apply_chain
 from competition.ensemble.compare import diversity
-from competition.ensemble.external_check import LEAK_UNCHECKED, NOT_OUT_OF_FOLD
+from competition.ensemble.external_check import LEAK_UNCHECKED, NOT_OUT_OF_FOLD, doubted_members, is_doubted
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import metric_named
@@ -32,10 +32,8 @@ from competition.files.manifest import copy_file, sha256, write_json
 from competition.prepare.adapter_types import needs_a_label
 from competition.prepare.prepared import CAVEAT_FILES, Prepared, load_caveats
 from competition.report.caveats import (
-    doubted_members,
     doubts_of_folds,
     has_shift,
-    is_doubted,
     series_and_shift_effects,
     series_sentences,
     shift_sentences,
@@ -141,6 +139,7 @@ def run(job: Job) -> None:
 def conclusion(scores: Scores) -> str:
     """The honest score with its rows, the trivial baseline and what to expect on test rows, in one sentence."""
     kind, rows = "OPTIMISTIC" if scores.get("optimistic") else "honest", counted(scores["honest_rows"], "row")
+    kind = "DOUBTED" if is_doubted(scores) else kind
     if scores.get("tuned_folds") and not scores.get("optimistic"):
         rows = f"{scores['honest_rows']:,} of {counted(scores['rows'], 'row')} (the others chose hyperparameters)"
     trivial, useless = scores["trivial"], no_better_than_trivial(scores)

@@ -47,7 +47,7 @@ def run(job: Job) -> None:
         **({"folds_from": sha256(Path(job.options.folds_from))} if job.options.folds_from else {}),
         **plugins_entry(ADAPTERS=(settings.adapter,)),
     }
-    manifest = job.path("data", "manifest.json")
+    manifest, competition = job.path("data", "manifest.json"), None
     if job.options.force or not is_current(manifest, depends):
         damaged = list(damaged_files(job.path("raw.json"), raw))  # one flipped byte of a JPEG decodes silently
         if damaged:
@@ -55,16 +55,22 @@ def run(job: Job) -> None:
                 f"{len(damaged):,} of {len(raw.files):,} raw files are missing or differ from what was downloaded, "
                 f"{first_few(damaged, 3)}; `make download` fetches them again"
             )
-    job.cached("prepare", manifest, depends, lambda: prepare(job, settings))
+        competition = described(job, settings)  # before the data that are there are removed
+    job.cached("prepare", manifest, depends, lambda: prepare(job, settings, competition or described(job, settings)))
 
 
-def prepare(job: Job, settings: Settings) -> Computed:
-    data, params = job.path("data"), job.params.prepare
+def described(job: Job, settings: Settings) -> Competition:
+    """The competition in raw/. Raises UserError for parameters that do not fit to it, before an image is read."""
     competition = adapter_named(settings.adapter).describe(job.path("raw"), settings)
-    job.echo(*(f"prepare: {note}" for note in competition.notes))
-    with_metric(competition, job.params.competition.metric)  # a wrong metric is reported before the images are read
+    with_metric(competition, job.params.competition.metric)
     for name, member in job.params.members.items():  # training checks it again
         check_training(competition.targets.kind, name, member.train)
+    return competition
+
+
+def prepare(job: Job, settings: Settings, competition: Competition) -> Computed:
+    data, params = job.path("data"), job.params.prepare
+    job.echo(*(f"prepare: {note}" for note in competition.notes))
     table, tables, descriptors = build_index(job, settings, competition)
     if (table["part"] == "test").any():  # else nothing can be submitted
         sample = adapter_named(settings.adapter).sample(job.path("raw"))

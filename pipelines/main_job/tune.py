@@ -24,7 +24,7 @@ from competition.config.search_space import changes_nothing
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, is_current, write_json
 from competition.preflight.planning import duration
-from competition.report.terminal import with_error
+from competition.report.terminal import folds_text, with_error
 from competition.tuning.choice import (
     best_trial,
     finished_trials,
@@ -242,7 +242,8 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
         "mean_share": round(mean_share(trials), 4),
         "limit": limit_reached(all_trials, settings) if len(trials) < settings.total else "",
         "folds": list(study.user_attrs["folds"]),
-        "trivial": trivial_text(prepared, study.user_attrs["folds"], None if best is None else sign * score_of(best)),
+        "ranking_folds": list(runner.ranking_folds),
+        "trivial": trivial_text(prepared, runner.ranking_folds, None if best is None else sign * score_of(best)),
         "data": prepared.digest,
         "study": settings.name,
         "metric": prepared.competition.metric,
@@ -256,7 +257,8 @@ def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Seq
     lines = [
         f"best of {counted(result['trials'], 'trial')}"
         + (
-            f": {metric} {result['score']:.4f} within folds {result['folds']} alone, where {result['trivial']}"
+            f": {metric} {result['score']:.4f} on {folds_text(result['ranking_folds'])}, trained within {folds_text(result['folds'])} "
+            f"alone, where {result['trivial']}"
             if result["score"] is not None
             else ""
         )

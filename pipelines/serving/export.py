@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores
 from competition.files.manifest import read_manifest, write_json, write_text
@@ -81,12 +80,11 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
     models = sum(len(weights) for weights in selection.weights.values())
     job.echo(f"export: {selection.title}, {counted(models, 'fold model')}, as {', '.join(formats)}")
     write_formats(ExportedChain(selection, classes, fit), selection, folder, formats)
-    digest = digest_of([selection.chain, selection.digests])
     bundle = Bundle(
         selection.title,
         prepared.competition.name,
         prepared.digest,
-        digest,
+        selection.digest,
         classes,
         selection.sizes,
         selection.members[selection.features_member].image_size,

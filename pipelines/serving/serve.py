@@ -3,11 +3,12 @@
 import ipaddress
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from competition.config.errors import UserError, how_to_install
-from competition.serving.bundle import CARD, load_bundle
-from competition.serving.served_models import export_name
+from competition.serving.bundle import CARD, Bundle, load_bundle
+from competition.serving.served_models import export_name, select
 from competition.training.backend import is_installed
 from competition.workspace.dependencies import export_path
 from pipelines.execution.selection import selected_folds
@@ -35,11 +36,11 @@ def run(job: Job) -> None:
     host, port = listener.getsockname()[:2]
     is_loopback = ipaddress.ip_address(host).is_loopback
     engine = open_engine(job.options.engine, folder)
-    if job.path("data", "manifest.json").is_file() and job.prepared.digest != bundle.data:
-        job.echo("serve: the export was made from other data than work/ holds now; `make export` makes it again")
+    if has_data := job.path("data", "manifest.json").is_file():
+        job.echo(*outdated_lines(job, bundle, folds))
 
     def training_images() -> TrainingImages | None:
-        if not is_loopback or not job.path("data", "manifest.json").is_file():
+        if not (is_loopback and has_data):
             return None
         prepared = job.prepared
         sizes = [*bundle.sizes, *(member.image_size for member in job.params.members.values())]
@@ -56,6 +57,20 @@ def run(job: Job) -> None:
     app = create_app(engine, limits, training_images, is_loopback, card)
     run_server(app, listener, limits, lambda: job.echo(f"serve: http://{shown}:{port}/ (Ctrl-C stops)"))
     job.echo("serve: stopped")
+
+
+def outdated_lines(job: Job, bundle: Bundle, folds: Sequence[int]) -> list[str]:
+    """A line if the export was made from other data, models or blend than these parameters have now."""
+    name = variables_of(export_name(job.options.member, folds))
+    if job.prepared.digest != bundle.data:
+        return [f"serve: the export was made from other data than work/ holds now; `make export{name}` makes it again"]
+    try:
+        current = select(job.workspace, job.options.member, folds)
+    except UserError:  # an export serves on where its models are gone
+        return []
+    if current.digest == bundle.digest:
+        return []
+    return [f"serve: the export is of an earlier blend or of other fold models; `make export{name}` makes it again"]
 
 
 def finished_export(job: Job, name: str) -> Path:

@@ -11,7 +11,7 @@ from competition.config.digests import to_plain
 from competition.config.params import Honest
 from competition.config.params_file import load_params, parse_overrides
 from competition.ensemble.bootstrap import Evaluation, score_with_error
-from competition.ensemble.external_check import LEAK_UNCHECKED, OTHER_IDS
+from competition.ensemble.external_check import LEAK_UNCHECKED, OTHER_IDS, is_doubted
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import OofRows
@@ -19,7 +19,6 @@ from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
 from competition.report.blend_tables import blend_section
-from competition.report.caveats import is_doubted
 from competition.report.overview import score_figures
 from competition.report.scores_json import member_score, scores_of
 from competition.report.terminal import best_members, summary_rows

@@ -2,7 +2,7 @@
 
 import base64
 import io
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,9 @@ from PIL import Image
 
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.significance import Difference
+from competition.files.manifest import write_manifest
 from competition.prepare.prepared import Prepared
-from competition.report.classes import label_issues_section
+from competition.report.classes import current_issues, dependencies_of_issues, label_issues_section
 from competition.report.next_steps import blend_steps, label_steps
 
 NAMES = ("rose", "tulip", "aster")
@@ -27,9 +28,9 @@ def rows() -> tuple[np.ndarray, ...]:
     return np.array([f"i{n}" for n in range(30)]), labels, predicted, np.eye(3)[predicted]
 
 
-def test_the_pair_with_most_confusions_comes_first_and_its_gain_is_that_of_perfect_rows(tmp_path: Path) -> None:
+def test_the_pair_with_most_confusions_comes_first_and_its_gain_is_that_of_perfect_rows() -> None:
     _, labels, predicted, _ = rows()
-    first, second, look = label_steps(rows(), METRICS["macro_f1"], NAMES, tmp_path / "none.csv", False)
+    first, second, look = label_steps(rows(), METRICS["macro_f1"], NAMES, None, False)
     assert first.what == "tell rose and tulip apart" and second.what == "tell rose and aster apart"
     better = predicted.copy()
     better[:3] = 0
@@ -51,11 +52,21 @@ def test_equal_weights_are_a_step_only_where_they_are_better_by_more_than_noise(
 ISSUES = "id,label,suggested,label_probability,suggested_probability\n"
 
 
-def test_doubtful_labels_are_pictures_of_their_own_rows_with_both_classes_and_probabilities(tmp_path: Path) -> None:
+def test_doubtful_labels_are_pictures_of_their_own_rows_and_only_those_of_this_blend_and_data(tmp_path: Path) -> None:
     index = pd.DataFrame({"id": ["a", "-b", "c"], "part": "train"})
     data, file = Prepared(tmp_path, competition(NAMES), index, "d"), tmp_path / "label_issues.csv"
-    file.write_text(f"{ISSUES}c,rose,tulip,0.1,0.9\nremoved,rose,tulip,0.2,0.8\n'-b,aster,rose,0.21,0.5\n")
-    text, sheet = label_issues_section(file, data, numbered(3)).blocks
+    file.write_text(f"{ISSUES}c,rose,tulip,0.1,0.9\n'-b,aster,rose,0.21,0.5\n")
+    blend, other = (write_manifest(tmp_path / f"{name}.json", {"members": name}, [], {}, {}) for name in ("a", "b"))
+    write_manifest(tmp_path / "label_issues.json", dependencies_of_issues(data, blend), [file], {}, {})
+    assert current_issues(tmp_path, data, other) is None
+    assert current_issues(tmp_path, replace(data, digest="corrected labels"), blend) is None
+    (stale,) = label_issues_section(None, True, data, None).blocks
+    assert (
+        "for another blend or for other data" in stale.lines[0]
+        and label_issues_section(None, False, data, None) is None
+    )
+    issues = current_issues(tmp_path, data, blend)
+    text, sheet = label_issues_section(issues, True, data, numbered(3)).blocks
     assert text.lines == ["2 doubtful labels by the last `make label-issues`, the most doubtful first."]
     assert [tile.lines for tile in sheet.tiles] == [
         ["is rose 0.10", "✕ tulip 0.90", "c"],
@@ -64,5 +75,5 @@ def test_doubtful_labels_are_pictures_of_their_own_rows_with_both_classes_and_pr
     for tile, row in zip(sheet.tiles, (2, 1)):
         with Image.open(io.BytesIO(base64.b64decode(tile.address.partition(",")[2]))) as image:
             assert image.getpixel((0, 0)) == (row, row, row)  # image n has the value n in all pixels
-    without = label_issues_section(file, data, None).blocks[1]
+    without = label_issues_section(issues, True, data, None).blocks[1]
     assert [tile.address for tile in without.tiles] == ["", ""] and "No pictures" in without.note

@@ -197,9 +197,13 @@ def _find_labels(
         return LabelColumns(named)
     if settings.target == "multi" and others:
         return LabelColumns(others)
+    if not others:
+        raise UserError(
+            f"{name} has no column with the label of each image besides the ids in {id_column!r}; add one, e.g. label"
+        )
     raise UserError(
         f"{name} has the columns {first_few(others, 8)} besides the ids in {id_column!r}, and it is not certain which of "
-        f'them is the label: set competition.label_column, e.g. SET="competition.label_column={(named or others or ["label"])[0]}"'
+        f'them is the label: set competition.label_column, e.g. SET="competition.label_column={(named or others)[0]}"'
     )
 
 
