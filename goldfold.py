@@ -174,6 +174,7 @@ class Project:
 
         member: trained here or external; "blend": each row by a blend that was fitted without the row's fold.
         view: of a member; "" = the untransformed image.
+        Honest scores leave out the rows of the folds that chose hyperparameters: `scores().attrs["tuned_folds"]`.
         """
         train = self._prepared.part("train").set_index("id")
         if member == BLEND:
@@ -208,7 +209,7 @@ class Project:
         rows["equal weights"] = (scores["equal"]["score"], scores["equal"]["standard_error"], None)
         rows[BLEND] = (scores["honest"], scores["standard_error"], None)
         table = pd.DataFrame.from_dict(rows, orient="index", columns=["score", "standard_error", "weight"], dtype=float)
-        keys = ("metric", "chosen_on", "honest_rows", "optimistic", "notes")
+        keys = ("metric", "chosen_on", "honest_rows", "tuned_folds", "optimistic", "notes")
         table.attrs.update({key: scores[key] for key in keys})
         for note in scores["notes"]:
             warnings.warn(note, stacklevel=2)

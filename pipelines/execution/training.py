@@ -283,7 +283,8 @@ def share_models(session: Session, pending: list[FoldModel]) -> None:
             else:
                 pending.remove(model)
                 session.bar.clear()
-                job.echo(f"train {model.name}: {result_line(job.prepared.competition.metric, manifest)}")
+                if manifest is not None:  # else another process trained it between the look above and the lock
+                    job.echo(f"train {model.name}: {result_line(job.prepared.competition.metric, manifest)}")
         if pending:
             if not waited:
                 job.echo(f"train {title}: waiting for {fold_names([model.fold for model in pending])} ({used})")
@@ -300,8 +301,10 @@ def changed_at(file: Path) -> int:
         return 0
 
 
-def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
-    """Train one model of a run. A complete earlier model stays in its place until the new one is complete.
+def train_model(session: Session, model: FoldModel, done: int) -> Manifest | None:
+    """Train one model of a run; None if another process has just done it.
+
+    A complete earlier model stays in its place until the new one is complete.
 
     done: models of the session that are complete, for its bar.
     """
@@ -328,7 +331,7 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest:
         if path != model.manifest:
             replace_model(run_folder, model.manifest)
     hosts.wait_for_all()
-    return result.manifest
+    return result.manifest if result.is_due else None
 
 
 def train_and_store(
