@@ -11,7 +11,6 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
 
 import tensorflow as tf
 
-from competition.ensemble.view_transforms import VIEWS
 from competition.images.mixup import COUNT
 from competition.preflight.answers import REMEDIES
 from competition.preflight.lowering import CannotCompile, lowered
@@ -37,11 +36,6 @@ UNSUPPORTED: dict[str, tuple[Callable[..., Any], Any, str]] = {
         "StatelessRandomGammaV3",
     ),
 }
-SUPPORTED: dict[str, Callable[..., Any]] = {
-    "resize bilinear": lambda x: tf.image.resize(x, (8, 8)),
-    "uniform noise": lambda x: x + tf.random.stateless_uniform(x.shape, [1, 2]),
-    **{f"view {name}": VIEWS[name] for name in ("flip_lr", "rot270", "crop_top_left", "shift_up")},
-}
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
@@ -55,8 +49,3 @@ def test_an_unsupported_operation_is_an_error_with_its_name(name: str) -> None:
 def test_the_augmentation_inside_the_step_is_lowered() -> None:
     specs = [((4, 16, 16, 3), "uint8"), ((4, COUNT), "float32"), ((4, 3), "float32")]
     assert len(lowered(lambda pixels, numbers, targets: augmented((pixels, numbers), targets), specs)) > 100
-
-
-@pytest.mark.parametrize("name", SUPPORTED)
-def test_a_supported_operation_is_lowered(name: str) -> None:
-    assert len(lowered(SUPPORTED[name], IMAGES)) > 100

@@ -1,15 +1,17 @@
-"""The search for the largest batch and the compiler's error messages; needs no compiler."""
+"""The search for the largest batch, the compiler's error messages and results that are kept; needs no compiler."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from builders import member, params
 from hypothesis import given
 from hypothesis import strategies as st
 
 from competition.config.errors import UserError
 from competition.preflight.answers import GRAIN, largest_batch, remedy_for
 from competition.preflight.lowering import CannotCompile
-from competition.preflight.results import PreflightResult
+from competition.preflight.results import PreflightResult, objections, request_of, store_result
 from competition.preflight.topology import GIB, topology_named
 
 LIMIT = 16 * GIB
@@ -51,54 +53,67 @@ def test_few_compilations_suffice_if_memory_is_linear_in_the_batch() -> None:
     assert len(compiled) == len(set(compiled)) <= 5
 
 
-@pytest.mark.parametrize(
-    ("message", "needed"),
-    [
-        (
-            "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "
-            "temporaries (82.08G) exceeds available HBM (15.75G).",
-            82.08,
-        ),
-        (
-            "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 42.30G of 15.48G hbm. Exceeded by 26.82G",
-            42.3,
-        ),
-        ("RESOURCE_EXHAUSTED: something new", 0),
-    ],
-)
-def test_the_sizes_in_an_out_of_memory_message_are_read(message: str, needed: float) -> None:
-    result = CannotCompile(message).result
-    assert (result["verdict"], result["memory"]) == ("too_big", int(needed * GIB))
+OUT_OF_MEMORY = {
+    "E1000: CompileTimeHbmOom: total memory required for HLO temporaries (82.08G) exceeds available HBM (15.75G).": 82.08,
+    "Ran out of memory in memory space hbm. Used 42.30G of 15.48G hbm. Exceeded by 26.82G": 42.3,
+    "something new": 0,
+}
 
 
-def test_any_other_message_means_an_unsupported_operation() -> None:
-    result = CannotCompile(
-        "INTERNAL: failed to legalize operation 'mhlo.topk_thing' that was explicitly marked illegal"
-    ).result
-    assert (result["verdict"], result["operations"]) == ("unsupported", ["mhlo.topk_thing"])
+@pytest.mark.parametrize("message", OUT_OF_MEMORY)
+def test_the_sizes_in_an_out_of_memory_message_are_read(message: str) -> None:
+    result = CannotCompile(f"RESOURCE_EXHAUSTED: {message}").result
+    assert (result["verdict"], result["memory"]) == ("too_big", int(OUT_OF_MEMORY[message] * GIB))
 
 
-def test_a_remedy_belongs_to_its_operation() -> None:
+def test_any_other_message_means_an_unsupported_operation_with_its_remedy() -> None:
+    message = "INTERNAL: failed to legalize operation 'mhlo.topk_thing' that was explicitly marked illegal"
+    unsupported = CannotCompile(message).result
+    assert (unsupported["verdict"], unsupported["operations"]) == ("unsupported", ["mhlo.topk_thing"])
     result = PreflightResult("train", 8, "unsupported", operations=("Unheard", "ImageProjectiveTransformV3"))
     assert "train.rotate" in remedy_for(result)
     assert "host" in remedy_for(replace(result, operations=("Unheard",)))
 
 
-@pytest.mark.parametrize(
-    ("name", "libtpu", "devices"),
-    [
-        ("v3-8", "v3:2x2", 8),
-        ("v4-8", "v4:2x2x1", 4),
-        ("v5e-8", "v5e:2x4", 8),
-        ("TpuV5E8", "v5e:2x4", 8),
-        ("v6e-1", "v6e:1x1", 1),
-    ],
-)
-def test_a_topology_is_found_by_its_name(name: str, libtpu: str, devices: int) -> None:
-    topology = topology_named(name)
-    assert (topology.libtpu, topology.devices) == (libtpu, devices)
-
-
-def test_an_unknown_topology_is_an_error_with_a_suggestion() -> None:
+def test_a_topology_is_found_by_its_name_and_an_unknown_one_is_an_error_with_a_suggestion() -> None:
+    for name, libtpu, devices in (("v3-8", "v3:2x2", 8), ("v4-8", "v4:2x2x1", 4), ("TpuV5E8", "v5e:2x4", 8)):
+        topology = topology_named(name)
+        assert (topology.libtpu, topology.devices) == (libtpu, devices)
     with pytest.raises(UserError, match=r"TOPOLOGY=v5e8: unknown; did you mean 'v5e-8'\?"):
         topology_named("v5e8")
+
+
+BIG = PreflightResult("train", 64, "too_big", 32 * GIB, 16 * GIB, remedy="lower train.batch")
+
+
+def request(batch: int = 64):
+    return request_of(member(batch=batch), params(), topology_named("v5e-8"), "auto", 10)
+
+
+def test_a_missing_result_differs_from_no_objection(tmp_path: Path) -> None:
+    assert objections(request(), tmp_path) is None
+    store_result(request(), PreflightResult("train", 64, "fits", GIB, 16 * GIB), tmp_path)
+    assert objections(request(), tmp_path) == []
+
+
+def test_an_objection_names_step_reason_and_remedy(tmp_path: Path) -> None:
+    store_result(request(), BIG, tmp_path)
+    store_result(
+        request(),
+        PreflightResult("predict", 256, "unsupported", operations=("ResizeBicubic",), remedy="on the host"),
+        tmp_path,
+    )
+    assert objections(request(), tmp_path) == [
+        "train needs 32.00 GiB of memory per device, 16.00 GiB are available: lower train.batch",
+        "predict uses ResizeBicubic, which is not supported: on the host",
+    ]
+
+
+def test_a_quick_result_can_approve_but_not_reject_a_step(tmp_path: Path) -> None:
+    quick = replace(request(), mode="quick")
+    store_result(quick, replace(BIG, mode="quick"), tmp_path)
+    assert objections(request(), tmp_path) is None
+    store_result(quick, PreflightResult("train", 64, "fits", GIB, 16 * GIB, mode="quick"), tmp_path)
+    assert objections(request(), tmp_path) == []
+    store_result(request(), BIG, tmp_path)
+    assert len(objections(request(), tmp_path) or []) == 1

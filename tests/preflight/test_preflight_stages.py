@@ -1,48 +1,58 @@
-"""Terminal output of preflight and plan for given results; nothing is compiled."""
+"""Hours, sessions and dollars of a plan, with numbers that can be checked by hand; nothing is compiled."""
 
 import json
 import os
 from pathlib import Path
 
 import pytest
-from builders import ROOT
+from builders import ROOT, params
 from preloaded import run_preloaded
 
-from competition.config.params_file import locate
-from competition.preflight.results import PreflightResult
-from competition.preflight.topology import GIB, topology_named
-from pipelines.machines.preflight import advice, batch_key
+from competition.config.errors import UserError
+from competition.preflight.planning import KNOWN, Load, Sizes, load_of, sessions_for, sizes_of
 
 PLAN = ["plan", "--params", "recipes/flowers.yaml", "--topology", "v5e-8"]
-RECIPE = """extends: base.yaml
-
-train:
-  batch: 128
-members:
-  small: {architecture: cnn}
-  large:
-    architecture: cnn
-    train:
-      batch: 64
-"""
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    (tmp_path / "base.yaml").write_text("predict:\n  batch: 1\n  views:\n    - identity\n    - bad\n")
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    return tmp_path / "recipe.yaml"
+SIZES = Sizes(10, 100, 50)
 
 
-def test_the_batch_is_located_where_the_member_takes_it_from(recipe: Path) -> None:
-    assert locate(recipe, batch_key(recipe, "small")) == "recipe.yaml line 4: train.batch"
-    assert locate(recipe, batch_key(recipe, "large")) == "recipe.yaml line 10: members.large.train.batch"
+def test_the_load_counts_folds_epochs_views_and_trials() -> None:
+    def load_with(changes: str) -> Load:
+        own = "train.epochs=3 train.batch=10 predict.views=[identity,flip_lr] tune.trials=4 tune.folds=[0,1]"
+        settings = params(f"{own} prepare.folds=5 tune.members=[] tune.pruner=none {changes}")
+        return load_of(settings.members["cnn"], settings, "cnn", SIZES, replicas=4)
+
+    load = load_with("")
+    assert load.steps == 3 * (80 // 12)  # a batch of 10 becomes 12 on 4 replicas
+    assert load.scored == 3 * 20 and load.predicted == 2 * (100 + 5 * 50)
+    # A trial is trained once, on one fold where a fold model has four; so are the best and the own values, with two seeds.
+    assert load.runs == 5 + 4 * 1 / 4 + 2 * 2 / 4 and load.pruned == 0 and load.trials == 4
+    assert load_with("tune.trained_on=all_folds").runs == 5 + 4 * 1 + 2 * 2
+    pruned = load_with("tune.pruner=asha tune.trials=23")
+    assert pruned.pruned == (23 - 3) / 4 * 0.5 and pruned.runs == 5 + 23 / 4 - pruned.pruned + 1
 
 
-def test_an_estimated_batch_is_reported_as_approximate_and_a_searched_one_as_exact() -> None:
-    tpu, result = topology_named("v5e-8"), PreflightResult("train", 256, "too_big", 32 * GIB, 16 * GIB)
-    assert advice(result, None, tpu) == "about 128 images would fit (SEARCH=1 finds the exact number)"
-    assert advice(result, PreflightResult("train", 64, "fits"), tpu) == "a batch of 64 is the largest that fits"
+def test_the_load_of_a_nested_teacher_counts_a_model_for_each_pair_of_folds() -> None:
+    settings = params("tune.trials=0 members.small.teacher=[cnn] members.small.teacher_scheme=nested")
+    runs = {name: load_of(member, settings, name, SIZES, 1).runs for name, member in settings.members.items()}
+    assert runs == {"cnn": 5 + 10, "small": 5}
+
+
+@pytest.mark.parametrize(("hours", "sessions"), [(0.5, 1), (8.75, 1), (8.8, 2), (20, 3)])
+def test_work_is_split_into_sessions_with_time_for_setup(hours: float, sessions: int) -> None:
+    result = sessions_for(hours * 3600, session_hours=9, weekly_hours=20, setup_hours=0.25)
+    assert result.sessions == sessions
+    assert result.hours == pytest.approx(hours + sessions * 0.25)
+    assert result.share_of_week == pytest.approx(result.hours / 20)
+    assert result.weeks == (2 if result.hours > 20 else 1)
+
+
+def test_the_sizes_of_the_built_in_competitions_are_known_before_the_download(tmp_path: Path) -> None:
+    assert KNOWN["flowers"] == Sizes(104, 16465, 7382)
+    assert sizes_of(tmp_path, params()) == Sizes(10, 1347, 450)
+    with pytest.raises(UserError, match="run `make download` first"):
+        sizes_of(tmp_path, params("competition.adapter=flowers competition.miniature=0.1"))
 
 
 def plan(work: Path, steps: dict[str, dict], *arguments: str) -> tuple[dict, str]:
