@@ -14,7 +14,6 @@ from competition.images.augment import (
     ImageDraws,
     Scratch,
     augment,
-    boxes_around,
     change_colour,
     crop_boxes,
     draw,
@@ -141,11 +140,6 @@ def test_erasing_fills_one_grey_rectangle_of_the_documented_size() -> None:
     for image in is_grey[is_grey.any((1, 2))]:
         rows, columns = np.flatnonzero(image.any(1)), np.flatnonzero(image.any(0))
         assert image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].all() and image.mean() < 0.4
-
-
-def test_a_box_has_the_pixels_whose_centres_are_inside() -> None:
-    boxes = boxes_around(np.array([[0.5, 0.5], [0.0, 0.9]]), np.array([[0.5, 0.25], [0.5, 0.5]]), 8)
-    np.testing.assert_array_equal(boxes, [[2, 6, 3, 5], [0, 2, 5, 8]])
 
 
 def test_random_crops_have_the_area_and_aspect_ratio_of_random_resized_crop() -> None:

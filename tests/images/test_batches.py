@@ -1,9 +1,9 @@
 """Training batches depend on (seed, fold, step) only; prediction batches hold every row once and in order."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from builders import STILL, numbered
 
 from competition.images.augment import Augmentation
-from competition.images.batch_threads import Loading, thread_pool
+from competition.images.batch_threads import BatchLoader, Loading, thread_pool
 from competition.images.batches import (
     FILLER,
     TrainingBatches,
@@ -126,6 +126,18 @@ def test_batches_that_are_kept_do_not_change_while_others_are_made() -> None:
         np.testing.assert_array_equal(first.numpy(), second)
 
 
+def test_an_error_in_a_thread_reaches_the_caller_and_the_next_batch_is_made() -> None:
+    def part(step: int, n: int) -> None:
+        if (step, n) == (1, 2):
+            raise ValueError("no such image")
+
+    loader = BatchLoader(lambda step: ([partial(part, step, n) for n in range(4)], lambda: step), thread_pool(2), 2)
+    assert loader.batch(0) == 0
+    with pytest.raises(ValueError, match="no such image"):
+        loader.batch(1)
+    assert loader.batch(2) == 2
+
+
 class CountedReads:
     """Images that record which rows were read."""
 
@@ -163,17 +175,6 @@ def test_in_order_gives_every_row_once_in_order_in_full_batches(count: int, batc
     assert images[numbers != FILLER, 0, 0, 0].tolist() == rows.tolist()
     assert (numbers[count:] == FILLER).all()
     assert list(prediction_batches(numbered(3), np.array([], int), batch)) == []
-
-
-def test_in_order_one_batch_is_read_ahead() -> None:
-    pixels, begun = CountedReads(), list[int]()
-    batches = prediction_batches(pixels, np.arange(12), 4, begun.append)
-    next(batches)
-    deadline = monotonic() + 60
-    while len(pixels.rows) < 8 and monotonic() < deadline:
-        sleep(0.001)
-    assert sorted(pixels.rows) == [*range(8)] and begun == [0]
-    assert [numbers.tolist() for numbers, _ in batches] == [[4, 5, 6, 7], [8, 9, 10, 11]] and begun == [0, 4, 8]
 
 
 def test_smoothing_is_spread_evenly_and_an_unknown_label_gives_zeros() -> None:

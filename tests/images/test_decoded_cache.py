@@ -13,7 +13,7 @@ from preloaded import start_process
 from competition.config.errors import UserError
 from competition.images import decoded_cache
 from competition.images.decoded_cache import CacheBudget, RecordedImages, decode_images
-from competition.images.decoded_rows import ConcatenatedPixels, PixelFile, is_streamed
+from competition.images.decoded_rows import PixelFile, is_streamed
 from competition.images.stream import Stream
 from competition.prepare import record_shards
 from competition.prepare.decoding import blank, decode
@@ -167,14 +167,6 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path, budget) -> None:
     for selected in (budget, replace(budget, disk=0)):
         with pytest.raises(UserError, match="image odd: it is no JPEG"):
             decoded([str(tmp_path / "c-1.tfrec")], selected, ids=np.array(["odd"]), unreadable=NONE[:1])[np.array([0])]
-
-
-@pytest.mark.parametrize("row", [-1, N])
-def test_a_row_out_of_range_is_an_error(shards, budget, row) -> None:
-    cached, streamed = decoded(shards, budget), decoded(shards, replace(budget, disk=0))
-    for pixels in (cached, streamed, ConcatenatedPixels([cached])):
-        with pytest.raises(IndexError, match=f"of {N}"):
-            pixels[np.array([0, row])]
 
 
 def test_remote_record_files_are_copied_together_or_not_at_all(shards, budget, tmp_path) -> None:
