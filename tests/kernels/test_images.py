@@ -91,14 +91,12 @@ VERIFIED = ("0.10.2", FITS["0.10.2"])
         (VERIFIED, None, ["devices: tpu 8", "trained with jax 0.10.2", "goldfold: done"]),
         # The image as it is built today: jax unpinned, libtpu forced.
         (("0.10.2", "0.0.17"), VERIFIED, ["libtpu 0.0.17: exit code -6", "installing jax 0.10.2", "trained with jax 0.10.2"]),
-        (("0.9.1", "0.0.17"), VERIFIED, ["jax 0.9.1, jaxlib 0.9.1, libtpu 0.0.17: exit code -6", "trained with jax 0.10.2"]),
         # The image works, but preflight compiled with another pair.
         (("0.7.2", "0.0.17"), VERIFIED, ["libtpu 0.0.17: not what preflight compiled with", "trained with jax 0.10.2"]),
-        (("0.7.2", "0.0.17"), None, ["WARNING the image's jax is used, which preflight did not verify", "trained with jax 0.7.2"]),
-        (("0.7.2", "0.0.17"), ("0.10.2", "0.0.17"), ["WARNING the image's jax is used", "trained with jax 0.7.2"]),
+        (("0.7.2", "0.0.17"), ("0.10.2", "0.0.17"), ["WARNING the image's jax is used, which pre", "trained with jax 0.7.2"]),
         (("0.9.1", "0.0.17"), None, ["goldfold: failed", "8 tpu devices, found: exit code -6", "attach a dataset with its wheels"]),
     ],
-    ids=["verified", "newest jax", "newer jax", "another pair", "another offline", "broken wheels", "offline"],
+    ids=["verified", "newest jax", "another pair", "broken wheels", "offline"],
 )  # fmt: skip
 def test_a_kernel_trains_with_the_verified_pair(tmp_path: Path, image, wheels, lines) -> None:
     output = run_on_tpu(tmp_path, image, wheels)

@@ -101,17 +101,19 @@ def test_the_folder_of_a_preset_travels_and_asks_for_keras_hub(tmp_path, monkeyp
     assert "keras_hub" not in packing.requirements(text, params().members.values())
 
 
-def test_images_and_weights_inside_the_project_are_packed(tmp_path, monkeypatch):
+def test_images_and_weights_inside_the_project_are_packed_and_restored_at_their_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("pictures/rose/1.jpg", "pictures/tulip/2.jpg", "mine/a.weights.h5", "mine/not-asked-for.h5"):
+    for name in ("pictures/rose/1.jpg", "mine/a.weights.h5", "top.weights.h5", "mine/not-asked-for.h5"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"1")
-    local_params = params("'prepare.external={more: pictures}' members.cnn.weights=mine/a.weights.h5")
-    members = {**local_params.members, "again": local_params.members["cnn"]}
-    assert packing.own_files(local_params, members) == {
-        "pictures": [Path("pictures/rose/1.jpg"), Path("pictures/tulip/2.jpg")],
-        "mine": [Path("mine/a.weights.h5")],
-    }
+        (tmp_path / name).write_bytes(name.encode())
+    weights = "members.cnn.weights=mine/a.weights.h5 members.small.weights=top.weights.h5"
+    local_params = params(f"'prepare.external={{more: pictures}}' {weights}")
+    packed = packing.own_files(local_params, {**local_params.members, "again": local_params.members["cnn"]})
+    packing.carry({folder: (Path(folder), files) for folder, files in packed.items()}, tmp_path / "inputs" / "carried")
+    assert restore(tmp_path / "inputs", tmp_path / "root") == ["pictures", "mine", "."]
+    restored = {path.relative_to(tmp_path / "root").as_posix(): path for path in (tmp_path / "root").rglob("*.*")}
+    assert restored.keys() == {"pictures/rose/1.jpg", "mine/a.weights.h5", "top.weights.h5"}
+    assert all(path.read_bytes() == name.encode() for name, path in restored.items())
     assert packing.own_files(params(), params().members) == {}
 
 
@@ -128,18 +130,3 @@ def test_files_outside_the_project_are_errors(sets, message):
     local_params = params(f"'{sets}'")
     with pytest.raises(UserError, match=message):
         packing.own_files(local_params, local_params.members)
-
-
-def test_packed_files_are_restored_at_their_paths(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("pictures/rose/1.jpg", "top.weights.h5"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(name.encode())
-    local_params = params("'prepare.external={more: pictures}' members.cnn.weights=top.weights.h5")
-    result_folders = {
-        folder: (Path(folder), files) for folder, files in packing.own_files(local_params, local_params.members).items()
-    }
-    packing.carry(result_folders, tmp_path / "inputs" / "carried")
-    assert restore(tmp_path / "inputs", tmp_path / "root") == ["pictures", "."]
-    for name in ("pictures/rose/1.jpg", "top.weights.h5"):
-        assert (tmp_path / "root" / name).read_bytes() == name.encode()
