@@ -1,12 +1,10 @@
 """Tuned values replace the member's own only if they win by more than the noise over rows and seeds."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from competition.ensemble.metrics import metric_named
-from competition.tuning.choice import gain_over_own_values, mean_share, saved_seconds
+from competition.tuning.choice import gain_over_own_values
 
 LABELS = np.arange(400) % 4
 
@@ -44,17 +42,3 @@ def test_seeds_that_disagree_widen_the_error() -> None:
     before, after = [predictions(0.8, 1), predictions(0.3, 2)], [predictions(0.8, 3)] * 2
     torn = gain_over_own_values(LABELS, before, after, metric_named("accuracy"), 4, 0)
     assert torn.error > 3 * steady.error and (steady.seeds, steady.rows) == (2, 400)
-
-
-def trial(state: str, number: int, *values: float, **facts: float) -> SimpleNamespace:
-    return SimpleNamespace(state=SimpleNamespace(name=state), number=number, values=values, user_attrs=facts)
-
-
-def test_what_pruning_saved_is_the_rest_of_each_pruned_trial() -> None:
-    trials = [
-        trial("COMPLETE", 0, 0.9, seconds=8.0, share=1.0),
-        trial("PRUNED", 1, seconds=2.0, share=0.25),
-        trial("PRUNED", 2, diverged=1.0),
-    ]
-    assert saved_seconds(trials) == 6.0
-    assert mean_share(trials) == pytest.approx((1 + 0.25 + 1) / 3)

@@ -1,6 +1,5 @@
 """A study survives its processes: finished trials count once, unfinished ones are repeated, the total is exact."""
 
-import random
 import signal
 import sys
 import threading
@@ -132,29 +131,6 @@ def test_the_trial_of_a_killed_worker_is_run_again_with_the_same_values(tmp_path
     assert len(trials) == 4 and tried.count(own) == 1 and own_trial(trials) is not None
     states = [trial.state.name for trial in trials_of(tmp_path, 4)[1]]
     assert (states.count("COMPLETE"), states.count("FAIL")) == (4, 1)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-def test_twenty_kills_lose_no_finished_trial_and_the_study_reaches_its_total(tmp_path: Path) -> None:
-    """Trials of 50 ms in two workers; one is killed at a random moment, twenty times."""
-    kills, rng, before = 0, random.Random(7), 0
-    workers = [start_worker(tmp_path, 150, 0.05) for _ in range(2)]
-    while kills < 20:
-        time.sleep(rng.uniform(0.5, 3.0))
-        finished = len(trials_of(tmp_path, 150)[0])
-        assert finished >= before
-        before = finished
-        victim = rng.randrange(2)
-        if workers[victim].is_alive():
-            workers[victim].kill()
-            kills += 1
-        workers[victim].join()
-        workers[victim] = start_worker(tmp_path, 150, 0.05)
-    assert [exit_code(worker) for worker in workers] == [0, 0]
-    finished_at_end, every = trials_of(tmp_path, 150)
-    assert len(finished_at_end) == len({origin_of(trial) for trial in finished_at_end}) == 150
-    assert [trial.number for trial in every] == list(range(len(every)))
 
 
 def test_values_that_end_their_worker_again_and_again_are_replaced_except_the_own_ones(tmp_path: Path) -> None:
