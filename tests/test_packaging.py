@@ -11,8 +11,6 @@ import pytest
 from builders import ROOT
 from packaging.requirements import Requirement
 
-from competition.config.yaml_text import read_yaml
-
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PINNED = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+(\s*;.*)?")
 
@@ -43,11 +41,3 @@ def test_beside_the_clone_the_module_is_imported_and_not_the_folder(tmp_path: Pa
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     printed = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, env=environment, text=True)
     assert Path(printed.strip()) == ROOT / "goldfold.py"
-
-
-def test_licence_and_citation_agree_with_the_project() -> None:
-    citation = read_yaml(ROOT / "CITATION.cff")
-    assert citation["license"] == PROJECT["project"]["license"] == "Apache-2.0"
-    assert citation["version"] == PROJECT["project"]["version"]
-    assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
-    assert f"## {PROJECT['project']['version']}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
