@@ -20,10 +20,9 @@ if importlib.util.find_spec("triton"):
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GOLDFOLD_GOALS", "")  # messages are in the words of make
 LOGICAL_DEVICES = 4
+# Of the `make test` that runs the tests: a make under test prints other lines inside another one.
 for name in [name for name in os.environ if name.startswith("MAKE") or name == "MFLAGS"]:
-    del os.environ[
-        name
-    ]  # of the `make test` that runs the tests: a make under test prints other lines inside another one
+    del os.environ[name]
 # A background job of a shell ignores this signal, and the stages under test would inherit it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

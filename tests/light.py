@@ -29,6 +29,7 @@ members:
 kaggle: {{max_attempts: 3, first_wait: 0.05, longest_wait: 3.0, stall: 600.0, listing_lag: 300.0, score_wait: 300.0, score_pause: 0.05}}
 kernel: {{machine: "", devices: 1, internet: false, hours: 0.2, reserve: 0.01, pause: 0.1}}
 """
+TEXTS = ("sha256", "problem", "shard")  # columns of the index
 CSV = b"id,label\na,1\nb,0\n"
 DIGEST = hashlib.sha256(CSV).hexdigest()
 
@@ -90,16 +91,7 @@ def light_workspace(folder: Path) -> Workspace:
     workspace.params.write_text(PARAMS.format(root=ROOT))
     flowers = competition(("0", "1"), name="small", slug="flowers", metric="macro_f1")
     (data / "competition.json").write_bytes(flowers.json_bytes())
-    blank = {
-        "place": 0,
-        "width": 8,
-        "height": 8,
-        "bytes": 9,
-        "phash": "0" * 16,
-        "sha256": "",
-        "problem": "",
-        "shard": "",
-    }
+    blank = {"place": 0, "width": 8, "height": 8, "bytes": 9, "phash": "0" * 16, **dict.fromkeys(TEXTS, "")}
     rows = [("t0", 0, "train", 0), ("t1", 1, "train", 1), ("a", -1, "test", -1), ("b", -1, "test", -1)]
     index = [
         {**blank, "id": name, "label": label, "part": part, "fold": fold, "group": n}

@@ -88,17 +88,9 @@ class Workspace:
 
     def command(self, stage: str, *arguments: str, sets: str = "") -> list[str]:
         folders = ["--params", self.params, "--work", self.folder / "work", "--submissions", self.submissions]
-        return [
-            sys.executable,
-            "-m",
-            "pipelines",
-            stage.replace("_", "-"),
-            *(["--alone"] if stage in CHAINS else []),
-            *map(str, folders),
-            "--set",
-            sets,
-            *arguments,
-        ]
+        alone = ["--alone"] if stage in CHAINS else []
+        python = [sys.executable, "-m", "pipelines"]
+        return [*python, stage.replace("_", "-"), *alone, *map(str, folders), "--set", sets, *arguments]
 
     def run(
         self, stage: str, *arguments: str, sets: str = "", cwd: Path = ROOT, code: str = "", **environment: str
