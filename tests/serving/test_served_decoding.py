@@ -15,9 +15,10 @@ AWKWARD = Path(__file__).resolve().parents[3] / "shared" / "data" / "awkward_ima
 SIDES = ((8, 8), (16, 16), (37, 211), (211, 37), (300, 400), (700, 90))  # height, width: shrunk, enlarged, wide, tall
 
 
-def encoded(pixels: np.ndarray, kind: str, **options) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, kind, **options)
+def encoded(pixels: np.ndarray, kind: str, mode: str = "", **options) -> bytes:
+    """mode: of Pillow; "" is that of the pixels."""
+    image, out = Image.fromarray(pixels), io.BytesIO()
+    (image.convert(mode) if mode else image).save(out, kind, **options)
     return out.getvalue()
 
 
@@ -45,24 +46,12 @@ def rotated() -> bytes:
     return encoded(noise(9, 12), "JPEG", exif=exif)
 
 
-def cmyk() -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(noise(9, 12)).convert("CMYK").save(out, "JPEG")
-    return out.getvalue()
-
-
-def transparent_colour() -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(noise(9, 12)).save(out, "PNG", transparency=(1, 2, 3))
-    return out.getvalue()
-
-
 REFUSED = {
     "rotated by its Exif orientation": rotated(),
-    "CMYK": cmyk(),
+    "CMYK": encoded(noise(9, 12), "JPEG", "CMYK"),
     "8 bits per value": encoded(np.full((9, 12), 40_000, np.uint16), "PNG"),
     "palette or transparency": encoded(np.full((9, 12, 4), 200, np.uint8), "PNG"),
-    "transparency; convert": transparent_colour(),
+    "transparency; convert": encoded(noise(9, 12), "PNG", transparency=(1, 2, 3)),
     "expected a JPEG or PNG": encoded(noise(9, 12), "WEBP"),
     "convert other formats": b"",
     "JPEG data": encoded(noise(90, 120), "JPEG")[:900],  # truncated
