@@ -5,8 +5,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from host_processes import SETS as HOST_SETS
-from host_processes import results_of, start_hosts
 from ray_nodes import RayCluster
 from stages import Workspace, new_workspace
 from test_cluster import HEAD, OTHER, checkpoints_in, files_of, started, wait_for, wait_for_end
@@ -93,27 +91,3 @@ def test_a_killed_driver_starts_again_where_it_was(finished, untrained, ray_clus
     for name in ("weights.npz", "oof.npz", "history.csv"):
         assert files_of(untrained, name) == files_of(finished, name)
     assert not list(tasks.iterdir())
-
-
-@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
-def test_four_hosts_stopped_one_by_one_end_with_the_bits_of_undisturbed_ones(finished, tmp_path, signal_number):
-    """The undisturbed hosts have a folder each, the others share one."""
-    number, train, sets = 4, ("train", "--member", "slim", "--fold", "0"), HOST_SETS.format(epochs=12)
-    common = finished.copy_to(tmp_path / "common")
-    shutil.rmtree(common.work / "members")
-    apart = [common.copy_to(tmp_path / f"host{n}") for n in range(number)]
-    assert [code for code, _, _ in start_hosts(apart, *train, sets=sets).wait(900)] == [0] * number
-    steps = 0
-    for stopped in range(number):
-        hosts = start_hosts([common] * number, *train, sets=sets)
-        hosts.stop_one(stopped, signal_number, steps)
-        outputs = hosts.wait(300)  # those that lost a host end by themselves
-        codes = [code for code, _, _ in outputs]
-        assert codes == [143] * number if signal_number == signal.SIGTERM else 0 not in codes, outputs
-        assert hosts.newest_step() > steps and not results_of(common)
-        steps = hosts.newest_step()
-    outputs = start_hosts([common] * number, *train, sets=sets).wait(900)
-    assert [code for code, _, _ in outputs] == [0] * number, outputs
-    assert ["held-out rows" in out for _, out, _ in outputs] == [True, False, False, False]
-    undisturbed = [results_of(workspace) for workspace in apart]
-    assert len(results_of(common)) == 3 and undisturbed == [results_of(common)] * number

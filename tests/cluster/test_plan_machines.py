@@ -32,21 +32,7 @@ def test_four_machines_share_the_work_and_start_their_processes() -> None:
     loss = 360 / epochs / 2 + 300 + 30
     assert math.isclose(plan["spot"], plan["seconds"] * (1 + 0.25 * loss / 3600))
     assert "4 machines like this one train in 32 min, a single one in 2.0 h" in planning.echoed[0]
-
-
-def test_machines_with_a_price_cost_the_hours_that_they_are_up() -> None:
-    planning = Job(Workspace(Path(), params()), Options(machines=4, topology="v5e-8"), Path())
-    prices = {"v5e-8": [{"region": "here", "on_demand": 10.0, "preemptible": 2.0, "as_of": 2026}]}
-    plan = plan_machines(planning, {"a": (LOAD, SPEED)}, starting=0.0, cloud=prices)["machines"]
-    on_demand, spot = plan["cloud"]
-    assert math.isclose(on_demand.dollars, 10.0 * plan["hours"]["on demand"])
-    assert math.isclose(spot.dollars, 2.0 * plan["hours"]["preemptible"])
-    assert plan["hours"]["on demand"] >= 10 * 360 / 3600
-    assert any("dollars preemptible in here, price of 2026" in line for line in planning.echoed)
-
-
-def test_the_longest_fold_models_come_first() -> None:
-    assert time_on_machines([50.0, 100.0, 60.0, 90.0], 2, start_seconds=10.0) == 170.0
+    assert time_on_machines([50.0, 100.0, 60.0, 90.0], 2, start_seconds=10.0) == 170.0  # the longest first
 
 
 def test_a_member_on_a_cluster_costs_rounds_of_its_fold_models_and_a_process_for_each() -> None:

@@ -1,4 +1,4 @@
-"""What a machine of the cluster gets."""
+"""What a machine of the cluster gets, and what a command says without one."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from builders import ROOT, params
 
+from competition.budget.parameters import file_text, with_members
+from competition.cluster import connection
 from competition.cluster.project import PARAMS, local_files, write_project
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, stated_keys
@@ -41,3 +43,19 @@ def test_weights_and_the_files_of_a_study_travel_from_the_project_and_from_nowhe
     here = params(f"tune.warm_start='[{tmp_path}/best.json]'")
     with pytest.raises(UserError, match=r"tune.warm_start: .* is outside the project's folder"):
         local_files(here, here.members, is_tuning=True)
+
+
+def test_without_a_cluster_the_error_says_how_to_start_one(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed (goldfold[cluster])")
+    (tmp_path / "empty.txt").touch()
+    message = r"CLUSTER=127\.0\.0\.1:9: no Ray cluster was reached .*`ray start --head"
+    with pytest.raises(UserError, match=message), connection.connected("127.0.0.1:9", tmp_path):
+        pass
+
+
+def test_the_file_of_a_budget_keeps_what_its_members_need_of_a_cluster(tmp_path: Path) -> None:
+    stated = params("cluster.members='{cnn: {gpus: 1}}'")
+    kept = with_members(stated, {"cnn": stated.members["cnn"]}, ("cnn",))
+    (tmp_path / "budget.yaml").write_text(file_text(kept, ROOT / "params.yaml", (), {}, []))
+    assert load_params(tmp_path / "budget.yaml").cluster.members == stated.cluster.members == kept.cluster.members
+    assert not with_members(stated, {"other": stated.members["cnn"]}, ("other",)).cluster.members
