@@ -41,7 +41,7 @@ from competition.training.loop import _resume
 from competition.training.model import build
 from competition.training.trainer import Trainer
 
-MAX_DEVICES = 8
+MAX_DEVICES = 4
 N, SIDE, CLASSES, BATCH, EPOCHS = 88, 8, 3, 16, 2
 ROWS, HELD_OUT = np.arange(64), np.arange(64, N)  # four steps per epoch
 PARAMS = load_params(Path(__file__).parents[1] / "params.yaml")
@@ -239,11 +239,12 @@ def views_in_groups() -> State:
     return found
 
 
-def all_outcomes(weights_file: Path | None) -> dict[str, State]:
+def all_outcomes(weights_file: Path | None, programs: Path) -> dict[str, State]:
+    """programs: folder for compiled programs of JAX."""
     if "JAX_NUM_PROCESSES" in os.environ:
         return several_hosts(int(os.environ["JAX_PROCESS_ID"]))
-    engine_of(TRAIN, MAX_DEVICES)  # the CPU can be split once per process
-    outcomes = {f"devices{n}": outcome(n) for n in (1, 8)}
+    open_device(replace(PARAMS.device, logical_devices=MAX_DEVICES), programs)  # the CPU can be split once per process
+    outcomes = {f"devices{n}": outcome(n) for n in (1, MAX_DEVICES)}
     outcomes["options"] = outcome(
         2, accumulate=2, ema=0.9, focal_gamma=1.5, clip_value=0.02, freeze_epochs=1, layer_decay=0.5
     )
@@ -266,5 +267,5 @@ def all_outcomes(weights_file: Path | None) -> dict[str, State]:
 
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    cases = all_outcomes(Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    cases = all_outcomes(Path(sys.argv[2]) if len(sys.argv) > 2 else None, Path(f"{sys.argv[1]}.programs"))
     np.savez(sys.argv[1], **{f"{case}|{name}": value for case, state in cases.items() for name, value in state.items()})

@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,10 +35,14 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cases]:
     folder, outcomes, previous = tmp_path_factory.mktemp("engines"), {}, []
     for backend in ("tensorflow", "jax"):
         path = folder / f"{backend}.npz"
-        process = started(backend, [str(path), *previous], {})
+        process = started(
+            backend, [str(path), *previous], {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", **QUICK_COMPILE}
+        )
         _, errors = process.communicate()
         assert process.returncode == 0, errors[-3000:]
         previous, outcomes[backend] = [str(path)], cases_in(path)
+    # The next process of JAX finds the programs that this one has compiled.
+    assert any(file.name.startswith("jit__step") for file in folder.glob("jax.npz.programs/*-cache"))
     return outcomes
 
 
@@ -79,7 +82,7 @@ def test_tensorflow_and_jax_agree(outcomes: dict[str, Cases], case: str) -> None
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_the_number_of_devices_changes_nothing(outcomes: dict[str, Cases], backend: str) -> None:
-    assert_same(outcomes[backend]["devices8"], outcomes[backend]["devices1"])
+    assert_same(outcomes[backend]["devices4"], outcomes[backend]["devices1"])
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
@@ -152,7 +155,6 @@ JAX, BOTH = {"jax", "libtpu", "tensorflow-cpu"}, {"jax", "libtpu", "tensorflow-t
     [
         ("auto", {}, set(), JAX, "tensorflow", "no TPU"),
         ("auto", {}, {TPU}, JAX, "jax", TPU),
-        ("auto", {}, {"/dev/vfio/0"}, JAX, "jax", "/dev/vfio/0"),
         ("auto", KAGGLE, set(), JAX, "jax", "ISTPUVM"),
         ("auto", KAGGLE, set(), BOTH, "tensorflow", "tensorflow-tpu"),
         ("auto", KAGGLE, set(), {"tensorflow-cpu"}, "tensorflow", "nothing that can use it"),
@@ -183,43 +185,10 @@ def test_a_device_below_the_required_one_is_an_error(changes: dict[str, Any], me
         open_device(replace(PARAMS.device, **changes))
 
 
-@pytest.mark.parametrize(
-    ("kind", "replicas", "size", "images"),
-    [
-        ("cpu", 1, 512, 64),
-        ("cpu", 1, 224, 256),
-        ("cpu", 8, 600, 48),
-        ("cpu", 1, 8192, 1),
-        ("gpu", 1, 512, 256),
-        ("tpu", 8, 512, 256),
-    ],
-)
-def test_a_cpu_predicts_large_images_in_smaller_batches(kind: str, replicas: int, size: int, images: int) -> None:
-    device = replace(open_device(PARAMS.device), kind=kind, replicas=replicas)
-    assert prediction_batch_size(256, size, device) == images
-
-
-def test_jax_reuses_the_programs_of_an_earlier_process(tmp_path: Path) -> None:
-    code = f"""
-    import sys
-    from dataclasses import replace
-    from pathlib import Path
-    from small_engines import PARAMS, TRAIN, engine_of, network, trained
-    from competition.training.device import open_device
-    open_device(PARAMS.device, Path({str(tmp_path)!r}))
-    trained(engine_of(TRAIN), replace(TRAIN, epochs=1))
-    """
-    variables = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "KERAS_BACKEND": "jax", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    variables |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", **QUICK_COMPILE}
-
-    def compiled() -> set[str]:
-        process = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, **variables})
-        assert process.returncode == 0
-        return {file.name for file in tmp_path.glob("*-cache")}
-
-    first = compiled()
-    assert any(name.startswith("jit__step") for name in first)
-    assert compiled() == first
+def test_a_cpu_predicts_large_images_in_smaller_batches() -> None:
+    for kind, replicas, size, images in (("cpu", 8, 600, 48), ("cpu", 1, 8192, 1), ("gpu", 1, 512, 256)):
+        device = replace(open_device(PARAMS.device), kind=kind, replicas=replicas)
+        assert prediction_batch_size(256, size, device) == images
 
 
 @pytest.mark.parametrize(("batch", "parts", "rounded"), [(64, 8, 64), (60, 8, 64), (1, 8, 8), (33, 1, 33)])

@@ -1,13 +1,13 @@
 """After any damage, the newest complete checkpoint is loaded, or none."""
 
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from competition.files.manifest import sha256
 from competition.training import checkpoint as checkpoint_module
 from competition.training.checkpoint import Checkpoints, load_arrays, save_arrays
 
@@ -64,6 +64,12 @@ def rewrite(npz: Path, facts: Path, **changes: object) -> None:
     facts.write_text(json.dumps({**json.loads(facts.read_text()), **changes}))
 
 
+def replace_by_text(npz: Path, facts: Path) -> None:
+    """No archive, but with its own digest."""
+    npz.write_bytes(b"PK\x03\x04 but no archive")
+    rewrite(npz, facts, sha256=sha256(npz))
+
+
 DAMAGES: dict[str, Callable[[Path, Path], object]] = {
     "arrays cut": lambda npz, facts: npz.write_bytes(npz.read_bytes()[:-50]),
     "one bit": flip_a_bit,
@@ -73,11 +79,12 @@ DAMAGES: dict[str, Callable[[Path, Path], object]] = {
     "facts another kind": lambda npz, facts: facts.write_text("[1, 2]"),
     "other arrays": lambda npz, facts: save_arrays(npz, {"a": np.zeros(1)}),
     "step no number": lambda npz, facts: rewrite(npz, facts, step=None),
+    "no archive": replace_by_text,
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_named_and_if_all_are_damaged_there_is_none(tmp_path, damage) -> None:
     saved(tmp_path, 5, 10)
     DAMAGES[damage](tmp_path / "step-00000010.npz", tmp_path / "step-00000010.json")
     damaged: list[str] = []
@@ -86,42 +93,14 @@ def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path: Path, damage: str) 
     step, loaded, _ = checkpoint
     assert (step, damaged) == (5, ["step-00000010"])
     np.testing.assert_array_equal(loaded["a"], arrays(5)["a"])
-
-
-def test_a_file_that_is_not_an_archive_is_skipped_despite_its_digest(tmp_path: Path) -> None:
-    from competition.files.manifest import sha256
-
-    checkpoints, npz = saved(tmp_path, 5, 10), tmp_path / "step-00000010.npz"
-    npz.write_bytes(b"PK\x03\x04 but no archive")
-    rewrite(npz, npz.with_suffix(".json"), sha256=sha256(npz))
-    checkpoint = checkpoints.latest()
-    assert checkpoint is not None and checkpoint[0] == 5
+    DAMAGES[damage](tmp_path / "step-00000005.npz", tmp_path / "step-00000005.json")
+    assert Checkpoints(tmp_path, "x").latest() is None
 
 
 def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "w.npz", a=np.array([{"x": 1}], dtype=object))
     with pytest.raises(ValueError, match="allow_pickle"):
         load_arrays(tmp_path / "w.npz")
-
-
-def test_a_checkpoint_is_written_by_a_thread_while_its_caller_goes_on(tmp_path: Path, monkeypatch) -> None:
-    checkpoints, entered, released = Checkpoints(tmp_path, "x"), threading.Event(), threading.Event()
-    write = checkpoint_module.save_arrays
-
-    def slow(*arguments: object) -> None:
-        entered.set()
-        assert released.wait(60)
-        write(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(checkpoint_module, "save_arrays", slow)
-    checkpoints.start_saving(5, arrays(5), {})
-    assert entered.wait(60) and checkpoints.latest() is None
-    released.set()
-    checkpoints.start_saving(10, arrays(10), {})  # waits for the first one
-    assert (tmp_path / "step-00000005.json").exists()
-    checkpoints.wait()
-    newest = checkpoints.latest()
-    assert newest is not None and newest.step == 10
 
 
 def test_checkpoints_are_due_after_an_epoch_or_after_some_seconds(tmp_path: Path, monkeypatch) -> None:
@@ -137,10 +116,3 @@ def test_checkpoints_are_due_after_an_epoch_or_after_some_seconds(tmp_path: Path
     timed.start_saving(5, arrays(5), {})
     timed.wait()
     assert not timed.is_due(True)
-
-
-def test_no_checkpoint_is_returned_if_all_are_damaged(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 5, 10)
-    for file in tmp_path.glob("*.npz"):
-        file.write_bytes(b"PK\x03\x04 but no archive")
-    assert checkpoints.latest() is None

@@ -6,7 +6,7 @@ import tensorflow as tf
 from builders import CLASSES, member, pixels_of
 
 from competition.training import grad_cam
-from competition.training.grad_cam import ClassMaps, averaged_grid
+from competition.training.grad_cam import ClassMaps
 
 
 def test_the_maps_are_those_of_the_gradient_of_the_logit() -> None:
@@ -50,13 +50,3 @@ def test_a_network_without_an_averaged_grid_is_explained_by_covering_parts_of_th
     assert explained.method == "Occlusion" and maps.shape == (20, 8, 8)
     assert (maps[0] == maps[0].T).all() and maps[0, 1, 1] == 1 and maps[0, :4, :4].min() > 0
     assert maps[0, 5:].max() == maps[0, :, 5:].max() == maps[19].max() == 0
-
-
-def test_a_hidden_layer_between_average_and_logits_is_not_taken_for_a_grid() -> None:
-    """The product of features and last layer would say nothing about the classes there."""
-    inputs = keras.Input((8, 8, 3))
-    pooled = keras.layers.GlobalAveragePooling2D()(keras.layers.Conv2D(4, 3)(inputs))
-    hidden = keras.layers.Dense(4, activation="relu")(pooled)
-    for features, has_grid in ((hidden, False), (keras.layers.Dropout(0.1)(pooled), True)):
-        model = keras.Model(inputs, keras.layers.Dense(CLASSES, name="logits")(features))
-        assert (averaged_grid(model) is not None) == has_grid

@@ -11,7 +11,7 @@ from competition.images.labelled_images import Images
 from competition.prepare.targets import Targets
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
-from competition.training.optimizer import label_losses, squared_errors
+from competition.training.optimizer import label_losses
 from competition.training.trainer import Trainer
 
 N, FOLDS = 60, 3
@@ -45,11 +45,6 @@ def test_the_loss_of_independent_labels_is_the_binary_cross_entropy() -> None:
     wrongness = np.where(targets == 1, 1 - probs, probs) ** 2
     own = np.where(targets == 1, probs, 1 - probs)
     np.testing.assert_allclose(focal, -weights * (wrongness * np.log(own)).mean(1), rtol=1e-4)
-
-
-def test_the_loss_of_a_regression_is_the_squared_error() -> None:
-    loss = squared_errors(np.array([[1.0], [4.0]]), np.array([[3.0], [4.5]]), np.array([1.0, 2.0]), 0.0)
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(loss), [4.0, 0.5])
 
 
 def test_multi_label_targets_are_smoothed_each_by_itself_and_scored_as_sets() -> None:

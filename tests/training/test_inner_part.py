@@ -32,8 +32,5 @@ def test_rare_classes_contribute_in_turn_and_keep_one_photo_for_training() -> No
     single = np.concatenate([labels, [40, 41]])  # two classes of one photo
     chosen_rows = inner_part(single, np.arange(202), share=0.5, seed=7, fold=0, classes=42)
     assert not chosen_rows[-2:].any()
-
-
-def test_an_error_names_the_remedy_if_no_row_can_be_chosen() -> None:
     with pytest.raises(UserError, match=r"raise train\.patience_share, or set train\.patience to 0"):
         inner_part(np.arange(6), np.arange(6), share=0.1, seed=7, fold=0, classes=6)

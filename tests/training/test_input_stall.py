@@ -1,30 +1,19 @@
 """Whether the device waits for data is measured by the code that trains, and reported with a remedy."""
 
 import time
-from dataclasses import replace
 from threading import Lock
 
 import numpy as np
 from builders import CLASSES, member, params, pixels_of
 
 from competition.images.labelled_images import Images
-from competition.training import bench, input_stall
+from competition.training import input_stall
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
 from competition.training.input_stall import InputStallDetector, StepTimes
 from competition.training.trainer import Trainer
 
 LABELS = np.arange(48) % CLASSES
-TRAIN = member().train
-
-
-def test_the_remedy_depends_on_where_the_time_goes() -> None:
-    slow = StepTimes(step=0.4, in_memory=0.1)
-    assert "waits for data in 75%" in slow.describe(TRAIN, False)
-    assert "more cores (device.threads" in slow.describe(TRAIN, False)
-    assert "cache.ram_gigabytes" in slow.describe(TRAIN, True)
-    assert "train.crop in place of rotate" in slow.describe(replace(TRAIN, rotate=9.0), False)
-    assert "hardly waits" in StepTimes(step=0.1, in_memory=0.09).describe(TRAIN, False)
 
 
 class SlowPixels:
@@ -44,13 +33,6 @@ def trainer_on(pixels: np.ndarray | SlowPixels, **train: object) -> Trainer:
     ids, folds = np.array([f"i{n}" for n in range(48)]), np.arange(48) // CLASSES % 2
     images = Images(ids, pixels, LABELS, folds, np.ones(48, bool))
     return Trainer(FoldRows(member(**train), images, CLASSES), "accuracy", open_device(params().device), 8)
-
-
-def test_a_slow_source_is_attributed_to_the_input_and_not_to_the_step(monkeypatch) -> None:
-    monkeypatch.setattr(bench, "MEASURED_SECONDS", 0.3)
-    batch_seconds, step = bench.time_parts(trainer_on(SlowPixels(pixels_of(LABELS), 0.03)), 0)
-    # Compared with each other, not in seconds, because a slow machine has no fixed speed.
-    assert batch_seconds > step.in_memory and step.share > 0.2
 
 
 def test_a_training_that_waits_for_data_is_reported_once_and_ends_with_the_same_weights(monkeypatch) -> None:

@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 
 import keras
 import numpy as np
 import pytest
 from small_engines import CLASSES, PARAMS, ROWS, TRAIN, pictures
 
-from competition.config.errors import MissingWeights, UserError
+from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import NO_PLUGINS, Plugins, activate
@@ -120,47 +118,3 @@ def test_a_wrong_network_is_one_sentence(builder: Callable[..., object], message
 def test_wrong_weights_are_refused_before_anything_runs(sets: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_params(ROOT / "params.yaml", parse_overrides(sets))
-
-
-def test_without_network_the_message_says_what_to_download_and_where_to_put_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    url = "https://storage.googleapis.com/mobilenet_v2/mobilenet_v2_weights_no_top.h5"
-
-    def fails(**options: object) -> None:  # what Keras raises without network
-        raise Exception(f"URL fetch failure on {url}: None -- Connection refused")
-
-    monkeypatch.setattr(keras.applications, "MobileNetV2", fails)
-    member = replace(PARAMS.members["small"], architecture="MobileNetV2", weights="imagenet")
-    with pytest.raises(
-        MissingWeights, match=rf"weights imagenet of MobileNetV2 are not on this machine.*download {url}"
-    ):
-        build(member, CLASSES)
-
-
-class CutOff(BaseHTTPRequestHandler):
-    """A server whose connection breaks after some bytes of a file."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "1000000")
-        self.end_headers()
-        self.wfile.write(bytes(50_000))
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
-
-
-def test_an_error_in_a_download_of_keras_does_not_stand_in_the_line_of_its_progress_bar(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with HTTPServer(("127.0.0.1", 0), CutOff) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(
-            "keras.src.applications.mobilenet_v2.BASE_WEIGHT_PATH", f"http://127.0.0.1:{server.server_port}/"
-        )
-        monkeypatch.setattr("keras.src.backend.config._KERAS_DIR", str(tmp_path))
-        member = replace(PARAMS.members["small"], architecture="MobileNetV2", weights="imagenet", image_size=96)
-        with pytest.raises(UserError, match="cannot be downloaded"):
-            build(member, CLASSES)
-        server.shutdown()
-    out = capsys.readouterr().out
-    assert "Downloading data from" in out and "/1000000" in out.splitlines()[-1] and out.endswith("\n")

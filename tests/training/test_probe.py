@@ -41,21 +41,14 @@ def test_features_without_information_get_a_strong_penalty_and_informative_ones_
     assert spread["noise"] < 0.2 * spread["classes"]
 
 
-def trainer_of(devices: int = 1, **train: object) -> Trainer:
+def trainer_of(**train: object) -> Trainer:
     """Two folds of images whose class can be seen."""
     labels = np.arange(97) % CLASSES
     folds = np.arange(len(labels)) // CLASSES % 2
     ids = np.array([f"i{n}" for n in range(len(labels))])
     images = Images(ids, pixels_of(labels), labels, folds, np.ones(len(labels), bool))
     recipe = member(probe=True, warmup=0.0, freeze_norm=True, **train)  # type: ignore[arg-type]
-    device = open_device(params(f"device.logical_devices={devices}").device)
-    return Trainer(FoldRows(recipe, images, CLASSES), "accuracy", device, 8)
-
-
-def test_a_probed_member_starts_better_than_chance_on_held_out_rows() -> None:
-    trainer = trainer_of(2, epochs=1, learning_rate=1e-9)
-    trainer.train_to_end(0, trainer.member.train)
-    assert trainer.score_of(trainer.held_out(0), 0) > 0.6
+    return Trainer(FoldRows(recipe, images, CLASSES), "accuracy", open_device(params().device), 8)
 
 
 def test_training_that_destroys_the_probed_head_ends_with_that_head_where_rows_were_kept_to_see_it(tmp_path) -> None:
