@@ -78,54 +78,44 @@ def test_a_competition_trains_from_the_converted_images(workspace):
 def test_a_second_run_changes_nothing_and_a_changed_parameter_replaces_everything(workspace):
     target = workspace.work / "converted"
     converted(workspace)
-    before = workspace.files()
+    before = {path: value for path, value in workspace.files().items() if path.endswith(".tfrec")}
     assert "convert: current, 6 shards" in converted(workspace)
-    kept = {path: value for path, value in before.items() if path.endswith(".tfrec")}
-    assert kept.items() <= workspace.files().items() and len(kept) == 12
+    assert before.items() <= workspace.files().items() and len(before) == 12
     converted(workspace, sets="convert.sizes=[20] convert.least_shards=2")
     assert {name.split("/")[0] for name in shards(target)} == {"tfrecords-jpeg-20x20"}
     assert len(shards(target)) == 4 and len(list((target / "manifests").iterdir())) == 4
     recorded = json.loads((target / "manifest.json").read_text())
-    assert shards(target).items() <= recorded["files"].items() and recorded["result"]["images"] == {
-        "train": 30,
-        "test": 9,
-    }
+    assert shards(target).items() <= recorded["files"].items()
 
 
 def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(workspace):
-    target = workspace.work / "converted"
-    whole = workspace.folder / "whole"
-    sets = "convert.sizes=[1024] convert.least_shards=9"
+    target, whole = workspace.work / "converted", workspace.folder / "whole"
+    sets = "convert.sizes=[512] convert.least_shards=9"
     converted(workspace, "--target", str(whole), sets=sets)
     converted(workspace, sets="convert.sizes=[16]")  # an earlier result, which the new parameters make stale
-    assert flowers.describe(target, SETTINGS).classes == NAMES
     command = workspace.command("convert", "--source", str(workspace.folder / "source"), sets=sets)
     process = subprocess.Popen(command, cwd=ROOT, stdout=-3, stderr=-3, start_new_session=True)
     end = time.monotonic() + 100
-    while len(list(target.glob("tfrecords-jpeg-1024x1024/*/*"))) < 3 and time.monotonic() < end:
-        time.sleep(0.005)
+    while len(list(target.glob("tfrecords-jpeg-512x512/*/*"))) < 3 and time.monotonic() < end:
+        time.sleep(0.002)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    present = {name: (target / name).stat().st_ino for name in shards(target) if "1024" in name}
+    present = {name: (target / name).stat().st_ino for name in shards(target) if "512" in name}
     assert 3 <= len(present) < 18 and not (target / "manifest.json").exists()
     with pytest.raises(UserError, match="is not finished; run make convert again"):
         flowers.describe(target, SETTINGS)
-    (target / ".partial-x").write_bytes(b"left over")
     output = converted(workspace, sets=sets)
-    (written, reused) = map(
-        int, re.findall(r"(\d+) shards written and read back, (\d+) were finished before", output)[0]
-    )
+    counts = r"(\d+) shards written and read back, (\d+) were finished before"
+    written, reused = map(int, re.findall(counts, output)[0])
     assert written + reused == 18 and 1 <= reused <= len(present)
     assert sum((target / name).stat().st_ino == inode for name, inode in present.items()) >= reused
-    assert shards(target) == shards(whole) and not (target / ".partial-x").exists()
+    assert shards(target) == shards(whole)
 
 
 @pytest.mark.parametrize(
     ("arguments", "sets", "message"),
     [
         (("--source", "{folder}/absent"), "", "absent is not a folder; name a local folder, gs://"),
-        (("--source", "{folder}/a.zip"), "", "is a zip, a folder was expected; unpack it, or set competition.source"),
-        (("--source", "xyz://x/y"), "", "no file system for xyz://"),
         (("--source", "{folder}/source", "--target", "{folder}/source"), "", "is also the source"),
         (("--source", "{folder}/source", "--target", "{folder}/full"), "", "already holds 'mine.txt'; name an empty"),
         (("--source", "{folder}/source"), "convert.engine=beam convert.beam_python=absent", "`make beam` installs"),
@@ -157,11 +147,8 @@ def test_the_options_of_beam_are_in_no_command_line(workspace, tmp_path):
 def test_images_and_shards_may_be_in_a_bucket(workspace, tmp_path):
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate of the stand-in for Google's storage, and is not installed")
-    source, local, sets = (
-        workspace.folder / "source",
-        workspace.folder / "local",
-        "convert.least_shards=1 convert.processes=1",
-    )
+    source, local = workspace.folder / "source", workspace.folder / "local"
+    sets = "convert.least_shards=1 convert.processes=1"
     for path in source.rglob("*.jpg"):
         if 3 <= int(path.stem) < 36:  # one photo per class and three test photos remain
             path.unlink()

@@ -2,17 +2,14 @@
 
 import json
 import signal
-from zipfile import ZipFile
 
 import pytest
+from builders import params
 from light import running_kaggle
 
-from competition.config.errors import UserError
-from competition.config.params_file import load_params, parse_overrides
-from competition.workspace.workspace import Workspace
-from pipelines.kaggle import kernel
-from pipelines.terminal.options import Options
-from pipelines.terminal.runner import Job
+from competition.kernels import request
+from competition.workspace.dependencies import fold_manifest_path
+from competition.workspace.runs import Run
 
 
 @pytest.fixture
@@ -53,21 +50,12 @@ def test_a_push_with_unknown_outcome_is_repeated_only_on_request(kaggle_setup) -
     assert kaggle_setup.kaggle.count("SaveKernel") == 2
 
 
-def test_external_images_inside_the_project_are_sent_with_the_kernel(kaggle_setup, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "more" / "rose").mkdir(parents=True)
-    (tmp_path / "more" / "rose" / "1.jpg").write_bytes(b"an image")
-    for name, value in kaggle_setup.kaggle.environment(kaggle_setup.home).items():
-        monkeypatch.setenv(name, value)
-    overrides = parse_overrides("'prepare.external={more: more}' members.slim.external=[more]")
-    workspace = kaggle_setup.workspace
-    params = load_params(workspace.params, overrides)
-    job = Job(Workspace(workspace.work, params, tuple(overrides)), Options(), workspace.submissions)
-    with pytest.raises(UserError, match=r"left no goldfold-output\.json"):  # nothing runs there
-        kernel.run(job)
-    assert any("kernel: 1 folders of this machine are sent with it" in line for line in job.echoed)
-    (run,) = kaggle_setup.kaggle.kernels["ada/goldfold-small"]
-    (attached,) = run.request["datasetDataSources"]
-    (tmp_path / "more.pack").write_bytes(kaggle_setup.kaggle.datasets[attached]["more.pack"])
-    with ZipFile(tmp_path / "more.pack") as packed:
-        assert packed.read("rose/1.jpg") == b"an image"
+def test_only_unfinished_fold_models_with_a_checkpoint_are_sent_with_the_kernel(tmp_path) -> None:
+    parameters = params("prepare.folds=2")
+    run = Run("cnn", parameters.members["cnn"], 2, {}, "", tmp_path / "members" / "cnn" / "0123456789ab", {}, "cnn")
+    for fold, name in enumerate(("checkpoints/1.json", "notes.json")):
+        file = fold_manifest_path(run, fold).parent / name
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+    result_folders = request.results_to_resume(tmp_path, parameters, {"cnn": [run]}, {"cnn": [0, 1]})
+    assert [result_folder.split("/")[-1] for result_folder in result_folders] == ["fold0"]

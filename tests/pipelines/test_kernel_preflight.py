@@ -28,31 +28,23 @@ def job_on(folder: Path, machine: str, verdict: str, force: bool = False) -> Job
 
 def test_a_step_that_does_not_fit_is_an_error_with_its_remedy(tmp_path: Path) -> None:
     job = job_on(tmp_path, "TpuV5E8", "too_big")
-    with pytest.raises(
-        UserError, match=r"cnn train needs 20.00 GiB of memory .* 16.00 GiB .*: lower train.batch; .*FORCE=1"
-    ):
+    words = r"cnn train needs 20.00 GiB of memory .* 16.00 GiB .*: lower train.batch; .*FORCE=1"
+    with pytest.raises(UserError, match=words):
         check_preflight(job, 10, job.params.members)
-    assert job.echoed[0] == "kernel: `make preflight TOPOLOGY=v5e-8` says whether small would run there"
 
 
 @pytest.mark.parametrize(
     ("verdict", "machine", "force", "warnings"),
     [
-        ("fits", "TpuV5E8", False, []),
-        ("too_big", "NvidiaTeslaT4", False, []),
-        (
-            "too_big",
-            "TpuV5E8",
-            True,
-            ["kernel: WARNING cnn train needs 20.00 GiB of memory per device, 16.00 GiB are available"],
-        ),
+        ("fits", "TpuV5E8", False, 0),
+        ("too_big", "NvidiaTeslaT4", False, 0),
+        ("too_big", "TpuV5E8", True, 1),
     ],
 )
 def test_a_step_that_fits_or_a_gpu_or_force_is_accepted(tmp_path: Path, verdict, machine, force, warnings) -> None:
     job = job_on(tmp_path, machine, verdict, force)
     check_preflight(job, 10, {"cnn": job.params.members["cnn"]})
-    sentences = [line for line in job.echoed if "it trains with" not in line]
-    assert [line.rpartition(":")[0] for line in sentences] == warnings
+    assert sum("WARNING cnn train needs 20.00 GiB" in line for line in job.echoed) == warnings
 
 
 @pytest.mark.parametrize(
@@ -61,10 +53,7 @@ def test_a_step_that_fits_or_a_gpu_or_force_is_accepted(tmp_path: Path, verdict,
 )
 def test_the_kernel_uses_the_jax_that_preflight_compiled_with(tmp_path: Path, compiled_with, verdict, used) -> None:
     parameters = params("kernel.machine=TpuV5E8")
-    job, member = (
-        Job(Workspace(tmp_path, parameters), Options(force=True, debug=False), tmp_path),
-        parameters.members["cnn"],
-    )
+    job, member = Job(Workspace(tmp_path, parameters), Options(force=True), tmp_path), parameters.members["cnn"]
     if compiled_with:
         request = request_of(member, parameters, topology_named("v5e-8"), "auto", 10)
         result = PreflightResult("train", 64, verdict, GIB, 16 * GIB)

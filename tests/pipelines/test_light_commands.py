@@ -31,23 +31,15 @@ def imported(workspace: Workspace, stages: list[list[str]]) -> set[str]:
     return {line.rpartition("|")[2].strip().partition(".")[0] for line in result.stderr.splitlines() if "|" in line}
 
 
-def both_submissions(workspace: Workspace) -> list[str]:
-    """A= and B= of compare-blends and compare-submissions: the only submission twice."""
-    (file,) = workspace.submissions.glob("*.csv")
-    return ["--a", file.stem[:6], "--b", file.stem]
-
-
-def test_commands_that_read_results_import_no_large_package(workspace: Workspace) -> None:
-    both, run = both_submissions(workspace), workspace.fold("slim", 0).parent.name[:8]
+def test_commands_that_read_results_import_no_large_package_and_others_only_what_they_compute_with(workspace) -> None:
+    (file,), run = workspace.submissions.glob("*.csv"), workspace.fold("slim", 0).parent.name[:8]
+    both = ["--a", file.stem[:6], "--b", file.stem]  # the only submission twice
     listing = [[stage] for stage in ("download", "prepare", "resolve", "tune", "train", "predict", "blend")]  # current
     listing += [["runs"], ["folds"], ["compare-submissions", *both], ["grade"], ["submissions"], ["leaderboard"]]
     listing += [["prune"], ["adopt", "--run", f"slim@{run}"], ["doctor", "--explain", "No TPU platform found"]]
     packages = imported(workspace, listing)
     assert "pandas" in packages and HEAVY & packages == set()
-
-
-def test_commands_that_compute_import_only_what_they_compute_with(workspace: Workspace) -> None:
-    an_exact_test = imported(workspace, [["compare-blends", *both_submissions(workspace)]])
+    an_exact_test = imported(workspace, [["compare-blends", *both]])
     assert (HEAVY - {"scipy"}) & an_exact_test == set()
     assert (HEAVY - CHARTS) & imported(workspace, [["list-blends"], ["report"]]) == set()
 
@@ -66,30 +58,21 @@ def without_reader(command: list[str], **streams: int) -> "subprocess.CompletedP
 @pytest.mark.parametrize(
     ("closed", "verb", "arguments"),
     [
-        ("stdout", "doctor", ("--explain", "No TPU platform found")),
+        ("stdout", "runs", ("+", "report")),  # which is then not begun
         ("stderr", "adopt", ("--run", "slim@00000000")),  # an error
     ],
 )
 def test_a_closed_pipe_ends_a_command_quietly(workspace: Workspace, closed: str, verb: str, arguments) -> None:
-    result = without_reader(workspace.command(verb, *arguments), **{closed: True})
-    assert (result.returncode, result.stdout or "", result.stderr or "") == (141, "", "")
-
-
-def test_what_follows_in_the_same_process_is_not_begun(workspace: Workspace, tmp_path: Path) -> None:
     report = workspace.work / "report.html"
     report.unlink(missing_ok=True)
-    runs, then = workspace.command("runs")[3:], workspace.command("report")[3:]
-    command = [sys.executable, "-m", "pipelines", *runs, "+", *then]
-    assert without_reader(command, stdout=True).returncode == 141
+    result = without_reader(workspace.command(verb, *arguments), **{closed: True})
+    assert (result.returncode, result.stdout or "", result.stderr or "") == (141, "", "")
     assert not report.exists()
 
 
-def test_a_run_that_failed_is_listed_as_incomplete(workspace: Workspace, tmp_path: Path) -> None:
-    assert "incomplete" not in workspace.do("runs")
+def test_a_run_without_all_fold_models_is_listed_as_incomplete(workspace: Workspace, tmp_path: Path) -> None:
     copy = workspace.copy_to(tmp_path)
     shutil.rmtree(copy.fold("wide", 1))
     output = copy.do("runs")
     assert re.search(r"^wide@\w+ \* .* 2/3 incomplete ", output, re.MULTILINE)
     assert re.search(r"^slim@\w+ \* .* 3/3  ", output, re.MULTILINE)
-    assert "are missing or being trained; `make train` trains those of the runs with *" in output
-    assert "make prune" not in output  # the run is in use

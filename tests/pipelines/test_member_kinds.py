@@ -1,6 +1,5 @@
-"""Every kind of member that can be trained is exported, served, explained, trained in a kernel and on a cluster."""
+"""Every kind of member that can be trained is exported, explained, trained in a kernel and on a cluster."""
 
-import base64
 import contextlib
 import importlib.util
 import json
@@ -16,14 +15,10 @@ from builders import ROOT
 from stages import FEWER_DIGITS, MAIN_JOB, Workspace
 from test_remote_main_job import KaggleWorkspace
 
-from competition.prepare.decoding import encode_png
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))
 
 from fake_kaggle.server import FakeKaggle
 from ray_nodes import RayCluster
-from servers import start
 
 pytestmark = pytest.mark.timeout(1800)
 PARAMS = """
@@ -61,10 +56,6 @@ MODELS = {"tiny": tiny}
 """
 HAS_HUB = importlib.util.find_spec("keras_hub") is not None
 ALL_KINDS = ["cnn", "pupil", "application", "plugin", "keras_file", "frozen", *(["preset"] if HAS_HUB else [])]
-EXPLAINED = [  # the network of pupil is that of cnn
-    *("cnn", "application", "plugin", "keras_file", "frozen"),
-    pytest.param("preset", marks=pytest.mark.skipif(not HAS_HUB, reason="keras-hub is not installed (goldfold[hub])")),
-]
 
 
 def transformer() -> keras.Model:
@@ -150,38 +141,14 @@ def test_the_blend_of_all_kinds_is_exported_and_both_formats_give_the_submission
     assert [kind for kind in ALL_KINDS if f"| {kind} | " not in card] == []
 
 
-@pytest.mark.long
-def test_a_transformer_is_exported_to_litert(after) -> None:
-    """Alone, because LiteRT converts slowly; test_export.py has a blend of convolutional networks."""
-    workspace = after("export")
-    in_folder(workspace, "export", "--member", "keras_file", "--fold", "0", "--format", "saved_model,litert")
-    manifest = workspace.work / "export" / "member-keras_file-folds-0" / "manifest.json"
-    _, check = json.loads(manifest.read_text())["result"]["checks"]
-    assert check["format"] == "litert" and check["difference"] < 1e-5 and not check["changed"]
-
-
-@pytest.mark.long
-def test_the_blend_of_all_kinds_is_served(after) -> None:
-    workspace = after("export")
-    server = start(workspace.command("serve", "--address", "127.0.0.1:0"), "http://127.0.0.1:")
-    try:
-        body = json.dumps(
-            {"instances": [{"b64": base64.b64encode(encode_png(np.zeros((20, 30, 3), np.uint8))).decode()}]}
-        )
-        status, answer, _ = server.request("POST", "/v1/models/goldfold:predict", body)
-        assert status == 200 and len(json.loads(answer)["predictions"][0]["probabilities"]) == 10
-    finally:
-        server.stop()
-
-
-@pytest.mark.parametrize("kind", EXPLAINED)
-def test_a_member_is_explained(kind: str, finished_kinds: Workspace, tmp_path: Path) -> None:
+def test_members_of_every_kind_are_explained(finished_kinds: Workspace, tmp_path: Path) -> None:
     workspace = finished_kinds.copy_to(tmp_path)
-    in_folder(workspace, "grad-cam", "--member", kind)
-    result = json.loads((workspace.work / "grad_cam.json").read_text())["result"]
-    assert result["method"] == ("Grad-CAM" if kind in ("cnn", "application") else "Occlusion")
-    with np.load(workspace.work / "grad_cam.npz") as arrays:
-        assert arrays["maps"].max() == 1 and len(arrays["maps"]) == 2 * result["wrong"] + result["right"]
+    for kind in [kind for kind in ALL_KINDS if kind != "pupil"]:  # whose network is that of cnn
+        in_folder(workspace, "grad-cam", "--member", kind)
+        result = json.loads((workspace.work / "grad_cam.json").read_text())["result"]
+        assert result["method"] == ("Grad-CAM" if kind in ("cnn", "application") else "Occlusion"), kind
+        with np.load(workspace.work / "grad_cam.npz") as arrays:
+            assert arrays["maps"].max() == 1 and len(arrays["maps"]) == 2 * result["wrong"] + result["right"]
 
 
 @pytest.mark.long

@@ -65,9 +65,7 @@ def cross_validated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace
 
 def test_without_test_images_the_result_is_an_honest_score_and_no_submission(cross_validated) -> None:
     workspace, output = cross_validated
-    assert "no submission is written, because there are no test images" in output
-    assert re.search(r"download: 45 files, \d+\.\d kB in ", output)  # the user's folder holds 45
-    assert "expected on" not in output and "honest" in output
+    assert "no submission is written, because there are no test images" in output and "expected on" not in output
     assert not list(workspace.submissions.glob("*.csv")) and not (workspace.blend / "submission.csv").exists()
     scores = json.loads((workspace.blend / "scores.json").read_text())
     assert (scores["honest_rows"], scores["test_rows"], scores["leaderboard_band"]) == (45, 0, None)
@@ -82,33 +80,10 @@ def test_without_test_images_every_later_command_copes(cross_validated) -> None:
     for stage in ("submit", "grade"):
         assert "has no test images, so there is no submission" in workspace.refused(stage)
     output = workspace.do_in_one_process("submissions", "leaderboard", "list_blends", "folds", "report")
-    for part in (
-        "cross-validation",
-        "is not on Kaggle (competition.slug is empty)",
-        "45 out-of-fold rows",
-        "list-blends: While choosing: on the rows that it was chosen on, optimistic",
-        "0 rows in",
-    ):
-        assert part in output
+    assert "is not on Kaggle (competition.slug is empty)" in output and "0 rows in" in output
+    assert "list-blends: While choosing: on the rows that it was chosen on, optimistic" in output
     page = (workspace.work / "report.html").read_text(encoding="utf-8")
     assert "no test images: cross-validation only" in page and "expected leaderboard" not in page
-    assert "test rows were not compared with training rows, because there are none" in page
-    (table,) = re.findall('<section id="ledger">.*?</section>', page, re.DOTALL)
-    assert ">honest</th>" in table and ">public</th>" not in table and "public_share" not in table
-
-
-def test_a_sample_submission_with_other_ids_than_the_test_images_ends_make_download(tmp_path: Path) -> None:
-    """Not `make predict`, hours later."""
-    workspace = photo_workspace(tmp_path, SLIM)
-    for path in write_images(workspace.folder / "photos", 3):
-        target = path.parent / (path.stem.rstrip("0123456789") if path.stem[-1] != "2" else "test") / path.name
-        target.parent.mkdir(exist_ok=True)
-        path.rename(target)
-    (workspace.folder / "photos" / "sample_submission.csv").write_text("id,label\nblue2,red\ngreen2,red\nred2,red\n")
-    workspace.do("download")
-    error = workspace.refused("prepare", sets="prepare.folds=2")
-    assert "they differ in folders and the ending of the file only, test/blue2.png is blue2 in the sample" in error
-    assert not (workspace.work / "data" / "index.csv").exists()
 
 
 # Each example of docs/external_predictions.md after its training part: name, what the training part leaves.
@@ -180,8 +155,6 @@ def test_the_examples_of_every_framework_are_blended_and_nothing_is_trained_here
     output = workspace.do_in_one_process("train", "predict", "blend", "report")
     assert list(MEMBERS) == ["torch", "fastai", "autogluon"]
     assert "train: nothing to train, because every member was trained elsewhere; `make blend` blends them\n" in output
-    error = workspace.refused("train", "--member=torch", "--fold=2")
-    assert "MEMBER=torch: it was trained elsewhere" in error and "no member is trained here" in error
     assert "folds unknown" not in output and "other folds than ours" not in output and "not out-of-fold" not in output
     scores = json.loads((workspace.blend / "scores.json").read_text())
     assert set(scores["members"]) == set(MEMBERS) and all(one["score"] > 0.7 for one in scores["members"].values())
@@ -210,23 +183,18 @@ def test_a_blend_of_other_files_is_not_taken_for_that_of_the_stated_ones(externa
     workspace.do("report", sets=sets.format(tmp_path, 2))
     page = (workspace.work / "report.html").read_text(encoding="utf-8")
     assert "The blend has other predictions of torch than its files have now" in page
-    assert "has external predictions only" in workspace.refused("grad_cam")
 
 
 def test_a_local_competition_without_a_solution_says_what_to_do_and_is_graded_once_it_has_one(external) -> None:
     workspace, _ = external
     advice = "put the answers into competition.source as private/solution.csv with the columns id and label"
-    output = workspace.do("submit")
-    assert "not on Kaggle (competition.slug is empty), nothing was sent" in output and advice in output
-    refused = workspace.refused("grade")
-    assert advice in refused and "make submit" not in refused
+    assert advice in workspace.do("submit") and advice in workspace.refused("grade")
     names = [f"{name}{n}" for name in CLASSES for n in range(100, 107)]
-    solution = workspace.folder / "photos" / "private" / "solution.csv"
-    solution.parent.mkdir()
-    solution.write_text("\n".join(["id,label", *(f"{name},{name.rstrip('0123456789')}" for name in names), ""]))
-    workspace.do("download")
-    assert re.search(r"grade: \w+\.csv: private (0\.9\d+|1\.0000) \(21 rows\)", workspace.do("grade"))
-    assert "`make grade` scores it against its private solution" in workspace.do("submit")
+    (workspace.folder / "photos" / "private").mkdir()
+    solution = pd.DataFrame({"id": names, "label": [name.rstrip("0123456789") for name in names]})
+    solution.to_csv(workspace.folder / "photos" / "private" / "solution.csv", index=False)
+    output = workspace.do_in_one_process("download", "grade")
+    assert re.search(r"grade: \w+\.csv: private (0\.9\d+|1\.0000) \(21 rows\)", output)
 
 
 def test_the_records_of_digits_are_read_as_documented(finished: Workspace, tmp_path: Path, monkeypatch) -> None:

@@ -55,8 +55,7 @@ def test_an_attempt_with_unknown_outcome_is_repeated_only_on_request(kaggle_setu
 def test_a_submission_that_kaggle_cannot_score_is_an_error_each_time(kaggle_setup) -> None:
     kaggle_setup.kaggle.contests["flowers"].score = lambda data: ("ERROR", "", "", "Submission must have 7382 rows.")
     for _ in range(2):
-        error = kaggle_setup.refused("submit")
-        assert "Submission must have 7382 rows; AGAIN=1 sends the same file once more" in error
+        assert "Submission must have 7382 rows; AGAIN=1 sends" in kaggle_setup.refused("submit")
     assert submitted_digests(kaggle_setup) == [DIGEST]
 
 
@@ -69,15 +68,10 @@ def test_the_table_shows_all_submissions_on_kaggle_although_the_limits_cannot_be
     kaggle_setup.kaggle.pending_polls = -1
     kaggle_setup.kaggle.faults["GetSubmissionLimits"] = ["500"] * 9
     result = kaggle_setup.run("submissions")
-    output = result.out
     assert [kind for kind, _ in kaggle_setup.events()] == ["sending", "submitted", "scored"]
-    first, second = (submission["ref"] for submission in kaggle_setup.kaggle.submissions)
-    (own_line,) = [line for line in output.splitlines() if line.startswith(DIGEST[:12])]
-    assert own_line.split()[1] == str(first) and "0.90000" in own_line and own_line.endswith("scored")
-    (foreign_line,) = [line for line in output.splitlines() if str(second) in line]
-    assert "mine?[2J.csv (made elsewhere)" in foreign_line and foreign_line.endswith("scored")
-    assert result.code == 1
-    assert "the table is complete, but today's limit is missing: Kaggle's server failed after 3 tries" in result.err
+    (own_line,) = [line for line in result.out.splitlines() if line.startswith(DIGEST[:12])]
+    assert "0.90000" in own_line and own_line.endswith("scored") and "mine?[2J.csv (made elsewhere)" in result.out
+    assert result.code == 1 and "the table is complete, but today's limit is missing: " in result.err
 
 
 def test_a_late_score_and_one_that_kaggle_changes_later_are_recorded_and_shown(kaggle_setup) -> None:
@@ -95,21 +89,3 @@ def test_a_late_score_and_one_that_kaggle_changes_later_are_recorded_and_shown(k
     kaggle_setup.do("submit", "--again")
     lines = kaggle_setup.do("submissions").splitlines()
     assert sum(line.startswith(DIGEST[:12]) for line in lines) == 2  # one for each submission
-
-
-def test_an_unreadable_row_in_kaggles_list_is_shown_and_named_before_a_file_is_sent(kaggle_setup) -> None:
-    shown = kaggle_setup.kaggle._shown
-    lost = {"competitionName": "flowers", "submissionDescription": f"goldfold {DIGEST[:16]}"}
-    kaggle_setup.kaggle._submitted(lost, CSV, "x.csv")  # by another machine; Kaggle lists it as null
-    kaggle_setup.kaggle._shown = lambda one: None if one is kaggle_setup.kaggle.submissions[0] else shown(one)
-    output = kaggle_setup.do("submit")
-    assert "1 unreadable row in Kaggle's list of submissions: if another machine has sent this file" in output
-    assert "its status is 'UNREADABLE'" in kaggle_setup.do("submissions")
-
-
-def test_an_attempt_without_outcome_is_shown_as_unknown_although_kaggle_cannot_be_read(kaggle_setup) -> None:
-    kaggle_setup.note("sending")
-    kaggle_setup.kaggle.faults["ListSubmissions"] = ["500"] * 9
-    result = kaggle_setup.run("submissions")
-    assert "sending: outcome unknown, `make submit` looks for it" in result.out
-    assert result.code == 1 and "the table is the local ledger's: Kaggle's server failed after 3 tries" in result.err

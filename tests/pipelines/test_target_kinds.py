@@ -113,11 +113,8 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         table.insert(0, "id", [f"i{n:03}" for n in range(first, first + count)])
         table.to_csv(folder / f"{part}.csv", index=False)
     output = workspace.do_in_one_process(*STAGES)
-    assert "column 'target' holds lists of 3 labels, several in" in output
-    assert (
-        "elsewhere: whether its models were trained on the rows they predict is only checked for single labels"
-        in output
-    )
+    words = "elsewhere: whether its models were trained on the rows they predict is only checked for single labels"
+    assert words in output
     return workspace
 
 
@@ -130,11 +127,8 @@ def test_a_multi_label_competition_ends_in_lists_and_a_score_equal_to_scikit_lea
     assert decided.any(1).all() and np.ptp(probs.sum(1)) > 0.5  # no empty list; probabilities of each label by itself
     lists = submitted(labelled)
     assert len(lists) == TEST and all(set(cell.split()) <= set(COLOURS) and cell for cell in lists)
-    private = labelled.do("grade").split("private ")[1].split()[0]
-    assert float(private) > 0.85
-    labelled.do("report")
-    page = (labelled.work / "report.html").read_text()
-    assert f"<b>{private}" in page and "make grade, on 30 test rows" in page and "private, make grade" in page
+    private = labelled.do_in_one_process("grade", "report").split("private ")[1].split()[0]
+    assert float(private) > 0.85 and f"<b>{private}" in (labelled.work / "report.html").read_text()
 
 
 def test_folds_runs_and_python_show_the_label_sets(labelled: Workspace) -> None:
@@ -145,8 +139,6 @@ def test_folds_runs_and_python_show_the_label_sets(labelled: Workspace) -> None:
     assert {name: set(label.split()) for name, label in zip(folds["id"], folds["label"])} == {
         name: set(cell.split()) for name, cell in lists.items()
     }
-    listed = labelled.do("runs")
-    assert "slim@" in listed and "held-out: mean multilabel_macro_f1 of the fold models" in listed
     g, (_, targets, table, probs) = opened(labelled), results(labelled)
     oof = g.oof()
     assert oof["label"].tolist() == [" ".join(np.array(g.classes)[row]) for row in targets]
@@ -165,55 +157,39 @@ def test_the_other_stages_compare_label_sets_or_refuse_them(labelled: Workspace,
     table = pd.read_csv(blend / "honest_oof.csv", keep_default_na=False, dtype=str)
     table.loc[0, "label"] = "0 1" if table.loc[0, "label"] != "0 1" else "2"
     table.to_csv(blend.with_name(b) / "honest_oof.csv", index=False)
-    lines = (workspace.submissions / f"{a}.csv").read_text().splitlines()
-    (workspace.submissions / f"{b}.csv").write_text(
-        "\n".join([*lines[:-1], lines[-1].split(",")[0] + ",blue green red", ""])
-    )
     assert "1 row changed: 0 corrected, 1 corrupted" in workspace.do("compare_blends", "--a", a, "--b", b)
     (before,) = pd.read_csv(workspace.work / "compare_blends.csv")["before"]
     assert set(before.split()) <= set(COLOURS)
-    assert "-> blue green red" in workspace.do("compare_submissions", "--a", a, "--b", b)
     table = workspace.do("list_blends", sets="honest.blocks=2")
     assert "\n  elsewhere " in table and "\n  stacking " in table
-    refused = workspace.refused("label_issues")
-    assert "needs one class per image; the target of small is multi" in refused
-    assert "an export answers with one class and C probabilities; the target of small is multi" in (
-        workspace.refused("export")
-    )
-    assert "writes one class number per image; the target of small is multi" in workspace.refused("convert")
-    assert "class_weights: balanced was found" in workspace.refused("train", sets="train.class_weights=balanced")
+    for stage in ("label_issues", "export", "convert"):
+        assert "the target of small is multi" in workspace.refused(stage)
 
 
 def test_grades_are_classes_with_thresholds_and_a_kappa_equal_to_scikit_learns(tmp_path: Path) -> None:
     workspace = workspace_of(tmp_path, graded)
     text = workspace.params.read_text().replace("name: small,", "name: small, target: ordinal,")
     workspace.params.write_text(f"{text}decision: {{rules: [thresholds]}}\n")
-    output = workspace.do_in_one_process(*STAGES)
-    assert "column 'target' holds grades from 0 to 3: ordinal" in output
+    workspace.do_in_one_process(*STAGES)
     scores, labels, table, _ = results(workspace)
     expected = cohen_kappa_score(labels, table["label"], weights="quadratic")
     assert scores["metric"] == "quadratic_kappa" and scores["honest"] == pytest.approx(expected, abs=1e-12)
     assert scores["honest"] > 0.6 and scores["standard_error"] > 0
     assert len(json.loads((workspace.blend / "chain.json").read_text())["decision"]["thresholds"]) == 3
     assert set(submitted(workspace)) <= {"0", "1", "2", "3"}
-    assert "most often confused with" in (workspace.work / "report.html").read_text()
-    assert "private" in workspace.do("grade")
 
 
 def test_numbers_are_averaged_and_their_error_equals_scikit_learns(tmp_path: Path) -> None:
     workspace = workspace_of(tmp_path, measured)
     output = workspace.do_in_one_process(*STAGES)
-    assert "ids are in column 'image', column 'target' holds numbers from 10" in output and ": regression" in output
     scores, targets, _, values = results(workspace)
     expected = root_mean_squared_error(targets, values[:, 0].astype(np.float64))
     assert scores["metric"] == "rmse" and scores["honest"] == pytest.approx(expected, abs=1e-12)
     assert scores["honest"] < 0.6 * targets.std() and scores["standard_error"] > 0
     assert submitted(workspace).astype(float).between(900, 1200).all()
-    page = (workspace.work / "report.html").read_text()
-    assert "RMSE" in page and "trivial: the mean of all rows" in page and "trivial" in output
-    assert "predictions against the truth of 120 rows" in page and "is 10" in page  # pictures with their values
-    assert not re.search("argmax|corrupted|corrected|rows fixed", page.partition("</style>")[2] + output)
-    assert "private" in workspace.do("grade")
+    page = (workspace.work / "report.html").read_text().partition("</style>")[2]
+    assert "trivial: the mean of all rows" in page and "predictions against the truth of 120 rows" in page
+    assert not re.search("argmax|corrupted|corrected|rows fixed", page + output)
     g, names = opened(workspace), submitted(workspace).index[:6]
     predicted = g.predict([workspace.folder / "source" / "images" / f"{name}.png" for name in names])
     assert list(predicted.columns) == ["target"]  # values, no classes
@@ -221,11 +197,5 @@ def test_numbers_are_averaged_and_their_error_equals_scikit_learns(tmp_path: Pat
         submitted(workspace).loc[names].astype(float).tolist(), rel=1e-4
     )
     assert g.oof()["label"].tolist() == targets.tolist() and list(g.oof().columns) == ["fold", "label", "target"]
-    assert "metric mae" in workspace.do("prepare", "--force", sets="competition.metric=mae")
-    assert "accuracy was found, the target is regression" in workspace.refused(
-        "blend", sets="competition.metric=accuracy"
-    )
-    assert "the target of small is regression" in workspace.refused("label_issues")
-    assert "cutmix: 1.0 was found; it is not defined for a regression" in workspace.refused(
-        "train", sets="train.cutmix=1.0"
-    )
+    refused = workspace.refused("blend", sets="competition.metric=accuracy")
+    assert "accuracy was found, the target is regression" in refused
