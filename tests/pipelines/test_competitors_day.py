@@ -17,9 +17,10 @@ SECOND = "members.slim.train.learning_rate=0.02 members.slim.train.epochs=1"
 # The code of a later version of goldfold, whose trained models are others.
 NEXT_VERSION = """
 import sys
-for module in [module for name, module in sys.modules.items() if name.startswith("competition.")]:
+from competition.training.versions import TRAINING
+for module in [module for name, module in sys.modules.items() if name.startswith(("competition.", "pipelines."))]:
     if hasattr(module, "TRAINING"):
-        module.TRAINING += 1
+        module.TRAINING = TRAINING + 1
 """
 APPENDED_OR_POINTERS = {"ledger.jsonl", "newest.txt", "report.html"}
 

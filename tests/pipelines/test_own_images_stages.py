@@ -86,6 +86,16 @@ def test_without_test_images_every_later_command_copes(cross_validated) -> None:
     assert "no test images: cross-validation only" in page and "expected leaderboard" not in page
 
 
+def test_a_sample_submission_of_other_ids_than_the_test_images_ends_make_download(cross_validated, tmp_path) -> None:
+    """Not `make predict`, hours later."""
+    workspace, sets = cross_validated[0].copy_to(tmp_path), f"competition.source={tmp_path}/photos"
+    write_images(tmp_path / "photos" / "test", 1, first=90)
+    (tmp_path / "photos" / "sample_submission.csv").write_text("id,label\nblue90,red\ngreen90,red\nred90,red\n")
+    workspace.do("download", sets=sets)
+    refused = workspace.refused("prepare", sets=sets)
+    assert "test/blue90.png is blue90 in the sample" in refused
+
+
 # Each example of docs/external_predictions.md after its training part: name, what the training part leaves.
 DOC = (ROOT / "docs" / "external_predictions.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n# (Begin|Save) \(tested\)(.*?)```", DOC, re.DOTALL)

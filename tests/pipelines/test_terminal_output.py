@@ -1,15 +1,12 @@
 """What a terminal shows, and what a file or a program gets."""
 
-import io
 import re
-from contextlib import redirect_stdout
 
 import pytest
 from stages import Workspace
 from terminals import on_terminal
 
 from pipelines.terminal import progress
-from pipelines.terminal.output import print_line
 
 STYLE, COLOUR = re.compile(r"\033\[\d+m"), re.compile(r"\x1b\[(3|4|9)\d")
 
@@ -31,39 +28,13 @@ def test_a_bar_is_drawn_in_colours_unless_no_color_is_set(capsys, monkeypatch, n
     assert "\x1b[?25l" not in output.err  # a killed process could not show the cursor again
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.fixture
-def columns_40(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        "0.91 ± 0.02", "p = 0.28", "p < 0.001", "shift_left 0.20", "macro_f1 0.91", "trial 2", "gain +0.0072 ± 0.0066",
-        "from 0.81 to 0.93", "3 of 5", "95 %", "12 s", "1.5 GB", "450 test rows", "a gain", "`make report WATCH=1`",
-    ],
-)  # fmt: skip
-@pytest.mark.usefixtures("columns_40")
-def test_a_value_is_not_torn_from_its_name_error_or_unit(value: str) -> None:
-    with redirect_stdout(Terminal()) as terminal:
-        for position in range(1, 38):
-            print_line(f"{'x' * position} a {value}, which ends in the next line")
-    lines = terminal.getvalue().splitlines()
-    assert sum(value in line for line in lines) == 37 and max(map(len, lines)) <= 40
-
-
 def test_no_line_is_longer_than_the_terminal_no_word_is_broken_and_no_color_is_kept_to(finished: Workspace) -> None:
     columns, command = 80, finished.command("blend", "--verbose")
     shown = on_terminal(command, columns)
     lines = STYLE.sub("", shown).splitlines()
-    text = finished.do("blend", "--verbose")
+    text = on_terminal(command, 2_000, NO_COLOR="1")
     # A path is one word, and a table too wide for the terminal becomes sentences, with signs of their own.
     assert all(len(line) <= columns for line in lines if len(line.split()) > 1)
     words = {word.rstrip(",:;") for line in lines for word in line.split() if "─" not in word}
     assert words <= {word.rstrip(",:;") for word in text.split()}
-    assert "\033" in shown and "\033" not in on_terminal(command, columns, NO_COLOR="1")
+    assert "\033" in shown and "\033" not in text

@@ -17,8 +17,10 @@ from competition.config.search_space import own_values
 from competition.ensemble.predictions import ViewPredictions
 from competition.files.manifest import read_manifest
 from competition.prepare.prepared import load_prepared
+from competition.workspace.runs import runs_of
 from competition.workspace.studies import member_with_tuned_values, tuning_trials, used_study
 from competition.workspace.workspace import Workspace as Results
+from pipelines.execution.equal_runs import equal_runs
 
 SEARCH = "{learning_rate: {low: 0.001, high: 0.03, log: true}, batch: {choices: [32, 8]}}"
 SETS = f"tune.trials=4 tune.members=[slim] tune.confirm_seeds=1 tune.pruner=none train.epochs=1 'tune.search={SEARCH}'"
@@ -139,6 +141,10 @@ def test_a_study_that_keeps_the_own_values_trains_nothing_again(finished: Worksp
     workspace.do("tune", "--member", "slim", sets=sets)
     text = workspace.do("train", "--member", "slim", sets=sets)
     assert re.search(r"train slim: folds 0, 1, 2 copied from slim@\w{8}, which was trained in the same way", text)
+    overrides = tuple(parse_overrides(sets))
+    params = load_params(workspace.params, overrides)
+    (run,) = runs_of(Results(workspace.work, params, overrides, loaded=load_data(workspace)), "slim")
+    assert len(equal_runs(workspace.work, run)) == 1  # not that with another seed
     models = [read_manifest(path) for path in workspace.work.glob("members/slim/*/fold0/manifest.json")]
     measured = {(one.files["weights.npz"], one.result["seconds"], one.result["peak_memory"]) for one in models}
     trained = {weights for weights, *_ in measured}
