@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from builders import ROOT
 from preloaded import run_preloaded
+from sklearn.metrics import f1_score
 from stages import Workspace
 
 import goldfold
@@ -58,6 +59,9 @@ def test_the_scores_of_the_blend_are_honest_and_so_are_its_out_of_fold_decisions
     )
     assert (table["standard_error"] > 0).all() and table.attrs["metric"] == "macro_f1"
     answers = pd.read_csv(finished.blend / "honest_oof.csv", dtype={"id": str}, keep_default_na=False)
+    rows = g.oof()[lambda table: ~table["fold"].isin(scores["tuned_folds"])]
+    assert f1_score(rows["label"], rows["class"], average="macro") == pytest.approx(table.loc["blend", "score"])
+    assert table.attrs["tuned_folds"] == scores["tuned_folds"] and table.attrs["honest_rows"] == len(rows)
     assert g.oof()["class"].tolist() == [g.classes[label] for label in answers["label"]]
 
 

@@ -8,6 +8,7 @@ from photos import another_photo, scene
 from competition.config.errors import UserError
 from competition.files.manifest import read_manifest
 from competition.prepare.index import load
+from competition.report.caveats import series_line
 from competition.workspace.workspace import Workspace
 from pipelines.main_job import download, prepare
 from pipelines.terminal.options import Options
@@ -70,6 +71,9 @@ def test_series_across_folds_and_unlike_test_photos_are_reported_with_a_contact_
     assert (tmp_path / "data" / "series.png").is_file()
     assert folds_per_object(tmp_path).max() > 1
     by_hash = (tmp_path / "data" / "index.csv").read_bytes()
+    found = pd.read_csv(tmp_path / "data" / "series.csv", dtype={"id": str})
+    (line,) = series_line(load(tmp_path / "data" / "index.csv"), found, "column")
+    assert "set prepare.group_by" not in line and "the same value in prepare.group_column" in line
 
     (line,) = [line for line in stage("prepare.group_by=embedding") if "may be series" in line]
     assert "none crosses a fold" in line
