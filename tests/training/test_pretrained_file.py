@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -146,6 +147,21 @@ def test_a_preset_without_normalisation_needs_it_stated(preset: Path) -> None:
     np.testing.assert_allclose(features_of(member_of(preset, "-1..1")), expected, atol=1e-5)
 
 
+def test_a_swin_transformer_can_be_trained(hub: ModuleType, tmp_path: Path) -> None:
+    sizes = {"embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2), "window_size": 2, "patch_size": 2}
+    hub.models.SwinTransformerBackbone(image_shape=(16, 16, 3), **sizes).save_to_preset(str(tmp_path))
+    model = build(member_of(tmp_path, "imagenet"), 3)
+    assert np.isfinite(np.asarray(model(IMAGES.astype(np.float32), training=True))).all()
+
+
+def test_a_keras_file_with_layers_of_keras_hub_is_loaded(preset: Path, hub: ModuleType, tmp_path: Path) -> None:
+    backbone = hub.models.Backbone.from_preset(str(preset))
+    inputs = keras.Input((16, 16, 3))
+    path = saved(keras.Model(inputs, backbone(keras.layers.Rescaling(1 / 127.5, -1.0)(inputs))[:, 0]), tmp_path)
+    assert b"keras_hub" in zipfile.ZipFile(path).read("config.json")
+    np.testing.assert_allclose(features_of(member_of(path)), features_of(member_of(preset)), atol=1e-5)
+
+
 def test_a_whole_network_is_not_loaded_by_a_keras_with_known_vulnerabilities(tmp_path, monkeypatch):
     file = saved(classifier(), tmp_path)
     monkeypatch.setattr("keras.__version__", "3.13.0rc1")
@@ -161,7 +177,7 @@ def in_the_cache_of_kagglehub(preset: Path, hub: ModuleType, name: str, folder: 
     marker.touch()
 
 
-def test_a_preset_is_named_and_taken_from_the_cache_of_kagglehub_or_refused(hub, preset, tmp_path, monkeypatch) -> None:
+def test_a_preset_is_named_and_taken_from_the_cache_of_kagglehub(hub, preset, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing is downloaded
     name = "vit_base_patch16_224_imagenet21k"
@@ -170,12 +186,24 @@ def test_a_preset_is_named_and_taken_from_the_cache_of_kagglehub_or_refused(hub,
     in_the_cache_of_kagglehub(preset, hub, name, tmp_path / "cache")
     np.testing.assert_array_equal(features_of(member_of(f"hub:{name}")), features_of(member_of(preset)))
     assert missing_weights(member_of(f"hub:{name}"), lambda host: False) == ""
-    with pytest.raises(UserError, match=f"KerasHub has no such preset; did you mean '{name}'"):
-        build(member_of("hub:vit_base_patch16_224_imagenet12k"), 3)
-    with pytest.raises(
-        UserError, match=r"keras/dinov2/keras/dinov2_base/\d+ cannot be had \(.+\); on Kaggle attach it"
-    ):
-        build(member_of("hub:dinov2_base"), 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "vit_base_patch16_224_imagenet12k",
+            "KerasHub has no such preset; did you mean 'vit_base_patch16_224_imagenet21k'",
+        ),
+        ("dinov2_base", r"Kaggle model keras/dinov2/keras/dinov2_base/\d+ cannot be had \(.+\); on Kaggle attach it"),
+    ],
+)
+def test_a_preset_that_cannot_be_had_is_one_sentence(name, message, hub, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match=message) as caught:
+        build(member_of(f"hub:{name}"), 3)
+    assert "\n" not in str(caught.value)
 
 
 def position_table(model: keras.Model) -> keras.Variable:
@@ -196,3 +224,14 @@ def test_at_another_size_the_place_of_a_patch_keeps_its_meaning(hub: ModuleType,
     assert columns[0, [0, -1]] == pytest.approx([0, 3], abs=0.3)
     with pytest.raises(UserError, match="should be divisible by patch size 4"):
         build(member_of(preset, size=18), 3)
+
+
+def test_the_part_for_images_of_a_network_for_images_and_texts_is_used(hub: ModuleType, tmp_path: Path) -> None:
+    sizes = {"hidden_dim": 8, "num_layers": 1, "num_heads": 2, "intermediate_dim": 16}
+    images = hub.models.SigLIPVisionEncoder(patch_size=4, image_shape=(16, 16, 3), **sizes)
+    texts = hub.models.SigLIPTextEncoder(vocabulary_size=20, embedding_dim=8, max_sequence_length=4, **sizes)
+    hub.models.SigLIPBackbone(images, texts).save_to_preset(str(tmp_path))
+    expected = images.predict({"images": IMAGES.astype(np.float32) / 127.5 - 1}, verbose=0)
+    features = features_of(member_of(tmp_path, "-1..1"))
+    np.testing.assert_allclose(features, expected if expected.ndim == 2 else expected.mean(1), atol=1e-5)
+    assert np.isfinite(features_of(member_of(tmp_path, "-1..1", size=32))[:1]).all()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from builders import ROOT, member, pixels_of
+from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.config.params import Head
@@ -21,6 +22,8 @@ from competition.training.features import compute_features
 
 if TYPE_CHECKING:
     from competition.training.timm_features import TimmEngine
+
+HEAD = "head: {kind: linear, views: [identity, flip_lr]}"
 
 
 def need_timm() -> None:
@@ -79,6 +82,12 @@ def test_features_are_those_of_timm_in_the_order_of_the_rows_under_every_view() 
     assert not features[~readable].any()
 
 
+def test_pytorch_can_be_loaded_after_tensorflow_was_started() -> None:
+    need_timm()
+    code = "from competition.training.backend import start_backend; start_backend('tensorflow'); import timm"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
 def test_weights_come_from_a_safetensors_file_with_its_last_layer_or_the_file_is_refused(tmp_path: Path) -> None:
     need_timm()
     import timm
@@ -99,6 +108,20 @@ def test_weights_come_from_a_safetensors_file_with_its_last_layer_or_the_file_is
         engine_of(architecture="timm:test_vit", weights=tmp_path / "net.safetensors")
     with pytest.raises(UserError, match=r"timm .* has no network of this name; did you mean 'test_vit'"):
         engine_of(architecture="timm:test_vitt")
+
+
+def test_a_member_of_timm_takes_the_whole_main_job_and_new_images_its_way(tmp_path: Path) -> None:
+    need_timm()
+    workspace = Workspace(tmp_path)
+    workspace.params.write_text(
+        f"extends: {ROOT}/params.yaml\ncompetition: {{name: small}}\nprepare: {{folds: 3}}\ntune: {{trials: 0}}\n"
+        f"members:\n  vit: {{architecture: 'timm:test_vit', image_size: 32, alpha: 1.0, weights: none, {HEAD}}}\n"
+        "predict: {views: [identity, flip_lr]}\nhonest: {resamples: 50}\n"
+    )
+    output = workspace.do_in_one_process("download", "prepare", "resolve", "train", "predict", "blend")
+    assert "vit: features of 1,347 train images under 2 views took" in output and "honest macro_f1" in output
+    refused = workspace.refused("export")
+    assert "timm:test_vit is computed by PyTorch" in refused and "make predict-folder" in refused
 
 
 def test_the_example_of_fine_tuning_in_timm_runs_and_its_predictions_are_those_of_the_held_out_rows(tmp_path):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from builders import CLASSES, member, params, pixels_of
+from sklearn.metrics import log_loss
 
 from competition.config.params import Member, Train
 from competition.ensemble.predictions import Predictions
@@ -92,6 +93,21 @@ def test_out_of_fold_predictions_come_from_the_kept_weights(tmp_path: Path, pati
     np.testing.assert_array_equal(trainer.out_of_fold(1, done).probs, trainer.held_out(1).probs)
     resumed, _ = trained(trainer, 1, Checkpoints(tmp_path, "x"), **learning)  # nothing is left to train
     np.testing.assert_array_equal(trainer.out_of_fold(1, resumed).probs, trainer.held_out(1).probs)
+
+
+def test_every_point_of_the_curves_is_of_the_same_few_rows_and_out_of_fold_predictions_are_of_all(monkeypatch) -> None:
+    trainer, predicted = shared_trainer(), list[np.ndarray]()
+    predict = trainer._probabilities
+    monkeypatch.setattr(trainer, "_probabilities", lambda *of: predicted.append(of[1]) or predict(*of))
+    monkeypatch.setattr("competition.training.scorer.CURVE_ROWS", 7)
+    done, _ = trained(trainer, 1, epochs=3)
+    first, second, last = predicted
+    assert len(first) == 7 and first.tolist() == second.tolist()
+    assert last.tolist() == np.flatnonzero(IMAGES.folds == 1).tolist()
+    predictions = trainer.out_of_fold(1, done)
+    assert len(predicted) == 3 and predictions.ids.tolist() == IDS[last].tolist()
+    of_first = predictions.view("identity")[np.isin(last, first)]
+    assert done.selected.held_out_loss == pytest.approx(log_loss(LABELS[first], of_first, labels=range(CLASSES)))
 
 
 def test_a_fold_model_does_not_depend_on_what_was_trained_before_it() -> None:
