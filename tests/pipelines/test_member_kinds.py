@@ -143,10 +143,10 @@ def test_the_blend_of_all_kinds_is_exported_and_both_formats_give_the_submission
 
 def test_members_of_every_kind_are_explained(finished_kinds: Workspace, tmp_path: Path) -> None:
     workspace = finished_kinds.copy_to(tmp_path)
-    for kind in [kind for kind in ALL_KINDS if kind != "pupil"]:  # whose network is that of cnn
+    for kind in [kind for kind in ALL_KINDS if kind not in ("cnn", "pupil")]:  # theirs are the methods of application
         in_folder(workspace, "grad-cam", "--member", kind)
         result = json.loads((workspace.work / "grad_cam.json").read_text())["result"]
-        assert result["method"] == ("Grad-CAM" if kind in ("cnn", "application") else "Occlusion"), kind
+        assert result["method"] == ("Grad-CAM" if kind == "application" else "Occlusion"), kind
         with np.load(workspace.work / "grad_cam.npz") as arrays:
             assert arrays["maps"].max() == 1 and len(arrays["maps"]) == 2 * result["wrong"] + result["right"]
 
