@@ -68,6 +68,17 @@ def reached(name, path):
         os.kill(os.getpid(), signal.SIGKILL)
 at_points(reached)
 """
+# The second network fits under its first view, and then takes so long that the second view does not.
+ONE_VIEW = """
+from pipelines.main_job import budget
+compute = budget.compute_features
+def slow(search, network, **stated):
+    def each(pace):
+        return (2.0 if network.name == "middle" and pace.times[-1][1] > 600 else 0.01) * search.left / 600
+    budget.Pace.each = property(each)
+    compute(search, network, **stated)
+budget.compute_features = slow
+"""
 # Under two views prediction takes longer than any budget.
 SLOW_VIEWS = """
 from dataclasses import replace
@@ -328,3 +339,20 @@ def test_a_network_is_preferred_only_if_every_fold_prefers_it_by_its_own_trainin
     assert unanimous_choice({"a": [0.5, 0.6, 0.4], "b": [0.4, 0.5, 0.3]}) == "b"
     assert unanimous_choice({"a": [0.5, 0.6, 0.2], "b": [0.4, 0.5, 0.3]}) == ""
     assert unanimous_choice({"a": [0.5]}) == "a" and unanimous_choice({}) == ""
+
+
+@pytest.mark.long
+def test_a_network_that_fits_under_one_view_only_takes_the_views_of_the_first_member(prepared, tmp_path) -> None:
+    workspace = prepared.copy_to(tmp_path)
+    result = workspace.run("budget", "--hours", "0.01", code=ONE_VIEW)
+    assert "middle fits under one view only, so identity is the only one" in result.out, result.err
+    params = load_params(workspace.work / BUDGET_FILE)
+    assert params.predict.views == ("identity",) and len(params.blend.members) > 2
+    assert {member.head.views for member in params.members.values() if member.head} == {("identity",)}
+
+
+def test_a_budget_below_the_smallest_member_says_so_and_makes_it_nevertheless(prepared, tmp_path) -> None:
+    workspace = prepared.copy_to(tmp_path)
+    output = workspace.do("budget", "--hours", "0.0000001")
+    assert "do not pay for the smallest member, small-linear" in output and "it is made nevertheless" in output
+    assert load_params(workspace.work / BUDGET_FILE).blend.members == ("small-linear",)

@@ -134,3 +134,16 @@ def test_columns_of_the_tables_decide_where_the_photos_say_nothing_and_a_changed
     columns = workspace.work / "data" / "columns.csv"
     columns.write_text(columns.read_text().replace("z", "x"))
     assert workspace.do("train").count("held-out rows") == 3
+
+
+def test_ctrl_c_while_a_head_is_fitted_ends_the_command_at_once(frozen, tmp_path) -> None:
+    workspace = frozen[0].copy_to(tmp_path / "copy")
+    pressed = """
+import os, signal
+import competition.training.head_trainer as trainer
+signal.signal(signal.SIGINT, signal.default_int_handler)
+trainer.fit_best_head = lambda *_: os.kill(os.getpid(), signal.SIGINT)
+"""
+    result = workspace.run("train", "--member", "rbf", "--force", code=pressed)
+    assert result.code == 130 and result.err.endswith("goldfold: stopped; run the same command again to continue\n")
+    assert "trained" not in result.out

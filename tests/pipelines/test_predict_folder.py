@@ -98,3 +98,13 @@ def test_names_of_images_are_neither_formulas_nor_lines_of_their_own_nor_an_erro
     assert written.iloc[:, 0].tolist() == [*formulas, "a,b.jpg", "two\nlines.jpg", "caf\\udce9.jpg"]
     assert written["problem"].tolist() == ["", "", "", "", "cut", "", ""]
     assert written.columns[1:3].tolist() == ["row_label", "id"]  # columns of ours give way to classes of the same name
+
+
+def test_a_member_alone_predicts_by_its_own_models(photos, tmp_path: Path) -> None:
+    workspace, folder = photos
+    out = tmp_path / "slim.csv"
+    output = workspace.do("predict-folder", "--folder", str(folder / "a"), "--out", str(out), "--member", "slim")
+    table, classes = read(out), load_prepared(workspace.work / "data").competition.classes
+    probs = table[list(classes)].astype(float).to_numpy()
+    assert "by member slim" in output and len(table) == IMAGES // 2
+    assert table["label"].tolist() == [classes[number] for number in probs.argmax(1)]
