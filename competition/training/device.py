@@ -131,9 +131,9 @@ def round_up_batch(batch: int, parts: int) -> int:
     return -(-batch // parts) * parts
 
 
-# Images of a prediction batch on a CPU: 64 of 512 px, 0.2 GB as float32. A CPU gains nothing from larger batches, and a network's
-# activations take several times the memory of its input.
-CPU_BATCH_PIXELS = 64 * 512 * 512
+# Images of a prediction batch on a CPU: 16 of 224 px. Larger ones gain nothing, and the memory of their activations (of MobileNet's first
+# layer 26 MB) would go back to the system after every operation, see backend.keep_freed_memory.
+CPU_BATCH_PIXELS = 16 * 224 * 224
 
 
 def prediction_batch_size(batch: int, image_size: int, device: Device) -> int:

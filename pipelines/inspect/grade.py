@@ -34,13 +34,11 @@ def run(job: Job) -> None:
             f"{entry.file} was blended by {entry.metric}, and competition.metric is {metric}; `make blend` makes the blend by "
             f"{metric}, and `make grade` then scores it; the solution was not opened"
         )
-    if (
-        prepared.competition.predicts == "label"
-        and not metric_named(metric).needs_labels
-        and prepared.competition.target == "single"
-    ):
+    scorer, competition = metric_named(metric), prepared.competition
+    is_of_probabilities = competition.target == "single" and not scorer.needs_labels and not scorer.by_rows
+    if competition.predicts == "label" and is_of_probabilities:
         raise UserError(
-            f"{metric} scores probabilities, and submissions of {prepared.competition.name} are labels; "
+            f"{metric} scores probabilities, and submissions of {competition.name} are labels; "
             'SET="competition.metric=..." grades by a metric of labels; the solution was not opened'
         )
     grade = grading.grade(job.submissions / entry.file, solution, prepared.competition, ledger_file)
