@@ -186,7 +186,12 @@ def test_a_device_below_the_required_one_is_an_error(changes: dict[str, Any], me
 
 
 def test_a_cpu_predicts_large_images_in_smaller_batches() -> None:
-    for kind, replicas, size, images in (("cpu", 8, 600, 48), ("cpu", 1, 8192, 1), ("gpu", 1, 512, 256)):
+    for kind, replicas, size, images in (
+        ("cpu", 1, 224, 16),
+        ("cpu", 8, 600, 8),
+        ("cpu", 1, 8192, 1),
+        ("gpu", 1, 512, 256),
+    ):
         device = replace(open_device(PARAMS.device), kind=kind, replicas=replicas)
         assert prediction_batch_size(256, size, device) == images
 
