@@ -99,7 +99,7 @@ def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric
             f"{plus_minus(comparison['error'])} on {comparison['rows']:,} rows that chose neither (training seeds: "
             f"{comparison['seeds']})."
         )
-    scored_on = f"Scores of trials are {metric} on rows of {folds_text(best['ranking_folds'])}"
+    scored_on = f"Scores of trials are {metric} on rows of {folds_text(best.get('ranking_folds', best['folds']))}"
     baseline = f" On these rows {best['trivial']}." if best.get("trivial") else ""  # absent in earlier versions
     lines = [
         line,

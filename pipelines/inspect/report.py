@@ -107,11 +107,8 @@ def load_results(job: Job) -> Results:
     if blend is not None and "trivial" not in blend.result:
         blend, notes = None, [*notes, "The blend is of an earlier version; `make blend` makes it again."]
     is_current = blend is not None and blend.depends.get("data") == prepared.digest
-    if (
-        is_current
-        and blend is not None
-        and blend.result["seeds"] != {n: s for n, s in spreads.items() if n in blend.result["members"]}
-    ):
+    counted_spreads = {} if blend is None else blend.result["seeds"]
+    if is_current and any(counted_spreads.get(name) != spread for name, spread in spreads.items()):
         notes = [
             *notes,
             "Spreads over seeds were measured after this blend was made; `make blend report` counts them in its verdicts.",

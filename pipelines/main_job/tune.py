@@ -254,10 +254,11 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
 def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Sequence["FrozenTrial"]) -> list[str]:
     """The best score, what pruning saved, and what `make train` will use.  trials: the finished ones."""
     metric, sign = result["metric"], metric_named(result["metric"]).sign
+    ranking = folds_text(result.get("ranking_folds", result["folds"]))  # absent in studies of earlier versions
     lines = [
         f"best of {counted(result['trials'], 'trial')}"
         + (
-            f": {metric} {result['score']:.4f} on {folds_text(result['ranking_folds'])}, trained within {folds_text(result['folds'])} "
+            f": {metric} {result['score']:.4f} on {ranking}, trained within {folds_text(result['folds'])} "
             f"alone, where {result['trivial']}"
             if result["score"] is not None
             else ""
