@@ -42,6 +42,7 @@ def grade(submission: Path, solution: Path, competition: Competition, ledger_pat
     ledger_path: each opening of the solution is recorded in it beforehand: a score that is read often becomes a
     training signal and is no longer an estimate.
     """
+    _require_columns(solution)
     ids, cells = read_predictions(submission, competition)
     predicted = dict(zip(ids, cells))
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -117,16 +118,21 @@ def label_sets(lists: list[str], separator: str, competition: Competition) -> np
     return sets
 
 
-def _solution(path: Path, competition: Competition) -> tuple[dict[str, str], np.ndarray]:
-    """Id -> usage, and the labels in the same order: (N,) int, (N, C) bool label sets or (N,) float64 values."""
+def _require_columns(path: Path) -> None:
+    """Raise UserError for a solution without its columns. Only its first line is read, which says nothing about an answer."""
     if not path.is_file():
         raise UserError(f"{path} is missing: only competitions made here have a solution; `make submit` asks Kaggle")
     with path.open(newline="", encoding="utf-8-sig") as file:
+        columns = next(csv.reader(file), [])
+    if set(columns) not in ({"id", "label", "usage"}, {"id", "label"}):
+        held = ", ".join(columns) or "nothing"
+        raise UserError(f"{path} holds {held}, expected the columns id, label and, optionally, usage")
+
+
+def _solution(path: Path, competition: Competition) -> tuple[dict[str, str], np.ndarray]:
+    """Id -> usage, and the labels in the same order: (N,) int, (N, C) bool label sets or (N,) float64 values."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
-    if not rows or set(rows[0]) not in ({"id", "label", "usage"}, {"id", "label"}):
-        raise UserError(
-            f"{path} holds {list(rows[0]) if rows else 'no rows'}, expected the columns id, label and, optionally, usage"
-        )
     usages = {row["id"]: (row.get("usage") or "Private").strip().capitalize() for row in rows}
     if unknown := sorted(set(usages.values()) - {"Public", "Private", "Ignored"}):
         raise UserError(f"{path} has the usage {unknown[0]!r}, expected Public, Private or Ignored in every row")

@@ -1,6 +1,11 @@
 """A frozen-feature member: the features of its network are stored, a fold model is a head that is fitted to them."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
 from typing import Any
 
 import keras
@@ -15,15 +20,18 @@ from competition.training.engine import State
 from competition.training.features import FeatureSource, feature_network
 from competition.training.fold_rows import STRATUM_ROWS, FoldRows, model_number
 from competition.training.heads import (
+    FittedHead,
     HeadRows,
     fit_best_head,
     head_outputs,
     inner_parts_of,
-    output_loss,
+    one_thread_each,
     probabilities_of,
 )
 from competition.training.input_stall import InputStallDetector
 from competition.training.scorer import FoldScorer
+
+BYTES_AT_ONCE = 500_000_000  # of features: heads are fitted side by side, each takes four times its features
 
 
 class HeadTrainer(FoldScorer):
@@ -36,6 +44,35 @@ class HeadTrainer(FoldScorer):
         super().__init__(rows, metric)
         self._features, self._alive = features, alive
         self._arrays: State = {}  # of the head that was fitted or loaded last
+        self._ahead: dict[ExcludedFolds, Future[FittedHead]] = {}
+
+    @contextmanager
+    def fitting_ahead(self, folds: Sequence[ExcludedFolds], train: Train) -> Iterator[None]:
+        """Fit the heads of these fold models side by side while the context lasts; train(fold, train) waits for its own.
+
+        Leaving the context ends those that are not complete.
+        """
+        head = self.member.head
+        assert head is not None
+        columns = self._features(self.images, np.arange(1), head.views[0]).shape[1]
+        at_once = BYTES_AT_ONCE // max(4 * len(head.views) * len(self.images.ids) * columns, 1)
+        is_over = Event()
+
+        def alive() -> None:
+            if is_over.is_set():
+                raise CancelledError
+            self._alive()
+
+        workers = max(1, min(len(folds), os.cpu_count() or 1, at_once))
+        with ThreadPoolExecutor(workers) as pool, one_thread_each(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # filters are of all threads, and those of one fit would end those of another
+            self._ahead = {fold: pool.submit(self._fit, fold, train, alive) for fold in folds}
+            try:
+                yield
+            finally:
+                is_over.set()
+                self._ahead = {}
+                pool.shutdown(cancel_futures=True)
 
     def train(
         self,
@@ -47,6 +84,13 @@ class HeadTrainer(FoldScorer):
     ) -> loop.Events:
         """Fit the head to the training rows of a fold model; see Trainer.train. It takes seconds and has no checkpoints."""
         self._alive()
+        ahead = self._ahead.pop(fold, None)
+        fitted = self._fit(fold, train, self._alive) if ahead is None else ahead.result()
+        self._arrays = fitted.arrays
+        scores = self._score_held_out(1, fold, is_last=True)
+        yield loop.Trained([loop.Epoch(1, fitted.loss, 0.0, **scores, strength=fitted.strength)], 1)
+
+    def _fit(self, fold: ExcludedFolds, train: Train, alive: Callable[[], None]) -> FittedHead:
         plan, head = self.rows.plan(fold, train), self.member.head
         assert head is not None
         images, rows = self.images, plan.rows
@@ -57,14 +101,7 @@ class HeadTrainer(FoldScorer):
         groups = np.arange(len(rows)) if images.groups is None else images.groups[rows]
         strata = self.rows.targets.strata(images.labels[rows], STRATUM_ROWS)
         seed = train.seed * 1_000 + model_number(fold)
-        fitted = fit_best_head(head, fitted_rows, inner_parts_of(strata, groups, seed), seed, self._alive)
-        self._arrays = fitted.arrays
-        loss = fitted.inner_loss
-        if loss is None:
-            outputs = head_outputs(fitted.arrays, features[0], fitted_rows.kind)
-            loss = output_loss(probabilities_of(outputs, fitted_rows.kind), fitted_rows)
-        scores = self._score_held_out(1, fold, is_last=True)
-        yield loop.Trained([loop.Epoch(1, loss, 0.0, **scores, strength=fitted.strength)], 1)
+        return fit_best_head(head, fitted_rows, inner_parts_of(strata, groups, seed), seed, alive)
 
     def weights(self) -> State:
         return self._arrays

@@ -7,6 +7,7 @@ layer of an exported network, with Keras: both run the same lines.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +36,6 @@ MLP_EPOCHS = 60
 INNER_PARTS = 4
 FEW_ROWS = 500
 MANY_ROWS = 2_000  # of which one view says as much about the strength as all; of 700 rows it does not (macro-F1 .692 instead of .719)
-LARGEST_SERIAL = 2e9  # numbers in the features times classes
 FACTOR_RANGE = 3.0  # of the logarithm of 1 / temperature
 NEIGHBOUR_TEMPERATURE = 0.05  # of the cosine similarities that weight the neighbours
 CLASS_FLOOR = 1e-3  # probability shared by the classes that no neighbour has
@@ -45,7 +45,7 @@ CLASS_FLOOR = 1e-3  # probability shared by the classes that no neighbour has
 class FittedHead:
     arrays: Arrays
     strength: float
-    inner_loss: float | None  # on the rows that chose the strength; None if there was nothing to choose
+    loss: float  # on the inner rows that chose the strength, or on those that it was fitted to if there was nothing to choose
 
 
 @dataclass(frozen=True)
@@ -147,24 +147,20 @@ def fit_best_head(
     inner_parts: (n,) bool each, rows that are held out together; [] = nothing is chosen, the middle strength is used.
     alive: see fit_path; called in several threads.
     """
-    from threadpoolctl import threadpool_limits
-
     strengths = sorted(head.strengths or STRENGTHS[head.kind])
-    is_chosen = len(strengths) > 1 and len(inner_parts) > 0
     chosen_on = rows if len(rows.targets) <= MANY_ROWS else replace(rows, features=rows.features[:1])
 
     def held_out_outputs(inner: np.ndarray) -> list[np.ndarray]:
         path, views = fit_path(head, chosen_on.part(~inner), strengths, seed, alive), rows.part(inner).features
         return [np.mean([head_outputs(fitted, view, rows.kind) for view in views], 0) for fitted in path]
 
-    # Threads that wait for each other take 30 times as long on small matrices while other processes compute, so small
-    # problems are solved side by side instead. A logistic regression has threads of its own.
-    is_small = head.kind in ("linear", "rbf") or rows.features.size * rows.classes <= LARGEST_SERIAL
-    with threadpool_limits(1 if is_small else None):
-        if not is_chosen:
+    with one_thread_each():
+        if len(strengths) == 1 or not inner_parts:
             strength = strengths[len(strengths) // 2]
-            return FittedHead(fit_path(head, rows, [strength], seed, alive)[0], strength, None)
-        with ThreadPoolExecutor(min(len(inner_parts), os.cpu_count() or 1) if is_small else 1) as pool:
+            (arrays,) = fit_path(head, rows, [strength], seed, alive)
+            outputs_of_rows = head_outputs(arrays, rows.features[0], rows.kind)
+            return FittedHead(arrays, strength, output_loss(probabilities_of(outputs_of_rows, rows.kind), rows))
+        with ThreadPoolExecutor(min(len(inner_parts), os.cpu_count() or 1)) as pool:
             outputs = [np.concatenate(parts) for parts in zip(*pool.map(held_out_outputs, inner_parts), strict=True)]
         held_out = rows.part(np.concatenate([np.flatnonzero(inner) for inner in inner_parts]))
         loss, factor, strength = min(
@@ -172,6 +168,16 @@ def fit_best_head(
         )
         (arrays,) = fit_path(head, rows, [strength], seed, alive)
     return FittedHead(arrays | {"head/factor": np.asarray(factor, np.float32)}, strength, loss)
+
+
+def one_thread_each() -> AbstractContextManager[object]:
+    """Products of matrices on one thread: heads are fitted side by side instead, and do not depend on the number of cores.
+
+    Threads that wait for each other take 30 times as long on small matrices while other processes compute.
+    """
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1)
 
 
 def inner_parts_of(strata: np.ndarray, groups: np.ndarray, seed: int) -> list[np.ndarray]:

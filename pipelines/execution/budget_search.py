@@ -66,6 +66,7 @@ class Search:
     complete: list[str] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     each: dict[str, float] = field(default_factory=dict)  # network -> seconds of one image under one view
+    compile_seconds: dict[str, float] = field(default_factory=dict)  # network -> until its first features were there
     widths: dict[str, int] = field(default_factory=dict)  # network -> number of its features
     column_seconds: float = 0.0  # all fold models of the first member, divided by its number of features
     blend_seconds: float = 0.0  # of a blend of one member

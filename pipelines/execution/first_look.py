@@ -49,10 +49,12 @@ def look_at_sample(search: Search, network: Network, engine: "FeatureEngine") ->
     rows = FoldRows(member, images, classes, prepared.competition.targets)
     trainer = HeadTrainer(rows, prepared.competition.metric, stored_features(images.ids, {"identity": features}))
     predicted, probs, began = [], [], time.monotonic()
-    for fold in np.unique(images.folds):
-        trainer.train_to_end(int(fold), member.train)
-        predicted.append(rows.held_out(int(fold)))
-        probs.append(trainer.held_out(int(fold)).view("identity"))
+    folds = [int(fold) for fold in np.unique(images.folds)]
+    with trainer.fitting_ahead(folds, member.train):
+        for fold in folds:
+            trainer.train_to_end(fold, member.train)
+            predicted.append(rows.held_out(fold))
+            probs.append(trainer.held_out(fold).view("identity"))
     head_seconds = CHOICE * (time.monotonic() - began) * count / len(images.ids)
     metric, honest = trainer.metric, job.params.honest
     evaluation = Evaluation(metric, classes, honest.resamples, honest.seed)

@@ -252,20 +252,32 @@ def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch:
     return Speed(ready, step_seconds, held_out_seconds / count, cached / count / len(views), max(first - cached, 0.0))
 
 
-def measure_pass(member: Member, device: "Device", predict_batch: int) -> tuple[float, float]:
-    """(seconds until the frozen network of a member is compiled, seconds of one image under one view), of random images."""
-    from competition.images.labelled_images import Images
+def compiled_features(member: Member, device: "Device", predict_batch: int) -> tuple["FeatureEngine", float]:
+    """(frozen network of a member, compiled by one batch of noise; seconds that it took)"""
     from competition.training.features import compute_features, feature_engine
 
     started = time.monotonic()
     engine = feature_engine(member, device, predict_batch)
+    compute_features(engine, _noise(member, engine.predict_batch), np.arange(engine.predict_batch), ["identity"])
+    return engine, time.monotonic() - started
+
+
+def measure_pass(member: Member, device: "Device", predict_batch: int) -> tuple[float, float]:
+    """(seconds until the frozen network of a member is compiled, seconds of one image under one view), of random images."""
+    from competition.training.features import compute_features
+
+    engine, ready = compiled_features(member, device, predict_batch)
     count = 3 * engine.predict_batch
+    images = _noise(member, count)
+    return ready, timed(lambda: compute_features(engine, images, np.arange(count), ["identity"])) / count
+
+
+def _noise(member: Member, count: int) -> "Images":
+    from competition.images.labelled_images import Images
+
     pixels = np.random.default_rng(0).integers(0, 256, (count, member.image_size, member.image_size, 3), np.uint8)
     unknown = np.full(count, -1)
-    images = Images(np.arange(count).astype(str), pixels, unknown, unknown, np.ones(count, bool))
-    compute_features(engine, images, np.arange(engine.predict_batch), ["identity"])
-    ready = time.monotonic() - started
-    return ready, timed(lambda: compute_features(engine, images, np.arange(count), ["identity"])) / count
+    return Images(np.arange(count).astype(str), pixels, unknown, unknown, np.ones(count, bool))
 
 
 def engine_key(job: Job, run: Run) -> str:

@@ -183,6 +183,7 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
     alive: to be called at every step.
     """
     from competition.report.pictures import AUGMENTED, contact_sheet
+    from competition.training.head_trainer import HeadTrainer
     from competition.training.input_stall import InputStallDetector
     from competition.training.trainer import Trainer
 
@@ -210,7 +211,8 @@ def train_on(device: "Device", job: Job, run: Run, pending: list[FoldModel], ali
             "cache.ram_gigabytes nor cache.disk_gigabytes (nor the free disk): every epoch decodes them again; a larger limit, "
             "or cache.folder on a larger disk, avoids it"
         )
-    with Bar(None, name, "steps") as bar:
+    ahead = trainer.fitting_ahead(folds, member.train) if isinstance(trainer, HeadTrainer) else nullcontext()
+    with ahead, Bar(None, name, "steps") as bar:
         share_models(Session(job, run, trainer, InputStallDetector(), bar, alive, len(pending)), pending)
     if isinstance(trainer, Trainer):
         engines = (*job.engines.values(), trainer.engine)

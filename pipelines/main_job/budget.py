@@ -56,7 +56,14 @@ from pipelines.execution.budget_search import (
 from pipelines.execution.cluster import machines_of_cluster, predict_on_cluster, train_on_cluster
 from pipelines.execution.first_look import look_at_sample
 from pipelines.execution.prediction import predict_folds, stale_folds
-from pipelines.execution.trainer import WantedFeatures, engine_of, measure_speed, start_device, store_missing
+from pipelines.execution.trainer import (
+    WantedFeatures,
+    compiled_features,
+    engine_of,
+    measure_speed,
+    start_device,
+    store_missing,
+)
 from pipelines.execution.training import train_run
 from pipelines.terminal import hosts
 from pipelines.terminal.runner import Job
@@ -65,6 +72,9 @@ from pipelines.terminal.runner import Job
 HEAD_COSTS = {"linear": (1, 0), "rbf": (0, 1_000), "mlp": (3, 300)}
 HEAD_SHARE = 0.1  # of the time that is left: a head that takes more waits until networks were fine-tuned
 GRADIENT_FACTOR = 1.2  # training the last layers costs at least so many times as much as a pass under one view
+COMPILE_FACTOR = (
+    2.0  # compiling a training step takes at least so many times as long as compiling a pass (CPU 3, H100 2)
+)
 SURPRISE = 2.0  # a network is at most so many times as fast as its relative cost says
 RESERVE = 1.15  # times the measured cost of fine-tuning
 STEPS = 3  # training steps per epoch of the measurement
@@ -136,13 +146,15 @@ def compute_features(search: Search, network: Network, is_first: bool = False) -
     Until a second member is complete, the views but the first can be given up: then a network fits if its first view does.
     The first network is computed under one view in any case.
     """
-    from competition.training.features import feature_engine, feature_width
+    from competition.training.features import feature_width
 
     job, parts = search.job, (*training_parts(network.member), "test")
     if not missing_tables(job.workspace, network.member, parts, search.views):
         return
     count = sum(len(job.prepared.part(part)) for part in parts)
-    engine = feature_engine(network.member, search.device, job.params.predict.batch)
+    engine, search.compile_seconds[network.name] = compiled_features(
+        network.member, search.device, job.params.predict.batch
+    )
     search.widths[network.name] = feature_width(engine)
     heads = look_at_sample(search, network, engine) if is_first else head_needs(search, network, "linear")
     is_flexible = len(search.complete) <= 1
@@ -271,7 +283,8 @@ def fine_tune(search: Search, networks: Sequence[Network]) -> None:
         network = name.removesuffix("-tuned")
         each = search.each.get(network, 0.0)
         slots, slowdown = search.slots(name)
-        least = time_on_machines(
+        start = COMPILE_FACTOR * search.compile_seconds.get(network, 0.0)
+        least = start + time_on_machines(
             [GRADIENT_FACTOR * each * rows * fewest] * folds, slots, start_seconds=0.0, slowdown=slowdown
         )
         if not each and network in {one.name for one in networks} and f"{network}-linear" not in search.complete:

@@ -10,7 +10,7 @@ Every platform and every caller uses the same command line; `make` only adds the
 download, train and predict run several stages each (CHAINS); --alone runs one. Verbs separated by `+` run in one process,
 which starts TensorFlow once:
 
-    goldfold download + train + predict
+    goldfold download + train + predict --params photos.yaml      --params, --set, --work, ... hold for all of them
 
 Each option can also be given by a variable of the environment, as the Makefile does: GOLDFOLD_MEMBER=cnn for --member cnn.
 A value then meets no shell, and no other user sees it in the list of processes.
@@ -141,10 +141,30 @@ for _name, _verb in VERBS.items():
     app.command(_name, help=_verb.help)(command(_name, _verb))
 
 
+def with_common_options(stages: list[list[str]]) -> list[list[str]]:
+    """Give every verb the common options that are stated for another one only.
+
+    `download + train --params photos.yaml` is about one competition, and so are its verbs.
+    """
+    flags = {flag_of(name): FIELDS[name].type is bool for name in COMMON}
+    stated: dict[str, list[str]] = {}
+    for arguments in stages:
+        for position, argument in enumerate(arguments):
+            flag = argument.partition("=")[0]
+            if flag in flags:
+                has_no_value = flags[flag] or "=" in argument
+                stated[flag] = [argument] if has_no_value else arguments[position : position + 2]
+    complete = []
+    for arguments in stages:
+        own = {argument.partition("=")[0] for argument in arguments}
+        complete.append([*arguments, *(word for flag, words in stated.items() if flag not in own for word in words)])
+    return complete
+
+
 def main() -> None:
     """Run the command line.
 
-    Several verbs, each with its options, are separated by `+`. Each stage reads and writes files as in a process of its own;
+    Several verbs, each with its options, are separated by `+`; common options are those of all verbs. Each stage reads and writes files as in a process of its own;
     the first that fails ends the command with its exit code.
     """
     # Without it the interpreter looks for garbage among all objects before it exits: a second with TensorFlow.
@@ -155,6 +175,7 @@ def main() -> None:
             stages.append([])
         else:
             stages[-1].append(argument)
+    stages = with_common_options(stages) if len(stages) > 1 else stages
     # Options from the environment are removed there, so that no process that a stage starts takes them for its own.
     values: dict[str, str | bool] = {}
     for name, option in FIELDS.items():

@@ -9,7 +9,7 @@ import pytest
 from builders import ROOT, params
 
 from competition.config.params_file import BUDGET_FILE
-from pipelines.terminal.cli import is_last_goal
+from pipelines.terminal.cli import is_last_goal, with_common_options
 from pipelines.terminal.next_command import next_line
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import GOALS, as_called, with_params
@@ -53,6 +53,14 @@ def test_the_next_command_is_that_of_make_or_of_goldfold_with_the_same_parameter
     of_budget = ROOT / "work" / "photos" / BUDGET_FILE  # it states the overrides itself
     text = line("blend", file=of_budget, given="train.epochs=3")
     assert text == "next: make report PARAMS=work/photos/budget/params.yaml"
+
+
+def test_verbs_of_one_command_share_the_common_options_that_one_of_them_states() -> None:
+    common = ["--params", "x.yaml", "--set=train.epochs=3", "--verbose"]
+    stages = [["download"], ["train", "--force"], ["predict", *common, "--allow-partial"]]
+    assert with_common_options(stages) == [["download", *common], ["train", "--force", *common], stages[2]]
+    different = [["train", "--params", "x.yaml"], ["train", "--params", "y.yaml"]]
+    assert with_common_options(different) == different
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,10 @@ def test_a_missing_or_wrong_solution_is_an_error(tmp_path):
     path = submission(tmp_path / "a.csv", {"x": 0})
     with pytest.raises(UserError, match="only competitions made here have a solution"):
         graded_in(tmp_path, path, competition())
+    (tmp_path / "solution.csv").write_text("id,answer\nx,0\n")
+    with pytest.raises(UserError, match="holds id, answer, expected the columns id, label and, optionally, usage"):
+        graded_in(tmp_path, path, competition())
+    assert not (tmp_path / "ledger.jsonl").exists()  # no answer was read
     (tmp_path / "solution.csv").write_text("id,label\nx,tulip\n")
     with pytest.raises(UserError, match=r"1 label outside the competition's \('0', '1', '2'\): 'tulip'"):
         graded_in(tmp_path, path, competition())

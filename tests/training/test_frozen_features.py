@@ -1,5 +1,7 @@
 """Frozen-feature members: heads of every kind and target, the same by NumPy and Keras, on features that are computed once."""
 
+import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,7 +90,7 @@ def test_the_strength_is_chosen_on_rows_that_did_not_fit_it_and_duplicates_stay_
     assert all(len(set(groups[part]) & set(groups[~part])) == 0 for part in parts)
     # On features of noise the strongest penalty is best; on the training rows themselves it would be the weakest.
     fitted = fit_best_head(Head("linear", strengths=(1e-4, 100.0)), noise, parts, seed=0)
-    assert fitted.strength == 1e-4 and fitted.inner_loss is not None
+    assert fitted.strength == 1e-4
 
 
 IDS = np.array([f"i{n:02}" for n in range(48)])
@@ -158,6 +160,46 @@ def test_no_label_of_the_held_out_fold_changes_its_fold_model(engine) -> None:
         assert trained.selected.learning_rate == 0.0 and trained.selected.strength in STRENGTHS["linear"]
     np.testing.assert_array_equal(predictions[0].probs, predictions[1].probs)
     assert predictions[0].ids.tolist() == IDS[IMAGES.folds == 1].tolist()
+
+
+def test_heads_fitted_side_by_side_are_those_fitted_one_after_another(engine, monkeypatch) -> None:
+    table = features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
+    alone = trainer_on(table, IMAGE_LABELS)
+    together = trainer_on(table, IMAGE_LABELS)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    meeting, stored = threading.Barrier(3, timeout=60), together._features
+
+    def wait_for_others(*request):
+        if threading.current_thread() is not threading.main_thread():
+            meeting.wait()
+        return stored(*request)
+
+    together._features = wait_for_others
+    with together.fitting_ahead([0, 1, 2], together.member.train):
+        for fold in (2, 0, 1):
+            for trainer in (alone, together):
+                trainer.train_to_end(fold, trainer.member.train)
+            for name, array in alone.weights().items():
+                np.testing.assert_array_equal(together.weights()[name], array, err_msg=name)
+
+
+def test_leaving_early_ends_the_fits_that_are_under_way_and_begins_no_other(engine, monkeypatch) -> None:
+    table = features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
+    trainer, begun = trainer_on(table, IMAGE_LABELS), threading.Event()
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    folds: list[int] = []
+
+    def endless(fold: int, train: object, alive) -> None:
+        folds.append(fold)
+        begun.set()
+        while True:
+            alive()
+
+    monkeypatch.setattr(trainer, "_fit", endless)
+    with pytest.raises(KeyboardInterrupt), trainer.fitting_ahead([0, 1, 2], trainer.member.train):
+        begun.wait(60)
+        raise KeyboardInterrupt
+    assert folds == [0]
 
 
 def test_the_whole_network_with_its_head_predicts_what_the_stored_features_give(engine) -> None:
