@@ -13,6 +13,7 @@ from competition.config.errors import UserError, how_to_install
 from competition.config.params import CloudTpu, DeviceParams
 
 TPU_FILES = ("/dev/accel0", "/dev/vfio/0")
+GPU_FILE, JAX_FOR_GPU = "/dev/nvidia0", ("jax-cuda13-plugin", "jax-cuda12-plugin")
 TPU_SIGNS = ("ISTPUVM", "TPU_ACCELERATOR_TYPE")  # environment variables of Kaggle's and Cloud TPU machines
 SPLIT_CPU = "the CPU split into {} logical devices (device.logical_devices)"  # the reason of a Device
 
@@ -67,8 +68,18 @@ def choose_backend(
             )
         return preset, "KERAS_BACKEND is set"
     signs = [*filter(exists, TPU_FILES), *(key for key in TPU_SIGNS if key in environment)]
+    if not signs and not exists(GPU_FILE):
+        return "tensorflow", "neither a TPU nor an NVIDIA GPU is attached to this machine"
     if not signs:
-        return "tensorflow", "no TPU is attached to this machine"
+        gpu = f"an NVIDIA GPU is attached ({GPU_FILE})"
+        if installed("tensorflow"):
+            return "tensorflow", f"{gpu} and tensorflow is installed"
+        if installed("jax") and any(map(installed, JAX_FOR_GPU)):
+            return "jax", f"{gpu} and only JAX can use it: tensorflow-cpu cannot"
+        return (
+            "tensorflow",
+            f'{gpu}, but nothing that can use it is installed: `make EXTRA=gpu`, or pip install "jax[cuda13]"',
+        )
     tpu = f"a TPU is attached ({signs[0]})"
     if installed("tensorflow-tpu"):
         return "tensorflow", f"{tpu} and tensorflow-tpu is installed"

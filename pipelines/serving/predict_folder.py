@@ -36,6 +36,7 @@ def run(job: Job) -> None:
         problem = "is a file" if folder.exists() else "does not exist"
         raise UserError(f"FOLDER={job.options.folder} {problem}; expected a folder of images")
     require_writable(out)
+    is_replaced = out.exists()
     names = image_paths(folder)
     job.echo(*(f"predict-folder: {note}" for note in unread_files_notes(folder)))
     if not names:
@@ -47,7 +48,8 @@ def run(job: Job) -> None:
         parts = list(predicted_parts(job, predictor, folder, names, problems, bar))
     write_predictions(pd.concat(parts).reindex(names), problems, job.prepared.competition, out)
     what = f"member {job.options.member}" if job.options.member else "the blend"
-    job.echo(f"predict-folder: {counted(len(names) - len(problems), 'image')} by {what} in {display_path(out)}")
+    where = f"{display_path(out)}{', in place of the earlier file' if is_replaced else ''}"
+    job.echo(f"predict-folder: {counted(len(names) - len(problems), 'image')} by {what} in {where}")
     if problems:
         count = counted(len(problems), "image")
         job.echo(

@@ -164,8 +164,8 @@ def with_common_options(stages: list[list[str]]) -> list[list[str]]:
 def main() -> None:
     """Run the command line.
 
-    Several verbs, each with its options, are separated by `+`; common options are those of all verbs. Each stage reads and writes files as in a process of its own;
-    the first that fails ends the command with its exit code.
+    Several verbs, each with its options, are separated by `+`; common options are those of all verbs. Each stage reads and
+    writes files as in a process of its own; the first that fails ends the command with its exit code.
     """
     # Without it the interpreter looks for garbage among all objects before it exits: a second with TensorFlow.
     atexit.register(gc.freeze)

@@ -2,7 +2,10 @@
 
 import functools
 import random
+import shutil
 import time
+from dataclasses import asdict
+from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -14,6 +17,7 @@ from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params
+from competition.prepare.adapter_types import Settings
 from competition.storage import locations as storage
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.inspect import doctor
@@ -58,6 +62,22 @@ def test_what_a_killed_download_left_is_removed_by_the_next_one(workspace, envir
     assert result.code == 0, result.err
     assert {path.name for path in workspace.work.iterdir()} <= {"raw", "raw.json", "raw.lock"}
     assert len(list((workspace.work / "raw").rglob("*.bin"))) == 8
+    assert "download: 9 files" in result.out  # with the sample submission, which was downloaded
+
+
+@pytest.mark.parametrize("has_sample", [True, False])
+@pytest.mark.parametrize("form", ["folder", "zip"])
+def test_a_sample_submission_counts_as_a_file_of_the_source_only_if_it_is_one(tmp_path, form, has_sample) -> None:
+    names = ["photos/a.jpg", *(["photos/sample_submission.csv"] if has_sample else [])]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    source = tmp_path / "photos"
+    if form == "zip":
+        source = Path(shutil.make_archive(str(source), "zip", tmp_path, "photos"))
+    settings = Settings(**{**asdict(params().competition), "source": str(source), "slug": ""}, seed=0)
+    (sample := tmp_path / "sample_submission.csv").touch()
+    assert download.is_written_here(sample, settings) is not has_sample
 
 
 def test_a_single_downloaded_file_does_not_count_as_a_complete_download(kaggle, workspace, environment):

@@ -146,14 +146,19 @@ def test_two_hosts_agree_decide_together_resume_from_a_common_checkpoint_and_not
         assert f"this host trains fold {number} and others {1 - number}" in str(cases["user_error"]["message"])
 
 
-TPU, KAGGLE = "/dev/accel0", {"ISTPUVM": "1"}
+TPU, KAGGLE, GPU = "/dev/accel0", {"ISTPUVM": "1"}, "/dev/nvidia0"
+CUDA = {"jax", "jax-cuda13-plugin", "tensorflow-cpu"}
 JAX, BOTH = {"jax", "libtpu", "tensorflow-cpu"}, {"jax", "libtpu", "tensorflow-tpu"}
 
 
 @pytest.mark.parametrize(
     ("setting", "environment", "files", "packages", "backend", "cause"),
     [
-        ("auto", {}, set(), JAX, "tensorflow", "no TPU"),
+        ("auto", {}, set(), JAX, "tensorflow", "neither a TPU nor"),
+        ("auto", {}, {GPU}, CUDA, "jax", "only JAX"),
+        ("auto", {}, {GPU}, {"jax", "jax-cuda13-plugin", "tensorflow"}, "tensorflow", "tensorflow is installed"),
+        ("auto", {}, {GPU}, {"jax", "tensorflow-cpu"}, "tensorflow", "nothing that can use it is installed"),
+        ("auto", {}, {TPU, GPU}, JAX, "jax", TPU),
         ("auto", {}, {TPU}, JAX, "jax", TPU),
         ("auto", KAGGLE, set(), JAX, "jax", "ISTPUVM"),
         ("auto", KAGGLE, set(), BOTH, "tensorflow", "tensorflow-tpu"),
@@ -163,7 +168,7 @@ JAX, BOTH = {"jax", "libtpu", "tensorflow-cpu"}, {"jax", "libtpu", "tensorflow-t
         ("jax", {"KERAS_BACKEND": "tensorflow"}, set(), JAX, "jax", "device.backend"),
     ],
 )
-def test_the_backend_is_chosen_by_what_can_use_the_tpu(setting, environment, files, packages, backend, cause):
+def test_the_backend_is_chosen_by_what_can_use_the_accelerator(setting, environment, files, packages, backend, cause):
     chosen, reason = choose_backend(setting, environment, files.__contains__, packages.__contains__)
     assert chosen == backend and cause in reason
 
