@@ -34,7 +34,6 @@ from competition.ensemble.predictions import (
     named_in_errors,
     open_npz,
     read_array,
-    stored_as,
 )
 
 SINGLE_VIEW = "given"  # name of the single view of predictions without views
@@ -144,8 +143,8 @@ def _read(path: Path, rows: OurRows, ids: np.ndarray) -> tuple[list[ViewPredicti
     with named_in_errors(path):
         try:
             if path.suffix == ".csv":
-                csv, dtype = Predictions.load_csv(path, rows.classes, rows.target), stored_as(rows.target)
-                tables = [ViewPredictions(csv.ids, (SINGLE_VIEW,), csv.probs[:, None].astype(dtype), rows.target)]
+                csv = Predictions.load_csv(path, rows.classes, rows.target)
+                tables = [ViewPredictions(csv.ids, (SINGLE_VIEW,), csv.probs[:, None], rows.target)]
             else:
                 tables = _read_npz(path, rows.classes, rows.target)
         except NanRows as error:
@@ -171,6 +170,8 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
     if lists:
         raise UserError(f"{path}: {lists[0]} has the shape {arrays[lists[0]].shape}; expected a list")
     check_kinds(arrays["ids"], arrays["probs"])
+    if arrays["probs"].ndim == 2:
+        arrays.pop("folds", None)  # one table, for example the mean of the fold models
     probs = arrays["probs"] if "folds" in arrays else arrays["probs"][None]  # (K, N, [V,] C)
     if "folds" not in arrays and "views" not in arrays and arrays["probs"].ndim == 3:
         raise UserError(
@@ -207,5 +208,6 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
             )
         probs = probs[..., [column_of[name] for name in classes]]
     views = tuple(str(v) for v in arrays["views"]) if "views" in arrays else (SINGLE_VIEW,)
-    ids, dtype = arrays["ids"].astype(str), stored_as(target)
+    # As exact as they are: float16 makes a confident network's probabilities 0 and 1, and ties of what an AUC must order.
+    ids, dtype = arrays["ids"].astype(str), np.float16 if probs.dtype == np.float16 else np.float32
     return [ViewPredictions(ids, views, part.astype(dtype), target) for part in probs]

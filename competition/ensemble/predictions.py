@@ -83,7 +83,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class ViewPredictions:
-    """ids: (N,) str, unique.  views: V names, unique.  probs: (N, V, C) of `stored_as`, each row of each view sums to 1.
+    """ids: (N,) str, unique.  views: V names, unique.  probs: (N, V, C), each row of each view sums to 1.
 
     target: as in Predictions.
     """
@@ -116,8 +116,7 @@ class ViewPredictions:
         with atomic_write(path) as temporary, temporary.open("wb") as file:
             views = np.array(self.views, dtype=str)
             target = {} if self.target == "single" else {"target": np.array(self.target)}
-            probs = self.probs.astype(stored_as(self.target))
-            np.savez(file, ids=self.ids.astype(str), views=views, probs=probs, **target)  # type: ignore[arg-type]
+            np.savez(file, ids=self.ids.astype(str), views=views, probs=self.probs, **target)  # type: ignore[arg-type]
 
     @staticmethod
     def load(path: Path, mapped: bool = False) -> "ViewPredictions":
@@ -159,7 +158,8 @@ def chunks(rows: int, classes: int) -> Iterator[slice]:
 
 
 def stored_as(target: TargetKind) -> type[np.floating[Any]]:
-    """float16 where rows sum to 1; float32 for values of any size, and because float16 rounds 0.9998 to 1."""
+    """How our models' predictions are stored: float16 where rows sum to 1; float32 for values of any size, and because float16
+    rounds 0.9998 to 1."""
     return np.float16 if target == "single" else np.float32
 
 
@@ -221,8 +221,8 @@ def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
                 f"fold models predicted {len(part.ids)} and {counted(len(ids), 'row')}; expected the same test rows"
             )
         total += part.at(ids).probs
-    target = parts[0].target
-    return ViewPredictions(ids, parts[0].views, (total / len(parts)).astype(stored_as(target)), target)
+    mean = (total / len(parts)).astype(parts[0].probs.dtype)
+    return ViewPredictions(ids, parts[0].views, mean, parts[0].target)
 
 
 def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:

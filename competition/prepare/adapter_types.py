@@ -1,7 +1,8 @@
 """The types that adapters share: the user's settings, the description of a competition, and its rows."""
 
 import json
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
-from competition.config.params import CompetitionParams
+from competition.config.params import CompetitionParams, Params
 from competition.ensemble.metrics import METRICS
 from competition.prepare.targets import KIND_OF, Target, Targets, resolve_metric, target_of_metric
 
@@ -47,6 +48,27 @@ class Settings(CompetitionParams):
         if target == "multi":  # the form of the submission follows from it
             metric = "multilabel_macro_f1" if METRICS[self.metric].needs_labels else "mean_average_precision"
         return replace(self, metric=metric)
+
+
+def settings_of(params: Params) -> Settings:
+    """The parameters that an adapter reads."""
+    prepare = params.prepare
+    return Settings(**asdict(params.competition), seed=prepare.seed, group_column=prepare.group_column)
+
+
+# Settings that say what a label is and which rows there are. A metric is among them where it implies a target.
+TASK = ("adapter", "source", "miniature", "validation", "id_column", "label_column", "class_level", "target", "metric")
+
+
+def task_of(settings: Settings, recorded: Mapping[str, object]) -> dict[str, object]:
+    """The settings of TASK that can be compared with `recorded`, those that data were prepared with.
+
+    A machine that got prepared data lacks their source.
+    """
+    now = asdict(settings.of_data())
+    left_out = {"metric"} if not now["metric"] else set[str]()
+    left_out |= set() if Path(os.path.expanduser(settings.source)).exists() else {"source"}
+    return {key: now[key] for key in TASK if key in recorded and key not in left_out}
 
 
 @dataclass(frozen=True)
@@ -173,6 +195,13 @@ def with_metric(competition: Competition, metric: str, predicts: str = "") -> Co
 def needs_a_label(competition: Competition) -> bool:
     """True if every row of a multi-label submission needs a label, so that the decision rule gives it one."""
     return competition.is_label_list and not competition.allows_empty_lists
+
+
+def scores_its_submissions(competition: Competition) -> bool:
+    """False if the metric scores probabilities and submissions are labels: it compares blends, and scores no submission."""
+    metric = METRICS.get(competition.metric)  # those of plugins take what is submitted
+    is_of_probabilities = metric is not None and competition.target == "single" and not metric.needs_labels
+    return not (competition.predicts == "label" and is_of_probabilities)
 
 
 def only_predicts(settings: Settings, own: Predicts) -> None:

@@ -4,7 +4,7 @@ The index, the records, the folds and the search for duplicates know label numbe
 its distinct label sets, a regression its distinct values; `Targets.of` turns label numbers into what models and metrics use.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -98,6 +98,16 @@ def target_of_metric(name: str) -> Target | None:
     return kind if kind in ("multi", "regression") else None
 
 
+def training_of(kind: TargetKind, train: Train) -> Train:
+    """The training as it is for this kind of target.
+
+    The last layer of several labels or of a regression is not solved (`probe`): it alone is trained in the first epoch.
+    """
+    if kind == "single" or not train.probe:
+        return train
+    return replace(train, probe=False, freeze_epochs=max(train.freeze_epochs, 1))
+
+
 def check_training(kind: TargetKind, member: str, train: Train) -> None:
     """Raise UserError for training parameters that are not defined for this kind of target."""
     if kind == "single":
@@ -106,7 +116,6 @@ def check_training(kind: TargetKind, member: str, train: Train) -> None:
     refused: dict[str, tuple[object, object]] = {
         "class_weights": (train.class_weights, "none"),
         "sampling": (train.sampling, "natural"),
-        "probe": (train.probe, False),
     }
     if kind == "regression":
         refused |= {"cutmix": (train.cutmix, 0.0), "focal_gamma": (train.focal_gamma, 0.0)}

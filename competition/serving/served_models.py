@@ -10,6 +10,7 @@ from competition.config.params import Member, Params
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import ARGMAX, Decision
+from competition.ensemble.mixing import MEAN_OF
 from competition.files.manifest import intact_manifest, read_manifest
 from competition.prepare.adapter_types import Competition, needs_a_label
 from competition.prepare.prepared import Prepared
@@ -125,7 +126,7 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
 
 def _chain_of_member(member: str, competition: Competition, chain: Chain | None) -> Chain:
     """The views of this member in the blend, without weights and fitted decision rule."""
-    blend = Blend("best", "mean", {member: 1.0})
+    blend = Blend("best", MEAN_OF[competition.targets.kind], {member: 1.0})
     is_multi_label = competition.targets.kind == "multi"
     decision = Decision("half", (), (), 0.0, True, needs_a_label(competition)) if is_multi_label else ARGMAX
     if chain is None or member not in chain.policies:

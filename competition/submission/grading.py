@@ -1,6 +1,7 @@
 """Score a submission against the local private solution, and count every opening of the solution."""
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,18 +43,18 @@ def grade(submission: Path, solution: Path, competition: Competition, ledger_pat
     ledger_path: each opening of the solution is recorded in it beforehand: a score that is read often becomes a
     training signal and is no longer an estimate.
     """
-    _require_columns(solution)
+    columns = _columns_of(solution, competition)
     ids, cells = read_predictions(submission, competition)
     predicted = dict(zip(ids, cells))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     ledger.append(ledger_path, ledger.SolutionAccess(competition.name, submission.name, now))
     accesses = ledger.count_solution_accesses(ledger_path, competition.name)
-    usages, labels = _solution(solution, competition)
+    usages, labels = _solution(solution, columns, competition)
     missing, extra = usages.keys() - predicted.keys(), predicted.keys() - usages.keys()
     if missing or extra or len(predicted) != len(ids):
         raise UserError(
-            f"{submission}: {counted(len(missing), 'id')} of the solution are missing, {len(extra)} are unknown, "
-            f"{len(ids) - len(predicted)} are doubled; each id is expected once"
+            f"{submission} lacks {counted(len(missing), 'id')} of the solution, {solution} lacks {counted(len(extra), 'id')} of the "
+            f"submission, {counted(len(ids) - len(predicted), 'id')} of it doubled; each is expected once in both"
         )
     names, usage = np.array(list(usages)), np.array(list(usages.values()))
     parts = {part: np.flatnonzero(usage == part) for part in ("Public", "Private")}
@@ -118,21 +119,29 @@ def label_sets(lists: list[str], separator: str, competition: Competition) -> np
     return sets
 
 
-def _require_columns(path: Path) -> None:
-    """Raise UserError for a solution without its columns. Only its first line is read, which says nothing about an answer."""
+def _columns_of(path: Path, competition: Competition) -> list[str]:
+    """The columns of a solution as id, label and usage; ids and labels may have the names that they have in a submission.
+
+    Raises UserError if one is missing. Only the first line is read, which says nothing about an answer.
+    """
     if not path.is_file():
         raise UserError(f"{path} is missing: only competitions made here have a solution; `make submit` asks Kaggle")
     with path.open(newline="", encoding="utf-8-sig") as file:
-        columns = next(csv.reader(file), [])
-    if set(columns) not in ({"id", "label", "usage"}, {"id", "label"}):
-        held = ", ".join(columns) or "nothing"
+        header = next(csv.reader(file), [])
+    of_submission = {competition.id_column: "id"}
+    if len(competition.prediction_columns) == 1:
+        of_submission[competition.prediction_columns[0]] = "label"
+    columns = [of_submission.get(name, name) for name in header]
+    if sorted({*columns, "usage"}) != ["id", "label", "usage"] or len(set(columns)) != len(columns):
+        held = ", ".join(header) or "nothing"
         raise UserError(f"{path} holds {held}, expected the columns id, label and, optionally, usage")
+    return columns
 
 
-def _solution(path: Path, competition: Competition) -> tuple[dict[str, str], np.ndarray]:
+def _solution(path: Path, columns: Sequence[str], competition: Competition) -> tuple[dict[str, str], np.ndarray]:
     """Id -> usage, and the labels in the same order: (N,) int, (N, C) bool label sets or (N,) float64 values."""
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
+        rows = list(csv.DictReader(file, columns))[1:]
     usages = {row["id"]: (row.get("usage") or "Private").strip().capitalize() for row in rows}
     if unknown := sorted(set(usages.values()) - {"Public", "Private", "Ignored"}):
         raise UserError(f"{path} has the usage {unknown[0]!r}, expected Public, Private or Ignored in every row")

@@ -170,13 +170,13 @@ def read(path: Path) -> Ledger:
     return Ledger(entries, events, lines.count(None), tuple(line for line in lines if isinstance(line, SolutionAccess)))
 
 
-def rows(ledger: Ledger) -> list[Row]:
-    """One row per digest with its newest entry, the newest last."""
+def rows(ledger: Ledger, metric: str = "") -> list[Row]:
+    """One row per digest with its newest entry, by `metric` if it has one by it; that with the newest entry of all last."""
     newest: dict[str, Entry] = {}
     first_times: dict[str, str] = {}
     for entry in ledger.entries:
-        newest.pop(entry.digest, None)  # to the end
-        newest[entry.digest] = entry
+        earlier = newest.pop(entry.digest, entry)  # to the end
+        newest[entry.digest] = earlier if earlier.metric == metric != entry.metric else entry
         first_times.setdefault(entry.digest, entry.made)
     by_digest = {
         digest: Row(entry, "made" if entry.test_rows else "cross-validation", "", None, None, "", first_times[digest])
@@ -197,9 +197,9 @@ def restricted_to(ledger: Ledger, competition: str, slug: str) -> Ledger:
     return of_slug(own, slug)
 
 
-def of_competition(ledger: Ledger, competition: str, slug: str) -> list[Row]:
-    """Rows of `restricted_to`."""
-    return rows(restricted_to(ledger, competition, slug))
+def of_competition(ledger: Ledger, competition: str, slug: str, metric: str = "") -> list[Row]:
+    """Rows of `restricted_to`.  metric: see rows."""
+    return rows(restricted_to(ledger, competition, slug), metric)
 
 
 def local_grade(file: Path, entry: Entry) -> Mapping[str, Any] | None:

@@ -14,6 +14,7 @@ from competition.images.batch_threads import Loading
 from competition.images.batches import TrainingBatches, TrainingPlan, prediction_batches, steps_per_epoch
 from competition.images.decoded_rows import Pixels
 from competition.images.labelled_images import Images
+from competition.prepare.targets import training_of
 from competition.training import loop
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, host_share
@@ -64,7 +65,7 @@ class Trainer(FoldScorer):
         score_epochs: score the held-out rows after every epoch, or after those in the collection; otherwise only after the
         last.  Nothing is trained until the events are taken: see train_to_end().
         """
-        size = self.member.training_size
+        train, size = training_of(self.rows.targets.kind, train), self.member.training_size
         small = min(size, max(32, round(size * train.low_resolution_size) // 8 * 8))  # backbones need 32 pixels
         small_epochs = round(train.epochs * train.low_resolution_epochs)
         plan, inner_rows = self.rows.plan(fold, train), self.rows.inner_validation(fold, train)

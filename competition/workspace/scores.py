@@ -138,7 +138,6 @@ def seed_spreads(workspace: Workspace) -> tuple[dict[str, float], list[str]]:
         if path.is_file():
             spreads[name] = float(read_yaml(path)["spread"]) / member.seeds**0.5
         else:
-            notes.append(
-                f"{name}: its seed study is of other parameters or data; `make noise MEMBER={name}` repeats it"
-            )
+            again = f"`make noise MEMBER={name}` with the PARAMS and SET of this command repeats it"
+            notes.append(f"{name}: its seed study is of other parameters or data; {again}")
     return spreads, notes

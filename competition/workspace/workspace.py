@@ -28,22 +28,32 @@ class Workspace:
     def prepared(self) -> "Prepared":
         """The prepared data with the metric of the parameters.
 
-        Raises UserError if they are missing, or were prepared with other parameters: other folds have other fold models.
+        Raises UserError if they are missing, or were prepared with other parameters: other folds have other fold models, another
+        label column or target is another task.
         """
         if self.loaded is not None:
             return self.loaded
+        from competition.prepare.adapter_types import settings_of, task_of
         from competition.prepare.prepared import load_prepared
 
         manifest = self.require(self.folder / "data" / "manifest.json")
-        now = to_plain(self.params.prepare)
-        recorded = manifest.depends.get("prepare", now)
+        competition = self.params.competition
+        loaded = load_prepared(self.folder / "data", competition.metric, competition.predicts)
+        depends = manifest.depends
+        now = {
+            "prepare": to_plain(self.params.prepare),
+            "competition": task_of(settings_of(self.params), depends.get("competition", {})),
+        }
         # A parameter that did not exist when the data were prepared had no effect on them.
-        now = {key: value for key, value in now.items() if key in recorded}
-        if changes := changed_keys({"prepare": recorded}, {"prepare": now}):
+        both = {
+            block: {key: value for key, value in now[block].items() if key in depends.get(block, ())} for block in now
+        }
+        recorded = {block: {key: depends[block][key] for key in values} for block, values in both.items()}
+        if changes := changed_keys(recorded, both):
             raise UserError(
                 f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
             )
-        return load_prepared(self.folder / "data", self.params.competition.metric, self.params.competition.predicts)
+        return loaded
 
     def with_params(self, params: Params) -> "Workspace":
         """The same folder and data under other parameters."""

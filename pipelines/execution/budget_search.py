@@ -112,8 +112,9 @@ def with_weights(search: Search, networks: Sequence[Network]) -> list[Network]:
 
 def skip(search: Search, name: str, needs: float, spent: float = 0.0) -> None:
     """Note a candidate that does not fit."""
-    left = duration(max(search.left, 0.0))
-    verdict = f"does not fit: needs about {duration(needs)} of {left} left" if needs else NO_TIME
+    verdict = f"does not fit: needs about {duration(needs)} of {duration(search.left)} left"
+    if search.left < 1:
+        verdict = f"no time was left for about {duration(needs)}" if needs >= 1 else NO_TIME
     search.trials.append(Trial(name, spent, None, verdict, needs))
 
 
@@ -172,8 +173,8 @@ def summary(search: Search) -> list[str]:
         *marked,
         *instead,
         f"budget: {trivial_text(search.job.prepared)}",
-        f"budget: {search.clock.spent:,.0f} of {search.clock.seconds:,.0f} s are spent, {search.clock.left - search.left:,.0f} are "
-        "kept for prediction and blend; "
+        f"budget: {search.clock.spent:,.0f} of {search.clock.seconds:,.0f} s are spent; prediction and blend take up to "
+        f"{search.clock.left - search.left:,.0f} s more; "
         + (f"twice the time would also pay for {twice}" if twice else "twice the time would pay for nothing more"),
         f"budget: {display_path(search.job.work / BUDGET_FILE)}",
     ]

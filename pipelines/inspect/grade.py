@@ -6,6 +6,7 @@ from competition.config.errors import UserError, counted
 from competition.ensemble.expected_score import interval
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import write_json
+from competition.prepare.adapter_types import scores_its_submissions
 from competition.prepare.adapters import adapter_named
 from competition.report.terminal import with_error
 from competition.submission import grading, ledger
@@ -34,11 +35,9 @@ def run(job: Job) -> None:
             f"{entry.file} was blended by {entry.metric}, and competition.metric is {metric}; `make blend` makes the blend by "
             f"{metric}, and `make grade` then scores it; the solution was not opened"
         )
-    scorer, competition = metric_named(metric), prepared.competition
-    is_of_probabilities = competition.target == "single" and not scorer.needs_labels and not scorer.by_rows
-    if competition.predicts == "label" and is_of_probabilities:
+    if not scores_its_submissions(prepared.competition):
         raise UserError(
-            f"{metric} scores probabilities, and submissions of {competition.name} are labels; "
+            f"{metric} scores probabilities, and submissions of {prepared.competition.name} are labels; "
             'SET="competition.metric=..." grades by a metric of labels; the solution was not opened'
         )
     grade = grading.grade(job.submissions / entry.file, solution, prepared.competition, ledger_file)
@@ -64,13 +63,15 @@ def run(job: Job) -> None:
     if entry.honest_score is not None and entry.standard_error and entry.expected and grade.private is not None:
         kind = "doubted" if entry.is_doubted else "optimistic" if entry.optimistic else "honest"
         of_rows = with_error(entry.honest_score, entry.standard_error, metric)
-        job.echo(f"grade: the {kind} score was {of_rows}; {comparison(entry, grade.private, grade.private_rows)}")
+        job.echo(
+            f"grade: the {kind} score was {of_rows}; {comparison(entry, entry.honest_score, grade.private, grade.private_rows)}"
+        )
     job.echo(
         f"grade: the solution was opened {counted(grade.solution_accesses, 'time')}; choosing by it repeatedly makes it optimistic"
     )
 
 
-def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
+def comparison(entry: ledger.Entry, honest_score: float, private: float, rows: int) -> str:
     """The private score against the interval that chance explains on as many rows."""
     low, high = interval(entry.expected, rows)
     if low <= private <= high:
@@ -78,6 +79,8 @@ def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
     advice = (
         "look at adversarial validation (`make report`), and whether ids of external predictions are joined correctly"
     )
+    if metric_named(entry.metric).sign * (private - honest_score) > 0:
+        advice = "better than expected: a submission averages the fold models, the honest score is of single ones (docs/honest_scores.md)"
     if entry.is_doubted:
         advice = "`make blend` and `make report` say which member's predictions are doubted"
     return (

@@ -1,6 +1,7 @@
 """List the runs: trained versions of each member, with their difference from the parameters, scores, time and size; and the
 members that were trained elsewhere, with their files."""
 
+from competition.config.errors import UserError
 from competition.report.runs import COLUMNS, EXTERNAL_COLUMNS, FEATURES_NOTE, NOTE, external_rows, run_rows
 from competition.workspace.runs import stored_runs
 from competition.workspace.scores import trivial_text
@@ -13,6 +14,9 @@ FOLDS, INCOMPLETE = COLUMNS.index("folds"), "incomplete"
 def run(job: Job) -> None:
     """members/*/*/, blend/, submissions/ledger.jsonl, external predictions -> tables on the screen"""
     member = job.options.member
+    known = {*job.params.members, *job.params.external, *(one.name for one in stored_runs(job.work))}
+    if member and member not in known:
+        raise UserError(f"MEMBER={member}: no such member; the members are {', '.join(sorted(known))}")
     runs = sorted(stored_runs(job.work, member), key=lambda one: one.name)
     external = [name for name in job.params.external if member in ("", name)]
     if runs:

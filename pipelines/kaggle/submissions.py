@@ -48,15 +48,14 @@ def run(job: Job) -> None:
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
             "count (kaggle.public_share)",
         )
-        rows = ledger.of_competition(ledger.read(path), job.params.competition.name, slug)
+        rows = ledger.of_competition(ledger.read(path), job.params.competition.name, slug, metric_of(job))
         if on_rows := ledger.honest_rows_text(rows):
             job.echo(on_rows)
         for row in rows:
             if len(same := blends_of(job.path("blends"), row.entry.file)) > 1:
                 blends = " and ".join(map(blend_text, same))
-                notes.append(
-                    f"{row.entry.file} was given by {blends}; the table shows the one made last, and when the file was first made"
-                )
+                shown = "the one made last, by the metric of the parameters if there is one, and when the file was first made"
+                notes.append(f"{row.entry.file} was given by {blends}; the table shows {shown}")
         prepared = job.prepared if job.path("data", "manifest.json").exists() else None
         if prepared is not None:
             job.echo(baseline_text(prepared, job.path("blends"), rows[-1].entry) if rows else trivial_text(prepared))
@@ -106,7 +105,8 @@ def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dic
     """One row for each time a ledger entry was submitted, and one for each submission made elsewhere."""
     entries, rows = ledger.of_slug(ledger.read(job.submissions / "ledger.jsonl"), slug), []
     by_ref = {submission.ref: submission for submission in reversed(on_kaggle) if submission.ref}  # the oldest first
-    for row in ledger.of_competition(entries, job.params.competition.name, slug):
+    metric = metric_of(job)
+    for row in ledger.of_competition(entries, job.params.competition.name, slug, metric):
         refs = ledger.refs(entries, row.entry.digest) - {row.ref}
         refs_of_digest = [ref for ref, s in by_ref.items() if ref in refs or submit.tag(row.entry.digest) in s.message]
         last = by_ref.pop(row.ref, None)
@@ -120,13 +120,17 @@ def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dic
             row = replace(row, error=last.error)
         rows.append(row)
     rows = ledger.with_local_grades(rows, job.path("grades.json"))
-    described, metric = job.path("data", "competition.json"), job.params.competition.metric
-    if not metric and rows:
-        metric = Competition.load(described).metric if described.exists() else rows[-1].entry.metric
-    pairs = zip(rows, ledger.table(rows, job.params.kaggle.public_share, metric), strict=True)
+    of_kaggle = metric or (rows[-1].entry.metric if rows else "")
+    pairs = zip(rows, ledger.table(rows, job.params.kaggle.public_share, of_kaggle), strict=True)
     ledger_lines = [{"digest": line["digest"], "ref": row.ref or "-", **line} for row, line in pairs]
     unnumbered = [submission for submission in on_kaggle if not submission.ref]
     return ledger_lines + [foreign_line(submission) for submission in (*by_ref.values(), *unnumbered)]
+
+
+def metric_of(job: Job) -> str:
+    """The metric of the parameters, else that of the competition; "" before it is prepared."""
+    described = job.path("data", "competition.json")
+    return job.params.competition.metric or (Competition.load(described).metric if described.exists() else "")
 
 
 def foreign_line(submission: Submission) -> dict[str, str]:

@@ -30,6 +30,7 @@ from competition.convert.shard import (
 from competition.convert.sources import Source, read_source
 from competition.files.manifest import Manifest
 from competition.images.batch_threads import cores
+from competition.prepare.adapter_types import settings_of
 from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER
 from competition.storage import files
 from pipelines.terminal.output import display_path
@@ -48,7 +49,7 @@ def run(job: Job) -> None:
     started = time.monotonic()
     params = job.params.convert
     recipe = recipe_of(job, params)
-    source = read_source(recipe.source, job.adapter_settings())
+    source = read_source(recipe.source, settings_of(job.params))
     if source.competition.targets.kind != "single":
         raise UserError(
             f"make convert writes one class number per image; the target of {source.competition.name} is {source.competition.target}: "

@@ -29,7 +29,7 @@ from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
 from competition.ensemble.tta_policy import rejected_views
 from competition.files.manifest import copy_file, sha256, write_json
-from competition.prepare.adapter_types import needs_a_label
+from competition.prepare.adapter_types import needs_a_label, scores_its_submissions
 from competition.prepare.prepared import CAVEAT_FILES, Prepared, load_caveats
 from competition.report.caveats import (
     doubts_of_folds,
@@ -128,6 +128,11 @@ def run(job: Job) -> None:
     job.echo(Bold(conclusion(scores)), *caution_lines(scores))
     job.echo(*choices_lines(job.work, job.submissions, params, prepared, scores))
     if len(prepared.part("test")):
+        if not scores_its_submissions(prepared.competition):
+            name, metric = prepared.competition.name, prepared.competition.metric
+            job.echo(
+                f"{metric} scores probabilities, and submissions of {name} are labels: it compares blends, and scores no submission"
+            )
         submission = job.submissions / scores["file"]
         if not submission.exists():  # the user may have deleted it
             copy_submission(path.with_name("submission.csv"), submission)

@@ -12,7 +12,7 @@ from competition.config.faults import fault_point
 from competition.config.params import HUB
 from competition.kaggle import chosen_files, download
 from competition.kaggle.archive import UnpackRules
-from competition.prepare.adapter_types import Settings
+from competition.prepare.adapter_types import Settings, settings_of
 from competition.prepare.adapters import adapter_named
 from competition.storage import locations as storage
 from competition.workspace.dependencies import plugins_entry
@@ -27,7 +27,7 @@ def run(job: Job) -> None:
         download_some(job, job.options.only)
         return
     require_named_files(job)
-    settings = job.adapter_settings()
+    settings = settings_of(job.params)
     depends = {"competition": settings.of_raw_files(), "source": source_digest(settings.source)}
     depends |= plugins_entry(ADAPTERS=(settings.adapter,))
     job.cached("download", job.path("raw.json"), depends, lambda: download_all(job, settings))

@@ -20,7 +20,7 @@ from competition.files.manifest import (
 )
 from competition.prepare import columns, duplicates, folds, index, leaks, record_shards, series, shift
 from competition.prepare import decoding as images
-from competition.prepare.adapter_types import Competition, Row, Settings, with_metric
+from competition.prepare.adapter_types import Competition, Row, Settings, settings_of, with_metric
 from competition.prepare.adapters import adapter_named
 from competition.prepare.adapters.folder import external_rows, read_layout
 from competition.prepare.targets import check_training
@@ -39,7 +39,7 @@ def run(job: Job) -> None:
     """raw/ -> data/: competition.json, index.csv, duplicates.csv, series.csv, shift.json, sample_submission.csv, records/"""
     raw, params = job.workspace.require(job.path("raw.json")), job.params.prepare
     # Data do not depend on the metric: the description holds the competition's own, load_prepared puts in the user's.
-    settings = job.adapter_settings().of_data()
+    settings = settings_of(job.params).of_data()
     depends = {
         "raw": raw.files,
         "prepare": params,

@@ -1,11 +1,23 @@
 """The command that usually follows a stage, printed at its end."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from competition.config.params import Params
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import as_called, display_path, with_params
+
+
+def can_be_graded(work: Path, params: Params) -> bool:
+    """Whether the metric scores the form of the submission, as `make grade` requires."""
+    from competition.prepare.adapter_types import Competition, scores_its_submissions
+
+    file = work / "data" / "competition.json"
+    if not file.is_file():
+        return True
+    competition = Competition.load(file)
+    return scores_its_submissions(replace(competition, metric=params.competition.metric or competition.metric))
 
 
 def next_line(verb: str, following: str, params: Params, options: Options, work: Path) -> str:
@@ -19,7 +31,7 @@ def next_line(verb: str, following: str, params: Params, options: Options, work:
     line = f"next: make {following}"
     if verb == "blend" and params.competition.slug and not params.competition.miniature:
         line += " or make submit"
-    elif verb == "blend" and (work / "raw" / "private").is_dir():
+    elif verb == "blend" and (work / "raw" / "private").is_dir() and can_be_graded(work, params):
         line += " or make grade"
     line = with_params(line, display_path(options.params), options.sets)
     if following == "predict" and (options.hours or options.budget):

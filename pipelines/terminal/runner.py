@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ from competition.files.manifest import (
 )
 from competition.kaggle import credentials
 from competition.kaggle.client import Client, RetryPolicy
-from competition.prepare.adapter_types import Settings
 from competition.training import backend
 from competition.workspace.tracking import Subject, Tracked
 from competition.workspace.workspace import Workspace
@@ -96,11 +95,6 @@ class Job:
 
     def path(self, *parts: str) -> Path:
         return self.work.joinpath(*parts)
-
-    def adapter_settings(self) -> Settings:
-        """The parameters that an adapter reads."""
-        prepare = self.params.prepare
-        return Settings(**asdict(self.params.competition), seed=prepare.seed, group_column=prepare.group_column)
 
     def cached(
         self, name: str, manifest: Path, depends: Mapping[str, object], compute: Callable[[], Computed]

@@ -15,7 +15,8 @@ from sklearn.metrics import cohen_kappa_score, f1_score, root_mean_squared_error
 from stages import ROOT, Workspace
 
 import goldfold
-from competition.ensemble.predictions import load_scores
+from competition.ensemble.chain import Chain
+from competition.ensemble.predictions import ViewPredictions, load_scores, mean_over_folds, mix_views
 from competition.prepare.adapter_types import Competition
 
 STAGES = ("download", "prepare", "train", "predict", "blend", "report")
@@ -145,6 +146,11 @@ def test_folds_runs_and_python_show_the_label_sets(labelled: Workspace) -> None:
     chosen = [[int(number) for number in str(text).split()] for text in table["label"]]
     assert oof["class"].tolist() == [" ".join(g.classes[number] for number in row) for row in chosen]
     assert np.array_equal(oof[list(g.classes)].to_numpy(), probs)
+    parts = [ViewPredictions.load(labelled.views("slim", fold) / "test.npz") for fold in range(2)]
+    files = [labelled.folder / "source" / "images" / f"{name}.png" for name in parts[0].ids[:6]]
+    policy = Chain.load(labelled.blend / "chain.json").policies["slim"]
+    expected = mix_views(mean_over_folds(parts), policy, slice(6))
+    np.testing.assert_allclose(g.estimator("slim").predict_proba(files), expected, atol=1e-4)  # of each label by itself
     slim = g.oof("slim")
     assert [len(cell.split()) for cell in slim["class"]] == (slim[list(g.classes)] >= 0.5).sum(axis=1).tolist()
 
@@ -196,6 +202,8 @@ def test_numbers_are_averaged_and_their_error_equals_scikit_learns(tmp_path: Pat
     assert predicted["target"].tolist() == pytest.approx(
         submitted(workspace).loc[names].astype(float).tolist(), rel=1e-4
     )
+    files = [workspace.folder / "source" / "images" / f"{name}.png" for name in names]  # slim is all of the blend
+    assert g.estimator("slim").predict(files) == pytest.approx(predicted["target"].to_numpy(), rel=1e-6)
     assert g.oof()["label"].tolist() == targets.tolist() and list(g.oof().columns) == ["fold", "label", "target"]
     refused = workspace.refused("blend", sets="competition.metric=accuracy")
     assert "accuracy was found, the target is regression" in refused

@@ -55,6 +55,11 @@ DETECTED = {
         LISTS.replace("healthy", ""), "", {}, {"allows_empty_lists": True}, [[0, 1], [1, 1], [0, 0]],
         "several in 3 rows and none in 3: multi-label",
     ),
+    "class names that share their words may be lists": (
+        table("image,labels", ["blue rose", "blue tulip", "red rose", "red tulip", "sea lily", "wild iris"] * 2), "", {},
+        {"target": "single"}, [0, 1, 2, 3, 4, 5],
+        "cells of 'labels' such as 'blue rose' are one class each; if they are several labels: competition.target=multi",
+    ),
     "numbers that are not whole": (
         SCORES, "", {}, {"target": "regression", "metric": "rmse"}, [0.5, 1.25, -3, 4],
         "ids are in column 'id', column 'score' holds numbers from -3 to 4: regression",
@@ -175,7 +180,6 @@ def test_folds_of_a_regression_have_equal_distributions():
     ("kind", "change", "refused"),
     [
         ("multi", {"class_weights": "balanced"}, "class_weights: balanced was found; it is not defined for multi"),
-        ("regression", {"probe": True}, "probe: true was found; it is not defined for a regression, expected false"),
         ("regression", {"cutmix": 1.0}, "cutmix: 1.0"),
     ],
 )

@@ -52,7 +52,10 @@ def test_the_scores_of_both_parts_agree_with_scikit_learn_and_every_grading_is_c
 
 def test_a_failed_grading_is_counted_and_one_of_another_competition_is_not(solution_folder):
     ledger.append(solution_folder / "ledger.jsonl", ledger.SolutionAccess("another", "b.csv", ""))
-    with pytest.raises(UserError, match="14 ids of the solution are missing, 0 are unknown, 0 are doubled"):
+    with pytest.raises(
+        UserError,
+        match=r"a.csv lacks 14 ids of the solution, .*solution.csv lacks 0 ids of the submission, 0 ids of it doubled",
+    ):
         graded_in(solution_folder, submission(solution_folder / "a.csv", {"i0": 0}), competition())
     complete = submission(solution_folder / "a.csv", {i: c for i, (c, _) in TRUTH.items()})
     assert graded_in(solution_folder, complete, competition()).solution_accesses == 2
@@ -60,10 +63,10 @@ def test_a_failed_grading_is_counted_and_one_of_another_competition_is_not(solut
 
 def test_a_solution_of_ones_own_may_hold_the_labels_of_the_table_and_no_usage(tmp_path):
     """Labels 1 and 7 are classes 0 and 1: a text that is a label is never taken for a class number."""
-    of = Competition("f", "", ("rose", "iris"), "accuracy", "label", "id", ("label",), ("1", "7"))
-    (tmp_path / "solution.csv").write_text("id,label\nx,1\ny,7\nz,0\n")
-    path = submission(tmp_path / "a.csv", {"x": "1", "y": "1", "z": "1"})
-    graded = graded_in(tmp_path, path, of)
+    of = Competition("f", "", ("rose", "iris"), "accuracy", "label", "image", ("species",), ("1", "7"))
+    (tmp_path / "solution.csv").write_text("image,species\nx,1\ny,7\nz,0\n")  # as in the submission
+    (tmp_path / "a.csv").write_text("image,species\nx,1\ny,1\nz,1\n")
+    graded = graded_in(tmp_path, tmp_path / "a.csv", of)
     assert (graded.public_rows, graded.private_rows) == (0, 3)
     assert graded.private == pytest.approx(2 / 3)  # y is an iris, z (class number 0) a rose
 

@@ -123,6 +123,15 @@ def test_the_newest_submission_is_the_last_row_even_if_it_was_made_before(tmp_pa
     assert [row.entry for row in ledger.rows(ledger.Ledger((ENTRY, other, again), (), 0))] == [other, again]
 
 
+def test_a_row_shows_the_metric_of_the_parameters_whichever_gave_the_same_file_last():
+    later = dataclasses.replace(ENTRY, metric="accuracy")
+    entries = ledger.Ledger((ENTRY, later, ENTRY, later), (), 0)
+    shown = {
+        metric: ledger.rows(entries, metric)[0].entry.metric for metric in ("", ENTRY.metric, "accuracy", "log_loss")
+    }
+    assert shown == {"": "accuracy", ENTRY.metric: ENTRY.metric, "accuracy": "accuracy", "log_loss": "accuracy"}
+
+
 def test_a_blend_has_its_own_entry_also_if_another_metric_gave_the_same_submission_later():
     later = dataclasses.replace(ENTRY, metric="accuracy", honest_score=0.99)
     result = result_of(ENTRY)

@@ -6,6 +6,7 @@ from builders import CLASSES, member, params, pixels_of
 from sklearn.linear_model import LogisticRegression
 
 from competition.images.labelled_images import Images
+from competition.prepare.targets import Targets
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
 from competition.training.loop import PROBED_STEPS, Epoch, share_after_probe
@@ -62,6 +63,21 @@ def test_training_that_destroys_the_probed_head_ends_with_that_head_where_rows_w
         np.testing.assert_array_equal(value, probed[name])
     result = save_fold_model(trainer, 0, trained, tmp_path)[1]
     assert result["epoch"] == 0 and result["held_out"] == trainer.score_of(trainer.held_out(0), 0) > 0.6
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_of_several_labels_the_last_layer_alone_is_trained_first(epochs: int) -> None:
+    labels = np.arange(48) % CLASSES
+    ids = np.arange(48).astype(str)
+    images = Images(ids, pixels_of(labels), labels, np.arange(48) // 24, np.ones(48, bool))
+    recipe, sets = member(probe=True, warmup=0.0, freeze_norm=True, epochs=epochs), np.eye(CLASSES, dtype=bool)
+    rows = FoldRows(recipe, images, CLASSES, Targets("multi", sets))
+    trainer = Trainer(rows, "multilabel_macro_f1", open_device(params().device), 8)
+    before = trainer.weights()
+    trainer.train_to_end(0, recipe.train)
+    changed = {name for name, value in trainer.weights().items() if not np.array_equal(value, before[name])}
+    assert any("logits" in name for name in changed)
+    assert all("logits" in name for name in changed) is (epochs == 1)
 
 
 def test_a_short_training_after_a_probe_uses_less_of_the_label_smoothing() -> None:

@@ -3,6 +3,7 @@
 Which columns hold the ids, the labels and the class names is seen in the tables; what is not certain is an error.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -244,6 +245,20 @@ def _read_labels(tables: LabelledTables, target: Target) -> Labels:
     return _read_classes(tables, target)
 
 
+def _words_note(column: pd.Series) -> list[str]:
+    """A note if class names of several words share most of these words with others, as lists of labels would."""
+    names = [name.split() for name in column.unique()]
+    counts = Counter(word for words in names for word in set(words))
+    several = [words for words in names if len(words) > 1]
+    shared = [counts[word] > 1 for words in several for word in words]
+    if not several or sum(shared) * 2 < len(shared):
+        return []
+    return [
+        f"cells of {column.name!r} such as {' '.join(several[0])!r} are one class each; if they are several labels: "
+        "competition.target=multi"
+    ]
+
+
 def _read_classes(tables: LabelledTables, target: Target) -> Labels:
     """One class per row, from one column of labels or from one column of 0 and 1 per class."""
     columns, train, name = tables.labels.columns, tables.train, tables.name
@@ -258,6 +273,7 @@ def _read_classes(tables: LabelledTables, target: Target) -> Labels:
         raise UserError(
             f"{name}: {counted(len(bare), 'row')} without a value in {columns[0]!r}, {first_few(bare)}; every row needs one"
         )
+    notes += _words_note(column) if target == "single" else []
     # With one column per class, the classes must have the order of the submission's columns.
     listed = tables.sample_columns if len(tables.sample_columns) > 1 else []
     if not listed and tables.has_class_table:
