@@ -150,6 +150,8 @@ def _read(path: Path, rows: OurRows, ids: np.ndarray) -> tuple[list[ViewPredicti
         except NanRows as error:
             raise UserError(f"{error}{rows.fold_of(error.ids)}") from None
         stored = tables[0].ids.astype(str)
+        if not len(stored):
+            raise UserError(f"{path} has no rows; expected one for each of {counted(len(ids), 'id')}")
         if len(ids) and not np.isin(ids, stored).any():
             problem = f"has {first_few(stored, 3)}; expected {first_few(ids, 3)}"
             for part, others, key in (("training", rows.train_ids, "oof"), ("test", rows.test_ids, "test")):

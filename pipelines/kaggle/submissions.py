@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from competition.config.errors import UserError, counted
+from competition.config.errors import UserError, counted, first_few
 from competition.kaggle import submit
 from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.submit import Submission
@@ -61,9 +61,10 @@ def run(job: Job) -> None:
             job.echo(baseline_text(prepared, job.path("blends"), rows[-1].entry) if rows else trivial_text(prepared))
         job.echo(*choices_lines(job.work, job.submissions, job.params, prepared))
     else:
-        job.echo(
-            f"submissions: none of {job.params.competition.name} in {display_path(path)}; `make predict` writes one"
-        )
+        others = sorted({entry.competition for entry in ledger.read(path).entries})
+        there = f", but those of {first_few(others)}, whose PARAMS or SET shows them" if others else ""
+        name = job.params.competition.name
+        job.echo(f"submissions: none of {name} in {display_path(path)}{there}; `make predict` writes one")
     if unreadable := ledger.read(path).unreadable:
         notes.insert(0, f"{counted(unreadable, 'unreadable line')} of {display_path(path)} left unchanged")
     job.echo(*(f"submissions: {note}" for note in notes))

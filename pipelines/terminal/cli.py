@@ -77,15 +77,21 @@ def parameter(name: str, default: object) -> inspect.Parameter:
             return value
 
         settings |= {"metavar": f"[{'|'.join(choices)}]", "callback": check}
-    elif field_type is float:
+    elif field_type in (int, float):
+        least, example = settings.pop("min", -math.inf), "2" if field_type is int else "0.5"
+        kind = "whole number" if field_type is int else "number"
 
         def number(value: str) -> float:
             try:
-                return float(value)
+                parsed: float = field_type(value)
             except ValueError:
-                refuse(f"{make_name(name)}={value}: expected a number, e.g. {make_name(name)}=0.5")
+                parsed = math.nan
+            if not parsed >= least and (field_type is int or math.isnan(parsed)):
+                of_least = f" of at least {least}" if least > -math.inf else ""
+                refuse(f"{make_name(name)}={value}: expected a {kind}{of_least}, e.g. {make_name(name)}={example}")
+            return parsed
 
-        settings |= {"metavar": "FLOAT", "parser": number}
+        settings |= {"metavar": field_type.__name__.upper(), "parser": number}
     settings["show_default"] = field_type is not Path  # the help text of a path names its default
     annotation = Annotated[field_type, typer.Option(flag_of(name), **settings)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
