@@ -27,6 +27,7 @@ from pipelines.terminal.runner import Job
 
 if TYPE_CHECKING:
     from competition.training.device import Device
+    from competition.training.features import FeatureEngine
 
 NO_TIME = "no time was left to measure it"
 START_SECONDS = 3.0  # of predict and blend beside fitting the blend
@@ -66,6 +67,9 @@ class Search:
     complete: list[str] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     each: dict[str, float] = field(default_factory=dict)  # network -> seconds of one image under one view
+    engines: "dict[str, FeatureEngine]" = field(
+        default_factory=dict
+    )  # network -> compiled, until its features are computed
     compile_seconds: dict[str, float] = field(default_factory=dict)  # network -> until its first features were there
     widths: dict[str, int] = field(default_factory=dict)  # network -> number of its features
     column_seconds: float = 0.0  # all fold models of the first member, divided by its number of features

@@ -264,12 +264,17 @@ def compiled_features(member: Member, device: "Device", predict_batch: int) -> t
 
 def measure_pass(member: Member, device: "Device", predict_batch: int) -> tuple[float, float]:
     """(seconds until the frozen network of a member is compiled, seconds of one image under one view), of random images."""
+    engine, ready = compiled_features(member, device, predict_batch)
+    return ready, pass_seconds(engine, member)
+
+
+def pass_seconds(engine: "FeatureEngine", member: Member) -> float:
+    """Seconds of one image under one view, of random images."""
     from competition.training.features import compute_features
 
-    engine, ready = compiled_features(member, device, predict_batch)
     count = 3 * engine.predict_batch
     images = _noise(member, count)
-    return ready, timed(lambda: compute_features(engine, images, np.arange(count), ["identity"])) / count
+    return timed(lambda: compute_features(engine, images, np.arange(count), ["identity"])) / count
 
 
 def _noise(member: Member, count: int) -> "Images":

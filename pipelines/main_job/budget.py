@@ -38,7 +38,6 @@ from competition.prepare.targets import check_training
 from competition.report.terminal import with_error
 from competition.workspace.dependencies import fold_manifest_path, training_parts
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
-from competition.workspace.features_and_soft_labels import missing_tables
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import held_out_score, trivial_text
 from pipelines.execution.budget_search import (
@@ -54,11 +53,16 @@ from pipelines.execution.budget_search import (
     write_file,
 )
 from pipelines.execution.cluster import machines_of_cluster, predict_on_cluster, train_on_cluster
-from pipelines.execution.first_look import look_at_sample
+from pipelines.execution.first_look import (
+    engine_for,
+    has_missing_features,
+    look_at_sample,
+    seconds_if_too_slow,
+    settle_views,
+)
 from pipelines.execution.prediction import predict_folds, stale_folds
 from pipelines.execution.trainer import (
     WantedFeatures,
-    compiled_features,
     engine_of,
     measure_speed,
     start_device,
@@ -72,10 +76,7 @@ from pipelines.terminal.runner import Job
 HEAD_COSTS = {"linear": (1, 0), "rbf": (0, 1_000), "mlp": (3, 300)}
 HEAD_SHARE = 0.1  # of the time that is left: a head that takes more waits until networks were fine-tuned
 GRADIENT_FACTOR = 1.2  # training the last layers costs at least so many times as much as a pass under one view
-COMPILE_FACTOR = (
-    2.0  # compiling a training step takes at least so many times as long as compiling a pass (CPU 3, H100 2)
-)
-SURPRISE = 2.0  # a network is at most so many times as fast as its relative cost says
+COMPILE_FACTOR = 2.0  # compiling a training step takes at least so many times as long as compiling a pass
 RESERVE = 1.15  # times the measured cost of fine-tuning
 STEPS = 3  # training steps per epoch of the measurement
 
@@ -95,8 +96,9 @@ def run(job: Job) -> None:
     if cheapest is None:
         train_first(search, offered)
     else:
-        make_first(search, cheapest)
-        make_features(search, cheapest, [one for one in networks if one is not cheapest])
+        others = [one for one in networks if one is not cheapest]
+        make_first(search, cheapest, others)
+        make_features(search, cheapest, others)
     usable = [one for one in networks if f"{one.name}-linear" in search.complete]
     late_heads = make_heads(search, usable)
     fine_tune(search, networks)
@@ -105,10 +107,13 @@ def run(job: Job) -> None:
     job.echo(*summary(search))
 
 
-def make_first(search: Search, network: Network) -> None:
-    """Make the cheapest member in any case, and print the first honest score."""
+def make_first(search: Search, network: Network, others: Sequence[Network]) -> None:
+    """Make the cheapest member in any case, and print the first honest score.  others: the best expected first."""
     name, started = f"{network.name}-linear", time.monotonic()
-    compute_features(search, network, is_first=True)
+    if has_missing_features(search, network):
+        heads = look_at_sample(search, network, engine_for(search, network))
+        settle_views(search, network, others, heads)
+        compute_features(search, network, first_heads=heads)
     if search.left < 0:
         search.job.echo(
             f"budget: {duration(search.clock.seconds)} do not pay for the smallest member, {name}; it is made nevertheless"
@@ -122,10 +127,9 @@ def make_features(search: Search, first: Network, networks: Sequence[Network]) -
     images = len(search.job.prepared.index)
     for network in networks:
         name, started = f"{network.name}-linear", time.monotonic()
-        expected = search.each.get(first.name, 0.0) * (network.cost or 0.0) / (first.cost or 1.0)
-        if images * expected / SURPRISE > search.left:  # not even worth measuring it
-            search.each[network.name] = expected
-            skip(search, name, images * expected * len(search.views))
+        if seconds := seconds_if_too_slow(search, first, network):  # not even worth measuring it
+            search.each[network.name] = seconds / images
+            skip(search, name, seconds * len(search.views))
             continue
         try:
             compute_features(search, network)
@@ -140,23 +144,18 @@ def make_features(search: Search, first: Network, networks: Sequence[Network]) -
             make_member(search, name, head, started, head_needs(search, network, "linear"))
 
 
-def compute_features(search: Search, network: Network, is_first: bool = False) -> None:
+def compute_features(search: Search, network: Network, first_heads: float | None = None) -> None:
     """Compute the missing features of a network, view after view, and raise DoesNotFit as soon as the time does not suffice.
 
     Until a second member is complete, the views but the first can be given up: then a network fits if its first view does.
-    The first network is computed under one view in any case.
+    first_heads: of the first network, which is computed under one view in any case, the seconds of its heads.
     """
-    from competition.training.features import feature_width
-
     job, parts = search.job, (*training_parts(network.member), "test")
-    if not missing_tables(job.workspace, network.member, parts, search.views):
+    if not has_missing_features(search, network):
         return
-    count = sum(len(job.prepared.part(part)) for part in parts)
-    engine, search.compile_seconds[network.name] = compiled_features(
-        network.member, search.device, job.params.predict.batch
-    )
-    search.widths[network.name] = feature_width(engine)
-    heads = look_at_sample(search, network, engine) if is_first else head_needs(search, network, "linear")
+    count, engine = sum(len(job.prepared.part(part)) for part in parts), engine_for(search, network)
+    del search.engines[network.name]
+    heads = head_needs(search, network, "linear") if first_heads is None else first_heads
     is_flexible = len(search.complete) <= 1
     pace, started, views = Pace(), time.monotonic(), search.views
 
@@ -169,7 +168,7 @@ def compute_features(search: Search, network: Network, is_first: bool = False) -
             raise DoesNotFit(needs)
 
     for number, view in enumerate(views):
-        to_fit = 0 if is_first and not number else count * (number + 1 if is_flexible else len(views))
+        to_fit = 0 if first_heads is not None and not number else count * (number + 1 if is_flexible else len(views))
         before = number * count  # images of all views and parts so far
         try:
             for part in parts:

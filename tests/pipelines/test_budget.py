@@ -33,6 +33,7 @@ from competition.prepare.prepared import load_prepared
 from competition.prepare.targets import check_training
 from competition.report.runs import TUNED_NOTE
 from competition.workspace.workspace import Workspace as LibraryWorkspace
+from pipelines.execution import first_look
 from pipelines.execution.budget_search import Search, Trial, summary
 from pipelines.main_job.budget import fine_tune
 from pipelines.terminal.options import Options
@@ -160,6 +161,31 @@ def test_a_score_with_rows_that_chose_hyperparameters_is_marked_as_in_the_table_
     lines = [line.split() for line in summary(search)]
     assert [line[3:] for line in lines[1:3]] == [["0.9000", "kept"], ["0.9000", "†", "kept"]]
     assert lines[3] == f"budget: {TUNED_NOTE}".split()
+
+
+@pytest.mark.parametrize(
+    ("small", "middle", "views"),
+    [
+        (0.5, 1.0, 2),
+        (0.5, 3.0, 1),  # both fit into the hour under one view, and not under two
+        (0.5, 9.0, 2),  # the second one does not even fit under one
+        (0.0001, 5.9, 2),  # the views of the first one cost next to nothing
+    ],
+)
+def test_views_are_given_up_before_they_are_computed_if_a_second_network_fits_instead(
+    prepared: Workspace, monkeypatch, small: float, middle: float, views: int
+) -> None:
+    params, seconds = load_params(prepared.params), {"small": small, "middle": middle}
+    workspace = LibraryWorkspace(prepared.work, params, loaded=load_prepared(prepared.work / "data"))
+    assert len(workspace.prepared.index) == 600
+    two_views = ("identity", "shift_up")
+    search = Search(Job(workspace, Options(), prepared.submissions), start_clock(1.0, ""), None, two_views)  # type: ignore[arg-type]
+    search.engines.update({name: name for name in seconds})  # type: ignore[misc]
+    monkeypatch.setattr(first_look, "pass_seconds", lambda engine, member: seconds[engine])
+    member = replace(params.members["unused"], head=None)
+    first, second = Network("small", member, 1.0), Network("middle", replace(member, alpha=0.5), 2.0)
+    first_look.settle_views(search, first, [second], 0.0)
+    assert search.views == two_views[:views]
 
 
 def test_a_report_with_the_hours_is_of_the_budget_and_without_them_a_command_names_its_file(spent, tmp_path) -> None:
