@@ -1,5 +1,6 @@
 """The folder of one competition with the parameters that its results are made with: what every stage works on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -38,21 +39,12 @@ class Workspace:
 
         manifest = self.require(self.folder / "data" / "manifest.json")
         competition = self.params.competition
+        prepare = to_plain(self.params.prepare)
+        require_same("prepare", manifest.depends.get("prepare", prepare), prepare)
         loaded = load_prepared(self.folder / "data", competition.metric, competition.predicts)
-        depends = manifest.depends
-        now = {
-            "prepare": to_plain(self.params.prepare),
-            "competition": task_of(settings_of(self.params), depends.get("competition", {})),
-        }
-        # A parameter that did not exist when the data were prepared had no effect on them.
-        both = {
-            block: {key: value for key, value in now[block].items() if key in depends.get(block, ())} for block in now
-        }
-        recorded = {block: {key: depends[block][key] for key in values} for block, values in both.items()}
-        if changes := changed_keys(recorded, both):
-            raise UserError(
-                f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
-            )
+        recorded = manifest.depends.get("competition", {})
+        task = task_of(settings_of(self.params), recorded)
+        require_same("competition", {key: recorded[key] for key in task}, task)
         return loaded
 
     def with_params(self, params: Params) -> "Workspace":
@@ -71,3 +63,15 @@ class Workspace:
                 f"{display_path(manifest)} is missing: this stage needs the results of `make download`; run it first"
             )
         return result
+
+
+def require_same(block: str, recorded: Mapping[str, object], now: Mapping[str, object]) -> None:
+    """Raise UserError if the parameters of a block are others than `recorded`, those that the data were prepared with.
+
+    A parameter that did not exist when the data were prepared had no effect on them.
+    """
+    now = {key: value for key, value in now.items() if key in recorded}
+    if changes := changed_keys({block: recorded}, {block: now}):
+        raise UserError(
+            f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
+        )

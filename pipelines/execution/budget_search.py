@@ -116,10 +116,9 @@ def with_weights(search: Search, networks: Sequence[Network]) -> list[Network]:
 
 def skip(search: Search, name: str, needs: float, spent: float = 0.0) -> None:
     """Note a candidate that does not fit."""
-    verdict = f"does not fit: needs about {duration(needs)} of {duration(search.left)} left"
-    if search.left < 1:
-        verdict = f"no time was left for about {duration(needs)}" if needs >= 1 else NO_TIME
-    search.trials.append(Trial(name, spent, None, verdict, needs))
+    left = duration(max(search.left, 0.0))
+    verdict = f"does not fit: needs about {duration(needs)} of {left} left" if needs >= 1 else NO_TIME
+    search.trials.append(Trial(name, spent, None, verdict, needs if needs >= 1 else 0.0))
 
 
 def job_of(search: Search, names: Sequence[str]) -> Job:

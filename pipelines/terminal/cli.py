@@ -82,11 +82,12 @@ def parameter(name: str, default: object) -> inspect.Parameter:
         kind = "whole number" if field_type is int else "number"
 
         def number(value: str) -> float:
+            parsed: float | None
             try:
-                parsed: float = field_type(value)
+                parsed = field_type(value)
             except ValueError:
-                parsed = math.nan
-            if not parsed >= least and (field_type is int or math.isnan(parsed)):
+                parsed = None
+            if parsed is None or parsed < least:
                 of_least = f" of at least {least}" if least > -math.inf else ""
                 refuse(f"{make_name(name)}={value}: expected a {kind}{of_least}, e.g. {make_name(name)}={example}")
             return parsed
