@@ -13,6 +13,7 @@ import pandas as pd
 from competition.config.errors import UserError, counted, first_few
 from competition.config.params import CompetitionParams, Params
 from competition.ensemble.metrics import METRICS
+from competition.files.manifest import changed_keys
 from competition.prepare.targets import KIND_OF, Target, Targets, resolve_metric, target_of_metric
 
 Predicts = Literal["label", "probabilities", "value"]  # value: the number of a regression
@@ -56,19 +57,21 @@ def settings_of(params: Params) -> Settings:
     return Settings(**asdict(params.competition), seed=prepare.seed, group_column=prepare.group_column)
 
 
-# Settings that say what a label is and which rows there are. A metric is among them where it implies a target.
-TASK = ("adapter", "source", "miniature", "validation", "id_column", "label_column", "class_level", "target", "metric")
+# Settings that say which rows and which labels are read.
+TASK = ("adapter", "source", "miniature", "validation", "id_column", "label_column", "class_level")
 
 
-def task_of(settings: Settings, recorded: Mapping[str, object]) -> dict[str, object]:
-    """The settings of TASK that can be compared with `recorded`, those that data were prepared with.
+def changes_of_task(settings: Settings, recorded: Mapping[str, object], target: Target) -> list[str]:
+    """ "competition.target: single -> ordinal" for each setting that makes prepared data those of another task.
 
-    A machine that got prepared data lacks their source.
+    recorded: the settings that the data were prepared with.  target: theirs, stated or detected. A machine that got prepared data
+    lacks their source.
     """
-    now = asdict(settings.of_data())
-    left_out = {"metric"} if not now["metric"] else set[str]()
-    left_out |= set() if Path(os.path.expanduser(settings.source)).exists() else {"source"}
-    return {key: now[key] for key in TASK if key in recorded and key not in left_out}
+    now = asdict(settings)
+    keys = [key for key in TASK if key in recorded and (key != "source" or Path(os.path.expanduser(now[key])).exists())]
+    wanted = settings.target or target_of_metric(settings.metric) or target
+    before, after = {key: recorded[key] for key in keys}, {key: now[key] for key in keys}
+    return changed_keys({"competition": before | {"target": target}}, {"competition": after | {"target": wanted}})
 
 
 @dataclass(frozen=True)

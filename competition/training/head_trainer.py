@@ -65,9 +65,8 @@ class HeadTrainer(FoldScorer):
 
         workers = max(1, min(len(folds), os.cpu_count() or 1, at_once))
         with ThreadPoolExecutor(workers) as pool, one_thread_each(), warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # filters are of all threads, and those of one fit would end those of another
+            # Filters are of all threads, and those of one fit would end those of another.
+            warnings.simplefilter("ignore")
             self._ahead = {fold: pool.submit(self._fit, fold, train, alive) for fold in folds}
             try:
                 yield

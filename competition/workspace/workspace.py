@@ -1,6 +1,6 @@
 """The folder of one competition with the parameters that its results are made with: what every stage works on."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,17 +34,18 @@ class Workspace:
         """
         if self.loaded is not None:
             return self.loaded
-        from competition.prepare.adapter_types import settings_of, task_of
+        from competition.prepare.adapter_types import changes_of_task, settings_of
         from competition.prepare.prepared import load_prepared
 
         manifest = self.require(self.folder / "data" / "manifest.json")
-        competition = self.params.competition
-        prepare = to_plain(self.params.prepare)
-        require_same("prepare", manifest.depends.get("prepare", prepare), prepare)
+        competition, now = self.params.competition, to_plain(self.params.prepare)
+        recorded = manifest.depends.get("prepare", now)
+        # A parameter that did not exist when the data were prepared had no effect on them.
+        now = {key: value for key, value in now.items() if key in recorded}
+        _refuse_changes(changed_keys({"prepare": recorded}, {"prepare": now}))
         loaded = load_prepared(self.folder / "data", competition.metric, competition.predicts)
         recorded = manifest.depends.get("competition", {})
-        task = task_of(settings_of(self.params), recorded)
-        require_same("competition", {key: recorded[key] for key in task}, task)
+        _refuse_changes(changes_of_task(settings_of(self.params), recorded, loaded.competition.target))
         return loaded
 
     def with_params(self, params: Params) -> "Workspace":
@@ -65,13 +66,9 @@ class Workspace:
         return result
 
 
-def require_same(block: str, recorded: Mapping[str, object], now: Mapping[str, object]) -> None:
-    """Raise UserError if the parameters of a block are others than `recorded`, those that the data were prepared with.
-
-    A parameter that did not exist when the data were prepared had no effect on them.
-    """
-    now = {key: value for key, value in now.items() if key in recorded}
-    if changes := changed_keys({block: recorded}, {block: now}):
+def _refuse_changes(changes: Sequence[str]) -> None:
+    """Raise UserError if parameters are others than those that the data were prepared with."""
+    if changes:
         raise UserError(
             f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
         )

@@ -69,7 +69,7 @@ class Search:
     each: dict[str, float] = field(default_factory=dict)  # network -> seconds of one image under one view
     engines: "dict[str, FeatureEngine]" = field(
         default_factory=dict
-    )  # network -> compiled, until its features are computed
+    )  # network -> compiled, until its features are there
     compile_seconds: dict[str, float] = field(default_factory=dict)  # network -> until its first features were there
     widths: dict[str, int] = field(default_factory=dict)  # network -> number of its features
     column_seconds: float = 0.0  # all fold models of the first member, divided by its number of features

@@ -18,12 +18,13 @@ def test_a_refused_setting_leaves_the_prepared_data_and_the_count_of_openings(wo
 
 def test_results_of_another_task_are_refused_by_every_stage_that_uses_the_data(workspace: Workspace) -> None:
     for sets, change in (
-        ("competition.metric=quadratic_kappa", "competition.metric:  -> quadratic_kappa"),  # of grades
-        ("competition.target=ordinal", "competition.target:  -> ordinal"),
+        ("competition.metric=quadratic_kappa", "competition.target: single -> ordinal"),
+        ("competition.target=ordinal", "competition.target: single -> ordinal"),
         ("competition.label_column=other", "competition.label_column:  -> other"),
     ):
         for stage in ("train", "blend", "report"):
             refused = workspace.refused(stage, sets=sets)
             assert f"the data were prepared with other parameters ({change})" in refused
             assert "` prepares them again" in refused
-    assert "blend: current" in workspace.do("blend", sets="competition.source=/of/another/machine")
+    for sets in ("competition.source=/of/another/machine", "competition.target=single"):  # stated, no longer detected
+        assert "blend: current" in workspace.do("blend", sets=sets)

@@ -168,6 +168,7 @@ def test_the_other_stages_compare_label_sets_or_refuse_them(labelled: Workspace,
     assert set(before.split()) <= set(COLOURS)
     table = workspace.do("list_blends", sets="honest.blocks=2")
     assert "\n  elsewhere " in table and "\n  stacking " in table
+    assert "honest multilabel_log_loss" in workspace.do("blend", sets="competition.metric=log_loss")
     for stage in ("label_issues", "export", "convert"):
         assert "the target of small is multi" in workspace.refused(stage)
 
@@ -205,5 +206,7 @@ def test_numbers_are_averaged_and_their_error_equals_scikit_learns(tmp_path: Pat
     files = [workspace.folder / "source" / "images" / f"{name}.png" for name in names]  # slim is all of the blend
     assert g.estimator("slim").predict(files) == pytest.approx(predicted["target"].to_numpy(), rel=1e-6)
     assert g.oof()["label"].tolist() == targets.tolist() and list(g.oof().columns) == ["fold", "label", "target"]
+    assert "honest mae" in workspace.do("blend", sets="competition.metric=mae")  # of the same target
+    assert "blend: current" in workspace.do("blend", sets="competition.target=regression")  # stated, no longer detected
     refused = workspace.refused("blend", sets="competition.metric=accuracy")
     assert "accuracy was found, the target is regression" in refused

@@ -4,6 +4,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -115,8 +116,9 @@ def prepared_with(work: Path, recorded: dict[str, object]) -> Workspace:
 def test_a_parameter_that_did_not_exist_when_the_data_were_prepared_needs_no_other_preparation(tmp_path, monkeypatch):
     recorded = to_plain(params().prepare)
     del recorded["largest_megapixels"]
-    monkeypatch.setattr("competition.prepare.prepared.load_prepared", lambda *_: "the data")
-    assert prepared_with(tmp_path, recorded).prepared == "the data"
+    data = SimpleNamespace(competition=SimpleNamespace(target="single"))
+    monkeypatch.setattr("competition.prepare.prepared.load_prepared", lambda *_: data)
+    assert prepared_with(tmp_path, recorded).prepared is data
 
 
 def test_a_parameter_that_the_data_were_prepared_with_may_not_change(tmp_path: Path) -> None:
