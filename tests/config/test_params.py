@@ -253,7 +253,7 @@ YAML_VALUES = st.recursive(
 KEY_PATHS = ["train", "train.epochs", "members", "members.cnn", "tune.search", "predict.views", "blend.methods"]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(key_path=st.sampled_from(KEY_PATHS), value=YAML_VALUES)
 def test_any_value_at_any_key_gives_params_or_a_user_error(tmp_path_factory, key_path, value) -> None:
     for key in reversed(key_path.split(".")):
