@@ -80,26 +80,18 @@ def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(download
     assert restored == sorted(bytes(image.astype(np.uint8)) for image in load_digits().images)
 
 
-@pytest.fixture
-def two_sizes(tmp_path):
+def test_the_configured_size_is_read_or_the_largest_and_missing_sizes_and_parts_are_errors(tmp_path, make_settings):
     for size in (192, 512):
         for part, label in (("train", 1), ("test", None)):
             path = tmp_path / f"tfrecords-jpeg-{size}x{size}" / part / f"00-{size}x{size}-1.tfrec"
             record_shards.write_shard(str(path), [Record(f"{part}{size}", label, b"")])
-    return tmp_path
-
-
-@pytest.mark.parametrize(("image_size", "expected_id"), [(0, "train512"), (192, "train192"), (512, "train512")])
-def test_the_configured_size_is_read_or_the_largest_by_default(two_sizes, make_settings, image_size, expected_id):
-    assert next(iter(flowers.rows(two_sizes, make_settings(image_size=image_size)))).id == expected_id
-
-
-def test_missing_sizes_and_parts_are_errors(two_sizes, make_settings):
+    for image_size, expected_id in ((0, "train512"), (192, "train192"), (512, "train512")):
+        assert next(iter(flowers.rows(tmp_path, make_settings(image_size=image_size)))).id == expected_id
     with pytest.raises(UserError, match=r"224 was asked for, the TFRecords come in \[192, 512\]"):
-        list(flowers.rows(two_sizes, make_settings(image_size=224)))
-    shutil.rmtree(two_sizes / "tfrecords-jpeg-192x192" / "test")
+        list(flowers.rows(tmp_path, make_settings(image_size=224)))
+    shutil.rmtree(tmp_path / "tfrecords-jpeg-192x192" / "test")
     with pytest.raises(UserError, match=r"tfrecords-jpeg-192x192/test holds no .tfrec"):
-        list(flowers.rows(two_sizes, make_settings(image_size=192)))
+        list(flowers.rows(tmp_path, make_settings(image_size=192)))
 
 
 @pytest.mark.parametrize("values", ["1,0,1,0", "nan,1,0,0"])
