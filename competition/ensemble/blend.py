@@ -33,7 +33,7 @@ class Blend:
 
     method: str
     mixing: str
-    weights: Mapping[str, float]  # member -> weight, not negative; sum 1 except for stacking
+    weights: Mapping[str, float]  # member -> weight, not negative; sum 1, except for stacking where the scale is scored
 
     @property
     def shares(self) -> dict[str, float]:
@@ -82,6 +82,8 @@ def fit_blend(
         parts = to_mixing_space(np.stack([probs_of(name) for name in names]), mixing)
         if method == "stacking":
             weights = stack(parts, labels, settings.ridge, metric.target)
+            if metric.scores_order:  # rows are scored together whose weights were fitted apart: they need one scale
+                weights = weights / weights.sum()
         else:
             halves = half_samples(labels, settings.bags, settings.seed) if method == "bagged" else [slice(None)]
             picks = [greedy_picks(parts[:, rows], labels[rows], metric, settings.rounds, mixing) for rows in halves]

@@ -70,6 +70,15 @@ class Metric:
         return self.from_probs is None
 
     @property
+    def scores_order(self) -> bool:
+        """True if only the order of the rows by each label's probability counts, so that one scale of all log odds changes nothing.
+
+        Not of classes that exclude each other: a temperature changes the order of the rows by the probability of a class.
+        """
+        functions = (target_metrics.mean_column_auc, target_metrics.mean_average_precision)
+        return self.target == "multi" and self.from_probs in functions
+
+    @property
     def range(self) -> tuple[float, float]:
         """(lowest, highest) possible score in the usual sign; infinite where it is unknown or there is none."""
         low, high = (self.worst, self.best) if self.sign > 0 else (self.best, self.worst)

@@ -290,6 +290,19 @@ def test_the_chain_of_a_multi_label_competition_is_fitted_scored_and_stored(name
     assert metric.evaluate(targets, metric.output_of(probs, decided)) == pytest.approx(result.chosen_on)
 
 
+@pytest.mark.parametrize("name", ["multilabel_mean_column_auc", "mean_average_precision"])
+def test_a_member_alone_keeps_its_score_where_only_the_order_of_rows_counts(name):
+    rng = np.random.default_rng(8)
+    targets = rng.random((120, 3)) < 0.4
+    oof = members(targets, {"alone": 0.8})
+    result = fit_and_score_chain(
+        OofRows(oof, targets, np.arange(120) % 4), chain_settings(params(), name), FEW_RESAMPLES
+    )
+    assert result.honest.value == pytest.approx(
+        METRICS[name].evaluate(targets, oof["alone"].view("identity")), abs=1e-4
+    )
+
+
 def test_the_chain_of_a_regression_averages_values():
     rng = np.random.default_rng(6)
     targets, folds = rng.normal(1000, 20, 200), np.arange(200) % 5
