@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted, size_text
 from competition.config.params_file import BUDGET_FILE
@@ -17,6 +19,7 @@ from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, read_manifest, write_text
 from competition.images.decoded_cache import Pixels
+from competition.preflight.planning import duration
 from competition.prepare.prepared import load_caveats
 from competition.report import (
     blend_tables,
@@ -159,25 +162,10 @@ def sections_of(job: Job, results: Results) -> list[Section]:
             title, sources = "What each member is worth", "blend/scores.json · make predict"
             of_scores.append(Section("worth", title, sources, worth))
     issues = classes.current_issues(job.work, prepared, blend)
-    steps, metric, kind = (
-        list[next_steps.Step](),
-        metric_named(prepared.competition.metric),
-        prepared.competition.targets.kind,
-    )
-    if results.rows is not None and kind == "single":
-        larger = next_steps.larger_images(params, prepared)
-        steps = next_steps.label_steps(results.rows, metric, prepared.competition.classes, issues, larger)
-    steps += next_steps.blend_steps(blend.result) if blend is not None else []
-    steps += next_steps.training_steps(results.models_of, metric)
-    has_study = any(used_study(job.workspace, name) for name in params.members)
-    steps += next_steps.open_steps(params, prepared, results.models_of, submitted, results.spreads, has_study)
-    file, sets = display_path(job.options.params), job.options.sets.strip()
-    if sets and public_sets(sets) == sets and '"' not in sets:  # a step with a SET of its own has both
-        steps = [replace(step, command=step.command.replace('SET="', f'SET="{sets} ')) for step in steps]
-    steps = [replace(step, command=with_params(step.command, file, sets)) for step in steps]
+    metric = metric_named(prepared.competition.metric)
     sections = [
         first_screen,
-        next_steps.next_steps_section(steps),
+        steps_section(job, results, issues),
         *of_scores,
         members.members_section(runs, results.models_of, results.in_training, params, prepared, results.spreads),
         tuning.tuning_section(job.workspace),
@@ -215,6 +203,27 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     return existing
 
 
+def steps_section(job: Job, results: Results, issues: pd.DataFrame | None) -> Section | None:
+    """What to do next, with commands for these parameters.  issues: of `classes.current_issues`."""
+    params, prepared, steps = job.params, job.prepared, list[next_steps.Step]()
+    metric = metric_named(prepared.competition.metric)
+    if results.rows is not None and prepared.competition.targets.kind == "single":
+        sides = prepared.part("train")[["width", "height"]].min(axis=1)
+        readable, sizes = sides[sides > 0], [member.image_size for member in params.members.values()]
+        are_larger = bool(sizes and len(readable) and readable.median() > max(sizes))
+        steps = next_steps.label_steps(results.rows, metric, prepared.competition.classes, issues, are_larger)
+    steps += next_steps.blend_steps(results.blend.result) if results.blend is not None else []
+    steps += next_steps.training_steps(results.models_of, metric)
+    has_study = any(used_study(job.workspace, name) for name in params.members)
+    steps += next_steps.open_steps(params, prepared, results.models_of, results.submitted, results.spreads, has_study)
+    file, sets = display_path(job.options.params), job.options.sets.strip()
+    if sets and public_sets(sets) == sets and '"' not in sets:  # a step with a SET of its own has both
+        steps = [replace(step, command=step.command.replace('SET="', f'SET="{sets} ')) for step in steps]
+    return next_steps.next_steps_section(
+        [replace(step, command=with_params(step.command, file, sets)) for step in steps]
+    )
+
+
 def changed_share(job: Job, a: str, b: str) -> float | None:
     """The share of rows in which two submission files differ; None if one is missing."""
     with contextlib.suppress(UserError, OSError):
@@ -239,7 +248,10 @@ def head_of(job: Job, results: Results) -> Head:
     if blend is not None:
         figures = overview.score_figures(blend.result, results.test_scores)
         if results.rows is not None and competition.targets.kind == "single":
-            figures.insert(1, overview.wrong_rows_figure(results.rows))
+            rows = results.rows
+            wrong = int((rows.labels != rows.predicted).sum())
+            note = f"{wrong / max(len(rows.labels), 1):.1%} of {counted(len(rows.labels), 'scored row')}"
+            figures.insert(1, Figure("wrong rows", f"{wrong:,}", note))
         has_test = len(prepared.part("test")) > 0
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
     useless = no_better_than_trivial(blend.result) if blend is not None else []
@@ -251,7 +263,10 @@ def head_of(job: Job, results: Results) -> Head:
         *(f"The blend is {words}." for words in useless),
     ]
     if blend is not None and not results.differences.members:
-        figures.append(costs.time_figure(costs.stage_seconds(job.workspace, results.runs, blend)))
+        seconds = {name: one for name, (_, one) in costs.stage_seconds(job.workspace, results.runs, blend).items()}
+        longest = max(seconds, key=lambda name: seconds[name])
+        note = f"on this machine; the longest part: {longest}, {duration(seconds[longest])}"
+        figures.append(Figure("time", duration(sum(seconds.values())), note))
     verdict = overview.verdict(blend.result) if blend is not None else ""
     time_text = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     return Head(competition.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {time_text}.", verdict)

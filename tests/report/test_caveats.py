@@ -90,9 +90,9 @@ def test_weights_in_the_proportions_of_other_rows_give_their_score():
     right = rng.random(rows) < np.where(hard, 0.6, 0.9)
     predicted = np.where(right, labels, (labels + 1) % classes)
     scored = weighted_score(labels, predicted, metric_named("accuracy"), classes, np.where(hard, 3.0, 1.0), seed=0)
-    assert scored.value == pytest.approx(0.25 * 0.9 + 0.75 * 0.6, abs=0.02)
-    assert scored.effective_rows == pytest.approx(rows * 0.8)  # (1 + 3)^2 / (2 (1 + 9))
-    assert 0.004 < scored.error < 0.012
+    assert scored["value"] == pytest.approx(0.25 * 0.9 + 0.75 * 0.6, abs=0.02)
+    assert scored["effective_rows"] == pytest.approx(rows * 0.8)  # (1 + 3)^2 / (2 (1 + 9))
+    assert 0.004 < scored["error"] < 0.012
 
 
 def test_correlated_rows_of_a_series_make_the_error_larger():
@@ -101,13 +101,13 @@ def test_correlated_rows_of_a_series_make_the_error_larger():
     right = np.repeat(rng.random(50) < 0.8, 8)
     labels, predicted = np.zeros(400, int), np.where(right, 0, 1)
     together, apart = accuracy(labels, predicted, series), accuracy(labels, predicted, np.arange(400))
-    assert together.error == pytest.approx(apart.error * np.sqrt(8), rel=0.05)
+    assert together["error"] == pytest.approx(apart["error"] * np.sqrt(8), rel=0.05)
 
 
 @pytest.mark.parametrize("rows", [1, 30])
 def test_an_accuracy_of_one_has_an_error(rows):
     scored = accuracy(np.zeros(rows, int), np.zeros(rows, int), np.arange(rows))
-    assert scored.value == 1 and scored.error > 0.5 / (rows + 2)
+    assert scored["value"] == 1 and scored["error"] > 0.5 / (rows + 2)
 
 
 def test_the_report_shows_a_warning_instead_of_the_interval(tmp_path):
