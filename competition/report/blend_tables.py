@@ -19,10 +19,17 @@ from competition.report.terminal import (
 SOURCES = "blend/scores.json, blend/chain.json · make predict"
 
 
-def blend_section(scores: Scores, chain: Chain) -> Section:
-    """The gains of the blend over its baselines, and cautions."""
+def blend_sections(scores: Scores, chain: Chain) -> list[Section]:
+    """The gains of the blend over its baselines with cautions, the views, and of several members what each is worth."""
     warnings = [Text(list(scores["small_classes"]))] if scores.get("small_classes") else []
-    return Section("blend", "Gains of the blend", SOURCES, [gains_table(scores, chain), *warnings])
+    sections = [
+        Section("blend", "Gains of the blend", SOURCES, [gains_table(scores, chain), *warnings]),
+        Section("views", "Views", SOURCES, [views_table(scores, chain)]),
+    ]
+    if worth := worth_tables(scores):
+        title, sources = "What each member is worth", "blend/scores.json · make predict"
+        sections.append(Section("worth", title, sources, worth))
+    return sections
 
 
 CORRECTED = "Corrected: rows that were wrong and are right; corrupted: rows that were right and are wrong."

@@ -1,7 +1,9 @@
-"""Write one HTML page with all results of this competition, from the files of the other stages."""
+"""Write one HTML page with all results of this competition, from the files of the other stages; with WATCH=1 whenever they change."""
 
-import contextlib
+import os
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -52,7 +54,12 @@ from competition.workspace.tracking import Outcome, Subject
 from pipelines.terminal.output import display_path, with_params
 from pipelines.terminal.runner import Job, image_cache, track
 from pipelines.terminal.versions import git_commit, versions
-from pipelines.terminal.watching import watch
+
+POLL_SECONDS = 2.0
+PAUSE = 4  # pause after a page, in times of its own seconds, so that training keeps its cores
+# What a report reads, or what is written after it: manifests, histories and checkpoints of epochs, tables, studies.
+SUFFIXES = (".json", ".jsonl", ".csv", ".log", ".png")
+SKIPPED = ("cache", "raw")  # folders of images
 
 
 @dataclass(frozen=True)
@@ -76,9 +83,53 @@ class Results:
 def run(job: Job) -> None:
     """data/ and whatever exists of members/, blend/, preflight/, plan.json, ledger.jsonl -> report.html"""
     if job.options.watch:
-        watch(job, page_path(job), write_page)
+        watch(job)
     else:
         write_page(job)
+
+
+def watch(job: Job) -> None:
+    """Write the page whenever results changed; after Ctrl-C once more, without the reloading. Raises KeyboardInterrupt."""
+    page = page_path(job)
+    job.echo(f"report: {display_path(page)} follows the results, and reloads itself in the browser; Ctrl-C ends it")
+    seen, last_message = None, ""
+    try:
+        while True:
+            started = time.monotonic()
+            if (times := result_times(job)) != seen:
+                seen, missing = times, attempt(job, True)
+                if not missing:
+                    job.echo(f"report: written at {datetime.now():%H:%M:%S}")
+                elif missing != last_message:
+                    job.echo(f"report: waiting for results: {missing}")
+                last_message = missing
+            time.sleep(max(POLL_SECONDS, PAUSE * (time.monotonic() - started)))
+    except KeyboardInterrupt:
+        if page.is_file() and (missing := attempt(job, False)):
+            job.echo(f"report: the page still reloads itself: {missing}; `make report` writes it again")
+        raise
+
+
+def attempt(job: Job, reloads: bool) -> str:
+    """Write the page from what is on disk now. Returns why that is not possible; "" = it is written."""
+    try:
+        write_page(replace(job, workspace=replace(job.workspace)), reloads)  # a new workspace reads the data again
+    except (UserError, OSError) as error:  # OSError: a file was replaced meanwhile, which is a change
+        return str(error)
+    return ""
+
+
+def result_times(job: Job) -> dict[Path, int]:
+    """Path -> modification time of every file whose change makes another page."""
+    files = [job.submissions / "ledger.jsonl"]
+    for folder, folders, names in os.walk(job.work):
+        folders[:] = [name for name in folders if name not in SKIPPED]
+        files += [Path(folder, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
+    times = {}
+    for file in files:
+        with suppress(OSError):  # removed meanwhile
+            times[file] = file.stat().st_mtime_ns
+    return times
 
 
 def page_path(job: Job) -> Path:
@@ -155,12 +206,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         chain = Chain.load(results.folder / "chain.json")
         charts = overview.score_charts(blend.result, chain, results.test_scores)
         first_screen = overview.overview_section(charts, results.rows, prepared, pixels)
-        of_scores.append(blend_tables.blend_section(blend.result, chain))
-        views_table = blend_tables.views_table(blend.result, chain)
-        of_scores.append(Section("views", "Views", blend_tables.SOURCES, [views_table]))
-        if worth := blend_tables.worth_tables(blend.result):
-            title, sources = "What each member is worth", "blend/scores.json · make predict"
-            of_scores.append(Section("worth", title, sources, worth))
+        of_scores = blend_tables.blend_sections(blend.result, chain)
     issues = classes.current_issues(job.work, prepared, blend)
     metric = metric_named(prepared.competition.metric)
     sections = [
@@ -226,7 +272,7 @@ def steps_section(job: Job, results: Results, issues: pd.DataFrame | None) -> Se
 
 def changed_share(job: Job, a: str, b: str) -> float | None:
     """The share of rows in which two submission files differ; None if one is missing."""
-    with contextlib.suppress(UserError, OSError):
+    with suppress(UserError, OSError):
         return compare_submissions(job.submissions / a, job.submissions / b, job.prepared.competition).share
     return None
 
