@@ -21,10 +21,6 @@ from competition.workspace.ensemble_inputs import EnsembleInputs
 # Measured on Oxford Flowers 102 with series planted into it; see competition.prepare.series.
 FALSE_RATE = "in a test with known series of flower photos, up to 1.6 % of the other photos were joined too"
 FEWEST_ROWS = 30  # of each group, whose accuracies are compared
-TITLE = "Adversarial validation and series"
-SOURCES = (
-    "data/series.csv, series.png, shift.csv, shift.json, shift.png, blend/scores.json · make download, make predict"
-)
 DRAWS = 200  # importance resamples behind a weighted score
 VALUES_AT_MOST = 400_000_000  # rows x classes x draws of a metric of probabilities
 
@@ -244,7 +240,9 @@ def caveats_section(
     ):
         if (folder / name).is_file():
             blocks.append(Image(sheet_uri(folder / name), caption))
-    return Section("caveats", TITLE, SOURCES, blocks)
+    sources = "data/series.csv, series.png, shift.csv, shift.json, shift.png, blend/scores.json"
+    title = "Adversarial validation and series"
+    return Section("caveats", title, f"{sources} · make download, make predict", blocks)
 
 
 def _auc(shift: Scores) -> str:
