@@ -108,7 +108,7 @@ def contact_sheet(images: np.ndarray | Sequence[np.ndarray], captions: Sequence[
                 text = text[:-2] + "…"
             pen.text((x, y + TILE + 1 + LINE * line), text, fill="black", font=font)
     with atomic_write(path) as temporary:
-        sheet.save(temporary, format="PNG", optimize=True)
+        sheet.save(temporary, format="PNG")
 
 
 def samples_section(prepared: Prepared, pixels: Pixels | None, runs: Mapping[str, Run]) -> Section:

@@ -36,12 +36,12 @@ def test_a_search_that_could_fail_in_a_trial_is_an_error_at_once(search: str, me
     assert "SET tune.search" in str(error.value) and message in str(error.value)
 
 
-def test_a_grid_needs_steps_or_choices_and_wilcoxon_five_folds() -> None:
-    with pytest.raises(UserError, match="grid needs step or choices"):
-        params("tune.sampler=grid")
-    with pytest.raises(UserError, match="needs at least 5 folds"):
-        params("tune.pruner=wilcoxon")
-    assert params("prepare.folds=6 tune.folds=[0,1,2,3,4] tune.pruner=wilcoxon").tune.pruner == "wilcoxon"
+@pytest.mark.parametrize(
+    ("sampler", "needs"), [("sampler=grid", "step or choices"), ("pruner=wilcoxon", "at least 5 folds")]
+)
+def test_a_grid_needs_steps_or_choices_and_wilcoxon_five_folds(sampler: str, needs: str) -> None:
+    with pytest.raises(UserError, match=f"needs {needs}"):
+        params(f"tune.{sampler}")
 
 
 @pytest.mark.parametrize(("folds", "tuned"), [(2, ()), (3, (0, 1)), (4, (0, 1)), (9, (0, 1))])
@@ -85,9 +85,8 @@ def test_a_grid_has_every_combination_once_without_inactive_parameters() -> None
 
 
 def test_members_of_the_base_that_a_file_replaces_are_not_tuned(tmp_path) -> None:
-    path = tmp_path / "params.yaml"
-    member_text = "members: {wide: {architecture: cnn, image_size: 16, alpha: 1.0, weights: none}}"
-    path.write_text(f"extends: {ROOT}/params.yaml\n{member_text}\n")
-    assert load_params(path).tune.trials == 0 and load_params(path).tune.members == ()
-    path.write_text(f"extends: {ROOT}/params.yaml\n{member_text}\ntune: {{trials: 3}}\n")
-    assert load_params(path).tune.trials == 3
+    for tune, trials in (("", 0), ("tune: {trials: 3}", 3)):
+        members = "members: {wide: {architecture: cnn, image_size: 16, alpha: 1.0, weights: none}}"
+        (tmp_path / "params.yaml").write_text(f"extends: {ROOT}/params.yaml\n{members}\n{tune}\n")
+        read = load_params(tmp_path / "params.yaml").tune
+        assert read.trials == trials and read.members == ()

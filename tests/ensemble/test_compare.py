@@ -56,20 +56,14 @@ def test_seed_noise_of_a_difference_comes_from_weights_that_the_blends_do_not_sh
     assert seed_noise_of_difference(alone_a, alone_b, {}) == 0  # no seed study
 
 
-def members_diversity(members, labels, blend, metric):
-    """The diversity of members of one view each."""
-    tables = as_members(np.stack(list(members.values())))
-    views = dict(zip(members, tables.values(), strict=True))
-    chain = Chain(metric.name, {name: {"identity": 1.0} for name in members}, blend, ARGMAX)
-    return diversity(chain, views, labels, np.arange(len(labels)), metric)
-
-
 def test_identical_members_agree_on_all_rows_and_contribute_nothing():
     labels, probs = draw([1.5, 1.5, 2.5], rows=600)
-    members = {"a": probs[0], "b": probs[1], "clone": probs[0]}
-    table = members_diversity(members, labels, Blend("equal", "mean", dict.fromkeys(members, 1 / 3)), F1)
-    assert table.names == ("a", "b", "clone")
+    probs[2], names = probs[0], ("m0", "m1", "m2")
+    blend = Blend("equal", "mean", dict.fromkeys(names, 1 / 3))
+    chain = Chain("macro_f1", {name: {"identity": 1.0} for name in names}, blend, ARGMAX)
+    table = diversity(chain, as_members(probs), labels, np.arange(600), F1)
+    assert table.names == names
     assert table.agreement[0, 2] == 1 and table.agreement[0, 1] < 0.95
     assert table.error_correlation[0, 2] == pytest.approx(1) and table.error_correlation[0, 1] < 0.9
     assert table.worth[1] > table.worth[2] == pytest.approx(table.worth[0])
-    assert np.allclose(table.score, [F1.evaluate(labels, members[n]) for n in table.names], atol=5e-3)
+    assert np.allclose(table.score, [F1.evaluate(labels, p) for p in probs], atol=5e-3)

@@ -1,4 +1,4 @@
-"""Real models of three classes, 5 folds: honest members, and members whose out-of-fold rows were all seen."""
+"""Files of members trained elsewhere that are formally right: seen rows, shuffled ids and exchanged classes are noticed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,18 +13,29 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from competition.ensemble.external_check import Confidence, confidence, leak_notes
+from competition.ensemble.external_check import (
+    Confidence,
+    agreement_notes,
+    confidence,
+    guessing_notes,
+    leak_notes,
+    order_notes,
+)
 from competition.ensemble.predictions import ViewPredictions, mean_over_folds
 
 ROWS, TEST_ROWS, FOLDS = 600, 300, 5
-LEAVES = (1, 2, 6, 8, 32)
 MODELS: dict[str, Callable[[], Any]] = {
-    **{f"tree{n}": lambda n=n: DecisionTreeClassifier(min_samples_leaf=n, random_state=0) for n in LEAVES},
-    **{f"neighbours{n}": lambda n=n: KNeighborsClassifier(n) for n in (1, 2, 3, 9, 40)},
+    **{f"tree{n}": lambda n=n: DecisionTreeClassifier(min_samples_leaf=n, random_state=0) for n in (1, 2, 8, 32)},
+    **{f"neighbours{n}": lambda n=n: KNeighborsClassifier(n) for n in (1, 3, 40)},
     "linear": lambda: LogisticRegression(max_iter=300),
     "bayes": GaussianNB,
 }
 MEMORISE = ["tree1", "tree2", "neighbours1"]  # models that reproduce the labels of rows they saw
+
+
+def predictions_of(probs: np.ndarray) -> ViewPredictions:
+    """probs: (N, C)."""
+    return ViewPredictions(np.arange(len(probs)).astype(str), ("given",), probs[:, None].astype(np.float16))
 
 
 @dataclass(frozen=True)
@@ -40,54 +51,128 @@ class Member:
         return leak_notes(self.oof, self.labels, self.confidence(folds_known), own)
 
 
-def table(probs: np.ndarray) -> ViewPredictions:
-    return ViewPredictions(np.arange(len(probs)).astype(str), ("given",), probs[:, None].astype(np.float16))
-
-
 @cache
-def train(name: str, saw_its_rows: bool, seed: int = 0, test_scale: float = 1.0) -> Member:
-    """test_scale: below 1, test features are weaker, so every model is less confident there."""
+def train(name: str, saw_its_rows: bool, test_scale: float = 1.0) -> Member:
+    """Fold models of three classes.  test_scale: below 1, test features are weaker, so every model is less confident there."""
     x, y = make_classification(
-        ROWS + TEST_ROWS, 12, n_informative=6, n_classes=3, flip_y=0.1, class_sep=0.8, random_state=seed
+        ROWS + TEST_ROWS, 12, n_informative=6, n_classes=3, flip_y=0.1, class_sep=0.8, random_state=0
     )
-    rng = np.random.default_rng(seed)
-    folds, test = rng.integers(0, FOLDS, ROWS), test_scale * x[ROWS:]
+    folds, test = np.random.default_rng(0).integers(0, FOLDS, ROWS), test_scale * x[ROWS:]
     x, y = x[:ROWS], y[:ROWS]
     oof, fold_tests = np.zeros((ROWS, 3)), []
     for k in range(FOLDS):
         model = MODELS[name]().fit(x[folds != k], y[folds != k])
         leaking = MODELS[name]().fit(x, y) if saw_its_rows else model
         oof[folds == k] = leaking.predict_proba(x[folds == k])
-        fold_tests.append(table(model.predict_proba(test)))
-    return Member(table(oof), fold_tests, y)
+        fold_tests.append(predictions_of(model.predict_proba(test)))
+    return Member(predictions_of(oof), fold_tests, y)
 
 
-def test_a_dozen_out_of_fold_members_are_not_reported() -> None:
-    references_of_own_members = tuple(train(name, False).confidence(True) for name in ("tree8", "linear"))
-    for name in MODELS:
-        member = train(name, False)
-        for folds_known in (True, False):
-            for references in ((), references_of_own_members):
-                assert not any("not out-of-fold?" in note for note in member.notes(folds_known, references)), name
-        assert member.notes(True) == []
-
-
-@pytest.mark.parametrize("name", MEMORISE)
 @pytest.mark.parametrize("folds_known", [True, False], ids=["fold models", "mean alone"])
-def test_out_of_fold_predictions_that_saw_their_rows_are_reported(name: str, folds_known: bool) -> None:
-    references_of_own_members = tuple(train(model, False).confidence(True) for model in ("tree8", "linear"))
-    for references in ((), references_of_own_members):
-        (note,) = train(name, True).notes(folds_known, references)
-        assert "not out-of-fold?" in note
+def test_predictions_that_saw_their_rows_are_reported_and_those_of_no_honest_member(folds_known: bool) -> None:
+    for own in ((), tuple(train(name, False).confidence(True) for name in ("tree8", "linear"))):
+        for name in MODELS:
+            notes = train(name, False).notes(folds_known, own)
+            assert not any("not out-of-fold?" in note for note in notes), name
+        for name in MEMORISE:
+            (note,) = train(name, True).notes(folds_known, own)
+            assert "not out-of-fold?" in note, name
+    assert all(train(name, False).notes(True) == [] for name in MODELS)
 
 
 def test_test_rows_that_are_harder_for_own_members_too_are_not_reported() -> None:
     honest, own = train("bayes", False, test_scale=0.5), train("linear", False, test_scale=0.5)
-    assert "or the test rows are harder than the training rows" in honest.notes(True)[0]
     # An own member without separate test predictions shows no shift.
-    assert "or the test rows are harder than the training rows" in honest.notes(True, (own.confidence(False),))[0]
+    for others in ((), (own.confidence(False),)):
+        assert "or the test rows are harder than the training rows" in honest.notes(True, others)[0]
     (note,) = honest.notes(True, (own.confidence(True),))
     assert note.startswith("checked in part") and "harder for our own members as well" in note
-    cheater = train("tree1", True, test_scale=0.9)
     slight = train("linear", False, test_scale=0.9).confidence(True)
-    assert "not out-of-fold?" in cheater.notes(False, (slight,))[0]
+    assert "not out-of-fold?" in train("tree1", True, test_scale=0.9).notes(False, (slight,))[0]
+
+
+CLASSES = 5
+RNG = np.random.default_rng(1)
+FOLD_OF_ROW = np.arange(400) % 5
+TRUTH, TEST_TRUTH = RNG.integers(0, CLASSES, 400), RNG.integers(0, CLASSES, 200)
+
+
+def guesses(truth: np.ndarray, accuracy: float, seed: int) -> ViewPredictions:
+    """Right with probability `accuracy`, else one of the classes at random."""
+    rng = np.random.default_rng(seed)
+    drawn = np.where(rng.random(len(truth)) < accuracy, truth, rng.integers(0, CLASSES, len(truth)))
+    return predictions_of(np.full((len(truth), CLASSES), 0.05) + 0.75 * np.eye(CLASSES)[drawn])
+
+
+def shuffled(rows: ViewPredictions) -> ViewPredictions:
+    return predictions_of(rows.probs[np.random.default_rng(3).permutation(len(rows.ids)), 0])
+
+
+@pytest.mark.parametrize("accuracy", [0.9, 0.5, 0.3])
+def test_members_of_any_quality_that_are_joined_correctly_get_no_note(accuracy: float) -> None:
+    oof = {"a": guesses(TRUTH, 0.9, 1), "b": guesses(TRUTH, accuracy, 2)}
+    test = {"a": guesses(TEST_TRUTH, 0.85, 4), "b": guesses(TEST_TRUTH, accuracy - 0.05, 5)}
+    assert guessing_notes(oof["b"], TRUTH, FOLD_OF_ROW) == [] and agreement_notes("b", oof, test) == []
+
+
+def test_shuffled_rows_and_classes_in_another_order_are_no_better_than_guessing_also_in_one_fold() -> None:
+    right = guesses(TRUTH, 0.9, 1)
+    for wrong in (shuffled(right), predictions_of(np.roll(right.probs[:, 0], 1, axis=-1))):
+        (note,) = guessing_notes(wrong, TRUTH, FOLD_OF_ROW)
+        assert "no better than guessing (accuracy 0." in note and "ids, rows and the order of the classes" in note
+    probs = guesses(TRUTH, 0.53, 2).probs[:, 0].copy()
+    probs[FOLD_OF_ROW == 3] = np.roll(probs[FOLD_OF_ROW == 3], 1, axis=0)
+    (note,) = guessing_notes(predictions_of(probs), TRUTH, FOLD_OF_ROW)
+    assert note.startswith("its predictions of fold 3 are no better than guessing (accuracy 0.")
+
+
+@pytest.mark.parametrize(
+    ("rows", "accuracy", "largest_class"),  # the last: share of the rows that are of class 0 for certain
+    [(12, 0.5, 0.0), (60, 0.2, 0.0), (400, 0.95, 0.0), (12, 0.2, 0.9), (60, 0.95, 0.9), (400, 0.5, 0.9)],
+)
+def test_weak_members_and_small_folds_are_not_said_to_be_shifted(rows: int, accuracy: float, largest_class: float):
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        truth = np.where(rng.random(rows) < largest_class, 0, rng.integers(0, CLASSES, rows))
+        notes = guessing_notes(guesses(truth, accuracy, seed), truth, np.arange(rows) % 5)
+        assert not any("of fold" in note for note in notes)
+
+
+def test_two_exchanged_columns_among_many_of_a_weak_member_are_found() -> None:
+    rng, classes = np.random.default_rng(0), 104
+    truth = rng.choice(classes, 4000, p=rng.dirichlet(np.full(classes, 0.7)))
+    drawn = np.where(rng.random(4000) < 0.5, truth, rng.integers(0, classes, 4000))
+    a, b = np.argsort(-np.bincount(truth))[3:5]
+    exchanged = np.where(drawn == a, b, np.where(drawn == b, a, drawn))
+    (note,) = order_notes(predictions_of(np.eye(classes)[exchanged]), truth, [f"c{n}" for n in range(classes)])
+    assert f"column 'c{a}' holds 'c{b}'" in note and f"column 'c{b}' holds 'c{a}'" in note
+    assert note.count(" holds ") == 2
+
+
+@pytest.mark.parametrize(("classes", "accuracy"), [(2, 0.0), (2, 0.5), (5, 0.2), (5, 0.95), (104, 0.0), (104, 0.5)])
+def test_columns_of_weak_members_and_of_confused_classes_are_not_said_to_be_exchanged(classes: int, accuracy: float):
+    for seed in range(30 if classes < 104 else 10):
+        rng = np.random.default_rng(seed)
+        truth, is_right = rng.integers(0, classes, 600), rng.random(600) < accuracy
+        by_chance, too_high = rng.integers(0, classes, 600), np.minimum(truth + 1, classes - 1)
+        for wrong in (by_chance, too_high, np.zeros(600, int)):
+            predictions = predictions_of(np.eye(classes)[np.where(is_right, truth, wrong)])
+            assert order_notes(predictions, truth, [str(n) for n in range(classes)]) == []
+
+
+def test_shuffled_test_rows_disagree_with_the_other_members() -> None:
+    oof = {"a": guesses(TRUTH, 0.9, 1), "b": guesses(TRUTH, 0.9, 2), "weak": guesses(TRUTH, 0.2, 6)}
+    test = {name: guesses(TEST_TRUTH, 0.2 if name == "weak" else 0.9, seed) for seed, name in enumerate(oof, 4)}
+    (note,) = agreement_notes("b", oof, test | {"b": shuffled(test["b"])})
+    assert note.startswith("it agrees with a on 8")
+    assert "test predictions, or those of a, probably belong to other ids" in note
+
+
+def test_of_three_members_only_the_one_with_shuffled_test_rows_is_accused() -> None:
+    # The wrong one is the best on training rows, so each of the others agrees with it most.
+    oof = {name: guesses(TRUTH, 0.99 if name == "b" else 0.9, seed) for seed, name in enumerate("abc", 1)}
+    test = {name: guesses(TEST_TRUTH, 0.9, seed) for seed, name in enumerate("abc", 4)}
+    test["b"] = shuffled(test["b"])
+    assert agreement_notes("a", oof, test) == agreement_notes("c", oof, test) == []
+    (note,) = agreement_notes("b", oof, test)
+    assert "its test predictions probably belong to other ids" in note

@@ -38,16 +38,13 @@ def test_csv_and_npz_give_equal_predictions_for_any_order_of_rows_and_columns(tm
         assert result.notes == ()
 
 
-def test_ids_that_the_competition_does_not_have_are_noted(tmp_path):
+def test_unknown_ids_and_unknown_or_different_folds_are_noted(tmp_path):
     both = csv(tmp_path / "o.csv", [*TRAIN, *TEST, "zzz"], probs(71, 1))
-    assert load(both, both).notes == tuple([f"{both}: 1 unknown id not used, 'zzz'"] * 2)
-
-
-def test_unknown_or_different_folds_are_reported(tmp_path):
+    assert load(both, both).notes == (f"{both}: 1 unknown id not used, 'zzz'",) * 2
     files = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), csv(tmp_path / "t.csv", TEST, probs(30, 1))
     assert "folds unknown" in load(*files, declared="").notes[0]
-    assert "other folds than ours" in load(*files, declared="0" * 64).notes[0]
-    assert "other folds than ours" in load(*files, declared="f" * 7).notes[0]
+    for other in ("0" * 64, "f" * 7):
+        assert "other folds than ours" in load(*files, declared=other).notes[0]
     assert load(*files, declared="f" * 8).notes == ()
 
 
@@ -69,30 +66,26 @@ def test_the_mean_of_the_test_files_of_the_fold_models_is_blended(tmp_path):
 
 def test_errors_in_the_files_name_the_file(tmp_path):
     good, test = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), csv(tmp_path / "t.csv", TEST, probs(30, 1))
-    with pytest.raises(UserError, match=r"o\.csv has none of the 30 ids .* so it belongs to predictions\.oof"):
-        load(good, good)
-    with pytest.raises(UserError, match=r"other\.csv has none of the 40 ids .*: it has 'b0', 'b1', .* expected 'a0'"):
-        load(csv(tmp_path / "other.csv", np.char.replace(TRAIN, "a", "b"), probs(40, 1)), test)
-    with pytest.raises(UserError, match="2 of 40 ids have no prediction, first a0, a1"):
-        load(csv(tmp_path / "few.csv", TRAIN[2:], probs(38, 1)), test)
-    with pytest.raises(UserError, match=r"gone\.csv does not exist"):
-        load(tmp_path / "gone.csv", test)
     (tmp_path / "o.pkl").write_text("")
-    with pytest.raises(UserError, match=r"expected \.csv or \.npz"):
-        load(tmp_path / "o.pkl", test)
-    for scale, words in ((5, "apply a softmax"), (100, "but 100 in the first.* divide each row by its sum")):
-        with pytest.raises(UserError, match=rf"wrong\.csv: 40 rows do not hold probabilities .*{words}"):
-            load(csv(tmp_path / "wrong.csv", TRAIN, scale * probs(40, 1)), test)
+    others = np.char.replace(TRAIN, "a", "b")
+    for oof, of_test, message in (
+        (good, good, r"o\.csv has none of the 30 ids .* so it belongs to predictions\.oof"),
+        (csv(tmp_path / "b.csv", others, probs(40, 1)), test, r"b\.csv has none of the 40 ids .*: it has 'b0', .* expected 'a0'"),
+        (csv(tmp_path / "few.csv", TRAIN[2:], probs(38, 1)), test, "2 of 40 ids have no prediction, first a0, a1"),
+        (tmp_path / "gone.csv", test, r"gone\.csv does not exist"),
+        (tmp_path / "o.pkl", test, r"expected \.csv or \.npz"),
+        (csv(tmp_path / "logits.csv", TRAIN, 5 * probs(40, 1)), test, "40 rows do not hold probabilities .*apply a softmax"),
+        (csv(tmp_path / "percent.csv", TRAIN, 100 * probs(40, 1)), test, "but 100 in the first.* divide each row by its sum"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=message):
+            load(oof, of_test)
 
 
 PROBS, PICKLED = probs(40, 1), np.array([{}], dtype=object)
 WRONG_ARRAYS = [
     ({"ids": TRAIN, "probs": PROBS}, r"has no array 'classes' with the names of its 3 columns"),
     ({"ids": TRAIN, "probs": np.full((40, 4), 0.25)}, "has 4 classes; the competition has 3"),
-    (
-        {"ids": TRAIN, "probs": PROBS, "classes": ["0", "1", "2"]},
-        "lacks 3 classes, 'cat', 'dog', 'eel'; its columns are",
-    ),
+    ({"ids": TRAIN, "probs": PROBS, "classes": ["0", "1", "2"]}, "lacks 3 classes, 'cat', 'dog', 'eel'"),
     ({"ids": TRAIN, "probs": PROBS[:, :2], "classes": CLASSES}, "probs has 2 columns and 'classes' 3"),
     ({"ids": TRAIN}, "expected the arrays 'ids' and 'probs', found"),
     ({"ids": PICKLED, "probs": PROBS}, "is not a readable .npz .*without pickled objects"),

@@ -1,25 +1,50 @@
+"""Metrics against scikit-learn, the trivial baseline of each, and metrics that a user wrote as a function."""
+
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn import metrics as reference
 
 from competition.config.errors import UserError
-from competition.ensemble.metrics import METRICS, metric_named
+from competition.config.plugins import NO_PLUGINS, LowerIsBetter, Plugins, activate
+from competition.ensemble.bootstrap import Evaluation, paired, score_with_error
+from competition.ensemble.expected_score import expected_scores
+from competition.ensemble.metrics import METRICS, Metric, metric_named
+from competition.ensemble.trivial import trivial_output, trivial_score
+
+from .simulated import draw
 
 
-@st.composite
-def tables(draw_):
+def single_label_table(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """labels (N,) and probs (N, C); some classes may lack, some probabilities may be equal."""
-    c, n = draw_(st.integers(2, 9)), draw_(st.integers(12, 60))
-    rng = np.random.default_rng(draw_(st.integers(0, 2**32 - 1)))
-    probs = rng.dirichlet(np.ones(c), n)
-    if draw_(st.booleans()):
-        probs = np.round(probs, 1) + 0.01  # ties
-        probs /= probs.sum(1, keepdims=True)
-    labels = rng.integers(0, draw_(st.integers(2, c)), n)
+    classes, rows = rng.integers(2, 10), rng.integers(12, 61)
+    probs = rng.dirichlet(np.ones(classes), rows)
+    probs = np.round(probs, 1) + 0.01 if rng.random() < 0.5 else probs  # ties
+    labels = rng.integers(0, rng.integers(2, classes + 1), rows)
     labels[:2] = 0, 1
-    return labels, probs
+    return labels, probs / probs.sum(1, keepdims=True)
+
+
+def multi_label_table(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """targets (N, C) bool and probs (N, C); some classes have no positive row, or no negative one, some rows no label."""
+    classes, rows = rng.integers(2, 8), rng.integers(10, 51)
+    targets, probs = rng.random((rows, classes)) < rng.random(classes) / 2, rng.random((rows, classes))
+    targets[:, 0] = rng.random() < 0.5  # a degenerate class
+    targets[:2, 1] = True, False
+    targets[2] = False
+    return targets, np.round(probs, 1) if rng.random() < 0.5 else probs
+
+
+TABLES = {
+    "single": single_label_table,
+    "multi": multi_label_table,
+    "regression": lambda rng: (rng.normal(50, 20, 30), rng.normal(50, 20, (30, 1))),
+}
+
+
+def mean_auc(y, p):
+    return np.mean([reference.roc_auc_score(y[:, c], p[:, c]) for c in range(y.shape[1]) if 0 < y[:, c].sum() < len(y)])
 
 
 REFERENCES = {
@@ -31,18 +56,28 @@ REFERENCES = {
     "quadratic_kappa": lambda y, p: reference.cohen_kappa_score(
         y, p.argmax(1), weights="quadratic", labels=range(p.shape[1])
     ),
-    "log_loss": lambda y, p: -reference.log_loss(y, p, labels=range(p.shape[1])),
-    "mean_column_auc": lambda y, p: np.mean(
-        [reference.roc_auc_score(y == c, p[:, c]) for c in range(p.shape[1]) if 0 < (y == c).sum() < len(y)]
+    "log_loss": lambda y, p: reference.log_loss(y, p, labels=range(p.shape[1])),
+    "mean_column_auc": lambda y, p: mean_auc(np.eye(p.shape[1], dtype=bool)[y], p),
+    "multilabel_macro_f1": lambda y, p: reference.f1_score(y, p >= 0.5, average="macro", zero_division=0),
+    "samples_f1": lambda y, p: reference.f1_score(y, p >= 0.5, average="samples", zero_division=0),
+    "mean_average_precision": lambda y, p: reference.average_precision_score(y, p, average="macro"),
+    "multilabel_mean_column_auc": mean_auc,
+    "multilabel_log_loss": lambda y, p: np.mean(
+        [reference.log_loss(y[:, c], p[:, c], labels=[False, True]) for c in range(y.shape[1])]
     ),
+    "rmse": reference.root_mean_squared_error,
+    "mae": reference.mean_absolute_error,
 }
 
 
+@pytest.mark.filterwarnings("ignore")  # of scikit-learn, of classes without positives
 @pytest.mark.parametrize("name", REFERENCES)
-@settings(max_examples=60, deadline=None)
-@given(table=tables())
-def test_every_metric_equals_scikit_learn(name, table):
-    assert METRICS[name].evaluate(*table) == pytest.approx(REFERENCES[name](*table), abs=1e-12)
+def test_every_metric_equals_scikit_learn(name):
+    metric = METRICS[name]
+    for seed in range(40):
+        targets, output = TABLES[metric.target](np.random.default_rng(seed))
+        score = metric.display(metric.evaluate(targets, output))
+        assert score == pytest.approx(REFERENCES[name](targets, output), abs=1e-12), seed
 
 
 @pytest.mark.parametrize(
@@ -59,11 +94,99 @@ def test_ties_and_absent_classes(name, labels, output, score):
     assert METRICS[name].evaluate(np.array(labels), output, 4) == pytest.approx(score)
 
 
-def test_an_auc_without_a_class_of_both_kinds_of_rows_is_an_error():
+def test_an_undefined_auc_and_an_unknown_metric_are_errors():
     with pytest.raises(UserError, match="a class with a positive and a negative row, found none"):
         METRICS["mean_column_auc"].evaluate(np.zeros(4, int), np.full((4, 3), 1 / 3))
-
-
-def test_an_unknown_metric_is_an_error_with_the_known_ones():
     with pytest.raises(UserError, match="'f1' is not known; expected one of macro_f1"):
         metric_named("f1")
+
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 4, 400) % 3  # class 0 is twice as frequent as the others
+SETS = RNG.random((400, 3)) < [0.9, 0.4, 0.1]
+VALUES = RNG.normal(50, 10, 400)
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels", "score"),
+    [
+        ("accuracy", LABELS, (LABELS == 0).mean()),  # the most frequent class for every row
+        ("macro_f1", LABELS, 1 / 3),  # classes drawn at random, as often as they occur
+        ("quadratic_kappa", LABELS, 0.0),
+        ("mean_column_auc", LABELS, 0.5),  # the share of each class as its probability
+        ("multilabel_macro_f1", SETS, np.mean(2 * SETS.mean(0) / (1 + SETS.mean(0)))),  # every label for every row
+        ("samples_f1", SETS, 0.75),  # the most frequent label
+        ("mean_average_precision", SETS, SETS.mean()),
+        ("rmse", VALUES, VALUES.std()),  # the mean
+        ("mae", VALUES, np.abs(VALUES - np.median(VALUES)).mean()),
+    ],
+)
+def test_the_trivial_baseline_is_the_best_answer_without_an_image(metric, labels, score):
+    assert trivial_score(labels, METRICS[metric], 3)[1] == pytest.approx(score, abs=0.03)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_metric_has_a_trivial_baseline_that_a_perfect_result_beats_and_a_useless_one_does_not(metric):
+    metric, labels = METRICS[metric], np.random.default_rng(1).integers(0, 10, 400)
+    perfect = np.eye(10)[labels]
+    if metric.target != "single":
+        labels, perfect = (VALUES, VALUES[:, None]) if metric.target == "regression" else (SETS, SETS.astype(float))
+    classes = perfect.shape[1]
+    trivial = trivial_output(labels, metric, classes)[1]
+    shuffled = np.random.default_rng(3).permutation(perfect)
+    useless = shuffled if metric.needs_labels or metric.target == "regression" else 0.5 * shuffled + 0.05
+    for output, is_gain in ((perfect, True), (useless, False)):
+        over = paired(labels, trivial, metric.output_of(output), Evaluation(metric, classes, 200, 0))
+        assert (over.value > 0 and over.is_significant) is is_gain, (over, is_gain)
+
+
+@pytest.fixture
+def metric_of() -> Iterator[Callable[..., Metric]]:
+    """metric_of(function) -> the metric that a user wrote like this."""
+
+    def activated(function: Callable[..., object] | LowerIsBetter) -> Metric:
+        activate(Plugins(metrics={"mine": function}))  # type: ignore[dict-item]
+        return metric_named("mine")
+
+    yield activated
+    activate(NO_PLUGINS)
+
+
+SAME = {
+    "accuracy": lambda labels, probs: np.mean(probs.argmax(1) == labels),
+    "log_loss": LowerIsBetter(lambda labels, probs: -np.log(probs[np.arange(len(labels)), labels]).mean()),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_score_and_standard_error_are_those_of_the_same_built_in_metric(name, metric_of):
+    (labels, (probs,)), own, built_in = draw([1.5], 300, classes=4), metric_of(SAME[name]), METRICS[name]
+    mine = score_with_error(labels, probs, Evaluation(own, 4, 400, seed=0))
+    expected = score_with_error(labels, built_in.output_of(probs), Evaluation(built_in, 4, 400, seed=0))
+    assert mine.value == pytest.approx(expected.value, abs=1e-6)
+    assert mine.error == pytest.approx(expected.error, rel=0.12)  # two samples of 400 differ by 5 %
+    assert own.display(mine.value) == pytest.approx(built_in.display(expected.value), abs=1e-6)
+    after = probs.copy()
+    after[:40] = np.eye(4)[labels[:40]]
+    mine_gain, gain = (
+        paired(labels, metric.output_of(probs), metric.output_of(after), Evaluation(metric, 4, 400, seed=0))
+        for metric in (own, built_in)
+    )
+    assert mine_gain.value == pytest.approx(gain.value) and mine_gain.error == pytest.approx(gain.error, rel=0.12)
+    if name == "accuracy":  # labels count as certain probabilities
+        assert own.evaluate(labels, probs.argmax(1), 4) == np.mean(probs.argmax(1) == labels)
+
+
+@pytest.mark.parametrize("value", [float("nan"), np.zeros(3), "good", None])
+def test_anything_but_one_finite_number_is_an_error(value, metric_of):
+    with pytest.raises(UserError, match=r"METRICS\['mine'\]: it returned .*; one finite number was expected"):
+        metric_of(lambda labels, probs: value).evaluate(np.arange(4), np.eye(4))
+
+
+def test_an_exception_is_tolerated_on_a_resample_and_reported_on_all_rows(metric_of):
+    labels, (probs,) = draw([1.5], 40, classes=5)
+    auc = metric_of(lambda labels, probs: reference.roc_auc_score(labels, probs, multi_class="ovr"))
+    (drawn,) = expected_scores(labels, probs, Evaluation(auc, 5, 60, 0), 40)  # some draws lack a class
+    assert np.isfinite([drawn.middle, drawn.spread]).all() and drawn.spread > 0 and drawn.best is None
+    with pytest.raises(UserError, match=r"METRICS\['mine'\]: ValueError: Number of classes"):
+        auc.evaluate(labels[labels < 2], probs[labels < 2])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from competition.config.errors import UserError
-from competition.ensemble.predictions import Predictions, ViewPredictions, concatenate_folds, mean_over_folds
+from competition.ensemble.predictions import Predictions, ViewPredictions, concatenate_folds, mean_over_folds, stored_as
 
 IDS = np.array(["b", "a", "007"])
 PROBS = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]], np.float32)
@@ -26,23 +26,30 @@ def test_rows_are_joined_by_id_and_missing_or_repeated_ids_and_unknown_views_are
         ordered.view("rot90")
 
 
-@pytest.mark.parametrize("bad", [[0.5, 0.6], [np.nan, 1], [np.inf, 0], [-0.5, 1.5], [0, 0]])
-def test_rows_that_are_not_probabilities_are_an_error(bad):
-    message = r"(1 row does not hold probabilities .*|NaN in 1 row), first a; .*predict it again$"
-    with pytest.raises(UserError, match=message):
-        Predictions(IDS, np.array([PROBS[0], bad, PROBS[2]], np.float32))
-    with pytest.raises(UserError, match=message):
-        views(IDS, [[PROBS[0], PROBS[0]], [PROBS[0], bad], [PROBS[0], PROBS[0]]], ("identity", "flip_lr"))
+BAD_ROWS = [("single", row) for row in ([0.5, 0.6], [np.nan, 1], [np.inf, 0], [-0.5, 1.5], [0, 0])]
 
 
-def test_saved_predictions_are_loaded_unchanged_and_files_are_reproducible(tmp_path):
-    both = views(IDS, [[row, row[::-1]] for row in PROBS], ("identity", "flip_lr"))
+@pytest.mark.parametrize(("target", "bad"), [*BAD_ROWS, ("multi", [1.2, 0.0]), ("regression", [np.nan])])
+def test_rows_that_are_no_predictions_of_their_target_are_an_error(target, bad):
+    message = r"(1 row does not hold (probabilities|finite numbers).*|NaN in 1 row), first a"
+    good = PROBS[0][: len(bad)]
+    with pytest.raises(UserError, match=message):
+        Predictions(IDS, np.array([good, bad, good], np.float32), target)
+    with pytest.raises(UserError, match=message):
+        ViewPredictions(IDS, ("identity", "flip_lr"), np.array([[good, good], [good, bad], [good, good]]), target)
+
+
+@pytest.mark.parametrize("target", ["single", "multi", "regression"])
+def test_saved_predictions_are_loaded_unchanged_and_files_are_reproducible(tmp_path, target):
+    probs = np.stack([PROBS, PROBS[:, ::-1] if target == "single" else PROBS / 3], 1).astype(stored_as(target))
+    both = ViewPredictions(IDS, ("identity", "flip_lr"), probs, target)
     for name in ("v.npz", "w.npz"):
         both.save(tmp_path / name)
     assert (tmp_path / "v.npz").read_bytes() == (tmp_path / "w.npz").read_bytes()
-    back = ViewPredictions.load(tmp_path / "v.npz")
-    assert back.views == ("identity", "flip_lr") and back.probs.dtype == np.float16
-    assert np.array_equal(back.probs, both.probs)
+    for mapped in (False, True):
+        back = ViewPredictions.load(tmp_path / "v.npz", mapped)
+        assert (back.views, back.target, back.probs.dtype) == (both.views, target, stored_as(target))
+        assert np.array_equal(back.probs, probs) and back.at(IDS[::-1]).target == target
 
 
 def test_csv_columns_are_found_by_name(tmp_path):
@@ -68,39 +75,32 @@ def test_a_truncated_or_missing_file_is_an_error_with_its_name(tmp_path):
         ViewPredictions.load(tmp_path / "gone.npz")
 
 
-def test_fold_models_are_averaged_by_id_not_by_position():
-    mean = mean_over_folds([views(["a", "b"], [[1, 0], [0, 1]]), views(["b", "a"], [[0.5, 0.5], [1, 0]])])
-    assert mean.ids.tolist() == ["a", "b"]
-    assert mean.probs[:, 0].tolist() == [[1, 0], [0.25, 0.75]]
+def test_fold_models_are_averaged_by_id_and_out_of_fold_parts_that_overlap_are_an_error():
+    first, second = views(["a", "b"], [[1, 0], [0, 1]]), views(["b", "a"], [[0.5, 0.5], [1, 0]])
+    mean = mean_over_folds([first, second])
+    assert mean.ids.tolist() == ["a", "b"] and mean.probs[:, 0].tolist() == [[1, 0], [0.25, 0.75]]
     with pytest.raises(UserError, match="1 of 2 ids have no prediction, first b"):
-        mean_over_folds([views(["a", "b"], [[1, 0], [0, 1]]), views(["a", "c"], [[1, 0], [1, 0]])])
-
-
-def test_overlapping_out_of_fold_parts_are_an_error():
+        mean_over_folds([first, views(["a", "c"], [[1, 0], [1, 0]])])
     joined = concatenate_folds([views(["a"], [[1, 0]]), views(["b"], [[0, 1]])])
     assert joined.at(np.array(["b"])).probs.tolist() == [[[0, 1]]]
-    with pytest.raises(UserError, match="1 repeated id, first a"):
-        concatenate_folds([views(["a"], [[1, 0]]), views(["a"], [[0, 1]])])
-    with pytest.raises(UserError, match="different views"):
-        concatenate_folds([views(["a"], [[1, 0]]), views(["b"], [[0, 1]], ("flip_lr",))])
+    for part, message in (
+        (views(["a"], [[0, 1]]), "1 repeated id, first a"),
+        (views(["c"], [[0, 1]], ("flip_lr",)), "different views"),
+    ):
+        with pytest.raises(UserError, match=message):
+            concatenate_folds([first, part])
 
 
-def test_mapped_predictions_are_those_of_the_file_and_stay_in_it(tmp_path):
-    probs = np.random.default_rng(0).dirichlet(np.ones(7), (20, 3)).astype(np.float16)
+def test_mapped_predictions_stay_in_their_file(tmp_path):
+    probs = np.random.default_rng(0).dirichlet(np.ones(1000), (20, 3)).astype(np.float16)  # whose rows sum to 1 nearly
     saved = ViewPredictions(np.arange(20).astype(str), ("identity", "a", "b"), probs)
     saved.save(tmp_path / "oof.npz")
     mapped = ViewPredictions.load(tmp_path / "oof.npz", mapped=True)
     assert isinstance(mapped.probs, np.memmap) and not mapped.probs.flags.writeable
     mapped.release()  # read again when it is used
-    assert np.array_equal(mapped.probs, probs) and mapped.views == saved.views
     rows = np.array([3, 1])
     assert np.array_equal(mapped.view("b", rows), probs[rows, 2].astype(np.float32))
     assert np.array_equal(mapped.view("b", slice(2, 5)), probs[2:5, 2].astype(np.float32))
     np.savez_compressed(tmp_path / "small.npz", ids=saved.ids, views=np.array(saved.views), probs=probs)
     with pytest.raises(UserError, match="probs is compressed and cannot be mapped"):
         ViewPredictions.load(tmp_path / "small.npz", mapped=True)
-
-
-def test_float16_rows_of_many_classes_still_sum_to_one():
-    probs = np.random.default_rng(0).dirichlet(np.ones(1000), 50).astype(np.float16)
-    ViewPredictions(np.arange(50).astype(str), ("identity",), probs[:, None])

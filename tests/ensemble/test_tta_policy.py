@@ -13,23 +13,25 @@ from .simulated import POLICY, draw, softmax
 F1 = METRICS["macro_f1"]
 
 
-def member(views, rows=800, seed=0):
-    """Views of one member, each with its own noise on the same evidence; noise None: a copy of identity."""
-    labels, probs = draw([noise for noise in views.values() if noise is not None], rows, seed=seed)
-    probs_of_view, drawn_probs = {}, iter(probs)
-    for name, noise in views.items():
-        probs_of_view[name] = probs_of_view["identity"] if noise is None else next(drawn_probs)
-    ids, table = np.array([f"i{n}" for n in range(rows)]), np.stack(list(probs_of_view.values()), 1)
-    return labels, ViewPredictions(ids, tuple(probs_of_view), table.astype(np.float16))
+def stacked(labels, probs_of_view):
+    """(labels, predictions of one member under these views)"""
+    table = np.stack(list(probs_of_view.values()), 1).astype(np.float16)
+    return labels, ViewPredictions(np.arange(len(labels)).astype(str), tuple(probs_of_view), table)
 
 
-def fit(labels, views, settings, **options):
+def member(**noise_of_view):
+    """Views of one member, each with its own noise on the same evidence."""
+    labels, probs = draw(list(noise_of_view.values()), 800)
+    return stacked(labels, dict(zip(noise_of_view, probs, strict=True)))
+
+
+def fit(labels, views, settings=POLICY, **options):
     return fit_policy(ViewCache(views, labels), np.arange(len(labels)), F1, settings, **options)
 
 
 @pytest.mark.parametrize("objective", ["log_likelihood", "metric"])
 def test_a_helpful_view_is_selected_and_a_harmful_one_is_not(objective):
-    labels, views = member({"identity": 1.5, "flip_lr": 1.5, "rot180": 9.0})
+    labels, views = member(identity=1.5, flip_lr=1.5, rot180=9.0)
     policy = fit(labels, views, replace(POLICY, objective=objective))
     assert policy.keys() == {"identity", "flip_lr"}
     assert sum(policy.values()) == pytest.approx(1)
@@ -39,27 +41,25 @@ def test_a_helpful_view_is_selected_and_a_harmful_one_is_not(objective):
 
 
 def test_a_view_that_changes_nothing_is_ignored():
-    labels, views = member({"identity": 1.5, "twin": None, "twin_of_twin": None})
+    labels, (probs,) = draw([1.5], 800)
+    labels, views = stacked(labels, {"identity": probs, "twin": probs, "twin_of_twin": probs})
     assert ViewCache(views, labels).distinct_views(1e-3) == ["identity"]
     for method in ("mean", "greedy"):
         assert fit(labels, views, replace(POLICY, method=method)) == {"identity": 1.0}
 
 
 def test_lower_confidence_alone_does_not_select_a_view():
-    rng = np.random.default_rng(0)
     labels, (probs,) = draw([1.5], 2000)
     sure = softmax(4 * np.log(probs))
-    blurred = 0.9 * sure + 0.1 * softmax(np.zeros_like(sure) + 0.01 * rng.normal(size=sure.shape))
-    ids = np.arange(2000).astype(str)
-    views = ViewPredictions(ids, ("identity", "blur"), np.stack([sure, blurred], 1).astype(np.float16))
+    noise = np.random.default_rng(0).normal(size=sure.shape)
+    blurred = 0.9 * sure + 0.1 * softmax(0.01 * noise)  # a better likelihood without more information
     log_loss = METRICS["log_loss"]
-    # The blurred view has the better likelihood although it contains no more information.
     assert log_loss.evaluate(labels, blurred) > log_loss.evaluate(labels, sure)
-    assert fit(labels, views, POLICY).get("blur", 0) < 0.5
+    assert fit(*stacked(labels, {"identity": sure, "blur": blurred})).get("blur", 0) < 0.5
 
 
 def test_the_cost_of_the_views_used_stays_within_its_limit():
-    labels, views = member({"identity": 1.5, "cheap": 1.5, "dear": 1.2})
+    labels, views = member(identity=1.5, cheap=1.5, dear=1.2)
     seconds = {"identity": 2.0, "cheap": 2.0, "dear": 20.0}
     assert "dear" in fit(labels, views, POLICY, seconds=seconds)
     limited = fit(labels, views, replace(POLICY, seconds_limit=4.0), seconds=seconds)
@@ -70,11 +70,10 @@ def test_the_cost_of_the_views_used_stays_within_its_limit():
 
 
 def test_the_identity_policy_is_bit_identical_to_prediction_without_tta_and_so_is_a_single_view_of_any_name():
-    labels, views = member({"identity": 1.5, "flip_lr": 1.5})
+    labels, views = member(identity=1.5, flip_lr=1.5)
     assert fit(labels, views, replace(POLICY, method="identity")) == {"identity": 1.0}
     assert np.array_equal(mix_views(views, {"identity": 1.0}), views.probs[:, 0].astype(np.float32))
-    labels, views = member({"given": 1.5})
-    assert fit(labels, views, POLICY) == {"given": 1.0}
+    assert fit(*member(given=1.5)) == {"given": 1.0}
 
 
 @pytest.mark.parametrize("planted", [0.5, 2.5])
@@ -83,8 +82,8 @@ def test_the_planted_temperature_is_found_on_a_sample_that_does_not_depend_on_la
     rng = np.random.default_rng(0)  # labels drawn from the probabilities themselves: calibrated at temperature 1
     logits = 2 * rng.normal(size=(10_000, 6))
     labels = (rng.random((10_000, 1)) > softmax(logits).cumsum(1)).sum(1).clip(0, 5)
-    ids, sharp = np.arange(10_000).astype(str), softmax(logits * planted).astype(np.float32)
-    views, train = ViewPredictions(ids, ("identity",), sharp[:, None]), np.arange(10_000) < 9_000
+    sharp, train = softmax(logits * planted), np.arange(10_000) < 9_000
+    views = ViewPredictions(np.arange(10_000).astype(str), ("identity",), sharp[:, None])
     step = ViewCache(views, labels).temperature_step(train)
     assert STEP_RATIO**step == pytest.approx(planted, rel=0.07)
     assert ViewCache(views, np.where(train, labels, 0)).temperature_step(train) == step

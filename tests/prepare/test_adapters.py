@@ -3,44 +3,44 @@
 import io
 import shutil
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from sklearn.datasets import load_digits
 
 from competition.config.errors import UserError
 from competition.prepare import record_shards
 from competition.prepare.adapters import ADAPTERS, flowers, plants
 from competition.prepare.record_shards import Record
 
-SCALE = 0.01
+# Adapter -> its settings, of a small copy where the competition is large.
+CASES = {
+    "digits": {},
+    "noisy_digits": {},
+    "flowers": {"miniature": 0.006, "image_size": 24},
+    "plants": {"miniature": 0.01, "image_size": 96},
+}
 
 
 @pytest.fixture(scope="module")
-def miniatures(tmp_path_factory, make_settings):
-    """Name -> (raw folder, settings) of a flowers and a plants miniature; tests must not change them."""
-    miniatures_by_name = {}
-    for name, size in (("flowers", 48), ("plants", 96)):
-        raw = tmp_path_factory.mktemp(name)
-        settings = make_settings(name=f"{name}-mini", adapter=name, miniature=SCALE, image_size=size)
+def downloaded(tmp_path_factory, make_settings):
+    """downloaded(name) -> (adapter, raw folder, settings); tests must not change the folder."""
+
+    @cache
+    def download(name):
+        raw, settings = tmp_path_factory.mktemp(name), make_settings(name=f"{name}-small", adapter=name, **CASES[name])
         ADAPTERS[name].download(raw, settings, None)
-        miniatures_by_name[name] = raw, settings
-    return miniatures_by_name
+        return ADAPTERS[name], raw, settings
+
+    return download
 
 
-@pytest.fixture(scope="module")
-def noisy_digits(tmp_path_factory, make_settings):
-    """(raw folder, settings); tests must not change them."""
-    raw, settings = tmp_path_factory.mktemp("noisy"), make_settings(adapter="noisy_digits")
-    ADAPTERS["noisy_digits"].download(raw, settings, None)
-    return raw, settings
-
-
-@pytest.fixture(params=["digits", "noisy_digits", "flowers", "plants"])
-def adapter_case(request, miniatures, digits, noisy_digits, make_settings):
-    cases = {"digits": (digits, make_settings()), "noisy_digits": noisy_digits, **miniatures}
-    return ADAPTERS[request.param], *cases[request.param]
+@pytest.fixture(params=CASES)
+def adapter_case(request, downloaded):
+    return downloaded(request.param)
 
 
 def test_the_files_of_an_adapter_are_consistent(adapter_case):
@@ -69,10 +69,9 @@ def test_the_same_seed_makes_the_same_files(adapter_case, tmp_path):
     assert all((raw / name).read_bytes() == (tmp_path / name).read_bytes() for name in names)
 
 
-def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(digits, make_settings):
-    from sklearn.datasets import load_digits
-
-    rows = list(ADAPTERS["digits"].rows(digits, make_settings()))
+def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(downloaded):
+    adapter, digits, settings = downloaded("digits")
+    rows = list(adapter.rows(digits, settings))
     assert [sum(row.part == part for row in rows) for part in ("train", "test")] == [1347, 450]
     sizes = [len(list(record_shards.read_shard(str(path), False))) for path in sorted(digits.rglob("*.tfrec"))]
     assert len(sizes) == 8 and len(set(sizes)) == 8
@@ -81,37 +80,29 @@ def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(digits, 
     assert restored == sorted(bytes(image.astype(np.uint8)) for image in load_digits().images)
 
 
-@pytest.fixture
-def two_sizes(tmp_path):
+def test_the_configured_size_is_read_or_the_largest_and_missing_sizes_and_parts_are_errors(tmp_path, make_settings):
     for size in (192, 512):
         for part, label in (("train", 1), ("test", None)):
             path = tmp_path / f"tfrecords-jpeg-{size}x{size}" / part / f"00-{size}x{size}-1.tfrec"
             record_shards.write_shard(str(path), [Record(f"{part}{size}", label, b"")])
-    return tmp_path
-
-
-@pytest.mark.parametrize(("image_size", "expected_id"), [(0, "train512"), (192, "train192"), (512, "train512")])
-def test_the_configured_size_is_read_or_the_largest_by_default(two_sizes, make_settings, image_size, expected_id):
-    assert next(iter(flowers.rows(two_sizes, make_settings(image_size=image_size)))).id == expected_id
-
-
-def test_missing_sizes_and_parts_are_errors(two_sizes, make_settings):
+    for image_size, expected_id in ((0, "train512"), (192, "train192"), (512, "train512")):
+        assert next(iter(flowers.rows(tmp_path, make_settings(image_size=image_size)))).id == expected_id
     with pytest.raises(UserError, match=r"224 was asked for, the TFRecords come in \[192, 512\]"):
-        list(flowers.rows(two_sizes, make_settings(image_size=224)))
-    shutil.rmtree(two_sizes / "tfrecords-jpeg-192x192" / "test")
+        list(flowers.rows(tmp_path, make_settings(image_size=224)))
+    shutil.rmtree(tmp_path / "tfrecords-jpeg-192x192" / "test")
     with pytest.raises(UserError, match=r"tfrecords-jpeg-192x192/test holds no .tfrec"):
-        list(flowers.rows(two_sizes, make_settings(image_size=192)))
+        list(flowers.rows(tmp_path, make_settings(image_size=192)))
 
 
 @pytest.mark.parametrize("values", ["1,0,1,0", "nan,1,0,0"])
-def test_rows_that_are_not_one_hot_are_an_error_with_their_ids(miniatures, make_settings, tmp_path, values):
-    raw, _ = miniatures["plants"]
+def test_rows_that_are_not_one_hot_are_an_error_with_their_ids(downloaded, tmp_path, values):
+    adapter, raw, settings = downloaded("plants")
     shutil.copytree(raw, tmp_path, dirs_exist_ok=True)
     lines = (raw / "train.csv").read_text().splitlines()
     lines[4] = f"Train_3,{values}"
     (tmp_path / "train.csv").write_text("\n".join(lines))
     with pytest.raises(UserError, match=r"train.csv: 1 row not one-hot over 'healthy'.* 'Train_3'"):
-        list(plants.rows(tmp_path, make_settings()))
+        list(adapter.rows(tmp_path, settings))
 
 
 def test_a_prediction_type_or_target_that_the_competition_does_not_have_is_an_error(adapter_case):

@@ -38,11 +38,10 @@ def test_tables_and_images_of_every_format_are_read_from_directories_and_zips(ma
         ("004", -1, "test", "test/004.gif"),
     ]
     assert (described.classes, described.label_values) == (("cat", "dog"), ("cat", "dog"))
-    form = described.metric, described.predicts, described.prediction_columns
-    assert form == ("macro_f1_present", "label", ("label",))
+    assert (described.metric, described.predicts) == ("macro_f1_present", "label")
+    assert described.prediction_columns == ("label",)
     assert described.notes[0] == "ids are in column 'id', labels in 'label' of train.csv"
-    index_table, _ = index.build(rows, 2)
-    assert index_table["problem"].eq("").all()
+    assert index.build(rows, 2)[0]["problem"].eq("").all()
 
 
 NUMBERED = "image_id,{0},{1},width\n1,7,tulip,20\n2,10,daisy,20\n3,7,tulip,30\n4,10,daisy,30\n"
@@ -80,6 +79,11 @@ DETECTED = {
         {"train.csv": "id,width,kind\n1,20,cat\n2,30,dog\n", "test.csv": "id,width\n3,20\n4,20\n"}, FOUR, {},
         {"notes": ("ids are in column 'id', labels in 'kind' of train.csv",
                    "columns 'width' of train.csv are not used; head.columns of a member can add 'width' to its features")}, [0, 1, -1, -1],
+    ),
+    "files in no table are ignored and counted": (
+        TABLES, [*IMAGES, "train/more.jpg", "__MACOSX/train/._001.jpg"], {},
+        {"notes": ("ids are in column 'id', labels in 'label' of train.csv", "1 image file in no table and therefore ignored")},
+        [0, 1, 1, -1, -1],
     ),
     "a table of any name whose column of names of files holds the ids": (
         {"labels.csv": "breed,photo\ncat,1\ndog,2\ncat,3\ndog,4\n"}, FOUR, {},
@@ -148,9 +152,3 @@ def test_external_images_are_matched_by_class_name_and_unmatched_folders_are_lis
     assert left_out == ["bird"]
     with pytest.raises(UserError, match=r"none of its folders .'bird'. is a class"):
         folder.external_rows(make_source({}, ["bird/1.jpg"], "birds"), described)
-
-
-def test_files_in_no_table_are_ignored_and_counted(make_source, read):
-    described, rows = read(make_source(TABLES, [*IMAGES, "train/more.jpg", "__MACOSX/train/._001.jpg"]))
-    assert len(rows) == 5
-    assert described.notes[-1] == "1 image file in no table and therefore ignored"

@@ -5,46 +5,29 @@ import pytest
 from competition.config.errors import UserError
 from competition.prepare import folds
 from competition.prepare.adapters.drawn import FLOWER_COUNTS
-
-REAL_ROWS = 16_465  # train and validation of the flower competition
+from competition.prepare.targets import Targets
 
 
 def table(labels, groups=None, parts="train"):
-    rows = len(labels)
-    return pd.DataFrame(
-        {
-            "id": [f"i{n:05}" for n in range(rows)],
-            "label": labels,
-            "part": parts,
-            "group": np.arange(rows) if groups is None else groups,
-            "fold": -1,
-        }
-    )
-
-
-def flowers_like_index(seed=0):
-    """16,465 rows with the real class counts scaled up from 12,753, and 300 duplicate groups of 2 to 5."""
-    rng = np.random.default_rng(seed)
-    counts = np.array(FLOWER_COUNTS)
-    counts = np.floor(counts * REAL_ROWS / counts.sum()).astype(int)
-    counts[: REAL_ROWS - counts.sum()] += 1
-    index = table(rng.permutation(np.repeat(np.arange(104), counts)))
-    for _ in range(300):
-        label = rng.integers(104)
-        duplicates = rng.choice(np.flatnonzero(index["label"] == label), rng.integers(2, 6), replace=False)
-        index.loc[duplicates, "group"] = index["group"][duplicates].min()
-    return index
+    rows = np.arange(len(labels))
+    ids, groups = [f"i{n:05}" for n in rows], rows if groups is None else groups
+    return pd.DataFrame({"id": ids, "label": labels, "part": parts, "group": groups, "fold": -1})
 
 
 def test_classes_are_spread_evenly_over_folds_and_no_group_is_split():
-    index = flowers_like_index()
-    assert len(index) == REAL_ROWS
+    """Rows with the class shares of the flower competition, and 120 duplicate groups of 2 to 5."""
+    rng, counts = np.random.default_rng(0), np.array(FLOWER_COUNTS)
+    index = table(rng.permutation(np.repeat(np.arange(104), counts * 6_000 // counts.sum())))
+    for _ in range(120):
+        of_class = np.flatnonzero(index["label"] == index["label"][rng.integers(len(index))])
+        duplicates = rng.choice(of_class, rng.integers(2, 6), replace=False)
+        index.loc[duplicates, "group"] = index["group"][duplicates].min()
     index["fold"] = folds.assign(index, 5, seed=42)
     support = folds.support(index, 104)
-    assert support.to_numpy().sum() == REAL_ROWS and support.to_numpy().min() >= 3
+    assert support.to_numpy().sum() == len(index) and support.to_numpy().min() >= 1
     assert index.groupby("group")["fold"].nunique().max() == 1
-    assert folds.share_errors(support).max() <= 0.02
-    assert np.ptp(support.sum(0)) <= 0.01 * REAL_ROWS
+    assert folds.share_errors(support).max() <= 0.04
+    assert np.ptp(support.sum(0)) <= 0.01 * len(index)
     assert folds.thin_classes(support) == []
 
 
@@ -71,3 +54,23 @@ def test_folds_depend_on_the_seed_and_a_test_row_in_a_group_does_not_affect_them
     assigned = folds.assign(index, 5, seed=0)
     assert np.bincount(assigned[:10]).tolist() == [2] * 5 and assigned[10] == -1
     assert not np.array_equal(assigned, folds.assign(index, 5, seed=1))
+
+
+def test_folds_have_equal_shares_of_every_label_also_of_rare_sets():
+    cells = np.random.default_rng(0).random((600, 6)) < [0.6, 0.4, 0.3, 0.2, 0.1, 0.04]
+    sets, labels = np.unique(cells, axis=0, return_inverse=True)
+    targets, index = Targets("multi", sets), table(labels)
+    index["fold"] = folds.assign(index, 5, 0, targets)
+    counts = folds.support(index, 6, targets).to_numpy()
+    assert counts.sum(1).tolist() == cells.sum(0).tolist()
+    rare = counts[5] / counts[5].sum()
+    assert rare.min() > 0.1 and rare.max() < 0.3  # 24 rows, 5 folds: 0.2
+    assert np.ptp(counts[:3] / counts[:3].sum(1, keepdims=True), axis=1).max() < 0.04
+
+
+def test_folds_of_a_regression_have_equal_distributions():
+    values = np.sort(np.random.default_rng(0).normal(0, 1, 200))
+    targets, index = Targets("regression", values), table(np.arange(200))
+    index["fold"] = folds.assign(index, 4, 0, targets)
+    means = [values[index["fold"] == fold].mean() for fold in range(4)]
+    assert np.ptp(means) < 0.1 and folds.support(index, 1, targets).to_numpy().tolist() == [[50, 50, 50, 50]]

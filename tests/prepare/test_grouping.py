@@ -20,19 +20,18 @@ CLASSES, SINGLES, SERIES, PHOTOS, TESTS = 2, 14, 3, 4, 50
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     """A source folder: train.csv names the object of each photo (single or in a series); test photos are darker."""
-    folder, train_lines, test_lines = tmp_path_factory.mktemp("source"), ["id,label,object"], ["id"]
+    folder, train, test = tmp_path_factory.mktemp("source"), ["id,label,object"], ["id"]
     for label in range(CLASSES):
         for number in range(SINGLES + SERIES):
-            object_name = f"{label}-{number}"
             first_photo = scene(1000 * label + number)
             for n in range(1 if number < SINGLES else PHOTOS):
-                another_photo(first_photo, 10 * number + n).save(folder / f"{object_name}-{n}.png")
-                train_lines.append(f"{object_name}-{n},{'ab'[label]},{object_name}")
+                another_photo(first_photo, 10 * number + n).save(folder / f"{label}-{number}-{n}.png")
+                train.append(f"{label}-{number}-{n},{'ab'[label]},{label}-{number}")
     for n in range(TESTS):
         scene(5000 + n).point(lambda value: value // 4).save(folder / f"t{n}.png")
-        test_lines.append(f"t{n}")
-    (folder / "train.csv").write_text("\n".join(train_lines) + "\n")
-    (folder / "test.csv").write_text("\n".join(test_lines) + "\n")
+        test.append(f"t{n}")
+    for name, lines in (("train.csv", train), ("test.csv", test)):
+        (folder / name).write_text("\n".join(lines) + "\n")
     return folder
 
 
@@ -40,13 +39,12 @@ def source(tmp_path_factory):
 def stage(source, tmp_path):
     """stage(overrides) -> the messages of `make prepare` with these parameters; its work folder is tmp_path."""
 
-    def run(overrides="", folds_from="", **options):
+    def run(overrides="", folds_from=""):
         parameters = params(
             f"competition.adapter=folder competition.source={source} prepare.folds=3 "
             f"competition.label_column=label {overrides}"
         )
-        job_options = Options(force=False, debug=True, folds_from=folds_from, **options)
-        job = Job(Workspace(tmp_path, parameters), job_options, tmp_path)
+        job = Job(Workspace(tmp_path, parameters), Options(force=False, debug=True, folds_from=folds_from), tmp_path)
         download.run(job)
         prepare.run(job)
         return [line for line in job.echoed if line.startswith("prepare:")]

@@ -34,24 +34,6 @@ def test_test_ids_are_written_like_the_training_ids_of_the_table(make_source, re
     assert NO_TEST_NOTE not in described.notes
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        "id,a,b\n1,x,u\n2,y,v\n3,x,u\n4,y,v\n",  # two texts that map one to one
-        "id,width,height\n1,20,30\n2,30,20\n3,20,30\n4,30,20\n",  # numbers that nothing names
-    ],
-)
-def test_an_uncertain_label_column_is_asked_for_by_its_parameter(make_source, read, table):
-    with pytest.raises(UserError, match=r"it is not certain which of them is the label: set competition.label_column"):
-        read(make_source({"train.csv": table}, IMAGES))
-
-
-def test_two_tables_that_name_images_are_not_guessed_between(make_source, read):
-    tables = {"a.csv": "id,label\n1,x\n2,y\n", "b.csv": "id,label\n3,x\n4,y\n", "notes.csv": "what\nnothing\n"}
-    with pytest.raises(UserError, match=r"'a.csv', 'b.csv' all name images; rename the one with the training labels"):
-        read(make_source(tables, IMAGES))
-
-
 @pytest.mark.parametrize(("validation", "part"), [("pool", "train"), ("apart", "val")])
 def test_a_validation_folder_joins_the_folds_or_stays_apart(make_source, read, validation, part):
     images = ["train/a/1.jpg", "train/b/2.jpg", "val/a/3.jpg", "extra/c/4.jpg"]
@@ -65,9 +47,8 @@ def test_images_that_are_hidden_or_in_other_formats_are_counted(make_source, rea
     for name in ("a/3.HEIC", "b/4.jxl", "labels.xlsx"):
         (source / name).write_bytes(b"x")
     described, rows = read(source)
-    assert len(rows) == 2
-    for note, start in zip(described.notes[-3:], ("2 images in hidden", "2 images (.heic, .jxl)", "1 table (.xlsx)")):
-        assert note.startswith(start)
+    starts = ("2 images in hidden", "2 images (.heic, .jxl)", "1 table (.xlsx)")
+    assert len(rows) == 2 and all(map(str.startswith, described.notes[-3:], starts))
 
 
 @pytest.mark.parametrize(
@@ -85,32 +66,39 @@ def test_images_that_are_hidden_or_in_other_formats_are_counted(make_source, rea
 )  # fmt: skip
 def test_the_level_of_the_classes_is_seen_in_the_structure(make_source, read, images, classes):
     described, rows = read(make_source({}, images))
-    named = [described.classes[row.label] for row in rows if row.part == "train"]
-    assert named == classes
-
-
-@pytest.mark.parametrize(
-    ("images", "message"),
-    [
-        (
-            ["train/cat/a/1.jpg", "train/cat/b/2.jpg", "train/dog/a/3.jpg", "train/dog/b/4.jpg"],
-            "the folders 'cat', 'dog' hold folders of their own ('a', 'b'), and it is not certain which are the classes: set "
-            'SET="competition.class_level=1" for the 2 outer ones or =2 for the 2 inner ones',
-        ),
-        (["cat/train/1.jpg", "cat/test/2.jpg", "dog/train/3.jpg"], "a source has them the other way round: test/cat/"),
-    ],
-)
-def test_an_uncertain_level_of_the_classes_is_asked_for(make_source, read, images, message):
-    with pytest.raises(UserError, match=re.escape(message)):
-        read(make_source({}, images))
+    assert [described.classes[row.label] for row in rows if row.part == "train"] == classes
 
 
 @pytest.mark.parametrize(("level", "classes"), [(1, ("2021", "2022")), (2, ("cat", "dog"))])
-def test_the_stated_level_is_used(make_source, read, tmp_path, level, classes):
-    images = [f"{year}/{name}/{year}.jpg" for year in (2021, 2022) for name in ("cat", "dog")]
-    source = make_source({}, images)
-    described, rows = read(source, class_level=level)
+def test_the_stated_level_is_used(make_source, read, level, classes):
+    images = ["2021/cat/1.jpg", "2021/dog/2.jpg", "2022/cat/3.jpg", "2022/dog/4.jpg"]
+    described, rows = read(make_source({}, images), class_level=level)
     assert described.classes == classes and len(rows) == 4
+
+
+NOT_CERTAIN = "it is not certain which of them is the label: set competition.label_column"
+TWO_LEVELS = (
+    "the folders 'cat', 'dog' hold folders of their own ('a', 'b'), and it is not certain which are the classes: set "
+    'SET="competition.class_level=1" for the 2 outer ones or =2 for the 2 inner ones'
+)
+NAMING_TABLES = {"a.csv": "id,label\n1,x\n2,y\n", "b.csv": "id,label\n3,x\n4,y\n", "notes.csv": "what\nnothing\n"}
+
+
+@pytest.mark.parametrize(
+    ("tables", "images", "message"),
+    [
+        ({"train.csv": "id,a,b\n1,x,u\n2,y,v\n3,x,u\n4,y,v\n"}, IMAGES, NOT_CERTAIN),  # two texts that map one to one
+        ({"train.csv": "id,width,height\n1,20,30\n2,30,20\n3,20,30\n4,30,20\n"}, IMAGES, NOT_CERTAIN),  # nothing names them
+        (NAMING_TABLES, IMAGES, "'a.csv', 'b.csv' all name images; rename the one with the training labels"),
+        ({}, ["train/cat/a/1.jpg", "train/cat/b/2.jpg", "train/dog/a/3.jpg", "train/dog/b/4.jpg"], TWO_LEVELS),
+        ({}, ["cat/train/1.jpg", "cat/test/2.jpg", "dog/train/3.jpg"], "a source has them the other way round: test/cat/"),
+        ({"train.csv": "url,label\nhttps://host.org/1.jpg,a\nhttps://host.org/2.jpg,b\n"}, ["5.jpg", "6.jpg"],
+         "images are read from files: download them"),
+    ],
+)  # fmt: skip
+def test_what_is_not_certain_is_asked_for_and_never_guessed(make_source, read, tables, images, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        read(make_source(tables, images))
 
 
 @pytest.mark.parametrize(
@@ -140,12 +128,6 @@ def test_paths_and_addresses_of_another_machine_are_matched_by_what_follows_thei
     table = "".join(f"{prefix}{name},{label}\n" for name, label in zip(IMAGES, "abab", strict=True))
     _, rows = read(make_source({"train.csv": f"path,label\n{table}"}, IMAGES))
     assert [(row.id, row.shard) for row in rows] == [(f"{prefix}{name}", name) for name in IMAGES]
-
-
-def test_addresses_of_images_that_are_not_there_are_named_as_such(make_source, read):
-    table = "url,label\nhttps://host.org/1.jpg,a\nhttps://host.org/2.jpg,b\n"
-    with pytest.raises(UserError, match="images are read from files: download them"):
-        read(make_source({"train.csv": table}, ["5.jpg", "6.jpg"]))
 
 
 def test_numbers_with_a_decimal_comma_are_asked_about_and_then_read(make_source, read, tmp_path):

@@ -1,8 +1,10 @@
 import gzip
 import io
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from data_fixtures import encode_image, row, synthetic_image
 
 from competition.config.errors import UserError
 from competition.prepare import decoding as images
@@ -11,11 +13,9 @@ from competition.prepare.record_shards import Record
 
 
 @pytest.fixture
-def shard(tmp_path, helpers):
+def shard(tmp_path):
     path = tmp_path / "00-32x32-5.tfrec"
-    record_shards.write_shard(
-        str(path), [Record(f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in range(5)]
-    )
+    record_shards.write_shard(str(path), [Record(f"i{n}", n, encode_image(synthetic_image(n))) for n in range(5)])
     return path
 
 
@@ -24,30 +24,34 @@ def record(serialized: bytes) -> bytes:
     return file.getvalue()
 
 
-def flipped(data: bytes, position: int) -> bytes:
-    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+def example(**features: bytes | int) -> Callable[[bytes, list[int]], bytes]:
+    """A shard of one record with these features in place of any content."""
+    return lambda data, ends: record(tfrecord_format.serialize_example(features))
 
 
 # Name -> (content of the shard and end of each record -> damaged content, message).
 DAMAGED = {
     "cut inside a record": (lambda data, ends: data[: ends[2] - 50], "5.tfrec, record 2: it is truncated or damaged"),
     "cut between records": (lambda data, ends: data[: ends[2]], "3 records were read where the name says 5"),
-    "a flipped bit": (lambda data, ends: flipped(data, ends[1] + 100), "record 2: it is truncated or damaged"),
+    "a flipped bit": (lambda data, ends: data[: ends[1] + 100] + b"\0\0\0" + data[ends[1] + 103 :], "record 2: it is truncated or damaged"),
     "gzip": (lambda data, ends: gzip.compress(data), "record 0: the file is compressed with gzip"),
     "text": (lambda data, ends: b"<html><body>Please sign in</body></html>", "record 0: the file is text"),
     "not an example": (lambda data, ends: record(b"\xff\xfe nonsense"), "record 0: not a tf.train.Example"),
     "missing": (None, "5.tfrec: no such file"),
-}
+    "no class": (example(id=b"a", image=b""), "record 0.*feature 'class' is missing; features id, image were found"),
+    "no id": (example(**{"image": b"", "class": 1}), "record 0.*feature 'id' is missing"),
+    "a text as class": (example(id=b"a", image=b"", **{"class": b"rose"}), "'class' has 1 values of type bytes, one int was"),
+    "a number as id": (example(id=7, image=b"", **{"class": 1}), "'id' has 1 values of type int, one bytes was expected"),
+    "an id in another encoding": (example(id=b"\xff\xfe", image=b"", **{"class": 1}), "record 0.*is not UTF-8"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_or_missing_shard_is_an_error_with_file_and_record(shard, name):
     damage, message = DAMAGED[name]
-    with shard.open("rb") as file:
-        ends = [
-            offset + len(one) + tfrecord_format.TAIL for offset, one in tfrecord_format.read_records(file, shard.name)
-        ]
     data = shard.read_bytes()
+    records = tfrecord_format.read_records(io.BytesIO(data), shard.name)
+    ends = [offset + len(one) + tfrecord_format.TAIL for offset, one in records]
     shard.unlink()
     if damage:
         shard.write_bytes(damage(data, ends))
@@ -55,30 +59,13 @@ def test_a_damaged_or_missing_shard_is_an_error_with_file_and_record(shard, name
         list(record_shards.read_shard(str(shard), labelled=True))
 
 
-@pytest.mark.parametrize(
-    ("feature", "message"),
-    [
-        ({"id": b"a", "image": b""}, "feature 'class' is missing; features id, image were found"),
-        ({"image": b"", "class": 1}, "feature 'id' is missing"),
-        ({"id": b"a", "image": b"", "class": b"rose"}, "feature 'class' has 1 values of type bytes, one int was"),
-        ({"id": 7, "image": b"", "class": 1}, "feature 'id' has 1 values of type int, one bytes was expected"),
-        ({"id": b"\xff\xfe", "image": b"", "class": 1}, "is not UTF-8"),
-    ],
-)
-def test_a_wrong_schema_is_an_error_that_names_the_feature(tmp_path, feature, message):
-    path = tmp_path / "a-1.tfrec"
-    path.write_bytes(record(tfrecord_format.serialize_example(feature)))
-    with pytest.raises(UserError, match=f"a-1.tfrec, record 0.*{message}"):
-        list(record_shards.read_shard(str(path), labelled=True))
-
-
 @pytest.fixture
-def prepared(helpers):
+def prepared():
     """23 training rows, 7 test rows (one unreadable), 2 external ones, in shuffled order, with folds."""
-    rows = [helpers.row(f"i{n}", n, label=n % 2) for n in range(23)]
-    rows += [helpers.row(f"t{n}", 50 + n, part="test", label=-1) for n in range(6)]
-    rows += [helpers.row("broken", 0, part="test", label=-1, data=b"<html>")]
-    rows += [helpers.row(f"e{n}", 90 + n, part="external", label=1) for n in range(2)]
+    rows = [row(f"i{n}", n, label=n % 2) for n in range(23)]
+    rows += [row(f"t{n}", 50 + n, part="test", label=-1) for n in range(6)]
+    rows += [row("broken", 0, part="test", label=-1, data=b"<html>")]
+    rows += [row(f"e{n}", 90 + n, part="external", label=1) for n in range(2)]
     rows = [rows[n] for n in np.random.default_rng(0).permutation(len(rows))]
     index_table, _ = index.build(rows, 2)
     index_table["fold"] = folds.assign(index_table, 3, seed=0)
@@ -90,16 +77,11 @@ def test_every_row_is_written_once_in_order_to_the_shards_of_its_fold(prepared, 
     names = record_shards.write(rows, index_table, str(tmp_path), shard_bytes=8_000)
     assert sorted(names) == sorted(p.name for p in tmp_path.iterdir())
     assert len([name for name in names if name.startswith("fold0-")]) > 1
-    for prefix, expected_rows in {
-        **{f"fold{k}": index_table[index_table["fold"] == k] for k in range(3)},
-        "test": index_table[index_table["part"] == "test"],
-        "external": index_table[index_table["part"] == "external"],
-    }.items():
-        files = [str(tmp_path / name) for name in names if name.startswith(f"{prefix}-")]
-        read = list(record_shards.read(files))
-        assert [(image_id, label) for image_id, label, _ in read] == list(
-            zip(expected_rows["id"], expected_rows["label"])
-        )
+    part = np.where(index_table["part"] == "train", "fold" + index_table["fold"].astype(str), index_table["part"])
+    for prefix in ("fold0", "fold1", "fold2", "test", "external"):
+        read = record_shards.read(str(tmp_path / name) for name in names if name.startswith(f"{prefix}-"))
+        expected = index_table.loc[part == prefix, ["id", "label"]]
+        assert [[image_id, label] for image_id, label, _ in read] == expected.to_numpy().tolist()
     assert sum(int(tfrecord_format.COUNT_IN_NAME.search(name)[1]) for name in names) == len(index_table)
     # An unreadable test image becomes grey; rows dropped from the index are not written.
     kept = index_table[index_table["id"] != "i3"].reset_index(drop=True)
@@ -109,24 +91,19 @@ def test_every_row_is_written_once_in_order_to_the_shards_of_its_fold(prepared, 
     assert images.decode(read["broken"], 8, "crop").tolist() == [[[128] * 3] * 8] * 8
 
 
-def test_images_changed_after_indexing_are_an_error(prepared, tmp_path, helpers):
-    rows, index_table = prepared
-    position = next(n for n, row in enumerate(rows) if row.id == "i5")
-    changed = [*rows[:position], helpers.row("i5", 77, label=1), *rows[position + 1 :]]
-    with pytest.raises(UserError, match="'i5' does not match the index"):
-        record_shards.write(changed, index_table, str(tmp_path / "a"), shard_bytes=10**6)
-    with pytest.raises(UserError, match="1 image of the index missing in the raw files"):
-        record_shards.write(
-            [*rows[:position], *rows[position + 1 :]], index_table, str(tmp_path / "b"), shard_bytes=10**6
-        )
-    assert not list((tmp_path / "b").glob("test-*.partial"))
-
-
-def test_an_image_that_was_read_when_it_was_indexed_never_becomes_grey(prepared, tmp_path):
+def test_an_image_that_changed_or_is_missing_or_cannot_be_read_any_more_is_an_error_and_never_grey(prepared, tmp_path):
     """A decoder that runs out of memory must not change what is learned."""
     rows, index_table = prepared
-    with pytest.raises(UserError, match=r"was read when it was indexed, and cannot be read now: .* more than the 9"):
-        record_shards.write(rows, index_table, str(tmp_path), shard_bytes=10**6, largest=9)
+    position = next(n for n, each in enumerate(rows) if each.id == "i5")
+    before, after = rows[:position], rows[position + 1 :]
+    for given, options, message in (
+        ([*before, row("i5", 77, label=1), *after], {}, "'i5' does not match the index"),
+        ([*before, *after], {}, "1 image of the index missing in the raw files"),
+        (rows, {"largest": 9}, r"was read when it was indexed, and cannot be read now: .* more than the 9"),
+    ):
+        with pytest.raises(UserError, match=message):
+            record_shards.write(given, index_table, str(tmp_path), shard_bytes=10**6, **options)
+    assert not list(tmp_path.glob("test-*.partial"))
 
 
 @pytest.mark.parametrize("label", [3, None])

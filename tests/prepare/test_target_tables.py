@@ -1,6 +1,7 @@
-"""What the table says is predicted: one class, several labels, grades or numbers; and the folds of each."""
+"""What the table says is predicted, one class, several labels, grades or numbers, and its columns beside the photos."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,10 +9,10 @@ import pytest
 from builders import params
 
 from competition.config.errors import UserError
-from competition.prepare import folds
 from competition.prepare.adapter_types import Competition, needs_a_label, with_metric
 from competition.prepare.adapters.target_tables import detect_target
-from competition.prepare.targets import Targets, check_training
+from competition.prepare.columns import MOST_VALUES, encoded_columns
+from competition.prepare.targets import check_training
 
 IDS = [f"i{n:02}" for n in range(12)]
 TEST_IDS = ["t0", "t1"]
@@ -149,33 +150,6 @@ def test_another_metric_changes_the_form_of_a_multi_label_submission_without_new
     assert (back.metric, back.predicts) == ("mean_average_precision", "probabilities")
 
 
-def index_of(labels: np.ndarray) -> pd.DataFrame:
-    ids = [f"i{n:04}" for n in range(len(labels))]
-    return pd.DataFrame({"id": ids, "label": labels, "part": "train", "group": np.arange(len(labels))})
-
-
-def test_folds_have_equal_shares_of_every_label_also_of_rare_sets():
-    rng = np.random.default_rng(0)
-    cells = rng.random((600, 6)) < [0.6, 0.4, 0.3, 0.2, 0.1, 0.04]
-    sets, labels = np.unique(cells, axis=0, return_inverse=True)
-    targets = Targets("multi", sets)
-    index = index_of(labels)
-    index["fold"] = folds.assign(index, 5, 0, targets)
-    counts = folds.support(index, 6, targets).to_numpy()
-    assert counts.sum(1).tolist() == cells.sum(0).tolist()
-    rare = counts[5] / counts[5].sum()
-    assert rare.min() > 0.1 and rare.max() < 0.3  # 24 rows, 5 folds: 0.2
-    assert np.ptp(counts[:3] / counts[:3].sum(1, keepdims=True), axis=1).max() < 0.04
-
-
-def test_folds_of_a_regression_have_equal_distributions():
-    values = np.sort(np.random.default_rng(0).normal(0, 1, 200))
-    targets, index = Targets("regression", values), index_of(np.arange(200))
-    index["fold"] = folds.assign(index, 4, 0, targets)
-    means = [values[index["fold"] == fold].mean() for fold in range(4)]
-    assert np.ptp(means) < 0.1 and folds.support(index, 1, targets).to_numpy().tolist() == [[50, 50, 50, 50]]
-
-
 @pytest.mark.parametrize(
     ("kind", "change", "refused"),
     [
@@ -188,3 +162,32 @@ def test_training_parameters_that_a_target_has_no_meaning_for_are_refused(kind, 
         check_training(kind, "cnn", replace(params().train, **change))
     check_training("multi", "cnn", replace(params().train, cutmix=1.0, focal_gamma=2.0, label_smoothing=0.1))
     check_training("single", "cnn", replace(params().train, class_weights="balanced", probe=True))
+
+
+ROW_IDS = np.array(["c", "a", "b", "external/1"])
+
+
+def encoded(folder: Path, text: str, *names: str) -> list[list[float]]:
+    (folder / "columns.csv").write_text(text)
+    return encoded_columns(folder, names, ROW_IDS).tolist()
+
+
+def test_numbers_are_scaled_texts_are_features_both_joined_by_id_and_an_empty_cell_has_a_mark(tmp_path: Path) -> None:
+    assert encoded(tmp_path, "image,age,n\na,10,0\nb,,0\nc,30,4\n", "age", "n") == [
+        [1.0, 0.0, 1.0, 0.0],  # c: the age, whether it is empty, n, whether it is empty
+        [0.0, 0.0, 0.0, 0.0],
+        [0.5, 1.0, 0.0, 0.0],  # an empty cell has the mean
+        [0.5, 1.0, pytest.approx(1 / 3), 1.0],
+    ]
+    sites = encoded(tmp_path, "image,site\na,leaf\nb,stem\nc,leaf\n", "site")
+    assert sites == [[0, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]
+
+
+def test_a_column_that_does_not_exist_or_is_different_in_every_row_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"'size' was found.*\('age'\)"):
+        encoded(tmp_path, "image,age\na,1\n", "size")
+    with pytest.raises(UserError, match=f"column 'name' has {MOST_VALUES + 1} different texts"):
+        encoded(tmp_path, "image,name\n" + "".join(f"{n},x{n}\n" for n in range(MOST_VALUES + 1)), "name")
+    (tmp_path / "columns.csv").unlink()
+    with pytest.raises(UserError, match="the prepared data have none"):
+        encoded_columns(tmp_path, ["age"], ROW_IDS)

@@ -1,4 +1,4 @@
-"""The next steps are ranked by what they can gain, and every number says where it comes from."""
+"""The next steps, ranked by what they can gain; doubtful labels; and pictures, which come from the cache of decoded images."""
 
 import base64
 import io
@@ -13,9 +13,11 @@ from PIL import Image
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.significance import Difference
 from competition.files.manifest import write_manifest
+from competition.images.decoded_cache import cache_file
 from competition.prepare.prepared import Prepared
 from competition.report.classes import current_issues, dependencies_of_issues, label_issues_section
 from competition.report.next_steps import blend_steps, label_steps
+from competition.report.pictures import training_pixels
 
 NAMES = ("rose", "tulip", "aster")
 
@@ -61,10 +63,8 @@ def test_doubtful_labels_are_pictures_of_their_own_rows_and_only_those_of_this_b
     assert current_issues(tmp_path, data, other) is None
     assert current_issues(tmp_path, replace(data, digest="corrected labels"), blend) is None
     (stale,) = label_issues_section(None, True, data, None).blocks
-    assert (
-        "for another blend or for other data" in stale.lines[0]
-        and label_issues_section(None, False, data, None) is None
-    )
+    assert "for another blend or for other data" in stale.lines[0]
+    assert label_issues_section(None, False, data, None) is None
     issues = current_issues(tmp_path, data, blend)
     text, sheet = label_issues_section(issues, True, data, numbered(3)).blocks
     assert text.lines == ["2 doubtful labels by the last `make label-issues`, the most doubtful first."]
@@ -77,3 +77,19 @@ def test_doubtful_labels_are_pictures_of_their_own_rows_and_only_those_of_this_b
             assert image.getpixel((0, 0)) == (row, row, row)  # image n has the value n in all pixels
     without = label_issues_section(issues, True, data, None).blocks[1]
     assert [tile.address for tile in without.tiles] == ["", ""] and "No pictures" in without.note
+
+
+def test_pictures_are_those_of_the_largest_cached_size_that_a_page_shows_in_index_order(tmp_path: Path) -> None:
+    ids, cache = np.array([f"id ü {n:02}" for n in range(12)]), tmp_path / "cache"
+    data = Prepared(tmp_path, competition(), pd.DataFrame({"id": ids, "part": "train"}), "digest")
+    cache.mkdir()
+    assert training_pixels(data, [16], "squash", cache) is None
+    for size in (16, 32, 256):
+        np.save(cache_file(cache, data.digest, ids, size, "squash"), numbered(12, size))
+    pixels = training_pixels(data, [256, 64, 32, 16], "squash", cache)
+    assert pixels is not None and pixels.shape == (12, 32, 32, 3)
+    assert pixels[np.array([7, 2])][:, 0, 0, 0].tolist() == [7, 2]
+    assert training_pixels(data, [16], "crop", cache) is None  # other images
+    file = cache_file(cache, data.digest, ids, 16, "squash")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert training_pixels(data, [16], "squash", cache) is None

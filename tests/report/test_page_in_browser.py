@@ -29,13 +29,9 @@ def report_page() -> str:
     columns = ["member", "score", "time"]
     rows = [[f"m{n}", f"{n % 5 / 10:.2f}", f"{n + 1} min" if n % 2 else f"{50 + n} s"] for n in range(12)]
     tiles = [Tile(picture(n), True, [f"picture {n}", "an id"]) for n in range(3)]
+    scores = [Charts(score_chart(points, (0.88, 0.95), "m")), Table(columns, rows, title="Members")]
     sections = [
-        Section(
-            "blend",
-            "Scores",
-            "f",
-            [Charts(score_chart(points, (0.88, 0.95), "m")), Table(columns, rows, title="Members")],
-        ),
+        Section("blend", "Scores", "f", scores),
         Section("classes", "Classes", "f", [Charts([confusion_chart(confusion, names)], zoom=True, name="Confusion")]),
         Section("errors", "Errors", "f", [Sheet(tiles)]),
     ]
@@ -68,16 +64,19 @@ def opened(browser: Browser, file: Path, width: int) -> Browser:
     return browser
 
 
-def press(browser: Browser, key: str, code: int, text: str = "") -> None:
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowRight": 39}
+
+
+def press(browser: Browser, key: str) -> None:
     for kind in ("keyDown", "keyUp"):
-        given = {"text": text} if text and kind == "keyDown" else {}
-        browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **given)
+        given = {"text": "\r"} if (key, kind) == ("Enter", "keyDown") else {}
+        browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key], **given)
 
 
 def tab_to(browser: Browser, condition: str, most: int = 120) -> None:
     """Press Tab until the focused element `e` fulfils the condition."""
     for _ in range(most):
-        press(browser, "Tab", 9)
+        press(browser, "Tab")
         if browser.evaluate(f"(e => {condition})(document.activeElement)"):
             return
     raise AssertionError(f"not reached by Tab: {condition}")
@@ -98,7 +97,7 @@ UNNAMED = """[...document.images].filter(i => i.src && !i.alt).length
 @pytest.mark.parametrize("width", [1280, 420])
 def test_the_page_opens_without_an_error_or_a_request_and_everything_has_a_name_for_screen_readers(
     browser, file, width
-) -> None:
+):
     page = opened(browser, file, width)
     assert page.problems() == []
     assert [url for url in page.requested() if not url.startswith(("data:", "about:"))] == [file.as_uri()]
@@ -108,7 +107,7 @@ def test_the_page_opens_without_an_error_or_a_request_and_everything_has_a_name_
     assert len(ids) == len(set(ids))
 
 
-def test_a_link_opens_its_section_and_a_print_has_all_sections(browser, file) -> None:
+def test_a_print_has_all_sections_a_link_opens_one_and_its_pictures_open_large_by_keyboard(browser, file) -> None:
     page = opened(browser, file, 1280)
     page.evaluate("document.querySelector('#errors > details').open = false")
     page.call("Emulation.setEmulatedMedia", media="print")
@@ -116,6 +115,13 @@ def test_a_link_opens_its_section_and_a_print_has_all_sections(browser, file) ->
     page.call("Emulation.setEmulatedMedia", media="")
     page.evaluate("document.querySelector('nav a[href=\"#errors\"]').click()")
     page.wait_for("document.querySelector('#errors > details').open")
+    tab_to(page, "e.matches('#errors .picture')")
+    press(page, "Enter")
+    assert page.evaluate("document.getElementById('viewer').open")
+    press(page, "ArrowRight")
+    assert page.evaluate("document.querySelector('#viewer img').alt") == "picture 1, an id"
+    press(page, "Escape")
+    page.wait_for("!document.getElementById('viewer').open")
 
 
 def test_tables_sort_and_filter_by_keyboard(browser, file) -> None:
@@ -127,25 +133,13 @@ def test_tables_sort_and_filter_by_keyboard(browser, file) -> None:
     page.evaluate("document.querySelector('#blend input').value = ''")
     page.evaluate("document.querySelector('#blend input').dispatchEvent(new Event('input'))")
     tab_to(page, "e.textContent === 'score'")
-    press(page, "Enter", 13, "\r")
+    press(page, "Enter")
     assert column(page, 1) == sorted(column(page, 1), reverse=True)
     assert page.evaluate("document.querySelector('#blend th:nth-child(2)').ariaSort") == "descending"
     tab_to(page, "e.textContent === 'time'", 400)
-    press(page, "Enter", 13, "\r")
-    press(page, "Enter", 13, "\r")
+    press(page, "Enter")
+    press(page, "Enter")
     assert column(page, 2)[:3] == ["50 s", "52 s", "54 s"] and column(page, 2)[-1] == "12 min"
-
-
-def test_pictures_open_large_and_close_by_keyboard(browser, file) -> None:
-    page = opened(browser, file, 1280)
-    page.evaluate("document.querySelector('#errors > details').open = true")
-    tab_to(page, "e.matches('#errors .picture')")
-    press(page, "Enter", 13, "\r")
-    assert page.evaluate("document.getElementById('viewer').open")
-    press(page, "ArrowRight", 39)
-    assert page.evaluate("document.querySelector('#viewer img').alt") == "picture 1, an id"
-    press(page, "Escape", 27)
-    page.wait_for("!document.getElementById('viewer').open")
 
 
 def test_a_script_in_the_page_is_blocked(browser, file, tmp_path) -> None:

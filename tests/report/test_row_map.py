@@ -15,10 +15,7 @@ from threadpoolctl import threadpool_limits
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
 from competition.report.page import PointMap
-from competition.report.row_map import (
-    MOST_PICTURES,
-    map_section,
-)
+from competition.report.row_map import MOST_PICTURES, map_section
 from competition.report.tsne import map_places
 
 IDS = np.array([f"r{n:03}" for n in range(90)])
@@ -40,12 +37,6 @@ def scored_rows(numbers: np.ndarray, wrong: int = 4) -> HonestRows:
     return HonestRows(IDS[numbers], labels, predicted, scores / scores.sum(1, keepdims=True))
 
 
-def two_clusters() -> tuple[np.ndarray, np.ndarray]:
-    """((60, 8) float32 features, (60,) number of the cluster): unit noise around two distant centres, alternating."""
-    clusters = np.arange(60) % 2
-    return (np.random.default_rng(1).normal(size=(60, 8)) + 20 * clusters[:, None]).astype(np.float32), clusters
-
-
 def point_map(section) -> PointMap:
     (block,) = section.blocks
     return block
@@ -53,25 +44,16 @@ def point_map(section) -> PointMap:
 
 def drawn_points(block: PointMap) -> list[tuple[str, float, float, str]]:
     """(tooltip, x, y, number of the picture or "") of every point."""
-    found = re.findall(r"<use ([^>]*)><title>([^<]*)</title>", block.drawing)
     points = []
-    for attributes, tooltip in found:
+    for attributes, tooltip in re.findall(r"<use ([^>]*)><title>([^<]*)</title>", block.drawing):
         values = dict(re.findall(r'([\w-]+)="([^"]*)"', attributes))
         points.append((tooltip, float(values["x"]), float(values["y"]), values.get("data-picture", "")))
     return points
 
 
-def is_apart(places: np.ndarray, clusters: np.ndarray) -> bool:
-    """True if every point is nearer to the centre of its own cluster than to the other, and its neighbour is of its cluster."""
-    centres = np.stack([places[clusters == n].mean(0) for n in (0, 1)])
-    nearest_centre = np.linalg.norm(places[:, None] - centres, axis=2).argmin(1)
-    distances = np.linalg.norm(places[:, None] - places, axis=2) + np.diag(np.full(len(places), np.inf))
-    return bool((nearest_centre == clusters).all() and (clusters[distances.argmin(1)] == clusters).all())
-
-
 def test_features_are_joined_by_id_whatever_the_order_of_the_scored_rows(prepared: Prepared) -> None:
-    vectors, clusters = two_clusters()
-    table = np.zeros((len(IDS), 8), np.float16)
+    clusters, table = np.arange(60) % 2, np.zeros((len(IDS), 8), np.float16)
+    vectors = np.random.default_rng(1).normal(size=(60, 8)) + 20 * clusters[:, None]  # noise around two distant centres
     numbers = np.random.default_rng(2).permutation(len(IDS))[:60]
     table[numbers] = vectors
     block = point_map(map_section(scored_rows(numbers), prepared, None, ("vit", table)))
@@ -79,7 +61,9 @@ def test_features_are_joined_by_id_whatever_the_order_of_the_scored_rows(prepare
     points = drawn_points(block)
     assert len(points) == 60 and "frozen network of vit" in block.note
     places = np.array([[x, y] for _, x, y, _ in points])
-    assert is_apart(places, np.array([cluster_of_id[text.rpartition(" · ")[2]] for text, *_ in points]))
+    drawn_clusters = np.array([cluster_of_id[text.rpartition(" · ")[2]] for text, *_ in points])
+    distances = np.linalg.norm(places[:, None] - places, axis=2) + np.diag(np.full(60, np.inf))
+    assert (drawn_clusters[distances.argmin(1)] == drawn_clusters).all()  # the nearest point is of the same cluster
 
 
 def test_the_places_do_not_depend_on_the_number_of_processors() -> None:

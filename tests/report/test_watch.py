@@ -1,13 +1,14 @@
 """make report WATCH=1: the page follows what training writes."""
 
 import json
+import os
 import signal
-import subprocess
 import time
-from functools import partial
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from builders import ROOT
+from preloaded import run_preloaded
 from stages import Workspace
 
 from competition.config.params_file import load_params
@@ -19,13 +20,12 @@ from competition.workspace.workspace import Workspace as Library
 LIVE = "location.reload"
 
 
-def wait_for(page: Path, text: str, watching: "subprocess.Popen[str]", seconds: float = 120.0) -> str:
+def wait_for(page: Path, text: str, watching: ForkServerProcess, seconds: float = 120.0) -> str:
     """The page as soon as it holds the text."""
     end = time.monotonic() + seconds
     while text not in (shown := page.read_text("utf-8") if page.exists() else ""):
-        assert watching.poll() is None, watching.communicate()
-        assert time.monotonic() < end, f"not in the page: {text}"
-        time.sleep(0.2)
+        assert watching.is_alive() and time.monotonic() < end, f"not in the page: {text}"
+        time.sleep(0.1)
     return shown
 
 
@@ -38,23 +38,19 @@ def plant_checkpoint(fold: Path, made_from: str) -> None:
 
 def test_the_page_follows_the_results_until_ctrl_c(workspace: Workspace) -> None:
     file, command = workspace.work / "report.html", workspace.command("report", "--watch")
-    # A shell may have started pytest in the background, where Ctrl-C is ignored.
-    restored = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    watching = subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True, preexec_fn=restored)
-    try:
-        assert watching.stdout is not None
-        assert watching.stdout.readline().endswith("reloads itself in the browser; Ctrl-C ends it\n")
-        page = wait_for(file, LIVE, watching)
-        assert "not finished: epoch " not in page
+
+    def follow(watching: ForkServerProcess) -> None:
+        assert "not finished: epoch " not in wait_for(file, LIVE, watching)
         manifest = workspace.fold("slim", 2) / "manifest.json"
         plant_checkpoint(manifest.parent, json.loads(manifest.read_text())["digest"])
         manifest.unlink()
-        page = wait_for(file, "slim fold 2, not finished: epoch ", watching)
-        watching.send_signal(signal.SIGINT)
-        _, err = watching.communicate(timeout=120)
-        assert (watching.returncode, err) == (130, "goldfold: the report no longer follows the results\n")
-    finally:
-        watching.kill()
+        wait_for(file, "slim fold 2, not finished: epoch ", watching)
+        assert watching.pid
+        os.kill(watching.pid, signal.SIGINT)
+
+    code, out, err = run_preloaded(command[2], command[3:], ROOT, os.environ, meanwhile=follow)
+    assert out.splitlines()[0].endswith("reloads itself in the browser; Ctrl-C ends it")
+    assert (code, err) == (130, "goldfold: the report no longer follows the results\n")
     page = file.read_text("utf-8")
     assert LIVE not in page and "Live:" not in page and "slim fold 2, not finished" in page
 

@@ -1,18 +1,22 @@
+"""Submissions are written, checked before they are sent, and corrected where Kaggle would accept them."""
+
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
+from builders import competition
 
 from competition.config.errors import UserError
-from competition.prepare.adapter_types import Competition
 from competition.submission import format as submission
 
 IDS = ["001", "NA", "1e5", "=cmd", "i4"]
 LABELS = ["3", "0", "1", "2", "3"]
 
 
-def competition(predicts: str = "label") -> Competition:
-    classes = ("rose", "iris", "lily", "aster")
-    columns = ("label",) if predicts == "label" else classes
-    return Competition("flowers", "flowers", classes, "macro_f1", predicts, "id", columns, ("0", "1", "2", "3"))
+CLASSES, VALUES = ("rose", "iris", "lily", "aster"), ("0", "1", "2", "3")
+LABEL = competition(CLASSES, label_values=VALUES)
+PROBABILITIES = competition(CLASSES, predicts="probabilities", prediction_columns=CLASSES, label_values=VALUES)
 
 
 @pytest.fixture
@@ -26,38 +30,36 @@ def text(ids=IDS, labels=LABELS, header="id,label", end="\n") -> str:
     return header + end + "".join(f"{i},{label}{end}" for i, label in zip(ids, labels, strict=True))
 
 
-def check(tmp_path, sample, content: str | bytes, index=IDS, competition_description=None):
-    path = tmp_path / "submission.csv"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+def check(tmp_path, sample, content: str | bytes, index=IDS):
+    path, data = tmp_path / "submission.csv", content if isinstance(content, bytes) else content.encode()
+    path.write_bytes(data)
     try:
-        return submission.check(path, sample, index, competition_description or competition())
+        return submission.check(path, sample, index, LABEL)
     finally:
-        # The check does not change the file.
-        assert path.read_bytes() == (content if isinstance(content, bytes) else content.encode())
+        assert path.read_bytes() == data  # the check does not change the file
 
 
 def test_a_written_file_passes_the_check_without_corrections(tmp_path, sample):
     path = tmp_path / "out.csv"
     shuffled = [4, 2, 0, 1, 3]
     ids, labels = np.array(IDS)[shuffled], np.array([3, 0, 1, 2, 3])[shuffled]
-    digest = submission.write(ids, labels, competition(), sample, path)
+    digest = submission.write(ids, labels, LABEL, sample, path)
     assert path.read_text() == text()
-    checked = submission.check(path, sample, IDS, competition())
+    checked = submission.check(path, sample, IDS, LABEL)
     assert (checked.rows, checked.mended, checked.digest) == (5, [], digest)
     assert checked.warnings == ["1 id (=cmd) would be run as a formula by a spreadsheet; left as they are"]
 
 
 def test_float32_probabilities_are_read_back_exactly(tmp_path):
-    flowers = competition("probabilities")
     sample = tmp_path / "sample.csv"
     sample.write_text("id,rose,iris,lily,aster\n" + "".join(f"{i},.25,.25,.25,.25\n" for i in IDS))
     probs = np.random.default_rng(0).dirichlet(np.ones(4) * 0.05, 5).astype(np.float32)
     path = tmp_path / "out.csv"
-    submission.write(np.array(IDS), probs, flowers, sample, path)
-    ids, cells = submission.read_predictions(path, flowers)
+    submission.write(np.array(IDS), probs, PROBABILITIES, sample, path)
+    ids, cells = submission.read_predictions(path, PROBABILITIES)
     assert ids == IDS
     assert np.array_equal(np.array(cells, np.float32), probs)
-    assert submission.check(path, sample, IDS, flowers).mended == []
+    assert submission.check(path, sample, IDS, PROBABILITIES).mended == []
 
 
 REJECTED = {
@@ -99,8 +101,7 @@ CORRECTED = {
 def test_deviations_that_kaggle_would_accept_are_corrected_and_reported(tmp_path, sample, name):
     content, message = CORRECTED[name]
     checked = check(tmp_path, sample, content)
-    assert len(checked.mended) == 1
-    assert message in checked.mended[0]
+    assert len(checked.mended) == 1 and message in checked.mended[0]
     assert checked.content.decode() == text()
 
 
@@ -127,4 +128,61 @@ def test_a_sample_with_other_ids_than_the_test_images_is_an_error_that_says_how_
     path = tmp_path / "sample_submission.csv"
     path.write_text("id,label\n" + "".join(f"{name},0\n" for name in sample_ids))
     with pytest.raises(UserError, match=message):
-        submission.check_sample(path, test_ids, competition())
+        submission.check_sample(path, test_ids, LABEL)
+
+
+NAMES = ("scab", "rust", "rot")
+SETS = np.array([[1, 0, 1], [0, 1, 0]], bool)
+TWO_IDS = np.array(["b", "a"])
+
+
+LISTS = competition(
+    NAMES, metric="multilabel_macro_f1", target="multi", prediction_columns=("labels",), label_values=("s", "r", "x"),
+    label_targets=("100", "110"), list_separator=" ", allows_empty_lists=False,
+)  # fmt: skip
+ZERO_ONE = replace(LISTS, metric="samples_f1", prediction_columns=NAMES, label_values=NAMES, label_targets=("100",))
+AGES = competition(("age",), metric="mae", target="regression", predicts="value", prediction_columns=("age",))
+
+
+def sample_of_two(folder: Path, header: str, cells: str = "0") -> Path:
+    (folder / "sample.csv").write_text(f"{header}\na,{cells}\nb,{cells}\n")
+    return folder / "sample.csv"
+
+
+@pytest.mark.parametrize(
+    ("described", "predictions", "header", "cells", "content"),
+    [
+        (LISTS, SETS, "id,labels", "0", b"id,labels\na,r\nb,s x\n"),
+        (replace(LISTS, list_separator="|"), SETS, "id,labels", "0", b"id,labels\na,r\nb,s|x\n"),
+        (ZERO_ONE, SETS, "id,scab,rust,rot", "0,0,0", b"id,scab,rust,rot\na,0,1,0\nb,1,0,1\n"),
+        (AGES, np.array([[1.5], [-20.25]], np.float32), "id,age", "0", b"id,age\na,-20.25\nb,1.5\n"),
+    ],
+)
+def test_lists_columns_of_0_and_1_and_shortest_decimals(tmp_path, described, predictions, header, cells, content):
+    assert submission.render(TWO_IDS, predictions, described, sample_of_two(tmp_path, header, cells)) == content
+
+
+def test_an_empty_list_is_written_only_where_it_is_allowed(tmp_path):
+    path, sets = sample_of_two(tmp_path, "id,labels"), np.array([[0, 0, 0], [0, 1, 0]], bool)
+    assert submission.render(TWO_IDS, sets, replace(LISTS, allows_empty_lists=True), path) == b"id,labels\na,r\nb,\n"
+    with pytest.raises(UserError, match="1 row without a label: c expects one or more in every row"):
+        submission.render(TWO_IDS, sets, LISTS, path)
+    with pytest.raises(UserError, match=r"Expected \(N, C\) bool label sets"):
+        submission.render(TWO_IDS, np.array([0, 1]), LISTS, path)
+
+
+@pytest.mark.parametrize(
+    ("described", "header", "cells", "match"),
+    [
+        (LISTS, "id,labels", "s y", "2 labels outside the 3 of the competition .s, r, x.: 'y'"),
+        (LISTS, "id,labels", "", "no label in the rows of 2 ids .a, b.: expected one or more"),
+        (ZERO_ONE, "id,scab,rust,rot", "0,0.5,1", "numbers other than 0 and 1 in the rows of 2 ids"),
+        (AGES, "id,age", "old", "no number in the rows of 2 ids .a, b.: expected value"),
+        (AGES, "id,age", "nan", "NaN or infinity"),
+    ],
+)
+def test_a_file_that_kaggle_would_reject_is_answered_with_its_rows(tmp_path, described, header, cells, match):
+    path = tmp_path / "s.csv"
+    path.write_text(f"{header}\na,{cells}\nb,{cells}\n")
+    with pytest.raises(UserError, match=match):
+        submission.check(path, sample_of_two(tmp_path, header, cells), ["a", "b"], described)

@@ -1,20 +1,18 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
-from sklearn.metrics import f1_score
+from builders import competition
+from sklearn.metrics import f1_score, mean_absolute_error
 
 from competition.config.errors import UserError
-from competition.prepare.adapter_types import Competition
 from competition.submission import ledger
 from competition.submission.compare import compare_submissions
 from competition.submission.grading import grade
 
 CLASSES = ("rose", "iris", "lily")
-
-
-def competition(predicts="label", metric="macro_f1"):
-    columns = ("label",) if predicts == "label" else CLASSES
-    return Competition("f", "", CLASSES, metric, predicts, "id", columns, ("0", "1", "2"))
-
-
+FLOWERS = competition(CLASSES, metric="macro_f1", label_values=("0", "1", "2"))
 TRUTH = {f"i{n}": (n % 3, "Public" if n < 6 else "Private") for n in range(15)}
 
 
@@ -39,7 +37,7 @@ def graded_in(folder, submission, competition):
 def test_the_scores_of_both_parts_agree_with_scikit_learn_and_every_grading_is_counted(solution_folder):
     guesses = {i: (c + (n % 4 == 0)) % 3 for n, (i, (c, _)) in enumerate(TRUTH.items())}
     path = submission(solution_folder / "a.csv", dict(reversed(guesses.items())))  # joined by id, not by position
-    graded = [graded_in(solution_folder, path, competition()) for _ in range(3)][-1]
+    graded = [graded_in(solution_folder, path, FLOWERS) for _ in range(3)][-1]
     for part, score, rows in (("Public", graded.public, 6), ("Private", graded.private, 9)):
         part_ids = [i for i, (_, usage) in TRUTH.items() if usage == part]
         truth, guessed = ([labels[i] for i in part_ids] for labels in ({i: c for i, (c, _) in TRUTH.items()}, guesses))
@@ -47,23 +45,21 @@ def test_the_scores_of_both_parts_agree_with_scikit_learn_and_every_grading_is_c
         assert (score, len(part_ids)) == (pytest.approx(expected_score, abs=1e-12), rows)
     assert (graded.public_rows, graded.private_rows, graded.solution_accesses) == (6, 9, 3)
     accesses = ledger.read(solution_folder / "ledger.jsonl").solution_accesses
-    assert [(access.competition, access.file) for access in accesses] == [("f", "a.csv")] * 3
+    assert [(access.competition, access.file) for access in accesses] == [("c", "a.csv")] * 3
 
 
 def test_a_failed_grading_is_counted_and_one_of_another_competition_is_not(solution_folder):
     ledger.append(solution_folder / "ledger.jsonl", ledger.SolutionAccess("another", "b.csv", ""))
-    with pytest.raises(
-        UserError,
-        match=r"a.csv lacks 14 ids of the solution, .*solution.csv lacks 0 ids of the submission, 0 ids of it doubled",
-    ):
-        graded_in(solution_folder, submission(solution_folder / "a.csv", {"i0": 0}), competition())
+    counts = r"a.csv lacks 14 ids of the solution, .*solution.csv lacks 0 ids of the submission, 0 ids of it doubled"
+    with pytest.raises(UserError, match=counts):
+        graded_in(solution_folder, submission(solution_folder / "a.csv", {"i0": 0}), FLOWERS)
     complete = submission(solution_folder / "a.csv", {i: c for i, (c, _) in TRUTH.items()})
-    assert graded_in(solution_folder, complete, competition()).solution_accesses == 2
+    assert graded_in(solution_folder, complete, FLOWERS).solution_accesses == 2
 
 
 def test_a_solution_of_ones_own_may_hold_the_labels_of_the_table_and_no_usage(tmp_path):
     """Labels 1 and 7 are classes 0 and 1: a text that is a label is never taken for a class number."""
-    of = Competition("f", "", ("rose", "iris"), "accuracy", "label", "image", ("species",), ("1", "7"))
+    of = competition(CLASSES[:2], id_column="image", prediction_columns=("species",), label_values=("1", "7"))
     (tmp_path / "solution.csv").write_text("image,species\nx,1\ny,7\nz,0\n")  # as in the submission
     (tmp_path / "a.csv").write_text("image,species\nx,1\ny,1\nz,1\n")
     graded = graded_in(tmp_path, tmp_path / "a.csv", of)
@@ -74,7 +70,11 @@ def test_a_solution_of_ones_own_may_hold_the_labels_of_the_table_and_no_usage(tm
 def test_an_auc_over_rows_of_one_class_is_undefined_and_the_other_part_has_its_score(tmp_path):
     (tmp_path / "solution.csv").write_text("id,label,usage\nw,0,Public\nx,0,Public\ny,1,Private\nz,0,Private\n")
     (tmp_path / "p.csv").write_text("id,rose,iris,lily\n" + "".join(f"{i},.8,.1,.1\n" for i in "wxyz"))
-    graded = graded_in(tmp_path, tmp_path / "p.csv", competition("probabilities", "mean_column_auc"))
+    graded = graded_in(
+        tmp_path,
+        tmp_path / "p.csv",
+        replace(FLOWERS, predicts="probabilities", metric="mean_column_auc", prediction_columns=CLASSES),
+    )
     assert (graded.public, graded.public_trivial) == (None, None)
     assert (graded.private, graded.private_trivial) == (0.5, 0.5)
 
@@ -82,19 +82,47 @@ def test_an_auc_over_rows_of_one_class_is_undefined_and_the_other_part_has_its_s
 def test_a_missing_or_wrong_solution_is_an_error(tmp_path):
     path = submission(tmp_path / "a.csv", {"x": 0})
     with pytest.raises(UserError, match="only competitions made here have a solution"):
-        graded_in(tmp_path, path, competition())
-    (tmp_path / "solution.csv").write_text("id,answer\nx,0\n")
-    with pytest.raises(UserError, match="holds id, answer, expected the columns id, label and, optionally, usage"):
-        graded_in(tmp_path, path, competition())
-    assert not (tmp_path / "ledger.jsonl").exists()  # no answer was read
-    (tmp_path / "solution.csv").write_text("id,label\nx,tulip\n")
-    with pytest.raises(UserError, match=r"1 label outside the competition's \('0', '1', '2'\): 'tulip'"):
-        graded_in(tmp_path, path, competition())
+        graded_in(tmp_path, path, FLOWERS)
+    for solution, message, is_counted in (
+        ("id,answer\nx,0\n", "holds id, answer, expected the columns id, label and, optionally, usage", False),
+        ("id,label\nx,tulip\n", r"1 label outside the competition's \('0', '1', '2'\): 'tulip'", True),
+    ):
+        (tmp_path / "solution.csv").write_text(solution)
+        with pytest.raises(UserError, match=message):
+            graded_in(tmp_path, path, FLOWERS)
+        assert (tmp_path / "ledger.jsonl").exists() == is_counted  # if an answer was read
 
 
 def test_two_submissions_are_compared_by_id_and_by_class(tmp_path):
     a = submission(tmp_path / "a.csv", {"x": 0, "y": 0, "z": 1, "w": 2})
     b = submission(tmp_path / "b.csv", {"w": 2, "z": 1, "y": 1, "x": 1})
-    comparison = compare_submissions(a, b, competition())
+    comparison = compare_submissions(a, b, FLOWERS)
     assert comparison.changed == (("x", "rose", "iris"), ("y", "rose", "iris"))
     assert (comparison.rows, comparison.share) == (4, 0.5)
+
+
+def test_grades_of_label_lists_columns_of_0_and_1_and_numbers_equal_scikit_learn(tmp_path):
+    rng, ids, names = np.random.default_rng(0), [f"i{n}" for n in range(30)], ("scab", "rust", "rot")
+    truth, decided = rng.random((2, 30, 3)) < 0.4
+    texts, guessed = ([" ".join(np.array(names)[row]) for row in sets] for sets in (truth, decided))
+    ages, guesses = rng.normal(40, 9, (2, 30)).round(2)
+    lists = competition(
+        names, metric="multilabel_macro_f1", target="multi", label_targets=("100",), list_separator=" ", allows_empty_lists=True
+    )  # fmt: skip
+    columns = replace(lists, metric="samples_f1", prediction_columns=names)
+    numbers = competition(("age",), metric="mae", target="regression", predicts="value", prediction_columns=("age",))
+
+    def write(name: str, header: str, *cells: object) -> Path:
+        lines = [",".join(map(str, row)) for row in zip(ids, *cells)]
+        (tmp_path / name).write_text("\n".join([header, *lines]) + "\n")
+        return tmp_path / name
+
+    for of, solution, submitted, score in (
+        (lists, texts, [guessed], lambda rows: f1_score(truth[rows], decided[rows], average="macro", zero_division=0)),
+        (columns, texts, decided.astype(int).T, lambda rows: f1_score(truth[rows], decided[rows], average="samples", zero_division=0)),
+        (numbers, ages, [guesses], lambda rows: mean_absolute_error(ages[rows], guesses[rows])),
+    ):  # fmt: skip
+        write("solution.csv", "id,label,usage", solution, ["Public"] * 12 + ["Private"] * 18)
+        graded = graded_in(tmp_path, write("s.csv", ",".join(["id", *of.prediction_columns]), *submitted), of)
+        assert graded.public == pytest.approx(score(slice(12)), abs=1e-12)
+        assert graded.private == pytest.approx(score(slice(12, 30)), abs=1e-12)

@@ -1,5 +1,5 @@
-import dataclasses
 import json
+from dataclasses import replace
 from multiprocessing import get_context
 
 import pytest
@@ -7,7 +7,7 @@ from builders import ledger_entry
 
 from competition.ensemble.expected_score import ExpectedScore, interval
 from competition.submission import ledger
-from competition.submission.ledger import Event
+from competition.submission.ledger import Event, Ledger
 
 ENTRY = ledger_entry(
     digest="a" * 64,
@@ -59,7 +59,7 @@ def test_four_concurrent_processes_lose_no_line(tmp_path):
 def test_an_entry_with_fewer_fields_is_read(tmp_path):
     """The ledger is the user's, and is never rewritten: lines of an earlier goldfold lack some fields."""
     path = tmp_path / "ledger.jsonl"
-    ledger.append(path, dataclasses.replace(ENTRY, oof_digest="rows", trials=3))
+    ledger.append(path, replace(ENTRY, oof_digest="rows", trials=3))
     optional = ("oof_digest", "trials", "expected", "optimistic", "runs")
     path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in optional}) + "\n")
     contents = ledger.read(path)
@@ -68,8 +68,8 @@ def test_an_entry_with_fewer_fields_is_read(tmp_path):
 
 def test_a_confirmed_blend_is_the_last_of_those_with_the_same_submission(tmp_path):
     """Three blends may give one submission: of other members, and with a doubt."""
-    path, doubted = tmp_path / "ledger.jsonl", dataclasses.replace(ENTRY, honest_score=0.99, is_doubted=True)
-    others = dataclasses.replace(ENTRY, members=("knn",))
+    path, doubted = tmp_path / "ledger.jsonl", replace(ENTRY, honest_score=0.99, is_doubted=True)
+    others = replace(ENTRY, members=("knn",))
     for entry in (ENTRY, others, doubted):
         ledger.append_entry_once(path, entry)
     ledger.confirm_entry(path, result_of(doubted), True)  # it is the last
@@ -77,7 +77,7 @@ def test_a_confirmed_blend_is_the_last_of_those_with_the_same_submission(tmp_pat
     for confirmed in (ENTRY, others):
         ledger.confirm_entry(path, result_of(confirmed), False)
         (row,) = ledger.rows(ledger.read(path))
-        assert dataclasses.replace(row.entry, made=ENTRY.made) == confirmed
+        assert replace(row.entry, made=ENTRY.made) == confirmed
 
 
 def result_of(entry):
@@ -86,15 +86,11 @@ def result_of(entry):
     return {"submission": entry.digest, "metric": entry.metric, "honest": entry.honest_score, "members": members}
 
 
-def test_the_same_file_of_another_competition_leaves_an_entry_where_it_is(tmp_path):
-    other = dataclasses.replace(ENTRY, competition="roses")
-    (row,) = ledger.of_competition(ledger.Ledger((ENTRY, other), (), 0), "digits", "digits")
+def test_an_entry_or_a_submission_of_another_competition_does_not_count():
+    (row,) = ledger.of_competition(Ledger((ENTRY, replace(ENTRY, competition="roses")), (), 0), "digits", "digits")
     assert row.entry == ENTRY
-
-
-def test_a_submission_to_another_competition_does_not_count(tmp_path):
-    there = dataclasses.replace(event("scored", ref="1", public=0.5), slug="roses")
-    contents = ledger.Ledger((ENTRY,), (there,), 0)
+    there = replace(event("scored", ref="1", public=0.5), slug="roses")
+    contents = Ledger((ENTRY,), (there,), 0)
     assert ledger.already_sent(ledger.of_slug(contents, "flowers"), ENTRY.digest) is None
     assert ledger.already_sent(ledger.of_slug(contents, "kaggle.com/c/roses"), ENTRY.digest) == there
     (row,) = ledger.of_competition(contents, "digits", "flowers")
@@ -103,46 +99,37 @@ def test_a_submission_to_another_competition_does_not_count(tmp_path):
 
 
 def test_events_are_assigned_to_their_entry_and_earlier_scores_are_kept(tmp_path):
-    other = dataclasses.replace(ENTRY, digest="b" * 64)
+    other = replace(ENTRY, digest="b" * 64)
     events = (
         event("submitted", ref="1"),
         event("scored", ref="1", public=0.98),
         event("scored", ref="1", private=0.97),
         event("failed", digest="b" * 64, error="Submission must have 450 rows"),
     )
-    first, second = ledger.rows(ledger.Ledger((ENTRY, other), events, 0))
+    first, second = ledger.rows(Ledger((ENTRY, other), events, 0))
     assert (first.state, first.ref, first.public_score, first.private_score) == ("scored", "1", 0.98, 0.97)
     assert (second.state, second.error, second.public_score) == ("failed", "Submission must have 450 rows", None)
     line = ledger.table([second], 0.5, "macro_f1")[0]
     assert line["state"] == "failed: Submission must have 450 rows"
 
 
-def test_the_newest_submission_is_the_last_row_even_if_it_was_made_before(tmp_path):
-    other = dataclasses.replace(ENTRY, digest="b" * 64)
-    again = dataclasses.replace(ENTRY, made="2026-01-03T03:04:05Z")
-    assert [row.entry for row in ledger.rows(ledger.Ledger((ENTRY, other, again), (), 0))] == [other, again]
+def test_the_newest_submission_is_the_last_row_even_if_it_was_made_before():
+    other, again = replace(ENTRY, digest="b" * 64), replace(ENTRY, made="2026-01-03T03:04:05Z")
+    assert [row.entry for row in ledger.rows(Ledger((ENTRY, other, again), (), 0))] == [other, again]
 
 
-def test_a_row_shows_the_metric_of_the_parameters_whichever_gave_the_same_file_last():
-    later = dataclasses.replace(ENTRY, metric="accuracy")
-    entries = ledger.Ledger((ENTRY, later, ENTRY, later), (), 0)
-    shown = {
-        metric: ledger.rows(entries, metric)[0].entry.metric for metric in ("", ENTRY.metric, "accuracy", "log_loss")
-    }
-    assert shown == {"": "accuracy", ENTRY.metric: ENTRY.metric, "accuracy": "accuracy", "log_loss": "accuracy"}
-
-
-def test_a_blend_has_its_own_entry_also_if_another_metric_gave_the_same_submission_later():
-    later = dataclasses.replace(ENTRY, metric="accuracy", honest_score=0.99)
-    result = result_of(ENTRY)
-    assert ledger.entry_of_blend((ENTRY, later), result, False) == ENTRY
-    assert ledger.entry_of_blend((later,), result, False) == later
-    assert ledger.entry_of_blend((), result, False) is None
+def test_of_two_metrics_that_gave_the_same_file_a_row_shows_the_asked_one_and_a_blend_its_own():
+    later, result = replace(ENTRY, metric="accuracy", honest_score=0.99), result_of(ENTRY)
+    entries = Ledger((ENTRY, later, ENTRY, later), (), 0)
+    for metric, shown in ((ENTRY.metric, ENTRY), ("accuracy", later), ("log_loss", later), ("", later)):
+        assert [row.entry for row in ledger.rows(entries, metric)] == [shown]
+    for known, own in (((ENTRY, later), ENTRY), ((later,), later), ((), None)):
+        assert ledger.entry_of_blend(known, result, False) == own
 
 
 def test_a_file_that_was_sent_before_is_detected_even_without_a_response():
     def already_sent(*events):
-        return ledger.already_sent(ledger.Ledger((ENTRY,), events, 0), ENTRY.digest)
+        return ledger.already_sent(Ledger((ENTRY,), events, 0), ENTRY.digest)
 
     assert already_sent() is None
     assert already_sent(event("submitted", digest="b" * 64, ref="1")) is None
@@ -154,7 +141,7 @@ def test_a_file_that_was_sent_before_is_detected_even_without_a_response():
 
 def test_the_noise_band_is_the_interval_of_the_blend_and_is_saved_in_the_ledger(tmp_path):
     points = (ExpectedScore(450, 0.80, 0.02, 0.003, 1.0), ExpectedScore(225, 0.75, 0.03, 0.003, 1.0))
-    entry, path = dataclasses.replace(ENTRY, test_rows=450, expected=points), tmp_path / "ledger.jsonl"
+    entry, path = replace(ENTRY, test_rows=450, expected=points), tmp_path / "ledger.jsonl"
     ledger.append(path, entry)
     (saved_entry,) = ledger.read(path).entries
     assert saved_entry == entry
@@ -165,16 +152,16 @@ def test_the_noise_band_is_the_interval_of_the_blend_and_is_saved_in_the_ledger(
 
 def test_scores_of_two_metrics_or_of_a_doubted_blend_have_no_gap_or_no_noise(tmp_path):
     expected = (ExpectedScore(450, 0.80, 0.02, 0.003, 1.0),)
-    entry, digest = dataclasses.replace(ENTRY, expected=expected), "b" * 64
-    other = dataclasses.replace(entry, digest=digest, file="b.csv", metric="accuracy")
+    entry, digest = replace(ENTRY, expected=expected), "b" * 64
+    other = replace(entry, digest=digest, file="b.csv", metric="accuracy")
     events = [event("scored", each, ref="1", public=0.98) for each in (ENTRY.digest, digest)]
-    rows = ledger.rows(ledger.Ledger((entry, other), tuple(events), 0))
+    rows = ledger.rows(Ledger((entry, other), tuple(events), 0))
     lines = ledger.table(rows, 0.5, "macro_f1")
     assert [line["gap"] for line in lines] == ["-0.0090", "-"] and lines[0]["noise"] != lines[1]["noise"] == "-"
-    doubted = dataclasses.replace(rows[0], entry=dataclasses.replace(entry, is_doubted=True))
+    doubted = replace(rows[0], entry=replace(entry, is_doubted=True))
     (line,) = ledger.table([doubted], 0.5, "macro_f1")
     assert (line["gap"], line["noise"]) == ("-0.0090", "-")  # nothing can be expected of a score that may know its rows
     grade = {"accuracy": {"public": 0.97, "private": 0.96}}
     (tmp_path / "grades.json").write_text(json.dumps({"b.csv": grade, ENTRY.file: grade}))
-    graded = ledger.with_local_grades(ledger.rows(ledger.Ledger((entry, other), (), 0)), tmp_path / "grades.json")
+    graded = ledger.with_local_grades(ledger.rows(Ledger((entry, other), (), 0)), tmp_path / "grades.json")
     assert [line["private"] for line in ledger.table(graded, 0.5, "macro_f1")] == ["-", "0.96000"]

@@ -1,26 +1,29 @@
-"""A changed parameter repeats the results that depend on it, and no others."""
+"""A changed parameter repeats the results that depend on it, and no others; a run has a name of its own for all of them."""
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from builders import ROOT, params, run_of
+from two_classes import FOLDS, PREPARED, TWO, write_weights
 
-from competition.config.digests import digest_of
-from competition.config.params import Params
-from competition.config.params_file import load_params, parse_overrides
+from competition.config.digests import digest_of, to_plain
+from competition.config.errors import UserError
+from competition.config.former_keys import REMOVED_FROM_TRAIN
+from competition.config.params import Member, Params
+from competition.config.params_file import load_params, parse_overrides, stated_keys
 from competition.config.plugins import NO_PLUGINS, activate
 from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
-from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views, teacher_models
-from competition.workspace.runs import Run
+from competition.prepare.index import COLUMNS
+from competition.prepare.prepared import Prepared, load_prepared
+from competition.workspace import runs
+from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
+from competition.workspace.runs import honest_scores, runs_of, stored_runs, write_run_file
 from competition.workspace.studies import tuning_dependencies
 from competition.workspace.workspace import Workspace
-
-DIGITS = Competition("digits", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
-PREPARED = Prepared(Path("data"), DIGITS, pd.DataFrame(), "d" * 64)
 
 
 def digests(work: Path, settings: Params, prepared: Prepared = PREPARED) -> dict[str, str]:
@@ -68,7 +71,7 @@ def test_predictions_depend_on_the_weights_and_not_on_how_they_were_trained(tmp_
     run, found = run_of(tmp_path, PREPARED, params(), "cnn"), list[str]()
     for content in (b"", b"one", b"two"):
         if content:
-            train(run, 0, {}, content)
+            write_weights(run, 0, {}, content)
         found.append(digest_of(fold_views(run, params(), 0).depends))
     assert len(set(found)) == 3
 
@@ -81,43 +84,27 @@ def test_pretrained_weights_are_identified_by_content_not_by_name(tmp_path: Path
     assert digests(tmp_path, params(f"members.cnn.weights={weights}"))["fold model"] != first["fold model"]
 
 
-def train(run: Run, fold: int | tuple[int, int], depends: dict[str, object], weights: bytes) -> None:
-    """Write the files of a fold model that other results depend on, like `make train`."""
-    manifest = fold_manifest_path(run, fold)
-    manifest.parent.mkdir(parents=True, exist_ok=True)
-    manifest.with_name("weights.npz").write_bytes(weights)
-    write_manifest(manifest, depends, [manifest.with_name("weights.npz")], {}, {})
-
-
 def student_digests(work: Path, scheme: str) -> list[str]:
     """Digest of what each fold model of a student of cnn depends on."""
     settings = params(f"prepare.folds=3 members.small.teacher=[cnn] members.small.teacher_scheme={scheme}")
     student = run_of(work, PREPARED, settings, "small")
-    return [digest_of(fold_model(student, fold).depends) for fold in range(3)]
+    return [digest_of(fold_model(student, fold).depends) for fold in range(FOLDS)]
 
 
 def test_a_student_depends_on_exactly_the_teacher_models_it_learns_from(tmp_path: Path) -> None:
     models: list[int | tuple[int, int]] = [0, 1, 2, (0, 1), (0, 2), (1, 2)]
     teacher = run_of(tmp_path, PREPARED, params("prepare.folds=3"), "cnn")
     for model in models:
-        train(teacher, model, {}, b"one")
+        write_weights(teacher, model, {}, b"one")
     before = {scheme: student_digests(tmp_path, scheme) for scheme in ("same_fold", "nested")}
     for model in models:
-        train(teacher, model, {}, b"other")
+        write_weights(teacher, model, {}, b"other")
         after = {scheme: student_digests(tmp_path, scheme) for scheme in before}
-        changed = [{fold for fold in range(3) if before[s][fold] != after[s][fold]} for s in ("same_fold", "nested")]
+        changed = [
+            {fold for fold in range(FOLDS) if before[s][fold] != after[s][fold]} for s in ("same_fold", "nested")
+        ]
         assert changed == ([{model}, set()] if isinstance(model, int) else [set(), set(model)])
         before = after
-
-
-@pytest.mark.parametrize("scheme", ["same_fold", "nested"])
-def test_no_teacher_of_a_fold_model_is_trained_on_its_held_out_fold(scheme: str) -> None:
-    student = params(f"members.small.teacher=[cnn] members.small.teacher_scheme={scheme}").members["small"]
-    for fold in range(5):
-        models = teacher_models(student, 5, fold)
-        assert all(fold == model or fold in model for model in models)  # type: ignore[operator]
-        assert len(models) == (1 if scheme == "same_fold" else 4)
-    assert teacher_models(student, 5, (1, 3)) == [(1, 3)]
 
 
 CODE = """
@@ -143,7 +130,7 @@ def test_a_changed_plugin_repeats_only_the_results_that_use_it(tmp_path, old, ne
     assert CODE.count(old) == 1
     names = "competition.metric=own members.cnn.architecture=mine train.augment='{grain: 1.0}' predict.views='[identity, half+flip_lr]'"
     (tmp_path / "recipe.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
-    prepared = replace(PREPARED, competition=replace(DIGITS, metric="own"))
+    prepared = replace(PREPARED, competition=replace(TWO, metric="own"))
 
     def digests_with(code: str) -> dict[str, str]:
         (tmp_path / "mine.py").write_text(code)
@@ -153,3 +140,104 @@ def test_a_changed_plugin_repeats_only_the_results_that_use_it(tmp_path, old, ne
         assert differing(digests_with(CODE), digests_with(CODE.replace(old, new))) == repeated
     finally:
         activate(NO_PLUGINS)
+
+
+def digest(work: Path, overrides: str = "") -> str:
+    return run_of(work, PREPARED, params(overrides), "cnn").digest
+
+
+def test_a_fold_model_trained_with_the_default_of_a_removed_parameter_stays_current(tmp_path, monkeypatch):
+    run = run_of(tmp_path, PREPARED, params(), "cnn")
+    depends = to_plain(run.depends)
+    depends["member"]["train"]["removed"] = 3
+    manifest = tmp_path / "members" / "cnn" / digest_of(depends)[:12] / "fold0" / "manifest.json"
+    write_manifest(manifest, {**depends, "fold": 0, "teacher_weights": {}}, [], {}, {})
+    assert not fold_model(run, 0).is_current
+    monkeypatch.setitem(REMOVED_FROM_TRAIN, "removed", 3)
+    assert fold_model(run_of(tmp_path, PREPARED, params(), "cnn"), 0).is_current
+    (stored,) = stored_runs(tmp_path)
+    assert (stored.member, stored.digest) == (run.member, digest_of(depends))
+    with pytest.raises(UserError, match=r"SET train.removed: this parameter was removed; remove the line"):
+        params("train.removed=3")
+
+
+def test_another_version_of_training_and_another_run_of_a_teacher_start_another_run(tmp_path, monkeypatch):
+    student = "members.cnn.teacher=[small]"
+    before, with_teacher = digest(tmp_path), digest(tmp_path, student)
+    assert digest(tmp_path, f"{student} members.small.alpha=1.0") != with_teacher
+    monkeypatch.setattr(runs, "TRAINING", runs.TRAINING + 1)
+    assert digest(tmp_path) != before
+
+
+def test_each_seed_is_the_run_that_the_member_with_this_seed_would_be(tmp_path: Path) -> None:
+    runs = runs_of(Workspace(tmp_path, params("members.cnn.seeds=3"), loaded=PREPARED), "cnn")
+    assert [run.digest for run in runs] == [digest(tmp_path, f"members.cnn.train.seed={seed}") for seed in (7, 8, 9)]
+    assert [run.title for run in runs] == ["cnn seed 7", "cnn seed 8", "cnn seed 9"]
+
+
+def test_an_optional_key_at_its_default_is_not_part_of_the_digest() -> None:
+    member = params().members["cnn"]
+    assert stated_keys(member).keys() == {"architecture", "image_size", "alpha", "weights", "train"}
+    assert stated_keys(replace(member, seeds=2))["seeds"] == 2
+    assert Member(**{**stated_keys(member), "train": member.train}) == member
+
+
+def test_a_stored_run_is_read_from_its_file_or_described_by_its_fold_models(tmp_path: Path) -> None:
+    run = run_of(tmp_path, PREPARED, params("train.epochs=3"), "cnn")
+    write_run_file(run, ["train.epochs: 12 -> 3"])
+    content = json.loads((run.folder / "run.json").read_text())
+    assert content["difference"] == ["train.epochs: 12 -> 3"] and content["parameters"]["train"]["epochs"] == 3
+    (stored,) = stored_runs(tmp_path)
+    assert (stored.digest, stored.member, stored.folder) == (run.digest, run.member, run.folder)
+    manifest = fold_manifest_path(run, 1)
+    manifest.parent.mkdir()
+    write_manifest(manifest, fold_model(run, 1).depends, [], {}, {})
+    for damaged in ("{", None):  # a run that came from a bucket or a kernel has no run.json
+        (run.folder / "run.json").unlink() if damaged is None else (run.folder / "run.json").write_text(damaged)
+        (stored,) = stored_runs(tmp_path)
+        assert (stored.digest, stored.member) == (run.digest, run.member)
+
+
+def test_the_data_digest_does_not_contain_the_metric_or_the_form_of_the_submission(tmp_path: Path) -> None:
+    (tmp_path / "index.csv").write_text(",".join(COLUMNS) + "\n")
+
+    def prepared(competition: Competition, metric: str = "") -> Prepared:
+        (tmp_path / "competition.json").write_bytes(competition.json_bytes())
+        return load_prepared(tmp_path, metric)
+
+    first = prepared(TWO)
+    assert prepared(TWO, "accuracy").competition.metric == "accuracy" and first.competition.metric == "macro_f1"
+    changes = {"predicts": "probabilities", "prediction_columns": ("a", "b"), "metric": "log_loss", "notes": ("x",)}
+    per_class = replace(TWO, **changes)
+    assert prepared(per_class).digest == prepared(TWO, "accuracy").digest == first.digest
+    assert prepared(replace(TWO, classes=("a", "c"))).digest != first.digest
+    several = replace(TWO, target="multi", metric="samples_f1", label_targets=("01", "11"))
+    assert prepared(several).digest not in {first.digest, prepared(replace(several, label_targets=("01", "10"))).digest}
+    assert prepared(replace(several, list_separator=";", allows_empty_lists=False)).digest == prepared(several).digest
+    grades = replace(TWO, target="ordinal", metric="quadratic_kappa")  # are classes
+    assert prepared(grades).digest == first.digest
+
+
+def test_data_need_another_preparation_if_a_parameter_changed_and_not_if_it_did_not_exist(tmp_path, monkeypatch):
+    monkeypatch.setattr("competition.prepare.prepared.load_prepared", lambda *_: PREPARED)
+    recorded = to_plain(params().prepare)
+    del recorded["largest_megapixels"]
+    for prepare in (recorded, recorded | {"folds": 77, "gone": 1}):
+        write_manifest(tmp_path / "data" / "manifest.json", {"prepare": prepare}, [], {}, {})
+        workspace = Workspace(tmp_path, params())
+        if prepare is recorded:
+            assert workspace.prepared is PREPARED
+    with pytest.raises(UserError, match=r"prepare\.folds: 77 -> \d+; prepare\.gone: 1 -> absent\); `make download`"):
+        _ = workspace.prepared
+
+
+def test_the_score_of_a_run_is_that_of_the_current_blend_and_not_of_a_newer_one(tmp_path: Path) -> None:
+    for number, (blend, score) in enumerate((("now", 0.8), ("newer", 0.9), ("other", 0.7))):
+        path = tmp_path / "blend" / blend / "manifest.json"
+        metric = "accuracy" if blend == "other" else "macro_f1"
+        result = {"metric": metric, "members": {"cnn": {"score": score, "standard_error": 0.01}}}
+        write_manifest(path, {"predictions": {"cnn": {"a1b2": "digest"}}}, [], result, {})
+        os.utime(path, (number, number))
+    blends = tmp_path / "blend"
+    for current, score in ((blends / "now", 0.8), (blends / "other", 0.9), (None, 0.9)):
+        assert honest_scores(tmp_path, "macro_f1", current)["a1b2"]["score"] == score

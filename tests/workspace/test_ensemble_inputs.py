@@ -1,63 +1,55 @@
-"""A blend depends on the predictions and on the folds that their hyperparameters were chosen on."""
+"""What is learned from and blended: soft labels of teachers that did not see a row, and predictions of current runs."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
-import pandas as pd
 import pytest
 from builders import params, run_of
+from two_classes import FOLDS, INDEX, PREPARED, save_rows, write_weights
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.params import Params
-from competition.ensemble.predictions import ViewPredictions
+from competition.config.params import ExcludedFolds, Params
 from competition.files.manifest import write_manifest
-from competition.prepare.adapter_types import Competition
-from competition.prepare.prepared import Prepared
-from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
+from competition.workspace.dependencies import (
+    fold_manifest_path,
+    fold_model,
+    fold_views,
+    nested_teachers,
+    soft_labels_path,
+    teacher_models,
+)
 from competition.workspace.ensemble_inputs import EnsembleInputs, load_predictions, prediction_sources
-from competition.workspace.runs import runs_of
+from competition.workspace.features_and_soft_labels import load_soft_labels
+from competition.workspace.runs import Run, runs_of
 from competition.workspace.workspace import Workspace
 
-FOLDS, ROWS = 3, 12
-INDEX = pd.DataFrame(
-    {
-        "id": [f"i{n:02}" for n in range(ROWS)] + ["t0"],
-        "part": ["train"] * ROWS + ["test"],
-        "label": [*(np.arange(ROWS) % 2), -1],
-        "fold": [*(np.arange(ROWS) % FOLDS), -1],
-    }
-)
-PREPARED = Prepared(
-    Path("data"), Competition("two", "", ("a", "b"), "accuracy", "label", "id", ("label",), ("0", "1")), INDEX, "d" * 64
-)
-SETTINGS = params("prepare.folds=3 predict.views=[identity]")
+
+def settings_with(changes: str = "") -> Params:
+    return params(f"prepare.folds=3 predict.views=[identity] {changes}")
+
+
+SETTINGS = settings_with()
 
 
 def write_model(work: Path, settings: Params, name: str, fold: int, probability: float = 0.5, seed: int = 0) -> None:
     """Write the files of a fold model and its predictions, like `make train predict`."""
     run = run_of(work, PREPARED, settings, name, seed=seed)
-    manifest = fold_manifest_path(run, fold)
-    manifest.parent.mkdir(parents=True, exist_ok=True)
-    manifest.with_name("weights.npz").write_bytes(f"{run.digest} {fold}".encode())
-    write_manifest(manifest, fold_model(run, fold).depends, [manifest.with_name("weights.npz")], {}, {})
-    views = fold_views(run, settings, fold).manifest
-    files = [views.with_name("oof.npz"), views.with_name("test.npz")]
-    for file, rows in zip(files, (INDEX["fold"] == fold, INDEX["part"] == "test"), strict=True):
-        ids = INDEX.loc[rows, "id"].to_numpy(str)
-        probs = np.tile(np.array([probability, 1 - probability], np.float16), (len(ids), 1, 1))
-        ViewPredictions(ids, ("identity",), probs).save(file)
-    write_manifest(views, fold_views(run, settings, fold).depends, files, {}, {})
+    write_weights(run, fold, fold_model(run, fold).depends, f"{run.digest} {fold}".encode())
+    views = fold_views(run, settings, fold)
+    files = [views.manifest.with_name("oof.npz"), views.manifest.with_name("test.npz")]
+    for file, is_predicted in zip(files, (INDEX["fold"] == fold, INDEX["part"] == "test"), strict=True):
+        save_rows(file, is_predicted, probability)
+    write_manifest(views.manifest, views.depends, files, {}, {})
 
 
 def write_member(work: Path, settings: Params, name: str, probability: float = 0.5, seed: int = 0) -> None:
     for fold in range(FOLDS):
         write_model(work, settings, name, fold, probability, seed)
-
-
-def settings_with(changes: str) -> Params:
-    return params(f"prepare.folds=3 predict.views=[identity] {changes}")
 
 
 @pytest.fixture
@@ -67,21 +59,26 @@ def work(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def load(work: Path, settings: Params) -> EnsembleInputs:
-    return load_predictions(workspace_of(work, settings), prediction_sources(workspace_of(work, settings), False))
-
-
 def workspace_of(work: Path, settings: Params) -> Workspace:
     return Workspace(work, settings, loaded=PREPARED)
 
 
+def load(work: Path, settings: Params) -> EnsembleInputs:
+    workspace = workspace_of(work, settings)
+    return load_predictions(workspace, prediction_sources(workspace, False))
+
+
+def sources_digest(work: Path, settings: Params) -> str:
+    return digest_of(prediction_sources(workspace_of(work, settings), False))
+
+
 def test_the_same_predictions_with_other_tuned_folds_change_the_blend_digest(work: Path) -> None:
-    before = digest_of(prediction_sources(workspace_of(work, SETTINGS), False))
+    before = sources_digest(work, SETTINGS)
     write_model(work, SETTINGS, "cnn", 1)
-    assert digest_of(prediction_sources(workspace_of(work, SETTINGS), False)) == before
+    assert sources_digest(work, SETTINGS) == before
     tuned = settings_with("members.cnn.tuned_folds=[2]")
     write_member(work, tuned, "cnn")
-    assert digest_of(prediction_sources(workspace_of(work, tuned), False)) != before
+    assert sources_digest(work, tuned) != before
 
 
 def test_fold_models_of_other_parameters_are_missing_and_never_mixed_in(work: Path) -> None:
@@ -123,3 +120,74 @@ def test_predictions_of_other_data_are_an_error(work: Path) -> None:
     changed = replace(PREPARED, digest="e" * 64)
     with pytest.raises(UserError, match=rf"its run {label} is of other data"):
         prediction_sources(Workspace(work, settings_with(f"blend.members=['{label}']"), loaded=changed), False)
+
+
+IS_TRAIN = INDEX["part"] == "train"
+# Teacher model, by the folds that it was not trained on -> the probability that identifies it in these tests.
+MODELS: dict[ExcludedFolds, float] = {0: 0.1, 1: 0.2, 2: 0.3, (0, 1): 0.4, (0, 2): 0.5, (1, 2): 0.6}
+
+
+def student_of(scheme: str, teachers: str = "[cnn]") -> Params:
+    return params(f"prepare.folds=3 members.small.teacher='{teachers}' members.small.teacher_scheme={scheme}")
+
+
+@pytest.fixture
+def taught(tmp_path: Path) -> Path:
+    for fold in range(FOLDS):
+        soft = soft_labels_path(run_in(tmp_path, "cnn"), fold).with_name("soft.npz")
+        save_rows(soft, IS_TRAIN & (INDEX["fold"] != fold), MODELS[fold])
+    for pair in combinations(range(FOLDS), 2):
+        oof = fold_manifest_path(run_in(tmp_path, "cnn"), pair).with_name("oof.npz")
+        save_rows(oof, INDEX["fold"].isin(pair), MODELS[pair])
+    return tmp_path
+
+
+def run_in(work: Path, name: str) -> Run:
+    """A run without teachers, by the name of its member."""
+    member = params().members["cnn"]
+    return Run(name, member, FOLDS, {}, name, work / "members" / name / "0123456789ab", {}, name)
+
+
+def label_by_fold(
+    work: Path, settings: Params, fold: ExcludedFolds, runs_of: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> dict[int, float]:
+    """Fold of the rows -> the soft label of their first class.  runs_of: teacher -> names of its runs, if there are several."""
+    member = settings.members["small"]
+    teachers = {
+        teacher: tuple(run_in(work, name) for name in runs_of.get(teacher, [teacher])) for teacher in member.teacher
+    }
+    table = load_soft_labels(PREPARED, replace(run_in(work, "small"), member=member, teachers=teachers), fold)
+    fold_of = dict(zip(INDEX["id"], INDEX["fold"], strict=True))
+    labels = {fold_of[name]: round(float(p), 2) for name, p in zip(table.ids, table.probs[:, 0], strict=True)}
+    assert len(table.ids) == 4 * len(labels)
+    return labels
+
+
+@pytest.mark.parametrize("fold", range(FOLDS))
+def test_a_label_is_from_the_model_of_the_same_fold_or_from_that_without_the_folds_of_row_and_student(
+    taught: Path, fold: int
+) -> None:
+    others = [other for other in range(FOLDS) if other != fold]
+    assert label_by_fold(taught, student_of("same_fold"), fold) == dict.fromkeys(others, MODELS[fold])
+    nested = {other: MODELS[min(other, fold), max(other, fold)] for other in others}
+    assert label_by_fold(taught, student_of("nested"), fold) == nested
+
+
+def test_several_teachers_are_averaged_by_id(taught: Path) -> None:
+    is_taught = IS_TRAIN & (INDEX["fold"] != 1)
+    save_rows(soft_labels_path(run_in(taught, "wide"), 1).with_name("soft.npz"), is_taught, 0.8)
+    settings = params(
+        "prepare.folds=3 members.wide='{architecture: cnn, image_size: 32, alpha: 1.0, weights: none}' "
+        "members.small.teacher='[cnn, wide]'"
+    )
+    assert label_by_fold(taught, settings, 1) == {0: 0.5, 2: 0.5}
+    save_rows(soft_labels_path(run_in(taught, "wide2"), 1).with_name("soft.npz"), is_taught, 0.4)
+    # A teacher with two seeds counts as one: (0.2 + (0.8 + 0.4) / 2) / 2.
+    assert label_by_fold(taught, settings, 1, {"wide": ["wide", "wide2"]}) == {0: 0.4, 2: 0.4}
+
+
+def test_a_kernel_gets_the_nested_teachers_of_the_folds_it_trains() -> None:
+    assert nested_teachers(student_of("nested"), {"small": [0]}) == [("cnn", (0, 1)), ("cnn", (0, 2))]
+    assert nested_teachers(student_of("same_fold"), {"small": [0]}) == []
+    # A nested teacher that is a student itself learns from the models without the same two folds.
+    assert teacher_models(student_of("nested").members["small"], FOLDS, (1, 2)) == [(1, 2)]

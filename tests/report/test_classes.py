@@ -1,0 +1,143 @@
+"""What the report says of classes, labels, values and members: scores, confusions and thresholds, and held-out scores."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import competition
+from sklearn.metrics import f1_score, precision_score, recall_score
+
+from competition.files.manifest import Manifest
+from competition.prepare.prepared import Prepared
+from competition.report.classes import HonestRows, rare_note
+from competition.report.labels_and_values import glance_blocks, label_charts
+from competition.report.members import TrainedFold, scores_table
+from competition.report.mistakes import class_scores, confusion, largest_cells, reliability, worst_pairs
+from competition.report.page import Charts, SideBySide
+from competition.report.terminal import with_error
+
+LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 3])
+PREDICTED = np.array([0, 0, 1, 1, 1, 1, 2, 2, 2, 0])
+CLASSES = 5  # no row has class 4, and none is predicted as it
+
+
+def test_every_class_has_the_scores_of_scikit_learn_the_worst_and_of_two_equal_ones_the_larger_first() -> None:
+    scores = class_scores(confusion(LABELS, PREDICTED, CLASSES))
+    numbers = [score.number for score in scores]
+    assert [score.f1 for score in scores] == sorted(score.f1 for score in scores) and numbers[:2] == [3, 4]
+    for measure, of in ((f1_score, "f1"), (precision_score, "precision"), (recall_score, "recall")):
+        expected = measure(LABELS, PREDICTED, labels=range(CLASSES), average=None, zero_division=0)
+        assert [getattr(score, of) for score in scores] == pytest.approx(expected[numbers])
+    confusions = {score.number: (score.confused_with, score.confused_rows) for score in scores}
+    assert confusions == {0: (1, 2), 1: (2, 1), 2: (-1, 0), 3: (0, 1), 4: (-1, 0)}
+
+
+def test_pairs_are_the_most_frequent_errors_and_no_more_than_there_are() -> None:
+    table = confusion(LABELS, PREDICTED, CLASSES)
+    assert largest_cells(table - np.diag(table.diagonal()), 10) == [(0, 1), (1, 2), (3, 0)]
+    assert worst_pairs(np.array([[9, 2, 3], [2, 9, 0], [0, 0, 9]]), 9) == [(0, 1), (0, 2)]  # both directions together
+
+
+def test_the_calibration_error_is_the_mean_gap_over_rows() -> None:
+    probs = np.array([[0.95, 0.05]] * 3 + [[0.45, 0.55]])
+    bins, gap = reliability(np.array([0, 0, 1, 1]), probs)
+    assert [(part.rows, part.accuracy) for part in bins] == [(1, 1.0), (3, pytest.approx(2 / 3))]
+    assert gap == pytest.approx((3 * (0.95 - 2 / 3) + (1 - 0.55)) / 4)
+    assert all(part.error > 0 for part in bins)  # also if all rows of a bin are correct
+
+
+def test_rare_classes_are_called_worse_only_beyond_noise() -> None:
+    rows, rng = np.geomspace(5, 500, 30).astype(int), np.random.default_rng(0)
+    rising = np.linspace(0.5, 0.95, 30) + rng.normal(0, 0.02, 30)
+    assert "rare classes are worse: mean F1 0.5" in rare_note(rising, rows)
+    assert re.match(r"Rank correlation of rows and F1 \+0\.9\d;", rare_note(rising, rows))
+    assert "rare classes are better" in rare_note(rising[::-1], rows)
+    assert "not worse beyond noise" in rare_note(rng.uniform(0.4, 0.9, 30), rows)
+
+
+NAMES = ("cat", "dog", "<b>owl", "nowhere")
+
+
+def drawn(rows: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """targets, decided: (N, 4) bool; scores: (N, 4), with ties. Nothing has the last label."""
+    rng = np.random.default_rng(0)
+    targets = rng.random((rows, 4)) < [0.5, 0.3, 0.1, 0.0]
+    scores = np.round((targets * [0.5, 0.3, 0.1, 0.0] + rng.random((rows, 4))) / 1.5, 2)
+    return targets, scores >= 0.5, scores
+
+
+def test_the_highest_f1_of_a_label_is_that_of_its_threshold() -> None:
+    targets, decided, scores = drawn()
+    (_, _, thresholds) = label_charts(targets, decided, scores, NAMES, [1]).drawings
+    stated = re.search(r"dog: highest F1 (\S+) at threshold ([\d.]+)", str(thresholds))
+    values = {t: f1_score(targets[:, 1], scores[:, 1] >= t) for t in np.unique(scores[:, 1])}
+    best = max(values, key=lambda t: (values[t], t))
+    assert (stated[1], stated[2]) == (f"{values[best]:.3f}", f"{best:.3f}")
+
+
+IDS = np.array([f"i{n:02}" for n in range(40)])
+PIXELS = np.zeros((40, 8, 8, 3), np.uint8)
+
+
+def prepared(target: str, names: tuple[str, ...], metric: str) -> Prepared:
+    return Prepared(
+        Path(), competition(names, metric=metric, target=target), pd.DataFrame({"id": IDS, "part": "train"}), ""
+    )
+
+
+def test_the_first_screen_of_several_labels_shows_the_worst_ones_with_the_rows_they_are_wrong_in() -> None:
+    targets, decided, scores = drawn(40)
+    rows, data = HonestRows(IDS, targets, decided, scores), prepared("multi", NAMES, "multilabel_macro_f1")
+    bars, worst = glance_blocks(rows, data, PIXELS)
+    assert isinstance(bars, Charts) and isinstance(worst, SideBySide) and worst.name == "Worst labels"
+    title = re.compile(r"nowhere: F1 0\.00; 0 of 0 rows missed, given to \d+ w")
+    (tiles,) = (tiles for name, tiles in worst.groups if title.match(name))
+    assert len(tiles) == 2
+    for tile in tiles:
+        row = int(tile.lines[-1][1:])
+        assert decided[row, 3] and tile.lines[0].startswith("✕") and "nowhere" in tile.lines[0]
+
+
+def test_the_first_screen_of_a_regression_shows_the_truth_beside_the_prediction_and_the_largest_errors() -> None:
+    truth = np.linspace(1, 40, 40)
+    values = truth + np.where(np.arange(40) == 7, 25.0, 0.1)
+    rows = HonestRows(IDS, truth, values, values[:, None])
+    chart, worst = glance_blocks(rows, prepared("regression", ("value",), "rmse"), PIXELS)
+    assert "predictions against the truth of 40 rows" in chart.drawings[0]
+    assert list(worst.groups[0][1][0].lines) == ["is 8", "predicted 33", "i07"]
+
+
+@pytest.mark.parametrize(
+    ("score", "error", "metric", "text"),
+    [
+        (1.0, 0.1188, "accuracy", "1.0000 ± 0.1188 (at most 1)"),
+        (0.02, 0.05, "macro_f1", "0.0200 ± 0.0500 (at least 0)"),
+        (1.2, 0.5, "log_loss", "1.2000 ± 0.5000"),  # without an upper limit
+        (1.0, 0.1188, "mine", "1.0000 ± 0.1188"),  # a metric of the user's
+    ],
+)
+def test_a_score_and_its_error_do_not_claim_more_than_the_metric_can_reach(score, error, metric, text) -> None:
+    assert with_error(score, error, metric) == text
+
+
+TRIVIAL = [("the most frequent class for every row", score) for score in (0.2, 0.2, 0.3, 0.3)]
+
+
+def models(scores: dict[int, float]) -> list[TrainedFold]:
+    history = pd.DataFrame({"epoch": [1], "loss": 1.0, "learning_rate": 0.1, "held_out": 0.8, "held_out_loss": 0.8})
+    return [TrainedFold(fold, Manifest("", {}, {}, {}, {}), score, history, 1.0) for fold, score in scores.items()]
+
+
+def test_a_mean_over_folds_that_took_part_in_tuning_is_marked_and_stands_beside_one_that_is_not() -> None:
+    scores = {0: 0.9, 1: 0.8, 2: 0.7, 3: 0.6}
+    both = {"cnn": models(scores), "small": models(scores)}
+    table = scores_table(both, {"cnn": [], "small": [0, 1]}, TRIVIAL, "accuracy")
+    assert list(table.columns)[1:3] == ["mean of the folds' accuracy", "mean of folds 2, 3"]
+    cnn, small, trivial = table.rows
+    assert trivial[:3] == ["trivial baseline", "0.2500", "0.3000"] and TRIVIAL[0][0] in table.note
+    assert cnn[1:3] == ["0.7500", "0.6500"] and small[1:3] == ["0.7500 †", "0.6500"]
+    assert small[4:] == ["0.9000 †", "0.8000 †", "0.7000", "0.6000"] and "† The rows of that fold" in table.note
+    plain = scores_table({"cnn": models(scores)}, {"cnn": []}, TRIVIAL, "accuracy")
+    assert "†" not in plain.note and len(plain.columns) == 3 + 4
