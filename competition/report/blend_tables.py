@@ -19,16 +19,17 @@ from competition.report.terminal import (
 SOURCES = "blend/scores.json, blend/chain.json · make predict"
 
 
-def blend_section(scores: Scores, chain: Chain) -> Section:
-    """The gains of the blend over its baselines, and cautions."""
+def blend_sections(scores: Scores, chain: Chain) -> list[Section]:
+    """The gains of the blend over its baselines with cautions, the views, and of several members what each is worth."""
     warnings = [Text(list(scores["small_classes"]))] if scores.get("small_classes") else []
-    return Section("blend", "Gains of the blend", SOURCES, [gains_table(scores, chain), *warnings])
-
-
-def baselines_of(scores: Scores) -> list[tuple[str, str]]:
-    """(key in scores.json, name) of the baselines; with one member equal weights and the best member are that member."""
-    of_members = [("equal", "equal weights"), ("best", "best on the other folds")]
-    return [("trivial", "trivial baseline"), *(of_members if len(scores["members"]) > 1 else [])]
+    sections = [
+        Section("blend", "Gains of the blend", SOURCES, [gains_table(scores, chain), *warnings]),
+        Section("views", "Views", SOURCES, [views_table(scores, chain)]),
+    ]
+    if worth := worth_tables(scores):
+        title, sources = "What each member is worth", "blend/scores.json · make predict"
+        sections.append(Section("worth", title, sources, worth))
+    return sections
 
 
 CORRECTED = "Corrected: rows that were wrong and are right; corrupted: rows that were right and are wrong."
@@ -46,7 +47,7 @@ def gains_table(scores: Scores, chain: Chain) -> Table:
     is_regression = metric is not None and metric.target == "regression"  # its rows are neither right nor wrong
     count_names = () if is_regression else ("changed", "corrected", "corrupted")
     honest, rows = with_error(scores["honest"], scores["standard_error"], scores["metric"]), []
-    for key, _ in baselines_of(scores):
+    for key in names if len(scores["members"]) > 1 else ["trivial"]:  # with one member the others are that member
         difference = scores[f"over_{key}"]
         of_baseline = with_error(scores[key]["score"], scores[key]["standard_error"], scores["metric"])
         counts = (f"{difference[count]:,}" for count in count_names)
@@ -81,8 +82,7 @@ def views_table(scores: Scores, chain: Chain) -> Table:
         for view, reason in choice["left_out"].items():
             left_out.setdefault(reason, []).append(view)
         excluded = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in left_out.items())
-        cells = [name, views, excluded or "none"]
-        cells.append(gain(effect))
+        cells = [name, views, excluded or "none", gain(effect)]
         if classified:
             cells += [f"{effect.corrected:,}", f"{effect.corrupted:,}"]
         rows.append(cells)

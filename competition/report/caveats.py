@@ -1,7 +1,6 @@
 """What series across folds and shifted test rows do to the honest score: scores, messages, and the report's section."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +21,8 @@ from competition.workspace.ensemble_inputs import EnsembleInputs
 # Measured on Oxford Flowers 102 with series planted into it; see competition.prepare.series.
 FALSE_RATE = "in a test with known series of flower photos, up to 1.6 % of the other photos were joined too"
 FEWEST_ROWS = 30  # of each group, whose accuracies are compared
-TITLE = "Adversarial validation and series"
-SOURCES = (
-    "data/series.csv, series.png, shift.csv, shift.json, shift.png, blend/scores.json · make download, make predict"
-)
 DRAWS = 200  # importance resamples behind a weighted score
 VALUES_AT_MOST = 400_000_000  # rows x classes x draws of a metric of probabilities
-
-
-@dataclass(frozen=True, slots=True)
-class Accuracy:
-    """rows: number of rows.  value: share of correct rows.  error: its standard error, clustered by series."""
-
-    rows: int
-    value: float
-    error: float
-
-
-@dataclass(frozen=True, slots=True)
-class Weighted:
-    """Score of weighted rows.  effective_rows: effective sample size (Kish 1965)."""
-
-    value: float
-    error: float
-    effective_rows: float
 
 
 def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str, folder: str = "data") -> list[str]:
@@ -105,7 +82,7 @@ def series_and_shift_effects(
     if has_rights and are_many and min((honest & has_mate).sum(), alone.sum()) >= FEWEST_ROWS:
         clusters = np.where(series >= 0, series, -1 - np.arange(len(ids)))
         effects["series"] = {
-            name: asdict(accuracy(labels[chosen], output[chosen], clusters[chosen]))
+            name: accuracy(labels[chosen], output[chosen], clusters[chosen])
             for name, chosen in (("with_mate", honest & has_mate), ("without_mate", alone))
         }
     if caveats.shift:
@@ -114,15 +91,15 @@ def series_and_shift_effects(
             odds = np.array([caveats.odds.get(one, np.nan) for one in ids[honest]])
             odds = np.where(np.isfinite(odds), odds, np.nanmedian(odds) if np.isfinite(odds).any() else 1.0)
             scored = weighted_score(labels[honest], output[honest], metric, classes, odds, seed)
-            effects["shift"]["weighted"] = {**asdict(scored), "value": metric.display(scored.value)}
+            effects["shift"]["weighted"] = {**scored, "value": metric.display(scored["value"])}
     return effects
 
 
-def accuracy(labels: np.ndarray, output: np.ndarray, clusters: np.ndarray) -> Accuracy:
-    """labels: (N,) int.  output: (N,) labels or (N, C) probabilities.  clusters: (N,) int; rows of one cluster are dependent.
+def accuracy(labels: np.ndarray, output: np.ndarray, clusters: np.ndarray) -> dict[str, float]:
+    """Number of rows, share of correct rows ("value") and its standard error, clustered ("error").
 
-    Multi-label: labels (N, C) bool; a row is correct if all its labels are.
-
+    labels: (N,) int; multi-label: (N, C) bool, and a row is correct if all its labels are.  output: (N,) labels or (N, C)
+    probabilities.  clusters: (N,) int; rows of one cluster are dependent.
     The error is at least that of one more correct and one more wrong row (Laplace), so it is never 0.
     """
     correct = default_labels(output, "multi" if labels.ndim == 2 else "single") == labels
@@ -132,16 +109,16 @@ def accuracy(labels: np.ndarray, output: np.ndarray, clusters: np.ndarray) -> Ac
     sums = np.bincount(cluster, weights=correct - value)
     smoothed = (correct.sum() + 1) / (rows + 2)
     least = np.sqrt(smoothed * (1 - smoothed) / rows)
-    return Accuracy(rows, value, float(max(np.sqrt((sums**2).sum()) / rows, least)))
+    return {"rows": rows, "value": value, "error": float(max(np.sqrt((sums**2).sum()) / rows, least))}
 
 
 def weighted_score(
     labels: np.ndarray, output: np.ndarray, metric: Metric, classes: int, weights: np.ndarray, seed: int
-) -> Weighted:
-    """Score of rows drawn in proportion to `weights`, (N,) above 0, by importance resampling.
+) -> dict[str, float]:
+    """Score ("value") of rows drawn in proportion to `weights`, (N,) above 0, by importance resampling, its error and effective rows.
 
     N rows are drawn DRAWS times and the scores averaged. The error is their standard deviation, scaled from N rows to the
-    effective sample size.
+    effective sample size (Kish 1965).
     """
     rows = len(labels)
     effective = float(weights.sum() ** 2 / (weights**2).sum())
@@ -150,7 +127,8 @@ def weighted_score(
     for _ in range(draws):
         sample = rng.choice(rows, rows, p=weights / weights.sum())
         scores.append(metric.evaluate(labels[sample], output[sample], classes))
-    return Weighted(float(np.mean(scores)), float(np.std(scores) * np.sqrt(rows / effective)), effective)
+    error = float(np.std(scores) * np.sqrt(rows / effective))
+    return {"value": float(np.mean(scores)), "error": error, "effective_rows": effective}
 
 
 def has_shift(scores: Scores) -> bool:
@@ -231,15 +209,20 @@ def caveats_section(
     )
     if not members:
         text = f"None of the {len(train):,} training photos looks like one of a series of the same object."
+    shift = caveats.shift
+    alike = [f"test rows look like training rows: {_auc(asdict(shift))}"] if shift is not None else []
+    # Lines of the terminal as sentences of the page.
+    of_series, of_shift = (
+        [f"{line[0].upper()}{line[1:].removesuffix('.')}." for line in lines]
+        for lines in (series_sentences(scores), shift_sentences(scores) or shift_line(shift) or alike)
+    )
     is_noted = bool(has_mate.sum() >= NOTED * max(len(train), 1))
-    blocks: list[Block] = [Text([text, *as_sentences(series_sentences(scores))], is_noted)]
-    if (shift := caveats.shift) is None:
+    blocks: list[Block] = [Text([text, *of_series], is_noted)]
+    if shift is None:
         why = "there are too few" if has_test else "there are none"
         text = f"Adversarial validation: test rows were not compared with training rows, because {why}."
         blocks.append(Text([text]))
     else:
-        alike = [f"test rows look like training rows: {_auc(asdict(shift))}"]
-        sentences = shift_sentences(scores) or shift_line(shift) or alike
         row = {
             "classifier of test against training rows": "logistic regression, cross-validated",
             "AUC": f"{shift.auc:.3f}",
@@ -250,20 +233,16 @@ def caveats_section(
         }
         note = "Unlike: test rows whose odds of being one are above those of 99 % of the training rows."
         table = Table(list(row), [list(row.values())], note=note, title="Adversarial validation")
-        blocks += [Text(as_sentences(sentences), shift.differs), table]
+        blocks += [Text(of_shift, shift.differs), table]
     for name, caption in (
         ("shift.png", "The test rows least like training rows."),
         ("series.png", "What may be series, the largest first; those across folds before the others."),
     ):
         if (folder / name).is_file():
             blocks.append(Image(sheet_uri(folder / name), caption))
-    return Section("caveats", TITLE, SOURCES, blocks)
-
-
-def as_sentences(lines: Sequence[str]) -> list[str]:
-    """Lines of the terminal as sentences of the page."""
-    capitalised = [f"{line[0].upper()}{line[1:]}" for line in lines]
-    return [line if line.endswith(".") else f"{line}." for line in capitalised]
+    sources = "data/series.csv, series.png, shift.csv, shift.json, shift.png, blend/scores.json"
+    title = "Adversarial validation and series"
+    return Section("caveats", title, f"{sources} · make download, make predict", blocks)
 
 
 def _auc(shift: Scores) -> str:

@@ -13,6 +13,7 @@ from competition.report.mistakes import Bin
 from competition.report.svg import COLOURS, NORMAL, PLACEHOLDERS, SMALL, axis_ends, chart, shortened
 from competition.report.terminal import number, plus_minus
 
+MOST_POINTS = 1000  # of a regression, evenly over the values
 MOST_BARS = 150  # with a tooltip each; more are narrower than a pointer can aim at
 
 
@@ -115,7 +116,13 @@ def reliability_chart(bins: Sequence[Bin]) -> Markup:
 
 
 def truth_chart(truth: np.ndarray, predicted: np.ndarray, mean: float, width: float = 430) -> Markup:
-    """Predictions of a regression against the truth, with the lines of equality and of the mean.  truth, predicted: (N,)."""
+    """Predictions of a regression against the truth, with the lines of equality and of the mean.
+
+    truth, predicted: (N,) float; of more than MOST_POINTS rows so many are drawn, evenly over the true values.
+    """
+    shown = np.linspace(0, len(truth) - 1, min(MOST_POINTS, len(truth))).astype(int)
+    chosen = np.argsort(truth, kind="stable")[shown]
+    truth, predicted = truth[chosen], predicted[chosen]
     with chart(width, width - 30, (62, 14, 22, 44)) as drawing:
         axes = drawing.axes
         ends = axis_ends([*truth, *predicted])

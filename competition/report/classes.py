@@ -15,7 +15,6 @@ from competition.prepare.prepared import Prepared
 from competition.report.charts import reliability_chart
 from competition.report.class_charts import ORDERED, class_size_chart, confusion_chart
 from competition.report.mistakes import (
-    ClassScore,
     class_scores,
     confusion,
     largest_cells,
@@ -66,18 +65,30 @@ def honest_rows(blend: Path, prepared: Prepared) -> HonestRows:
 
 
 def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> Section:
-    """Scores of the classes and their confusions.  rows: of `honest_rows`.  pixels: as in `errors_section`."""
+    """Scores of the classes, whether rare ones are worse, and confusions as pictures.
+
+    rows: of `honest_rows`.  pixels: as in `errors_section`.
+    """
     _, labels, predicted, _ = rows
     names, wrong = prepared.competition.classes, int((labels != predicted).sum())
     table = confusion(labels, predicted, len(names))
     blocks: list[Block] = [
         Text([f"Misclassified rows: {wrong:,} of {len(labels):,}, by blends fitted without their fold."]),
         *class_tables(table, names),
-        *class_size_blocks(
-            class_scores(table), np.bincount(prepared.part("train")["label"], minlength=len(names)), names
-        ),
-        *(pair_blocks(table, rows, prepared, pixels) if pixels is not None else []),
     ]
+    if len(names) >= FEWEST_CLASSES:
+        train_rows = np.bincount(prepared.part("train")["label"], minlength=len(names))
+        fewest, most = int(train_rows.min()), int(train_rows.max())
+        if most <= EVEN * fewest:
+            text = f"The classes have about equally many training rows ({fewest:,} to {most:,}), so none is worse because it is rare."
+            blocks.append(Text([text], name=SIZE_TITLE))
+        else:
+            scores, f1 = class_scores(table), np.empty(len(names))
+            f1[[score.number for score in scores]] = [score.f1 for score in scores]
+            drawing = class_size_chart(scores, train_rows, names)
+            blocks.append(Charts([drawing], rare_note(f1, train_rows), SIZE_TITLE))
+    if pixels is not None:
+        blocks += pair_blocks(table, rows, prepared, pixels)
     return Section("classes", "Classes", f"{SOURCE}; cache", blocks)
 
 
@@ -111,22 +122,6 @@ def class_tables(table: np.ndarray, names: Sequence[str]) -> list[Block]:
     if len(scores) > len(worst):
         blocks.append(Table(columns, rows, 2, folded=f"all {len(scores)} classes"))
     return blocks
-
-
-def class_size_blocks(scores: Sequence[ClassScore], train_rows: np.ndarray, names: Sequence[str]) -> list[Block]:
-    """The chart with one sentence; the sentence alone if the classes have about equally many rows; [] for few classes.
-
-    scores: of `class_scores`, the worst first.  train_rows: (C,) int, training rows of each class.
-    """
-    if len(names) < FEWEST_CLASSES:
-        return []
-    fewest, most = int(train_rows.min()), int(train_rows.max())
-    if most <= EVEN * fewest:
-        text = f"The classes have about equally many training rows ({fewest:,} to {most:,}), so none is worse because it is rare."
-        return [Text([text], name=SIZE_TITLE)]
-    f1 = np.empty(len(names))
-    f1[[score.number for score in scores]] = [score.f1 for score in scores]
-    return [Charts([class_size_chart(scores, train_rows, names)], rare_note(f1, train_rows), SIZE_TITLE)]
 
 
 def rare_note(f1: np.ndarray, train_rows: np.ndarray) -> str:

@@ -12,7 +12,7 @@ from competition.preflight.planning import duration
 from competition.preflight.results import COLUMNS, cells, result_from_json
 from competition.preflight.results import NOTE as PREFLIGHT_NOTE
 from competition.preflight.topology import GIB, TOPOLOGIES
-from competition.report.page import Block, Figure, Section, Table, Text
+from competition.report.page import Block, Section, Table, Text
 from competition.workspace.dependencies import fold_manifest_path, views_manifest
 from competition.workspace.features_and_soft_labels import feature_table, networks_of
 from competition.workspace.runs import Run
@@ -57,13 +57,6 @@ def stage_seconds(
         if existing := [manifest for manifest in manifests if manifest is not None]:
             seconds[name] = existing, sum(float(manifest.result.get("seconds", 0)) for manifest in existing)
     return seconds
-
-
-def time_figure(stages: Mapping[str, tuple[Sequence[Manifest], float]]) -> Figure:
-    """The time of all results.  stages: of `stage_seconds`."""
-    name, (_, longest) = max(stages.items(), key=lambda stage: stage[1][1])
-    total = sum(seconds for _, seconds in stages.values())
-    return Figure("time", duration(total), f"on this machine; the longest part: {name}, {duration(longest)}")
 
 
 def costs_section(workspace: Workspace, stages: Mapping[str, tuple[Sequence[Manifest], float]]) -> Section | None:

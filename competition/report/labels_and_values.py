@@ -9,7 +9,7 @@ from competition.config.errors import counted
 from competition.ensemble.target_metrics import auc, average_precision
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
-from competition.report.charts import legend, truth_chart
+from competition.report.charts import MOST_POINTS, legend, truth_chart
 from competition.report.classes import HonestRows
 from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text
 from competition.report.pictures import MAX_SIZE, NO_PICTURES, row_tiles
@@ -17,7 +17,6 @@ from competition.report.svg import NORMAL, PLACEHOLDERS, chart, shortened
 
 SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
 PARTS = 5  # of the rows of a regression, by value
-MOST_POINTS = 1000  # of the chart of truth and prediction
 TILES = 32  # pictures of the worst rows
 GROUPS, OF_GROUP, MOST_BARS = 3, 2, 12  # of the first screen: labels with pictures, pictures of each, labels with bars
 SHOWN = 6  # labels with curves
@@ -137,15 +136,14 @@ def values_section(targets: np.ndarray, values: np.ndarray) -> Section:
         )
     columns = ["value", "RMSE", "RMSE of the mean", "MAE", "mean error", "rows"]
     text = "Errors of blends fitted without the row's fold, in parts of the rows by value."
-    shown = evenly(targets)
     explained = 1 - float((errors**2).sum()) / max(float(((targets - mean) ** 2).sum()), 1e-300)
     note = (
         f"Across: the true value; up: the prediction. Dashed: equality; dotted: the mean of all rows ({value_text(mean)}), which looks "
         f"at no image. The predictions explain {explained:.1%} of the variance"
         + (", so they are worse than that mean." if explained < 0 else ".")
-        + (f" {len(shown):,} of {len(targets):,} rows, evenly over the values." if len(shown) < len(targets) else "")
+        + (f" {MOST_POINTS:,} of {len(targets):,} rows, evenly over the values." if len(targets) > MOST_POINTS else "")
     )
-    charts = Charts([truth_chart(targets[shown], predicted[shown], mean)], note)
+    charts = Charts([truth_chart(targets, predicted, mean)], note)
     words = (
         "The lowest fifth of the values first. RMSE: root of the mean squared error; of the mean: that of answering the mean of all rows "
         "every time; MAE: mean size of an error; mean error: above 0, the predictions are too high."
@@ -202,8 +200,8 @@ def glance_blocks(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -
         drawing, note = label_bars([names[c] for c in order[:MOST_BARS]], f1[order[:MOST_BARS]]), "The lowest first."
     else:
         groups.append(("the true value and the prediction", wrong_rows(rows, False, GROUPS * OF_GROUP)))
-        chosen, note = evenly(targets), "Dashed: equality; dotted: the mean of all rows."
-        drawing = truth_chart(targets[chosen], scores[chosen, 0].astype(np.float64), float(targets.mean()), 300)
+        note = "Dashed: equality; dotted: the mean of all rows."
+        drawing = truth_chart(targets, scores[:, 0].astype(np.float64), float(targets.mean()), 300)
     tiles = [
         (title, row_tiles(prepared, rows.ids[chosen], [row_lines(rows, n, names, is_multi) for n in chosen], pixels))
         for title, chosen in groups
@@ -211,12 +209,6 @@ def glance_blocks(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -
     ]
     pictures = [SideBySide("Worst labels" if is_multi else "Largest errors", tiles)] if tiles else []
     return [Charts([drawing], note), *pictures]
-
-
-def evenly(targets: np.ndarray) -> np.ndarray:
-    """Positions of at most MOST_POINTS rows, evenly over the values.  targets: (N,) float."""
-    chosen = np.linspace(0, len(targets) - 1, min(MOST_POINTS, len(targets))).astype(int)
-    return np.argsort(targets, kind="stable")[chosen]
 
 
 def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> Section | None:

@@ -59,10 +59,7 @@ class Overfitting:
     rise: float
     error: float
     last: int
-
-    @property
-    def is_clear(self) -> bool:
-        return self.rise > 2 * self.error and self.best < self.last
+    is_clear: bool
 
 
 def trained(run: Run, prepared: Prepared, folds: int) -> list[TrainedFold]:
@@ -287,7 +284,7 @@ def is_curve(values: np.ndarray) -> bool:
 
 def curves_text(scores: np.ndarray, held_out: np.ndarray, start: Overfitting | None, folds: Sequence[int]) -> str:
     """Where the held-out loss starts to rise, or why there is no held-out curve.  scores, held_out: (E, K).  folds: the K numbers."""
-    if len(scores) > 1 and not is_curve(scores) and not is_curve(held_out):
+    if not is_curve(scores) and not is_curve(held_out):
         return (
             "No held-out curves, and whether it overfits is unknown: the held-out rows were scored once, after training; "
             "`device.score_epochs: 6` scores them after six epochs."
@@ -329,7 +326,8 @@ def overfitting(held_out_loss: np.ndarray) -> Overfitting | None:
         return None
     best = int(scored[held_out_loss[scored].mean(1).argmin()])
     rises = held_out_loss[-1] - held_out_loss[best]
-    return Overfitting(best + 1, float(rises.mean()), float(rises.std(ddof=1) / np.sqrt(folds)), epochs)
+    rise, error = float(rises.mean()), float(rises.std(ddof=1) / np.sqrt(folds))
+    return Overfitting(best + 1, rise, error, epochs, rise > 2 * error and best + 1 < epochs)
 
 
 def epoch_chart(

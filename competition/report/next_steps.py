@@ -55,20 +55,12 @@ def next_steps_section(steps: Sequence[Step]) -> Section | None:
     return Section("next", "Next steps", "the sections below", [Table(columns, rows, 4, " ".join(sentences))])
 
 
-def larger_images(params: Params, prepared: Prepared) -> bool:
-    """Are the images of the competition larger than every member reads them?  By the median of their shorter sides."""
-    sides = prepared.part("train")[["width", "height"]].min(axis=1)
-    readable = sides[sides > 0]
-    sizes = [member.image_size for member in params.members.values()]
-    return bool(sizes and len(readable) and readable.median() > max(sizes))
-
-
 def label_steps(
     rows: HonestRows, metric: Metric, names: Sequence[str], issues: pd.DataFrame | None, has_larger_images: bool
 ) -> list[Step]:
     """Gains that better labels or better separated classes can give at most; single labels and metrics of labels only.
 
-    rows: of `classes.honest_rows`.  issues: of `classes.current_issues`.  has_larger_images: of `larger_images`.
+    rows: of `classes.honest_rows`.  issues: of `classes.current_issues`.  has_larger_images: they are larger than every member reads them.
     """
     ids, labels, predicted, _ = rows
     if not metric.needs_labels or metric.target == "multi":

@@ -11,7 +11,6 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS, doubted_members, is_doubted
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
-from competition.report.blend_tables import baselines_of
 from competition.report.caveats import doubts_of_folds, without_expectation
 from competition.report.charts import Point, score_chart
 from competition.report.class_charts import confusion_chart
@@ -24,10 +23,8 @@ from competition.report.terminal import Scores, folds_text, no_better_than_trivi
 from competition.submission import ledger
 
 WORST_CLASSES, PICTURES = 3, 2  # shown, and wrong rows of each
-MATRIX_CLASSES, MATRIX_WIDTH = (
-    12,
-    310.0,
-)  # of the matrix on the first screen: of more classes those with the most wrong rows
+# Of the matrix on the first screen: of more classes those with the most wrong rows.
+MATRIX_CLASSES, MATRIX_WIDTH = 12, 310.0
 
 
 @dataclass(frozen=True)
@@ -54,13 +51,6 @@ def verdict(scores: Scores) -> str:
     return f"{score} on rows that took no part in any choice; an answer that looks at no image scores {trivial}."
 
 
-def wrong_rows_figure(rows: HonestRows) -> Figure:
-    """How many of the scored rows are wrong; of single labels only."""
-    wrong = int((rows.labels != rows.predicted).sum())
-    note = f"{wrong / max(len(rows.labels), 1):.1%} of {counted(len(rows.labels), 'scored row')}"
-    return Figure("wrong rows", f"{wrong:,}", note)
-
-
 def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared, pixels: Pixels | None) -> Section:
     """The scores, and of single labels a small confusion matrix and the worst classes with their most confident errors; of
     several labels, and of a regression, see `targets.glance_blocks`.
@@ -73,7 +63,15 @@ def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared
     ]
     if rows is not None and prepared.competition.targets.kind == "single":
         table = confusion(rows.labels, rows.predicted, len(names))
-        blocks.append(small_matrix(table, names))
+        mistakes = table.sum(0) + table.sum(1) - 2 * np.diag(table)
+        chosen = np.sort(np.argsort(-mistakes, kind="stable")[:MATRIX_CLASSES])
+        note = "Down: the class; across: what it is taken for. Blue: right, orange: wrong."
+        if len(chosen) < len(names):
+            note += (
+                f" Of {len(names)} classes the {len(chosen)} with the most confusions; all are in the section Classes."
+            )
+        drawing = confusion_chart(table[np.ix_(chosen, chosen)], [names[int(n)] for n in chosen], MATRIX_WIDTH)
+        blocks.append(Charts([drawing], note))
         (ids, labels, predicted, probs), groups = rows, []
         worst = [one for one in class_scores(table) if one.f1 < 1][: WORST_CLASSES if pixels is not None else 0]
         for score in worst:  # with wrong rows: of the class, or taken for it
@@ -90,17 +88,6 @@ def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared
         blocks += glance_blocks(rows, prepared, pixels)
     blocks.append(Text([charts.note]))
     return Section("overview", "At a glance", "blend/scores.json, blend/honest_oof.npz · make predict", blocks)
-
-
-def small_matrix(table: np.ndarray, names: Sequence[str]) -> Charts:
-    """The confusion matrix; of many classes those with the most wrong rows.  table: (C, C), of mistakes.confusion."""
-    wrong = table.sum(0) + table.sum(1) - 2 * np.diag(table)
-    chosen = np.sort(np.argsort(-wrong, kind="stable")[:MATRIX_CLASSES])
-    note = "Down: the class; across: what it is taken for. Blue: right, orange: wrong."
-    if len(chosen) < len(names):
-        note += f" Of {len(names)} classes the {len(chosen)} with the most confusions; all are in the section Classes."
-    drawing = confusion_chart(table[np.ix_(chosen, chosen)], [names[int(n)] for n in chosen], MATRIX_WIDTH)
-    return Charts([drawing], note)
 
 
 def score_kind(scores: Scores) -> str:
@@ -175,8 +162,9 @@ def score_charts(scores: Scores, chain: Chain, test_scores: Sequence[ScoreOnTest
     }
     notes |= {name: f"{notes[name]}, not above trivial" for name in scores["no_better_members"]}
     singles = {**scores["members"]}
-    for key, name in baselines_of(scores)[1:]:
-        singles[name], notes[name] = scores[key], "baseline"
+    if not is_single:
+        singles |= {"equal weights": scores["equal"], "best on the other folds": scores["best"]}
+        notes |= dict.fromkeys(("equal weights", "best on the other folds"), "baseline")
     points = [
         Point(name, single["score"], single["standard_error"], is_honest, notes[name])
         for name, single in singles.items()

@@ -31,14 +31,6 @@ COLOUR_ORDER = (0, 1, 2, 3, 4, 5, 8, 10, 9, 11, 6, 7)  # the first eight differ 
 
 
 @dataclass(frozen=True)
-class StoredFeatures:
-    """Features of the training rows."""
-
-    member: str  # with the frozen network that they are of
-    table: np.ndarray  # (rows of the part train, F) float16 in index order
-
-
-@dataclass(frozen=True)
 class MapPoints:
     """The drawn rows."""
 
@@ -49,31 +41,35 @@ class MapPoints:
     pictures: np.ndarray  # (n,) int: number of the row's picture; -1 = none
 
 
-def stored_features(workspace: Workspace, weights: Mapping[str, float]) -> StoredFeatures | None:
-    """The features of the frozen-feature member with the largest weight; None if the blend has none whose features are stored.
+def stored_features(workspace: Workspace, weights: Mapping[str, float]) -> tuple[str, np.ndarray] | None:
+    """(name, features) of the frozen-feature member with the largest weight whose features are stored; None if the blend has none.
 
-    weights: member of the blend -> weight.
+    The features are (rows of the part train, F) float16 in index order.  weights: member of the blend -> weight.
     """
     by_weight = sorted(blended_runs(workspace).items(), key=lambda item: -weights.get(item[0], 0.0))
     for name, runs in by_weight:
         if runs[0].member.head is not None:
             table = feature_table(workspace, runs[0].member, "train", "identity")
             if table.is_current:
-                return StoredFeatures(name, table.load())
+                return name, table.load()
     return None
 
 
 def map_section(
-    rows: HonestRows, prepared: Prepared, pixels: Pixels | None, features: StoredFeatures | None
+    rows: HonestRows, prepared: Prepared, pixels: Pixels | None, features: tuple[str, np.ndarray] | None
 ) -> Section | None:
     """The map with its legend and pictures; None if there are too few rows, or if they do not differ in two dimensions.
 
     rows: of `honest_rows`, of a single-label competition.  pixels: of the training rows in index order.
-    features: None = the rows are compared by their probabilities.
+    features: of `stored_features`; None = the rows are compared by their probabilities.
     """
     drawn = drawn_rows(rows.labels, rows.predicted)
     train_rows = positions(prepared.part("train")["id"].to_numpy(str), rows.ids[drawn])
-    vectors = features.table[train_rows] if features is not None else log_probabilities(rows.scores[drawn])
+    if features is not None:
+        vectors = features[1][train_rows]
+    else:  # logarithms with a mean of 0 in every row, so that only ratios of probabilities count
+        logs = np.log(np.maximum(rows.scores[drawn], LOWEST_PROBABILITY))
+        vectors = logs - logs.mean(1, keepdims=True)
     places = map_places(vectors.astype(np.float32)) if len(drawn) >= FEWEST_POINTS else None
     if places is None:
         return None
@@ -85,7 +81,13 @@ def map_section(
         right = np.flatnonzero(points.labels == points.predicted)
         pictured = np.concatenate([wrong, _evenly(right, points.labels, MOST_PICTURES - len(wrong))])
     numbers[pictured] = np.arange(len(pictured))
-    colours = coloured_classes(rows.labels, rows.predicted, len(names))
+    coloured = np.arange(len(names))
+    if len(names) > ALL_COLOURED:  # those with the most wrong rows, of them or taken for them
+        table = confusion(rows.labels, rows.predicted, len(names))
+        mistakes = table.sum(0) + table.sum(1) - 2 * np.diag(table)
+        most = np.argsort(-mistakes, kind="stable")[:COLOURED]
+        coloured = most[mistakes[most] > 0]
+    colours = {int(number): COLOUR_ORDER[n] for n, number in enumerate(coloured)}
     drawing = map_chart(MapPoints(places, points.ids, points.labels, points.predicted, numbers), names, colours)
     lines = []
     for n in pictured:
@@ -93,20 +95,18 @@ def map_section(
         lines.append([label, *([] if label == predicted else [f"✕ predicted as {predicted}"]), str(points.ids[n])])
     tiles = row_tiles(prepared, points.ids[pictured], lines, pixels)
     if features is not None:
-        near, sources = (
-            f"images with similar features of the frozen network of {features.member}",
-            "features/*/features.npy, ",
-        )
+        near = f"images with similar features of the frozen network of {features[0]}"
+        sources = "features/*/features.npy, "
     else:
         near, sources = "rows with similar probabilities of the blend, fitted without their fold", ""
     wrong_drawn, wrong_rows = (int((one.labels != one.predicted).sum()) for one in (points, rows))
     right_drawn = f"{len(drawn) - wrong_drawn:,} of {len(rows.ids) - wrong_rows:,} right rows, evenly over the classes"
     some = f"; {wrong_drawn:,} of {wrong_rows:,} wrong and {right_drawn}" if len(drawn) < len(rows.ids) else ""
-    coloured = " The classes with the most wrong rows have a colour." if len(colours) < len(names) else ""
+    of_colours = " The classes with the most wrong rows have a colour." if len(colours) < len(names) else ""
     note = (
         f"Near each other: {near}; t-SNE keeps neighbours, so neither the distance between groups nor their size or direction means "
         f"anything. Dots: right; crosses: wrong{some}. A cross has the colour of its own class: among dots of another class it looks "
-        f"like that class, or its label is wrong.{coloured}"
+        f"like that class, or its label is wrong.{of_colours}"
     )
     block = PointMap(drawing, map_legend(names, colours), tiles, note)
     return Section("map", "Map of the rows", f"{sources}blend/honest_oof.npz; cache · make predict", [block])
@@ -130,30 +130,10 @@ def _evenly(rows: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
     return by_class[(np.arange(count) * len(rows) // max(count, 1)).astype(int)]
 
 
-def log_probabilities(probs: np.ndarray) -> np.ndarray:
-    """(N, C) logarithms with a mean of 0 in every row, so that only ratios of probabilities count.  probs: (N, C)."""
-    logs = np.log(np.maximum(probs, LOWEST_PROBABILITY))
-    return logs - logs.mean(1, keepdims=True)
-
-
-def coloured_classes(labels: np.ndarray, predicted: np.ndarray, classes: int) -> dict[int, int]:
-    """Class -> number of its colour; of more than ALL_COLOURED classes, those with the most wrong rows, of them or taken for them.
-
-    labels, predicted: (N,) int of all scored rows.
-    """
-    chosen = np.arange(classes)
-    if classes > ALL_COLOURED:
-        table = confusion(labels, predicted, classes)
-        wrong = table.sum(0) + table.sum(1) - 2 * np.diag(table)
-        most = np.argsort(-wrong, kind="stable")[:COLOURED]
-        chosen = most[wrong[most] > 0]
-    return {int(number): COLOUR_ORDER[n] for n, number in enumerate(chosen)}
-
-
 def map_chart(points: MapPoints, names: Sequence[str], colours: dict[int, int]) -> Markup:
     """The points: right rows as dots, wrong ones as crosses above them; a class without a colour is grey.
 
-    colours: of `coloured_classes`.
+    colours: class -> number of its colour.
     """
     with chart(WIDTH, HEIGHT, (6, 6, 6, 6)) as drawing:
         axes = drawing.axes

@@ -1,7 +1,6 @@
 """The report's sections on submissions: cross-validation against the leaderboard, which two to select, the ledger."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,12 +17,6 @@ RESAMPLES = 2000
 TITLE, SOURCES = "Leaderboard", "submissions/ledger.jsonl · make submit, make submissions"
 # The names of two files -> the share of rows in which they differ, or None if it is unknown.
 Changed = Callable[[str, str], float | None]
-
-
-@dataclass(frozen=True)
-class Choice:
-    row: ledger.Row
-    why: str
 
 
 def leaderboard_section(
@@ -54,14 +47,14 @@ def leaderboard_section(
         blocks.append(Text([f"{text} `make submit` sends the newest submission and waits for its score."]))
     choices = choose_two(rows, changed)
     cells = []
-    for choice in choices:
-        entry = choice.row.entry
+    for row, why in choices:
+        entry = row.entry
         error = f" {plus_minus(entry.standard_error)}" if entry.standard_error is not None else ""
         honest = f"{entry.honest_score:.5f}{error} on {counted(entry.oof_rows, 'row')}{' (optimistic)' if entry.optimistic else ''}"
-        public = f"{choice.row.public_score:.5f}" if choice.row.public_score is not None else "–"
-        cells.append([entry.file, choice.why, honest, public])
+        public = f"{row.public_score:.5f}" if row.public_score is not None else "–"
+        cells.append([entry.file, why, honest, public])
     note = "Kaggle counts the better of two selected submissions. The private score is of rows that neither column has seen."
-    first = choices[0].row
+    first = choices[0][0]
     if elsewhere := len(rows) - len(comparable_with_newest(rows)):
         verb = "does" if elsewhere == 1 else "do"
         note += (
@@ -146,8 +139,8 @@ def comparable_with_newest(rows: Sequence[ledger.Row]) -> list[ledger.Row]:
     return [row for row in same_part if on_same_rows(row.entry, newest)]
 
 
-def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
-    """The submission with the best honest score, and a second one that is as good within noise.
+def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[tuple[ledger.Row, str]]:
+    """The submission with the best honest score, and a second one that is as good within noise, each with the reason.
 
     The second is the best public score among those within one standard error of the first; without public scores, the one
     that differs from the first in most rows, which hedges; where that is unknown, the next best. Only submissions that are
@@ -167,25 +160,22 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[Choice]:
     near = [row for row in others if honest(row) >= honest(first) - error]
     is_alone = best_elsewhere(rows, first) is None
     if not others:
-        return [Choice(first, ("the only submission" if is_alone else "the only submission on these rows") + doubt)]
+        return [(first, ("the only submission" if is_alone else "the only submission on these rows") + doubt)]
     within = "none of the others is" if not near else "1 other is" if len(near) == 1 else f"{len(near)} others are"
-    chosen = Choice(first, f"the best honest score; {within} within its standard error")
+    chosen = (first, f"the best honest score; {within} within its standard error")
     public = [(sign * row.public_score, row) for row in near if row.public_score is not None]
     if public:
         best = max(public, key=lambda pair: pair[0])[1]
-        return [chosen, Choice(best, "the best public score among those within one standard error of the first")]
+        return [chosen, (best, "the best public score among those within one standard error of the first")]
     shares = [(share, row) for row in near if (share := changed(first.entry.file, row.entry.file)) is not None]
     if shares:
         share, row = max(shares, key=lambda pair: pair[0])
         why = f"as good within noise, and differs most from the first ({share:.1%} of the rows): a hedge"
-        return [chosen, Choice(row, why)]
+        return [chosen, (row, why)]
     if not near and not is_alone:
         return [chosen]
     row = max(reversed(others), key=honest)
-    return [
-        chosen,
-        Choice(row, "the next best honest score" + ("" if near else ", more than one standard error below")),
-    ]
+    return [chosen, (row, "the next best honest score" + ("" if near else ", more than one standard error below"))]
 
 
 def best_elsewhere(rows: Sequence[ledger.Row], first: ledger.Row) -> ledger.Row | None:

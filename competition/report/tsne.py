@@ -14,44 +14,37 @@ DOUBLINGS = 30  # of the interval in which the width of a row's kernel is search
 
 
 def map_places(vectors: np.ndarray) -> np.ndarray | None:
-    """(N, 2) places in which near vectors are near, by PCA and t-SNE; None if the vectors differ in fewer than two dimensions.
+    """(N, 2) float32 places in which near vectors are near, by PCA and t-SNE; None if the vectors differ in fewer than two dimensions.
 
     vectors: (N, F) float32, N >= 3. The start is fixed and there is one thread: equal vectors have equal places.
     """
-    vectors = np.nan_to_num(vectors, posinf=0.0, neginf=0.0).astype(np.float64)
+    vectors, count = np.nan_to_num(vectors, posinf=0.0, neginf=0.0).astype(np.float64), len(vectors)
     vectors -= vectors.mean(0)
     with threadpool_limits(limits=1):
         variances, axes = np.linalg.eigh(vectors @ vectors.T)  # of the rows: there are fewer of them than features
-        count = min(COMPONENTS, *vectors.shape)
-        spread = np.sqrt(np.maximum(variances[: -count - 1 : -1], 0.0))
-        if count < 2 or spread[1] <= 1e-4 * spread[0]:  # a line, such as the probabilities of two classes
+        kept = min(COMPONENTS, *vectors.shape)
+        spread = np.sqrt(np.maximum(variances[: -kept - 1 : -1], 0.0))
+        if kept < 2 or spread[1] <= 1e-4 * spread[0]:  # a line, such as the probabilities of two classes
             return None
-        components = axes[:, : -count - 1 : -1] * spread
-        return tsne(components, min(PERPLEXITY, (len(vectors) - 1) / 3))
-
-
-def tsne(vectors: np.ndarray, perplexity: float) -> np.ndarray:
-    """(N, 2) float32 places.  vectors: (N, F) float64, whose first two columns are the start."""
-    affinities = joint_probabilities(vectors, perplexity)
-    count = len(vectors)
-    places = (vectors[:, :2] / vectors[:, 0].std() * 1e-4).astype(np.float32)
-    velocity, gains, rate = np.zeros_like(places), np.ones_like(places), max(count / EXAGGERATION / 4, 50.0)
-    ones = np.ones((count, 1), np.float32)
-    for step in range(STEPS):
-        is_early = step < EARLY_STEPS
-        squares = (places**2).sum(1, keepdims=True)
-        kernel = (
-            np.hstack([-2 * places, squares + 1, ones]) @ np.hstack([places, ones, squares]).T
-        )  # 1 + squared distance
-        np.reciprocal(kernel, out=kernel)
-        np.fill_diagonal(kernel, 0)
-        forces = kernel * (-1 / kernel.sum())
-        forces += affinities * np.float32(EXAGGERATION) if is_early else affinities
-        forces *= kernel
-        gradient = 4 * (forces.sum(1, keepdims=True) * places - forces @ places)
-        gains = np.maximum(np.where(gradient * velocity < 0, gains + 0.2, gains * 0.8), 0.01)
-        velocity = (0.5 if is_early else 0.8) * velocity - rate * gains * gradient
-        places += velocity
+        components = axes[:, : -kept - 1 : -1] * spread  # the first two are the start
+        affinities = joint_probabilities(components, min(PERPLEXITY, (count - 1) / 3))
+        places = (components[:, :2] / components[:, 0].std() * 1e-4).astype(np.float32)
+        velocity, gains, rate = np.zeros_like(places), np.ones_like(places), max(count / EXAGGERATION / 4, 50.0)
+        ones = np.ones((count, 1), np.float32)
+        for step in range(STEPS):
+            is_early = step < EARLY_STEPS
+            squares = (places**2).sum(1, keepdims=True)
+            # 1 + squared distance
+            kernel = np.hstack([-2 * places, squares + 1, ones]) @ np.hstack([places, ones, squares]).T
+            np.reciprocal(kernel, out=kernel)
+            np.fill_diagonal(kernel, 0)
+            forces = kernel * (-1 / kernel.sum())
+            forces += affinities * np.float32(EXAGGERATION) if is_early else affinities
+            forces *= kernel
+            gradient = 4 * (forces.sum(1, keepdims=True) * places - forces @ places)
+            gains = np.maximum(np.where(gradient * velocity < 0, gains + 0.2, gains * 0.8), 0.01)
+            velocity = (0.5 if is_early else 0.8) * velocity - rate * gains * gradient
+            places += velocity
     return places
 
 

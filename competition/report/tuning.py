@@ -19,7 +19,7 @@ from competition.config.params import Choice, Params
 from competition.ensemble.metrics import metric_named, score_range
 from competition.report.page import Block, Charts, Section, Table, Text
 from competition.report.svg import NORMAL, PLACEHOLDERS, Chart, axis_ends, chart, shortened
-from competition.report.terminal import Scores, folds_text, plus_minus
+from competition.report.terminal import folds_text, plus_minus
 from competition.tuning.choice import format_value, format_values, origin_of
 from competition.tuning.storage import open_storage
 from competition.workspace.studies import read_result, used_study
@@ -71,21 +71,19 @@ def tuning_section(workspace: Workspace) -> Section | None:
         return None
     blocks: list[Block] = []
     for name in workspace.params.members:
-        result = used_study(workspace, name)
-        if result is not None:
-            blocks += _member_blocks(
-                name, read_result(result), result, workspace.params, workspace.prepared.competition.metric
-            )
+        if (result := used_study(workspace, name)) is not None:
+            blocks += _member_blocks(name, result, workspace.params, workspace.prepared.competition.metric)
     if not blocks:
         text = "No study of this data and these members: their own values are used. "
         blocks = [Text([text + "`make tune` searches, with tune.trials above 0."])]
     return Section("tuning", "Tuning", "tune/<member>/<study>/best.json, study.log · make tune", blocks)
 
 
-def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric: str) -> list[Block]:
+def _member_blocks(name: str, result: Path, params: Params, metric: str) -> list[Block]:
     import optuna
 
-    sign, study, journal = metric_named(metric).sign, None, result.with_name("study.log")
+    best, sign = read_result(result), metric_named(metric).sign
+    study, journal = None, result.with_name("study.log")
     if params.tune.storage or journal.is_file():
         with suppress(KeyError, UserError):  # no such study, or no such database
             study = optuna.load_study(study_name=best["study"], storage=open_storage(params.tune.storage, journal))
@@ -126,8 +124,7 @@ def _member_blocks(name: str, best: Scores, result: Path, params: Params, metric
     table = Table(columns, rows, 2, folded=counted(len(rows), "trial"))
     if not scored:
         return [Text(lines, name=name), table]
-    axis = score_axis(scored, metric, sign)
-    return [Text(lines, name=name), study_charts(trials, importances, axis), table]
+    return [Text(lines, name=name), study_charts(trials, scored, importances, metric), table]
 
 
 def _importances(trials: Sequence["FrozenTrial"]) -> dict[str, float]:
@@ -167,12 +164,19 @@ def importance_line(importances: Mapping[str, float], complete: int) -> str:
     )
 
 
-def study_charts(trials: Sequence["FrozenTrial"], importances: Mapping[str, float], axis: ScoreAxis) -> Charts:
+def study_charts(
+    trials: Sequence["FrozenTrial"], scored: Sequence[ScoredTrial], importances: Mapping[str, float], metric: str
+) -> Charts:
     """The charts of a study, and what their marks mean: those that they have, and no others.
 
-    trials: Optuna's, complete or pruned.
+    trials: Optuna's, complete or pruned.  scored: of `scored_trials`, one or more.
     """
-    scored = scored_trials(trials, axis.sign)
+    # The axis holds all scores but those far below the others, such as trials that learned nothing.
+    sign = metric_named(metric).sign
+    scores = np.sort([sign * trial.score for trial in scored])
+    lower, upper = np.quantile(scores, [0.25, 0.75])
+    inside = scores[scores >= lower - OUTLIER * (upper - lower)]
+    axis = ScoreAxis(metric, sign, *axis_ends([sign * float(inside[0]), sign * float(inside[-1])], score_range(metric)))
     distributions = {key: one for trial in trials for key, one in trial.distributions.items()}
     keys = [*importances, *(key for key in distributions if key not in importances)]
     logs = {key for key, one in distributions.items() if getattr(one, "log", False)}
@@ -205,15 +209,6 @@ def scored_trials(trials: Sequence["FrozenTrial"], sign: int) -> list[ScoredTria
         for trial in trials
         if trial.state.name == "COMPLETE" and isfinite(trial.values[0])
     ]
-
-
-def score_axis(trials: Sequence[ScoredTrial], metric: str, sign: int) -> ScoreAxis:
-    """Limits that hold all scores but those far below the others, such as trials that learned nothing."""
-    scores = np.sort([sign * trial.score for trial in trials])
-    lower, upper = np.quantile(scores, [0.25, 0.75])
-    inside = scores[scores >= lower - OUTLIER * (upper - lower)]
-    ends = axis_ends([sign * float(inside[0]), sign * float(inside[-1])], score_range(metric))
-    return ScoreAxis(metric, sign, *ends)
 
 
 def history_chart(trials: Sequence[ScoredTrial], axis: ScoreAxis) -> Markup:
@@ -274,15 +269,12 @@ def _value_axis(axes: "Axes", values: Sequence[Choice], is_log: bool) -> list[fl
 
 def log_ticks(low: float, high: float) -> list[float]:
     """At most MOST_TICKS round values from low to high, which are above 0."""
-    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
-
-    def ticks(factors: Sequence[int]) -> list[float]:
+    decades, candidates = range(floor(log10(low)), ceil(log10(high)) + 1), []
+    for factors in ((1,), (1, 2, 5), (1, 2, 4), (1, 3), range(1, 10)):
         values = [float(f"{factor}e{decade}") for decade in decades for factor in factors]
-        return [value for value in values if low <= value <= high]
-
-    candidates = [ticks(factors) for factors in ((1, 2, 5), (1, 2, 4), (1, 3), (1,), range(1, 10))]
-    most = max((one for one in candidates if len(one) <= MOST_TICKS), key=len, default=[])
-    powers = ticks((1,))
+        candidates.append([value for value in values if low <= value <= high])
+    powers, *others = candidates
+    most = max((one for one in (*others, powers) if len(one) <= MOST_TICKS), key=len, default=[])
     if len(powers) > MOST_TICKS:
         most = powers[:: ceil(len(powers) / MOST_TICKS)]
     return most if len(most) > 1 else [float(f"{value:.2g}") for value in (low, high)]

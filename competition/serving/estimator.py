@@ -31,12 +31,9 @@ class _TrainedOnFolds(BaseEstimator):
     def __sklearn_clone__(self) -> "_TrainedOnFolds":
         return self
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.requires_fit = False
+        tags.requires_fit = False  # it is fitted
         tags.input_tags.two_d_array, tags.input_tags.one_d_array, tags.input_tags.string = False, True, True
         return tags
 

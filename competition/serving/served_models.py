@@ -1,26 +1,23 @@
 """What predicts new images or is exported: the chain, or one member of it, with its fold models and their digests."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
-from competition.config.params import Member, Params
+from competition.config.params import Member
 from competition.ensemble.blend import Blend
 from competition.ensemble.chain import Chain
 from competition.ensemble.decision import ARGMAX, Decision
 from competition.ensemble.mixing import MEAN_OF
 from competition.files.manifest import intact_manifest, read_manifest
-from competition.prepare.adapter_types import Competition, needs_a_label
-from competition.prepare.prepared import Prepared
+from competition.prepare.adapter_types import needs_a_label
 from competition.workspace.current_blend import current_blend
 from competition.workspace.dependencies import budget_file_of, fold_manifest_path, fold_model
 from competition.workspace.ensemble_inputs import prediction_sources
 from competition.workspace.runs import Run, blended_runs
 from competition.workspace.workspace import Workspace
-
-EXPORT = 4  # version of the exported files; raised when their content changes
 
 
 @dataclass(frozen=True)
@@ -80,8 +77,14 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
         f", fold{'s' if len(folds) > 1 else ''} {', '.join(map(str, folds))}" if folds else ""
     )
     models = [(run, list(folds or range(params.prepare.folds))) for run in runs]
-    blend_chain = Chain.load(folder / "chain.json") if folder is not None else None
-    chain = _chain_of_member(member, workspace.prepared.competition, blend_chain)
+    competition = workspace.prepared.competition
+    metric, views = competition.metric, {"identity": 1.0}
+    if folder is not None and member in (blended := Chain.load(folder / "chain.json")).policies:
+        metric, views = blended.metric, dict(blended.policies[member])
+    blend, decision = Blend("best", MEAN_OF[competition.targets.kind], {member: 1.0}), ARGMAX
+    if competition.targets.kind == "multi":
+        decision = Decision("half", (), (), 0.0, True, needs_a_label(competition))
+    chain = Chain(metric, {member: views}, blend, decision)
     return _selection(export_name(member, folds), title, chain, {member: models}, False)
 
 
@@ -124,16 +127,6 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
     return _selection("blend", "the blend", chain, models, True)
 
 
-def _chain_of_member(member: str, competition: Competition, chain: Chain | None) -> Chain:
-    """The views of this member in the blend, without weights and fitted decision rule."""
-    blend = Blend("best", MEAN_OF[competition.targets.kind], {member: 1.0})
-    is_multi_label = competition.targets.kind == "multi"
-    decision = Decision("half", (), (), 0.0, True, needs_a_label(competition)) if is_multi_label else ARGMAX
-    if chain is None or member not in chain.policies:
-        return Chain(competition.metric, {member: {"identity": 1.0}}, blend, decision)
-    return replace(chain, policies={member: chain.policies[member]}, blend=blend, decision=decision)
-
-
 def _selection(
     name: str, title: str, chain: Chain, models: Mapping[str, Sequence[tuple[Run, Sequence[int]]]], is_blend: bool
 ) -> Selection:
@@ -159,21 +152,3 @@ def _selection(
         digests[member] = {model: manifest.files["weights.npz"] for model, manifest in manifests.items() if manifest}
     members = {member: by_run[0][0].member for member, by_run in models.items()}
     return Selection(name, title, chain, members, weights, digests, is_blend)
-
-
-def export_dependencies(
-    selection: Selection, prepared: Prepared, params: Params, formats: Sequence[str]
-) -> dict[str, object]:
-    """What an export depends on."""
-    return {
-        "data": prepared.digest,
-        "fit": params.prepare.fit,
-        "chain": selection.chain,
-        "members": {
-            name: {"architecture": member.architecture, "image_size": member.image_size, "alpha": member.alpha}
-            for name, member in selection.members.items()
-        },
-        "models": selection.digests,
-        "formats": list(formats),
-        "export": EXPORT,
-    }

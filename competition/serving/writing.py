@@ -17,7 +17,6 @@ from competition.serving.graph import ExportedChain
 from competition.serving.served_models import Selection
 
 if TYPE_CHECKING:
-    from onnx import GraphProto
     from tf2onnx.graph import Graph, Node
 
 OPSET = 17  # of ONNX; the newest that tf2onnx 1.16 writes is 18
@@ -52,12 +51,20 @@ def write_formats(chain: ExportedChain, selection: Selection, folder: Path, form
 def _onnx(chain: ExportedChain) -> bytes:
     with needed_for("an export to ONNX (unlike FORMAT=saved_model)", "onnx"):
         import tf2onnx
+        from onnx import numpy_helper
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
     function, inputs = chain.numbers()
     model, _ = tf2onnx.convert.from_function(
         function, input_signature=inputs, opset=OPSET, custom_op_handlers={"Erfc": (_erfc_by_erf, [])}
     )
-    _restore_constants(model.graph, function.get_concrete_function(*inputs).graph, [spec.name for spec in inputs])
+    # tf2onnx leaves constants as inputs, such as the length of a position embedding: the model gets their values.
+    source, names = function.get_concrete_function(*inputs).graph, {spec.name for spec in inputs}
+    read = {name for node in model.graph.node for name in node.input}
+    for extra in [each for each in model.graph.input if each.name not in names]:
+        if extra.name in read:
+            value = tf.make_ndarray(source.get_operation_by_name(extra.name.rpartition(":")[0]).get_attr("value"))
+            model.graph.initializer.append(numpy_helper.from_array(value, extra.name))
+        model.graph.input.remove(extra)
     return bytes(model.SerializeToString())
 
 
@@ -68,18 +75,3 @@ def _erfc_by_erf(context: "Graph", node: "Node", name: str, arguments: object) -
     context.remove_node(node.name)
     erf = context.make_node("Erf", values).output[0]
     context.make_node("Sub", [one, erf], outputs=node.output, name=name, shapes=shapes, dtypes=dtypes)
-
-
-def _restore_constants(model_graph: "GraphProto", source: tf.Graph, names: Sequence[str]) -> None:
-    """Give the model the constants that tf2onnx left as inputs, such as the length of a position embedding.
-
-    model_graph: onnx.GraphProto, changed in place.  source: the graph it was converted from.  names: of the true inputs.
-    """
-    from onnx import numpy_helper
-
-    read = {name for node in model_graph.node for name in node.input}
-    for extra in [each for each in model_graph.input if each.name not in names]:
-        if extra.name in read:
-            value = tf.make_ndarray(source.get_operation_by_name(extra.name.rpartition(":")[0]).get_attr("value"))
-            model_graph.initializer.append(numpy_helper.from_array(value, extra.name))
-        model_graph.input.remove(extra)

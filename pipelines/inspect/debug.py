@@ -44,15 +44,6 @@ def run(job: Job) -> None:
             debug_fold(job, name, fold, device)
 
 
-def closeness(targets: np.ndarray, probs: np.ndarray) -> np.ndarray:
-    """(N,) how well rows are predicted: probability of the label, of the worst label, or minus the absolute error."""
-    if targets.ndim == 2:
-        return np.where(targets, probs, 1 - probs).min(1)
-    if targets.dtype.kind == "f":
-        return -np.abs(probs[:, 0] - targets)
-    return probs[np.arange(len(targets)), targets]
-
-
 def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     from competition.images.labelled_images import sample_rows
     from competition.report.pictures import contact_sheet
@@ -86,7 +77,14 @@ def debug_fold(job: Job, name: str, fold: int, device: "Device") -> None:
     held_out_rows = np.flatnonzero((images.folds == fold) & images.readable)
     probs = trainer.predict(trainer.engine.weights(), images, held_out_rows, ["identity"]).view("identity")
     labels = images.labels[held_out_rows]
-    fit = closeness(prepared.targets(labels), probs)
+    truth = prepared.targets(labels)
+    # How well rows are predicted: probability of the label, of the worst label, or minus the absolute error.
+    if truth.ndim == 2:
+        fit = np.where(truth, probs, 1 - probs).min(1)
+    elif truth.dtype.kind == "f":
+        fit = -np.abs(probs[:, 0] - truth)
+    else:
+        fit = probs[np.arange(len(truth)), truth]
     worst = np.argsort(fit, kind="stable")[:SHEET_IMAGES]
     captions = [
         f"{images.ids[held_out_rows[n]]}\nlabel {prepared.competition.label_text(labels[n])} {fit[n]:.2f}\n"

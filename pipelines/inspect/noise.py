@@ -8,7 +8,7 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.params import Member
-from competition.ensemble.compare import SeedNoise, seed_noise
+from competition.ensemble.compare import seed_noise
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.predictions import ViewPredictions, concatenate_folds
 from competition.ensemble.significance import NORMAL_95
@@ -45,22 +45,18 @@ def run(job: Job) -> None:
     path = seed_study_path(job.workspace, name, member)
     write_json(path, noise)
     scores = ", ".join(f"{metric.display(score):.4f}" for score in noise.scores)
+    limit = NORMAL_95 * np.sqrt(2) * noise.spread
+    meaning = (
+        f"a score difference below about {limit:.4f} may be due to the seed (two seeds differ by more in 5 % of cases)"
+    )
+    if not noise.changed and member.head is not None and member.head.kind in ("linear", "neighbours"):
+        meaning = f"fitting a {member.head.kind} head has no randomness; the seed only draws the rows that choose its strength"
     job.echo(
         f"noise {name}: {metric.name} of {len(runs)} seeds {scores}: spread {noise.spread:.4f}; "
         f"two seeds differ on {noise.changed:.1%} of {'labels' if metric.target == 'multi' else 'rows'}; "
         f"{trivial_text(prepared, score=metric.display(noise.mean))}",
-        f"noise {name}: {meaning(noise, member)}; from now on `make blend`, `make list-blends` and `make compare-blends` count this "
+        f"noise {name}: {meaning}; from now on `make blend`, `make list-blends` and `make compare-blends` count this "
         f"spread: {display_path(path)}",
-    )
-
-
-def meaning(noise: SeedNoise, member: Member) -> str:
-    """What the spread says about a difference, or why there is none."""
-    if not noise.changed and member.head is not None and member.head.kind in ("linear", "neighbours"):
-        return f"fitting a {member.head.kind} head has no randomness; the seed only draws the rows that choose its strength"
-    limit = NORMAL_95 * np.sqrt(2) * noise.spread
-    return (
-        f"a score difference below about {limit:.4f} may be due to the seed (two seeds differ by more in 5 % of cases)"
     )
 
 

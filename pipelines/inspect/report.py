@@ -1,12 +1,16 @@
-"""Write one HTML page with all results of this competition, from the files of the other stages."""
+"""Write one HTML page with all results of this competition, from the files of the other stages; with WATCH=1 whenever they change."""
 
-import contextlib
+import os
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted, size_text
@@ -17,6 +21,7 @@ from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, read_manifest, write_text
 from competition.images.decoded_cache import Pixels
+from competition.preflight.planning import duration
 from competition.prepare.prepared import load_caveats
 from competition.report import (
     blend_tables,
@@ -49,7 +54,12 @@ from competition.workspace.tracking import Outcome, Subject
 from pipelines.terminal.output import display_path, with_params
 from pipelines.terminal.runner import Job, image_cache, track
 from pipelines.terminal.versions import git_commit, versions
-from pipelines.terminal.watching import watch
+
+POLL_SECONDS = 2.0
+PAUSE = 4  # pause after a page, in times of its own seconds, so that training keeps its cores
+# What a report reads, or what is written after it: manifests, histories and checkpoints of epochs, tables, studies.
+SUFFIXES = (".json", ".jsonl", ".csv", ".log", ".png")
+SKIPPED = ("cache", "raw")  # folders of images
 
 
 @dataclass(frozen=True)
@@ -73,9 +83,53 @@ class Results:
 def run(job: Job) -> None:
     """data/ and whatever exists of members/, blend/, preflight/, plan.json, ledger.jsonl -> report.html"""
     if job.options.watch:
-        watch(job, page_path(job), write_page)
+        watch(job)
     else:
         write_page(job)
+
+
+def watch(job: Job) -> None:
+    """Write the page whenever results changed; after Ctrl-C once more, without the reloading. Raises KeyboardInterrupt."""
+    page = page_path(job)
+    job.echo(f"report: {display_path(page)} follows the results, and reloads itself in the browser; Ctrl-C ends it")
+    seen, last_message = None, ""
+    try:
+        while True:
+            started = time.monotonic()
+            if (times := result_times(job)) != seen:
+                seen, missing = times, attempt(job, True)
+                if not missing:
+                    job.echo(f"report: written at {datetime.now():%H:%M:%S}")
+                elif missing != last_message:
+                    job.echo(f"report: waiting for results: {missing}")
+                last_message = missing
+            time.sleep(max(POLL_SECONDS, PAUSE * (time.monotonic() - started)))
+    except KeyboardInterrupt:
+        if page.is_file() and (missing := attempt(job, False)):
+            job.echo(f"report: the page still reloads itself: {missing}; `make report` writes it again")
+        raise
+
+
+def attempt(job: Job, reloads: bool) -> str:
+    """Write the page from what is on disk now. Returns why that is not possible; "" = it is written."""
+    try:
+        write_page(replace(job, workspace=replace(job.workspace)), reloads)  # a new workspace reads the data again
+    except (UserError, OSError) as error:  # OSError: a file was replaced meanwhile, which is a change
+        return str(error)
+    return ""
+
+
+def result_times(job: Job) -> dict[Path, int]:
+    """Path -> modification time of every file whose change makes another page."""
+    files = [job.submissions / "ledger.jsonl"]
+    for folder, folders, names in os.walk(job.work):
+        folders[:] = [name for name in folders if name not in SKIPPED]
+        files += [Path(folder, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
+    times = {}
+    for file in files:
+        with suppress(OSError):  # removed meanwhile
+            times[file] = file.stat().st_mtime_ns
+    return times
 
 
 def page_path(job: Job) -> Path:
@@ -152,32 +206,12 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         chain = Chain.load(results.folder / "chain.json")
         charts = overview.score_charts(blend.result, chain, results.test_scores)
         first_screen = overview.overview_section(charts, results.rows, prepared, pixels)
-        of_scores.append(blend_tables.blend_section(blend.result, chain))
-        views_table = blend_tables.views_table(blend.result, chain)
-        of_scores.append(Section("views", "Views", blend_tables.SOURCES, [views_table]))
-        if worth := blend_tables.worth_tables(blend.result):
-            title, sources = "What each member is worth", "blend/scores.json · make predict"
-            of_scores.append(Section("worth", title, sources, worth))
+        of_scores = blend_tables.blend_sections(blend.result, chain)
     issues = classes.current_issues(job.work, prepared, blend)
-    steps, metric, kind = (
-        list[next_steps.Step](),
-        metric_named(prepared.competition.metric),
-        prepared.competition.targets.kind,
-    )
-    if results.rows is not None and kind == "single":
-        larger = next_steps.larger_images(params, prepared)
-        steps = next_steps.label_steps(results.rows, metric, prepared.competition.classes, issues, larger)
-    steps += next_steps.blend_steps(blend.result) if blend is not None else []
-    steps += next_steps.training_steps(results.models_of, metric)
-    has_study = any(used_study(job.workspace, name) for name in params.members)
-    steps += next_steps.open_steps(params, prepared, results.models_of, submitted, results.spreads, has_study)
-    file, sets = display_path(job.options.params), job.options.sets.strip()
-    if sets and public_sets(sets) == sets and '"' not in sets:  # a step with a SET of its own has both
-        steps = [replace(step, command=step.command.replace('SET="', f'SET="{sets} ')) for step in steps]
-    steps = [replace(step, command=with_params(step.command, file, sets)) for step in steps]
+    metric = metric_named(prepared.competition.metric)
     sections = [
         first_screen,
-        next_steps.next_steps_section(steps),
+        steps_section(job, results, issues),
         *of_scores,
         members.members_section(runs, results.models_of, results.in_training, params, prepared, results.spreads),
         tuning.tuning_section(job.workspace),
@@ -215,9 +249,30 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     return existing
 
 
+def steps_section(job: Job, results: Results, issues: pd.DataFrame | None) -> Section | None:
+    """What to do next, with commands for these parameters.  issues: of `classes.current_issues`."""
+    params, prepared, steps = job.params, job.prepared, list[next_steps.Step]()
+    metric = metric_named(prepared.competition.metric)
+    if results.rows is not None and prepared.competition.targets.kind == "single":
+        sides = prepared.part("train")[["width", "height"]].min(axis=1)
+        readable, sizes = sides[sides > 0], [member.image_size for member in params.members.values()]
+        are_larger = bool(sizes and len(readable) and readable.median() > max(sizes))
+        steps = next_steps.label_steps(results.rows, metric, prepared.competition.classes, issues, are_larger)
+    steps += next_steps.blend_steps(results.blend.result) if results.blend is not None else []
+    steps += next_steps.training_steps(results.models_of, metric)
+    has_study = any(used_study(job.workspace, name) for name in params.members)
+    steps += next_steps.open_steps(params, prepared, results.models_of, results.submitted, results.spreads, has_study)
+    file, sets = display_path(job.options.params), job.options.sets.strip()
+    if sets and public_sets(sets) == sets and '"' not in sets:  # a step with a SET of its own has both
+        steps = [replace(step, command=step.command.replace('SET="', f'SET="{sets} ')) for step in steps]
+    return next_steps.next_steps_section(
+        [replace(step, command=with_params(step.command, file, sets)) for step in steps]
+    )
+
+
 def changed_share(job: Job, a: str, b: str) -> float | None:
     """The share of rows in which two submission files differ; None if one is missing."""
-    with contextlib.suppress(UserError, OSError):
+    with suppress(UserError, OSError):
         return compare_submissions(job.submissions / a, job.submissions / b, job.prepared.competition).share
     return None
 
@@ -239,7 +294,10 @@ def head_of(job: Job, results: Results) -> Head:
     if blend is not None:
         figures = overview.score_figures(blend.result, results.test_scores)
         if results.rows is not None and competition.targets.kind == "single":
-            figures.insert(1, overview.wrong_rows_figure(results.rows))
+            rows = results.rows
+            wrong = int((rows.labels != rows.predicted).sum())
+            note = f"{wrong / max(len(rows.labels), 1):.1%} of {counted(len(rows.labels), 'scored row')}"
+            figures.insert(1, Figure("wrong rows", f"{wrong:,}", note))
         has_test = len(prepared.part("test")) > 0
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
     useless = no_better_than_trivial(blend.result) if blend is not None else []
@@ -251,7 +309,10 @@ def head_of(job: Job, results: Results) -> Head:
         *(f"The blend is {words}." for words in useless),
     ]
     if blend is not None and not results.differences.members:
-        figures.append(costs.time_figure(costs.stage_seconds(job.workspace, results.runs, blend)))
+        seconds = {name: one for name, (_, one) in costs.stage_seconds(job.workspace, results.runs, blend).items()}
+        longest = max(seconds, key=lambda name: seconds[name])
+        note = f"on this machine; the longest part: {longest}, {duration(seconds[longest])}"
+        figures.append(Figure("time", duration(sum(seconds.values())), note))
     verdict = overview.verdict(blend.result) if blend is not None else ""
     time_text = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     return Head(competition.name, " · ".join(parts), figures, warnings, f"Made by `make report`, {time_text}.", verdict)

@@ -19,7 +19,7 @@ from competition.prepare.decoding import BadImage, decode
 from competition.prepare.prepared import Prepared
 from competition.serving.bundle import CARD, CLASSES, DESCRIPTION, FORMATS, Bundle
 from competition.serving.model_card import CardFacts, model_card, score_sentence
-from competition.serving.served_models import Selection, export_dependencies, select
+from competition.serving.served_models import Selection, select
 from competition.training.backend import is_installed, start_tensorflow
 from competition.workspace.current_blend import current_blend
 from competition.workspace.dependencies import export_path
@@ -29,6 +29,7 @@ from pipelines.terminal.runner import Computed, Job
 from pipelines.terminal.versions import git_commit, versions
 
 STORED_TOLERANCE = 5e-3  # largest difference from the stored predictions, which are float16; 2e-4 is usual
+EXPORT = 4  # version of the exported files; raised when their content changes
 SAMPLE = 64  # images on which the formats are compared
 
 
@@ -47,7 +48,18 @@ def run(job: Job) -> None:
     selection = select(job.workspace, member, folds)
     formats = selected_formats(job.options.format)
     manifest_path = export_path(job.work, selection.name)
-    depends = export_dependencies(selection, prepared, job.params, formats)
+    depends = {
+        "data": prepared.digest,
+        "fit": job.params.prepare.fit,
+        "chain": selection.chain,
+        "members": {
+            name: {"architecture": one.architecture, "image_size": one.image_size, "alpha": one.alpha}
+            for name, one in selection.members.items()
+        },
+        "models": selection.digests,
+        "formats": list(formats),
+        "export": EXPORT,
+    }
     make = partial(write_export, job, selection, formats)
     manifest = job.cached(f"export {selection.name}", manifest_path, depends, make)
     job.echo(*(f"export: {line}" for line in manifest.result["lines"]))

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from pipelines.terminal.options import FIELDS, Options, flag_of, make_name, variable_of
+from pipelines.terminal.options import FIELDS, Options, flag_of, make_name
 from pipelines.terminal.output import GOALS, print_line
 from pipelines.terminal.stage import run_stage
 from pipelines.terminal.verbs import CHAINS, COMMON, IN_CHAIN, MODULES, TRAIN_IN_BUDGET, VERBS, Verb
@@ -186,7 +186,7 @@ def main() -> None:
     # Options from the environment are removed there, so that no process that a stage starts takes them for its own.
     values: dict[str, str | bool] = {}
     for name, option in FIELDS.items():
-        if text := os.environ.pop(variable_of(name), ""):
+        if text := os.environ.pop(f"GOLDFOLD_{make_name(name)}", ""):
             values[name] = text.lower() not in ("0", "no", "false") if isinstance(option.default, bool) else text
     defaults = {verb: {n: v for n, v in values.items() if n in (*COMMON, *VERBS[verb].options)} for verb in VERBS}
     if {"member", "fold"} & values.keys() and {"train", "predict"} <= {words[0] for words in stages if words}:

@@ -22,29 +22,25 @@ EVERY_TARGET = {"BIN", "EXTRA", "PYTHON"}  # read by the Makefile itself
 TARGETS = {"benchmarks": {"ONLY", "SOURCE", "TORCH"}, "fuzz": {"FUZZ_SECONDS"}, "soak": {"KILLS"}}
 
 
-def parameter_keys(params: str) -> dict[str, str]:
-    """Name of a parameter -> its dotted key, from the text of params.yaml: {"epochs": "train.epochs", ...}.
+def suggestion(name: str, variables: Sequence[str], params: str) -> str:
+    """The assignments that `name` probably stands for, with VALUE in place of its value; "" = no similar name.
 
-    Only blocks with fixed keys count: members have names that the user chooses.
+    variables: those of make.  params: the text of params.yaml. Only its blocks with fixed keys count: members have names that
+    the user chooses.
     """
-    keys: dict[str, str] = {}
+    keys: dict[str, str] = {}  # name of a parameter -> its dotted key: {"epochs": "train.epochs", ...}
     block = ""
     for line in params.splitlines():
         if top := re.match(r"([a-z_]+):", line):
             block = top[1]
         elif (key := re.match(r"  ([a-z_]+):", line)) and block != "members":
             keys.setdefault(key[1], f"{block}.{key[1]}")
-    return keys
-
-
-def suggestion(name: str, variables: Sequence[str], keys: dict[str, str]) -> str:
-    """The assignments that `name` probably stands for, with VALUE in place of its value; "" = no similar name."""
     assignments = [f"{variable}=VALUE" for variable in get_close_matches(name.upper(), variables, n=1, cutoff=0.75)]
-    spellings = {key.replace(".", "_"): key for key in keys.values()} | keys
+    spellings = {dotted.replace(".", "_"): dotted for dotted in keys.values()} | keys
     plain = name.lower().replace(".", "_")
     if plain in spellings or not assignments:
         assignments += [
-            f'SET="{spellings[key]}=VALUE"' for key in get_close_matches(plain, spellings, n=1, cutoff=0.75)
+            f'SET="{spellings[close]}=VALUE"' for close in get_close_matches(plain, spellings, n=1, cutoff=0.75)
         ]
     return " or ".join(assignments)
 
@@ -53,13 +49,6 @@ def makefile_targets() -> list[str]:
     """The targets of the Makefile that are no files."""
     text = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
     return [name for line in re.findall(r"^\.PHONY:(.*)$", text, re.MULTILINE) for name in line.split()]
-
-
-def refusal_of_target(name: str) -> str:
-    """The sentence on a target that the Makefile lacks."""
-    similar = get_close_matches(name, makefile_targets(), n=1, cutoff=0.6)
-    meant = f", did you mean `make {similar[0]}`?" if similar else ";"
-    return f"make {name}: no such verb{meant} `make help` lists the usual verbs, `make help-all` every one"
 
 
 def variables_of(target: str) -> set[str]:
@@ -91,10 +80,15 @@ def refusal_of_unread(targets: Sequence[str], given: Sequence[str]) -> str:
 if __name__ == "__main__":
     task, subject, *rest = sys.argv[1:]
     if task == "target":
-        print(refusal_of_target(subject), file=sys.stderr)
+        similar = get_close_matches(subject, makefile_targets(), n=1, cutoff=0.6)
+        meant = f", did you mean `make {similar[0]}`?" if similar else ";"
+        print(
+            f"make {subject}: no such verb{meant} `make help` lists the usual verbs, `make help-all` every one",
+            file=sys.stderr,
+        )
     elif task == "unread":
         print(refusal_of_unread(subject.split() or ["help"], rest))
     else:
         file = Path(rest[0])
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
-        print(suggestion(subject, rest[1:], parameter_keys(text)))
+        print(suggestion(subject, rest[1:], text))

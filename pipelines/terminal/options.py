@@ -94,9 +94,4 @@ def flag_of(name: str) -> str:
 
 def make_name(name: str) -> str:
     """The variable of make that gives the same option: ALLOW_PARTIAL, SET."""
-    return variable_of(name).removeprefix("GOLDFOLD_")
-
-
-def variable_of(name: str) -> str:
-    """The variable of the environment that gives the same option: GOLDFOLD_ALLOW_PARTIAL, GOLDFOLD_SET."""
-    return f"GOLDFOLD_{flag_of(name)[2:].replace('-', '_').upper()}"
+    return flag_of(name)[2:].replace("-", "_").upper()

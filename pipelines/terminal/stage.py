@@ -1,15 +1,18 @@
-"""Run one stage: its parameters and folders, its messages and exit codes."""
+"""Run one stage: its parameters and folders, its messages and exit codes, and the command that usually follows it."""
 
 import faulthandler
 import importlib
 import logging
 import os
+import shlex
 import sys
 import traceback
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from competition.config.errors import UserError
+from competition.config.params import Params
 from competition.config.params_file import BUDGET_FILE, load_params, parse_overrides
 from competition.config.redaction import redact
 from competition.config.secrets import known_secrets
@@ -19,9 +22,8 @@ from competition.images.augmentations import augmentation_named
 from competition.workspace.workspace import Workspace
 from pipelines.terminal import hosts
 from pipelines.terminal.failures import describe, exit_code, require_folder
-from pipelines.terminal.next_command import next_line
 from pipelines.terminal.options import Options
-from pipelines.terminal.output import display_path, print_line, with_params
+from pipelines.terminal.output import as_called, display_path, print_line, with_params
 from pipelines.terminal.runner import Job
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 # Stages whose results end in submissions/.
 SUBMITTING = ("tune", "budget", "train", "predict", "blend", "submit", "kernel")
 WRITING = ("download", "prepare", "resolve", *SUBMITTING)  # stages that are pointless without a writable work/
-
-
 SERVERS = ("serve", "dashboard")  # stages that only Ctrl-C ends
 
 
@@ -87,3 +87,31 @@ def run_stage(module: str, verb: str, options: Options, following: str, engines:
             sentence = with_params(sentence, display_path(options.params), options.sets)
             print_line(f"goldfold: {redact(sentence, known)}", sys.stderr)
         sys.exit(exit_code(error))
+
+
+def next_line(verb: str, following: str, params: Params, options: Options, work: Path) -> str:
+    """ "next: make predict PARAMS=recipes/x.yaml"; "" if nothing usually follows.
+
+    following: the verb that usually follows; "" = none.  work: work/<competition>.
+    """
+    is_part = bool((options.member and verb != "tune") or options.fold)
+    if (is_part and verb != "export") or options.join or not following:
+        return ""
+    line = f"next: make {following}"
+    if verb == "blend" and params.competition.slug and not params.competition.miniature:
+        line += " or make submit"
+    elif verb == "blend" and (work / "raw" / "private").is_dir():
+        from competition.prepare.adapter_types import Competition, scores_its_submissions
+
+        file, metric = work / "data" / "competition.json", params.competition.metric
+        competition = Competition.load(file) if file.is_file() else None
+        # `make grade` needs a metric that scores the form of the submission.
+        if competition is None or scores_its_submissions(replace(competition, metric=metric or competition.metric)):
+            line += " or make grade"
+    line = with_params(line, display_path(options.params), options.sets)
+    if following == "predict" and (options.hours or options.budget):
+        line += f" HOURS={options.hours:g}" if options.hours else f" BUDGET={options.budget}"
+    if verb == "export":  # the server serves the same part
+        chosen = (("MEMBER", options.member), ("FOLD", options.fold))
+        line += "".join(f" {name}={shlex.quote(value)}" for name, value in chosen if value)
+    return as_called(line)

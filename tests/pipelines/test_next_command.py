@@ -10,10 +10,9 @@ from builders import ROOT, params
 
 from competition.config.params_file import BUDGET_FILE
 from pipelines.terminal.cli import is_last_goal, with_common_options
-from pipelines.terminal.next_command import next_line
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import GOALS, as_called, with_params
-from pipelines.terminal.stage import run_stage
+from pipelines.terminal.stage import next_line, run_stage
 from pipelines.terminal.verbs import VERBS
 
 PARAMS = ROOT / "params.yaml"

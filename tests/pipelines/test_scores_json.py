@@ -17,7 +17,7 @@ from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
-from competition.report.blend_tables import blend_section
+from competition.report.blend_tables import gains_table
 from competition.report.overview import score_figures
 from competition.report.scores_json import member_score, scores_of
 from competition.report.terminal import summary_rows
@@ -132,8 +132,8 @@ def test_a_useless_result_of_every_kind_of_target_is_called_useless_in_the_termi
     assert f"WARNING not better than an answer that looks at no image: {answer}" in conclusion(scores)
     ((_, _, _, note), _) = summary_rows(scores, result.chain)
     assert note == "identity; not better than the trivial baseline"
-    section, (figure, *_) = blend_section(scores, result.chain), score_figures(scores, [])
+    table, (figure, *_) = gains_table(scores, result.chain), score_figures(scores, [])
     assert "not better than an answer" in figure.note
-    assert ("argmax" in str(section) or "corrupted" in str(section)) is (metric != "rmse")
+    assert ("argmax" in str(table) or "corrupted" in str(table)) is (metric != "rmse")
     low, high = scores["leaderboard_band"]
     assert METRICS[metric].range[0] <= low < high <= METRICS[metric].range[1]

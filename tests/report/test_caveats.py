@@ -72,10 +72,10 @@ def test_correlated_rows_of_a_series_make_the_error_larger_and_an_accuracy_of_on
     right = np.repeat(np.random.default_rng(0).random(50) < 0.8, 8)
     labels, predicted = np.zeros(400, int), np.where(right, 0, 1)
     together, apart = accuracy(labels, predicted, series), accuracy(labels, predicted, np.arange(400))
-    assert together.error == pytest.approx(apart.error * np.sqrt(8), rel=0.05)
+    assert together["error"] == pytest.approx(apart["error"] * np.sqrt(8), rel=0.05)
     for rows in (1, 30):
         scored = accuracy(np.zeros(rows, int), np.zeros(rows, int), np.arange(rows))
-        assert scored.value == 1 and scored.error > 0.5 / (rows + 2)
+        assert scored["value"] == 1 and scored["error"] > 0.5 / (rows + 2)
 
 
 def test_terminal_and_report_show_the_interval_only_if_test_rows_look_like_training_rows(tmp_path):

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
 from competition.report.page import PointMap
-from competition.report.row_map import MOST_PICTURES, StoredFeatures, log_probabilities, map_section
+from competition.report.row_map import MOST_PICTURES, map_section
 from competition.report.tsne import map_places
 
 IDS = np.array([f"r{n:03}" for n in range(90)])
@@ -56,7 +56,7 @@ def test_features_are_joined_by_id_whatever_the_order_of_the_scored_rows(prepare
     vectors = np.random.default_rng(1).normal(size=(60, 8)) + 20 * clusters[:, None]  # noise around two distant centres
     numbers = np.random.default_rng(2).permutation(len(IDS))[:60]
     table[numbers] = vectors
-    block = point_map(map_section(scored_rows(numbers), prepared, None, StoredFeatures("vit", table)))
+    block = point_map(map_section(scored_rows(numbers), prepared, None, ("vit", table)))
     cluster_of_id = dict(zip(IDS[numbers], clusters, strict=True))
     points = drawn_points(block)
     assert len(points) == 60 and "frozen network of vit" in block.note
@@ -95,5 +95,6 @@ def test_there_is_no_map_of_no_rows_or_of_rows_that_differ_in_fewer_than_two_dim
     assert map_section(scored_rows(np.arange(0)), prepared, None, None) is None
     assert map_section(scored_rows(np.arange(5)), prepared, None, None) is None
     confidence = np.linspace(0.01, 0.99, 50)[:, None]
-    assert map_places(log_probabilities(np.hstack([confidence, 1 - confidence]))) is None
+    logs = np.log(np.hstack([confidence, 1 - confidence]))
+    assert map_places(logs - logs.mean(1, keepdims=True)) is None
     assert map_places(np.ones((50, 8), np.float32)) is None

@@ -29,7 +29,7 @@ def row(name: str, honest: float, public: float | None = None, **changes) -> Row
 
 
 def chosen(rows, changed=lambda a, b: None) -> list[str]:
-    return [choice.row.entry.file[0] for choice in choose_two(rows, changed)]
+    return [row.entry.file[0] for row, _ in choose_two(rows, changed)]
 
 
 def test_the_best_honest_score_comes_first_and_the_best_public_score_within_noise_second() -> None:
@@ -69,7 +69,7 @@ def test_honest_scores_of_other_rows_are_not_compared_and_every_score_names_its_
     table = leaderboard_section(rows, 0.3, lambda a, b: None, True).blocks[-1]
     assert all("on 1,000 rows" in cells[2] for cells in table.rows)
     assert "2 of 4 submissions do not compare with cccc" in table.note
-    assert [choice.why for choice in choose_two(rows[:2], lambda a, b: None)] == ["the only submission on these rows"]
+    assert [why for _, why in choose_two(rows[:2], lambda a, b: None)] == ["the only submission on these rows"]
 
 
 def test_a_worse_submission_is_no_second_choice_while_others_do_not_compare() -> None:
@@ -86,8 +86,8 @@ def test_a_worse_submission_is_no_second_choice_while_others_do_not_compare() ->
 def test_a_doubted_submission_is_never_recommended_and_says_so_where_it_is_alone() -> None:
     rows = [row("a", 0.90), row("b", 0.999, is_doubted=True), row("c", 0.90), row("d", 1.0, is_doubted=True)]
     assert chosen(rows) == ["c", "a"] and chosen(rows[:2]) == ["a"]
-    (alone,) = choose_two(rows[1:2], lambda a, b: None)
-    assert alone.why == "the only submission; DOUBTED, see the warnings above"
+    ((_, why),) = choose_two(rows[1:2], lambda a, b: None)
+    assert why == "the only submission; DOUBTED, see the warnings above"
     is_marked = [line["honest"].endswith(" DOUBTED") for line in ledger.table(rows, 0.3, "macro_f1")]
     assert is_marked == [False, True, False, True]
 
