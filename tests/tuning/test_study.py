@@ -9,7 +9,6 @@ from pathlib import Path
 
 import optuna
 import pytest
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 from preloaded import start_process
 from studies import OWN, distance, searched, settings, work_in
@@ -25,10 +24,10 @@ from competition.tuning.choice import (
     own_trial,
     trials_without_improvement,
 )
-from competition.tuning.journal import Journal, JournalLock, open_journal, repair_journal
+from competition.tuning.journal import open_journal, repair_journal
 from competition.tuning.samplers import SeededByNumber
 from competition.tuning.storage import open_storage
-from competition.tuning.study import Evaluation, open_study, run_worker, should_prune, suggest
+from competition.tuning.study import Evaluation, open_study, run_worker, should_prune
 
 
 def start_worker(folder: Path, trials: int, seconds: float, url: str = "") -> ForkServerProcess:
@@ -90,47 +89,6 @@ def test_a_partial_last_line_is_moved_to_another_file(tmp_path: Path, partial_li
     trials, tried = searched(journal, 4)
     assert (len(trials), len(tried)) == (4, 1)
     assert journal.read_bytes().startswith(complete_lines) and journal.with_suffix(".torn").read_bytes() == partial_line
-
-
-def test_the_last_trial_is_run_once_by_workers_that_all_look_before_any_of_them_starts_it(tmp_path: Path) -> None:
-    started, together = list[Values](), threading.Barrier(4)
-
-    class Simultaneous(Journal):
-        has_looked = False
-
-        def get_all_trials(self, study_id: int, deepcopy: bool = True, states=None) -> list[FrozenTrial]:
-            trials = super().get_all_trials(study_id, deepcopy, states)
-            if states is None and not self.has_looked:
-                self.has_looked = True
-                together.wait(20)
-            return trials
-
-    def start() -> None:
-        path = tmp_path / "study.log"
-        study = open_study(Simultaneous(JournalFileBackend(str(path), lock_obj=JournalLock(path))), settings(1))
-        run_worker(study, settings(1), evaluate)
-
-    def evaluate(values: Values, trial: Trial) -> Evaluation:
-        started.append(values)
-        time.sleep(0.5)
-        return distance(values, trial)
-
-    workers = [threading.Thread(target=start) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert started == [OWN]
-
-
-@pytest.mark.parametrize("own", [OWN, {"zoom": 5.0, "weight_decay": 0.1}], ids=["inside", "outside the search space"])
-def test_the_trial_of_a_killed_worker_is_run_again_with_the_same_values(tmp_path: Path, own: Values) -> None:
-    study = open_study(open_journal(tmp_path / "study.log"), settings(4, own_values=own))
-    suggest(study.ask(), settings(4, own_values=own))  # by a process that ends here
-    trials, tried = searched(tmp_path / "study.log", 4, own_values=own)
-    assert len(trials) == 4 and tried.count(own) == 1 and own_trial(trials) is not None
-    states = [trial.state.name for trial in trials_of(tmp_path, 4)[1]]
-    assert (states.count("COMPLETE"), states.count("FAIL")) == (4, 1)
 
 
 def test_values_that_end_their_worker_again_and_again_are_replaced_except_the_own_ones(tmp_path: Path) -> None:
