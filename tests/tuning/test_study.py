@@ -9,6 +9,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 from preloaded import start_process
 from studies import OWN, distance, searched, settings, work_in
@@ -24,7 +25,7 @@ from competition.tuning.choice import (
     own_trial,
     trials_without_improvement,
 )
-from competition.tuning.journal import open_journal, repair_journal
+from competition.tuning.journal import Journal, JournalLock, open_journal, repair_journal
 from competition.tuning.samplers import SeededByNumber
 from competition.tuning.storage import open_storage
 from competition.tuning.study import Evaluation, open_study, run_worker, should_prune
@@ -89,6 +90,37 @@ def test_a_partial_last_line_is_moved_to_another_file(tmp_path: Path, partial_li
     trials, tried = searched(journal, 4)
     assert (len(trials), len(tried)) == (4, 1)
     assert journal.read_bytes().startswith(complete_lines) and journal.with_suffix(".torn").read_bytes() == partial_line
+
+
+def test_the_last_trial_is_run_once_by_workers_that_all_look_before_any_of_them_starts_it(tmp_path: Path) -> None:
+    started, together = list[Values](), threading.Barrier(4)
+
+    class Simultaneous(Journal):
+        has_looked = False
+
+        def get_all_trials(self, study_id: int, deepcopy: bool = True, states=None) -> list[FrozenTrial]:
+            trials = super().get_all_trials(study_id, deepcopy, states)
+            if states is None and not self.has_looked:
+                self.has_looked = True
+                together.wait(20)
+            return trials
+
+    def start() -> None:
+        path = tmp_path / "study.log"
+        study = open_study(Simultaneous(JournalFileBackend(str(path), lock_obj=JournalLock(path))), settings(1))
+        run_worker(study, settings(1), evaluate)
+
+    def evaluate(values: Values, trial: Trial) -> Evaluation:
+        started.append(values)
+        time.sleep(0.5)
+        return distance(values, trial)
+
+    workers = [threading.Thread(target=start) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert started == [OWN]
 
 
 def test_values_that_end_their_worker_again_and_again_are_replaced_except_the_own_ones(tmp_path: Path) -> None:
