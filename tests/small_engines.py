@@ -248,9 +248,8 @@ def all_outcomes(weights_file: Path | None, programs: Path) -> dict[str, State]:
     outcomes["options"] = outcome(
         2, accumulate=2, ema=0.9, focal_gamma=1.5, clip_value=0.02, freeze_epochs=1, layer_decay=0.5
     )
-    outcomes["multi"] = outcome(2, target="multi", focal_gamma=1.5)
+    outcomes["multi"] = outcome(2, target="multi", scale_loss=True, focal_gamma=1.5)
     outcomes["regression"] = outcome(2, target="regression")
-    outcomes["scaled"] = outcome(2, scale_loss=True)
     outcomes["whole"], outcomes["micro_batches"] = outcome(norm=False), outcome(norm=False, accumulate=4)
     outcomes["uninterrupted"], outcomes["resumed"] = uninterrupted_and_resumed()
     outcomes["member"], outcomes["views"] = member_weights(), views_in_groups()
@@ -265,7 +264,11 @@ def all_outcomes(weights_file: Path | None, programs: Path) -> dict[str, State]:
     return outcomes
 
 
+def save_outcomes(path: Path, cases: dict[str, State]) -> None:
+    np.savez(path, **{f"{case}|{name}": value for case, state in cases.items() for name, value in state.items()})
+
+
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    cases = all_outcomes(Path(sys.argv[2]) if len(sys.argv) > 2 else None, Path(f"{sys.argv[1]}.programs"))
-    np.savez(sys.argv[1], **{f"{case}|{name}": value for case, state in cases.items() for name, value in state.items()})
+    weights_file = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    save_outcomes(Path(sys.argv[1]), all_outcomes(weights_file, Path(f"{sys.argv[1]}.programs")))

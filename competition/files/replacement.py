@@ -9,7 +9,6 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from competition.config.faults import fault_point
 from competition.files.manifest import intact_manifest, read_manifest
 
 AGAIN, REPLACED = "again", "replaced"
@@ -44,7 +43,6 @@ def replace_model(run_folder: Path, manifest: Path) -> None:
                 shutil.rmtree(replaced, ignore_errors=True)
                 replaced.parent.mkdir(parents=True, exist_ok=True)
                 target.rename(replaced)
-            fault_point("replacement.between_renames", target)
             target.parent.mkdir(parents=True, exist_ok=True)
             again.rename(target)
         elif replaced.exists() and not target.exists():

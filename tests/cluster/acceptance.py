@@ -52,7 +52,7 @@ def test_teachers_students_and_seeds_are_those_of_one_machine(prepared: Workspac
             for w in (prepared, alone)
         ]
         assert pairs[0] == pairs[1] and len(pairs[0]) == 3
-    wait_for_end("pipelines.execution.cluster_child")
+    wait_for_end()
     assert "current" in prepared.do("train", sets=SETS)
 
 
@@ -64,7 +64,7 @@ def test_ctrl_c_leaves_checkpoints_and_the_same_command_continues_there(prepared
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 130 and "stopping 1 running tasks" in output, output
-    wait_for_end("pipelines.execution.cluster_child")
+    wait_for_end()
     assert checkpoints_in(ray_cluster.folder / f"home-{HEAD}") and prepared.weights() == {}
     assert "train cnn fold 0:" in prepared.do("train", "--cluster", ray_cluster.address, *arguments, sets=sets)
     assert list(prepared.weights()) == ["cnn/fold0"] and not checkpoints_in(ray_cluster.folder / f"home-{HEAD}")
@@ -79,7 +79,7 @@ def test_a_killed_driver_starts_again_where_it_was(finished, untrained, ray_clus
     process.kill()
     process.communicate()
     home = ray_cluster.folder / f"home-{HEAD}"
-    wait_for_end(str(home))
+    wait_for_end()
     delivered = {path: state for path, state in untrained.files().items() if path.endswith("fold0/manifest.json")}
     for path in delivered:  # the driver may die before the folder of a finished task is removed
         run = Path(path).parent.as_posix().partition("/members/")[2].replace("/", "-")

@@ -4,7 +4,7 @@ import importlib.util
 import sys
 
 import pytest
-from ray_nodes import RayCluster
+from ray_nodes import ray_nodes
 
 NO_RAY = importlib.util.find_spec("ray") is None
 
@@ -20,8 +20,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def ray_cluster(tmp_path):
-    cluster = RayCluster(tmp_path)
-    try:
+    with ray_nodes(tmp_path) as cluster:
         yield cluster
-    finally:
-        cluster.stop()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from builders import ROOT
-from ray_nodes import RayCluster, command_of, processes_with
+from ray_nodes import RayCluster, command_of, process_ids
 from stages import Workspace
 
 pytestmark = pytest.mark.timeout(900)
@@ -69,19 +69,27 @@ def test_a_killed_node_changes_nothing_in_the_results(finished, workspace, ray_c
     for name in ("weights.npz", "oof.npz", "history.csv", "views/*/oof.npz", "views/*/test.npz"):
         assert files_of(workspace, name) == files_of(finished, name)
     # No process of the killed node is left, and no secret in what Ray wrote.
-    assert not [number for number in other.processes() if command_of(number)]
-    wait_for_end(str(ray_cluster.folder / f"home-{OTHER}"))
-    logs = [
-        path.read_bytes() for path in Path(ray_cluster.temporary).rglob("*") if path.is_file() and not path.is_symlink()
-    ]
+    wait_for_end(other.processes)
+    logs = logs_of(ray_cluster)
     assert logs and not any(secret.encode() in log for log in logs for secret in (SECRET, TOKEN))
     output = workspace.do("train", "--cluster", ray_cluster.address)
     assert "train slim: 3 of 3 fold models current" in output and "cluster:" not in output
 
 
-def wait_for_end(text: str) -> None:
-    """Wait at most 30 s for the end of the processes with this text in their command line."""
+def logs_of(cluster: RayCluster) -> list[bytes]:
+    """What Ray has written."""
+    files = Path(cluster.temporary).rglob("*")
+    return [path.read_bytes() for path in files if path.is_file() and not path.is_symlink()]
+
+
+def children() -> list[int]:
+    """The processes that compute tasks."""
+    return [number for number in process_ids() if "pipelines.execution.cluster_child" in command_of(number)]
+
+
+def wait_for_end(processes: Callable[[], object] = children) -> None:
+    """Wait at most 30 s until there are no such processes."""
     end = time.monotonic() + 30
-    while processes_with(text) and time.monotonic() < end:
+    while processes() and time.monotonic() < end:
         time.sleep(0.1)
-    assert not processes_with(text)
+    assert not processes()

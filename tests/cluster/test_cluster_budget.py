@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from builders import ROOT
-from ray_nodes import RayCluster
+from ray_nodes import RayCluster, ray_nodes
 from stages import Workspace
 from test_cluster import wait_for_end
 
@@ -53,14 +53,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.fixture(scope="module")
 def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
-    """Two nodes with one CPU each."""
-    cluster = RayCluster(tmp_path_factory.mktemp("nodes"))
-    try:
-        for address in (HEAD, OTHER):
-            cluster.start(address)
+    with ray_nodes(tmp_path_factory.mktemp("nodes"), HEAD, OTHER) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
 def test_networks_are_trained_on_the_cluster_and_the_file_repeats_them(prepared, ray_cluster, tmp_path: Path) -> None:
@@ -87,7 +81,7 @@ def test_time_that_is_up_ends_the_tasks_and_the_blend_is_complete(prepared, ray_
     code, cluster = TIME_UP.format(work=str(workspace.work)), ("--cluster", ray_cluster.address)
     result = workspace.run("budget", *HOURS, *cluster, code=code)
     assert result.code == 0 and re.search(r"small-tuned .* stopped: the time was up", result.out), result.err
-    wait_for_end("pipelines.execution.cluster_child")
+    wait_for_end()
     assert len(list(workspace.work.glob("members/small-tuned/*/fold*/manifest.json"))) == 1  # it came home, and stays
     workspace.do_in_one_process("predict", "blend", arguments=HOURS)
     assert sorted(load_params(workspace.work / BUDGET_FILE).blend.members) == ["small-linear", "small-mlp", "small-rbf"]

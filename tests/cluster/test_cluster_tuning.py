@@ -5,9 +5,9 @@ from pathlib import Path
 
 import optuna
 import pytest
-from ray_nodes import Node, command_of
+from ray_nodes import Node
 from stages import Workspace
-from test_cluster import HEAD, OTHER, started, wait_for, wait_for_end
+from test_cluster import HEAD, OTHER, logs_of, started, wait_for, wait_for_end
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
@@ -31,11 +31,6 @@ def settings(storage: str, trials: int) -> str:
     )
 
 
-def with_password(url: str) -> str:
-    """PostgreSQL of the tests accepts any password."""
-    return url.replace("goldfold@", f"goldfold:{PASSWORD}@")
-
-
 def trials_of(url: str) -> list[optuna.trial.FrozenTrial]:
     """All trials of the only study in a database, [] before there is one."""
     storage = open_storage(url, Path())
@@ -49,19 +44,10 @@ def running_on(url: str, node: Node) -> list[int]:
     return sorted(numbers & node.processes())
 
 
-def assert_every_trial_counts_once(workspace: Workspace, url: str, trials: int) -> None:
-    every = trials_of(url)
-    finished = [trial for trial in every if trial.state.name == "COMPLETE"]
-    assert len(finished) == len({origin_of(trial) for trial in finished}) == trials
-    assert len({str(trial.params) for trial in finished}) == trials
-    assert {trial.state.name for trial in every} == {"COMPLETE", "FAIL"}
-    (best,) = workspace.work.glob("tune/slim/*/best.json")
-    assert json.loads(best.read_text())["trials"] == trials
-
-
 @pytest.mark.long
 def test_every_trial_of_a_study_counts_once_although_a_machine_is_killed(finished, ray_cluster, postgres, tmp_path):
-    workspace, url, trials = finished.copy_to(tmp_path / "workspace"), with_password(postgres), 4
+    workspace, trials = finished.copy_to(tmp_path / "workspace"), 4
+    url = postgres.replace("goldfold@", f"goldfold:{PASSWORD}@")  # PostgreSQL of the tests accepts any password
     ray_cluster.start(HEAD)
     other = ray_cluster.start(OTHER)
     process = started(workspace, "tune", ray_cluster, "--workers", "2", sets=settings(url, trials))
@@ -71,15 +57,21 @@ def test_every_trial_of_a_study_counts_once_although_a_machine_is_killed(finishe
     assert process.returncode == 0, output
     assert f"was lost on {OTHER} and is started again on {HEAD} (try 2 of 4)" in output
     assert f"cluster: {HEAD}: tune slim: trial" in output and f"{trials} of {trials} done" in output
-    assert_every_trial_counts_once(workspace, url, trials)
-    assert [trial for trial in trials_of(url) if "retry_of" in trial.user_attrs]
-    assert not [number for number in other.processes() if command_of(number)]
-    wait_for_end("pipelines.execution.cluster_child")
+    every = trials_of(url)
+    complete = [trial for trial in every if trial.state.name == "COMPLETE"]
+    assert len(complete) == len({origin_of(trial) for trial in complete}) == trials
+    assert len({str(trial.params) for trial in complete}) == trials
+    assert {trial.state.name for trial in every} == {"COMPLETE", "FAIL"}
+    assert [trial for trial in every if "retry_of" in trial.user_attrs]
+    (best,) = workspace.work.glob("tune/slim/*/best.json")
+    assert json.loads(best.read_text())["trials"] == trials
+    wait_for_end(other.processes)
+    wait_for_end()
     # The password of the database reached the workers, and no file and no line.
-    homes = [path for path in ray_cluster.folder.rglob("home-*/.cache/**/*") if path.is_file()]
-    logs = [path for path in Path(ray_cluster.temporary).rglob("*") if path.is_file() and not path.is_symlink()]
+    homes = [path.read_bytes() for path in ray_cluster.folder.rglob("home-*/.cache/**/*") if path.is_file()]
+    logs = logs_of(ray_cluster)
     assert homes and logs and PASSWORD not in output
-    assert not [path for path in [*homes, *logs] if PASSWORD.encode() in path.read_bytes()]
+    assert not any(PASSWORD.encode() in content for content in [*homes, *logs])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from builders import ROOT, params
-from ray_nodes import RayCluster, command_of
+from ray_nodes import command_of, ray_nodes
 from small_child import write_result
 
 from competition.cluster import connection
@@ -29,16 +29,14 @@ WHOLE_MACHINE = Needs(cpus=0.0, gpus=0.0, tpu_chips=0, memory_gigabytes=0.0)
 def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A connection to two nodes with one CPU each."""
     connected = pytest.importorskip("ray", reason="Ray is not installed (goldfold[cluster])")
-    cluster, project = RayCluster(tmp_path_factory.mktemp("nodes")), tmp_path_factory.mktemp("project")
+    project = tmp_path_factory.mktemp("project")
     shutil.copytree(ROOT / "competition", project / "competition", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(Path(__file__).with_name("small_child.py"), project)
-    try:
-        for address in MACHINES:
-            cluster.start(address)
-        with connection.connected(cluster.address, project):
-            yield connected
-    finally:
-        cluster.stop()
+    with (
+        ray_nodes(tmp_path_factory.mktemp("nodes"), *MACHINES) as cluster,
+        connection.connected(cluster.address, project),
+    ):
+        yield connected
 
 
 @dataclass
@@ -81,9 +79,8 @@ class Bench:
     def starts(self, name: str) -> list[tuple[str, int]]:
         """(machine, process) of each time the task was started."""
         path = self.tries / name
-        return (
-            [(line.split()[0], int(line.split()[1])) for line in path.read_text().splitlines()] if path.exists() else []
-        )
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(machine, int(process)) for machine, process in map(str.split, lines)]
 
 
 @pytest.fixture
@@ -136,9 +133,7 @@ def test_ctrl_c_ends_all_processes(bench: Bench) -> None:
     while any(map(command_of, processes)) and time.monotonic() < end:
         time.sleep(0.05)
     assert len(processes) == 2 and not any(map(command_of, processes))
-    assert re.fullmatch(
-        r"cluster: stopping [23] running tasks; training writes its checkpoints", *bench.lines
-    )  # b2 may wait
+    assert re.fullmatch(r"cluster: stopping [23] running tasks; training .*", *bench.lines)  # b2 may wait
 
 
 def test_a_need_that_no_machine_has_and_a_public_address_are_errors(ray) -> None:

@@ -56,15 +56,14 @@ def test_other_classes_or_folds_after_training_are_other_data(changing: Workspac
     assert "current" in changing.do("predict")
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0, 0.9])
-def test_predictions_that_are_no_probabilities_are_named_with_file_and_ids(tmp_path: Path, value: float) -> None:
+def test_predictions_that_are_no_probabilities_are_named_with_file_and_ids(tmp_path: Path) -> None:
     path = tmp_path / "members" / "cnn" / "fold2" / "oof.npz"
     path.parent.mkdir(parents=True)
     ids, probs = np.array(["a", "b", "c"]), np.full((3, 1, 4), 0.25, np.float32)
     ViewPredictions(ids, ("identity",), probs).save(path)
-    probs[1, 0, 2] = value
+    probs[1, 0, 2] = np.nan
     np.savez(path, ids=ids, views=np.array(["identity"]), probs=probs)
-    with pytest.raises(UserError, match=r"cnn/fold2/oof.npz: (1 row does not hold .*|NaN in 1 row), first b; "):
+    with pytest.raises(UserError, match=r"cnn/fold2/oof.npz: NaN in 1 row, first b; "):
         ViewPredictions.load(path)
 
 

@@ -1,24 +1,24 @@
 """Full disks, limits of memory, clocks that jump, and several processes at once: real processes without TensorFlow."""
 
-import json
 import os
-import signal
 import subprocess
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from builders import ROOT, ledger_entry
-from injection import KILLED, environment, run_code
+from builders import ledger_entry
+from injection import environment, run_code
+from make_calls import calls_of_make
 
-from competition.config.errors import UserError
 from competition.files.locks import InUse, exclusive, last_holder
 from competition.files.manifest import write_manifest
 from competition.kaggle.errors import KaggleError
 from competition.submission import ledger
-from competition.workspace.dependencies import newest_blend, set_newest_blend
-from pipelines.terminal.failures import DISK_FULL_EXIT, describe, exit_code, require_folder
+from competition.workspace.dependencies import FoldModel, fold_manifest_path, newest_blend, set_newest_blend
+from pipelines.execution.training import interrupted_last
+from pipelines.terminal.failures import describe, exit_code
 
 WRITERS = """
 import resource, sys
@@ -75,26 +75,14 @@ class ResourceExhaustedError(Exception):
         (NotADirectoryError(20, "Not a directory", "/x"), 1, "a file and a folder are confused at /x"),
         (MemoryError(), 1, "lower train.batch"),
         (ResourceExhaustedError("OOM when allocating tensor with shape[512]"), 1, "lower train.batch or the member's"),
+        (KaggleError("disk", "the download could not be written"), 4, "the download could not be written"),
+        (KaggleError("rules", "accept them"), 1, "accept them"),
         (ZeroDivisionError("division by zero"), 1, "ZeroDivisionError: division by zero\nUnexpected error; DEBUG=1"),
     ],
     ids=lambda value: type(value).__name__,
 )
 def test_an_error_of_the_machine_is_one_sentence_with_its_remedy(error: Exception, code: int, words: str) -> None:
     assert words in describe(error) and exit_code(error) == code
-
-
-def test_a_full_disk_during_a_download_has_the_same_exit_code() -> None:
-    assert exit_code(KaggleError("disk", "the download could not be written")) == DISK_FULL_EXIT
-    assert exit_code(KaggleError("rules", "accept them")) == exit_code(UserError("No space left on device")) == 1
-
-
-def test_a_folder_is_expected_where_results_go(tmp_path: Path) -> None:
-    require_folder(tmp_path / "new" / "folder", is_written=True)
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    for name in ("file", "link"):
-        with pytest.raises(UserError, match=f"{name} is not a folder"):
-            require_folder(tmp_path / name / "work", is_written=True)
 
 
 HOLD = """
@@ -107,15 +95,20 @@ with exclusive(Path(sys.argv[1]), "train cnn fold 2"):
 """
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_a_lock_names_its_holder_and_that_of_a_dead_one_is_free_at_once(tmp_path: Path, end: signal.Signals) -> None:
-    path = tmp_path / "manifest.lock"
+def test_a_lock_names_its_holder_and_that_of_a_dead_one_is_free_at_once_and_its_fold_trained_last(
+    tmp_path: Path,
+) -> None:
+    run = SimpleNamespace(folder=tmp_path)
+    models = [FoldModel(fold_manifest_path(run, fold), {}, fold, "") for fold in (1, 0, (0, 1))]
+    path = models[0].manifest.with_suffix(".lock")
+    path.parent.mkdir(parents=True)
     holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=-1, text=True, env=environment())
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     with pytest.raises(InUse, match=rf"process {holder.pid} on \S+ \(train cnn fold 2\)"), exclusive(path, "other"):
         pass
-    holder.send_signal(end)
+    holder.kill()
     holder.communicate()
+    assert [model.fold for model in interrupted_last(run, models)] == [0, (0, 1), 1]
     with exclusive(path, "next") as dead:
         assert dead is not None and dead.pid == holder.pid
         current = last_holder(path)
@@ -124,27 +117,18 @@ def test_a_lock_names_its_holder_and_that_of_a_dead_one_is_free_at_once(tmp_path
         assert dead is None  # the last one released it
 
 
-def test_the_newest_submission_is_the_last_line_whatever_the_clock_says(tmp_path: Path) -> None:
+def test_the_newest_submission_and_blend_are_those_made_last_whatever_the_clock_says(tmp_path: Path) -> None:
     for n, jump in enumerate((0, -48, -48, 10_000, 1)):
-        made = (datetime(2026, 1, 1) + timedelta(hours=jump)).isoformat()
-        ledger.append(tmp_path / "ledger.jsonl", ledger_entry(digest=f"{n:064}", file=f"{n}.csv", made=made))
+        made = datetime(2026, 1, 1) + timedelta(hours=jump)
+        entry = ledger_entry(digest=f"{n:064}", file=f"{n}.csv", made=made.isoformat())
+        ledger.append(tmp_path / "ledger.jsonl", entry)
+        manifest = tmp_path / "blend" / str(n) / "manifest.json"
+        write_manifest(manifest, {}, [], {}, {})
+        os.utime(manifest, (made.timestamp(),) * 2)
+        set_newest_blend(manifest.parent)
     rows = ledger.rows(ledger.read(tmp_path / "ledger.jsonl"))
     assert [row.entry.file for row in rows] == ["0.csv", "1.csv", "2.csv", "3.csv", "4.csv"]
-
-
-def test_the_newest_blend_is_the_one_made_last_whatever_the_clock_says(tmp_path: Path) -> None:
-    for name, time in (("b", 2_000_000_000), ("a", 1_000)):
-        folder = tmp_path / "blend" / name
-        folder.mkdir(parents=True)
-        write_manifest(folder / "manifest.json", {}, [], {}, {})
-        os.utime(folder / "manifest.json", (time, time))
-        set_newest_blend(folder)
-    assert newest_blend(tmp_path) == tmp_path / "blend" / "a"
-
-
-STAGE = """#!/bin/bash
-case "$*" in *" pip "*) exit 0 ;; *" train"*) kill -{signal} $$ ;; esac
-"""
+    assert newest_blend(tmp_path) == tmp_path / "blend" / "4"
 
 
 @pytest.mark.parametrize(
@@ -152,38 +136,9 @@ case "$*" in *" pip "*) exit 0 ;; *" train"*) kill -{signal} $$ ;; esac
     [(9, "was killed, probably because memory ran out: lower train.batch"), (11, "crashed in compiled code"), (0, "")],
 )
 def test_make_explains_a_stage_that_the_system_ended(tmp_path: Path, number: int, words: str) -> None:
-    (tmp_path / "python").write_text(STAGE.format(signal=number))
-    (tmp_path / "python").chmod(0o755)
-    (tmp_path / ".ready").touch()
-    command = ["make", "-C", str(ROOT), f"BIN={tmp_path}", "train"]
-    process = subprocess.run(command, capture_output=True, text=True)
+    process, _ = calls_of_make(tmp_path, "train", fails="train" if number else "", code=-number)
     assert (process.returncode == 0) == (number == 0)
     assert (
         "trap" not in process.stderr and "-m pipelines" not in process.stderr
     )  # what the shell says of its command line
     assert words in process.stderr and ("the same command continues" in process.stderr) == (number > 0)
-
-
-def test_a_killed_process_is_named_and_its_temporary_files_are_removed(tmp_path: Path) -> None:
-    code = """
-    import json, sys
-    from pathlib import Path
-    from competition.files.manifest import write_json
-    from competition.config.params_file import load_params
-    from pipelines.terminal.options import Options
-    from competition.workspace.workspace import Workspace
-    from pipelines.terminal.runner import Job
-    folder = Path(sys.argv[1])
-    job = Job(Workspace(folder, load_params(Path("params.yaml"))), Options(), folder)
-    def compute():
-        write_json(folder / "fold0" / "a.json", 1)
-        return [folder / "fold0" / "a.json"], {}
-    job.cached("train cnn fold 0", folder / "fold0" / "manifest.json", {}, compute)
-    """
-    assert run_code(code, tmp_path, faults="file.before_rename@*/a.json:1:kill").code == KILLED
-    assert list((tmp_path / "fold0").glob(".a.json.*"))
-    result = run_code(code, tmp_path)
-    assert "(train cnn fold 0) was killed or crashed" in result.out, result
-    names = {path.name for path in (tmp_path / "fold0").iterdir() if path.suffix != ".lock"}
-    assert names == {"a.json", "manifest.json"}
-    assert json.loads((tmp_path / "fold0" / "a.json").read_text()) == 1

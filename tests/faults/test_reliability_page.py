@@ -20,16 +20,10 @@ def names_in(file: str) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
-def test_all_72_cases_are_listed() -> None:
+def test_all_72_cases_have_a_behaviour_and_tests_that_exist() -> None:
     assert sorted(CASES) == list(range(1, 73))
-
-
-def test_every_case_has_a_behaviour_and_tests() -> None:
     for case, behaviour, tests in CASES.values():
         references = REFERENCE.findall(tests)
         assert case and behaviour and references
         assert "".join(f"`{file}::{name}`" for file, name in references) == tests.replace(", ", ""), case
-
-
-def test_every_test_on_the_page_exists() -> None:
     assert [f"{file}::{name}" for file, name in REFERENCE.findall(PAGE) if name not in names_in(file)] == []

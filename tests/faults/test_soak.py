@@ -3,7 +3,6 @@
 KILLS=50 and SEED=1 are variables of `make soak`.
 """
 
-import hashlib
 import json
 import math
 import os
@@ -14,16 +13,15 @@ import subprocess
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from builders import ROOT
 from injection import environment
-from stages import Workspace
+from stages import MAIN_JOB, Workspace
+
+from competition.files.manifest import sha256
 
 KILLS = int(os.environ.get("KILLS", "50"))
 SEED = int(os.environ.get("SEED", "1"))
-STAGES = ("download", "prepare", "resolve", "tune", "train", "predict", "blend")
-KILLED_STAGES = ("download", "prepare", "tune", "train", "predict", "blend")
 PARAMS = f"""
 extends: {ROOT}/params.yaml
 competition: {{name: small, adapter: digits}}
@@ -37,9 +35,16 @@ policy: {{rounds: 2}}
 blend: {{rounds: 3, bags: 2}}
 honest: {{resamples: 50}}
 """
-
-
 CHANGES = ("made", "git_commit")  # of a line of the ledger: the time, and the state of the repository at that time
+# Of the stages that are killed, below work/<competition>.
+RESULTS = {
+    "download": ("raw", "raw.json"),
+    "prepare": ("data",),
+    "tune": ("tune",),
+    "train": ("members",),
+    "predict": ("members/*/*/fold*/views",),
+    "blend": ("blend", "blends"),
+}
 
 
 def workspace_in(folder: Path) -> Workspace:
@@ -48,24 +53,13 @@ def workspace_in(folder: Path) -> Workspace:
     return Workspace(folder)
 
 
-def arrays_digest(path: Path) -> str:
-    with np.load(path, allow_pickle=False) as stored:
-        content = {name: hashlib.sha256(stored[name].tobytes()).hexdigest() for name in stored.files}
-    return json.dumps(content, sort_keys=True)
-
-
 def results(workspace: Workspace) -> dict[str, str]:
     """Digests of all predictions, of the submission and of the ledger without times and commits."""
-    digests = {
-        path.relative_to(workspace.work).as_posix(): arrays_digest(path)
-        for pattern in ("members/*/*/fold*/*.npz", "members/*/*/fold*/views/*/*.npz", "blend/*/*.npz")
-        for path in sorted(workspace.work.glob(pattern))
-    }
-    digests |= {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in workspace.submissions.glob("*.csv")
-    }
+    patterns = ("members/*/*/fold*/*.npz", "members/*/*/fold*/views/*/*.npz", "blend/*/*.npz")
+    files = [*(path for one in patterns for path in workspace.work.glob(one)), *workspace.submissions.glob("*.csv")]
     lines = [json.loads(line) for line in (workspace.submissions / "ledger.jsonl").read_text().splitlines()]
     kept = [{key: line[key] for key in sorted(line) if key not in CHANGES} for line in lines]
+    digests = {path.relative_to(workspace.folder).as_posix(): sha256(path) for path in files}
     return digests | {"ledger": json.dumps(kept)}
 
 
@@ -84,20 +78,10 @@ def is_killed(workspace: Workspace, stage: str, seconds: float, number: int) -> 
     return ended_by_it
 
 
-RESULTS = {
-    "download": ("raw", "raw.json"),
-    "prepare": ("data",),
-    "tune": ("tune",),
-    "train": ("members",),
-    "predict": ("members/*/*/fold*/views",),
-    "blend": ("blend", "blends", "../../submissions"),
-}
-
-
 def remove_results(workspace: Workspace, stage: str) -> None:
-    for pattern in RESULTS[stage]:
-        for path in [workspace.work / pattern] if ".." in pattern else list(workspace.work.glob(pattern)):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    paths = [path for pattern in RESULTS[stage] for path in workspace.work.glob(pattern)]
+    for path in [*paths, *([workspace.submissions] if stage == "blend" else [])]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @pytest.mark.soak
@@ -105,20 +89,19 @@ def test_after_random_kills_all_results_are_those_of_an_undisturbed_run(tmp_path
     rng = random.Random(SEED)
     undisturbed, disturbed = workspace_in(tmp_path / "undisturbed"), workspace_in(tmp_path / "disturbed")
     duration: dict[str, float] = {}
-    for stage in STAGES:
+    for stage in MAIN_JOB:
         started = time.monotonic()
         undisturbed.do(stage)
         duration[stage] = time.monotonic() - started
     expected = results(undisturbed)
-    assert (
-        len(expected) == 3 * 4 + 2 + 2
-    )  # per fold weights, oof and two files of views; of the blend test and honest_oof; csv; ledger
-    # Shares of the kills by the time that a stage takes, at least one each.
-    total = sum(duration[stage] for stage in KILLED_STAGES)
-    kills = {stage: max(1, math.ceil(KILLS * duration[stage] / total)) for stage in KILLED_STAGES}
+    # Weights, oof and two files of views of each fold; test and honest_oof of the blend; csv; ledger.
+    assert len(expected) == 3 * 4 + 2 + 2
+    total = sum(duration[stage] for stage in RESULTS)
     killed: list[str] = []
-    for stage in STAGES:
-        while killed.count(stage) < kills.get(stage, 0):
+    for stage in MAIN_JOB:
+        # Its share of the kills by the time that it takes, at least one.
+        kills = max(1, math.ceil(KILLS * duration[stage] / total)) if stage in RESULTS else 0
+        while killed.count(stage) < kills:
             number = rng.choice([signal.SIGKILL, signal.SIGTERM])
             if is_killed(disturbed, stage, rng.uniform(0.1, 1.0) * duration[stage], number):
                 killed.append(stage)
@@ -126,7 +109,6 @@ def test_after_random_kills_all_results_are_those_of_an_undisturbed_run(tmp_path
                 remove_results(disturbed, stage)
         disturbed.do(stage)
     assert len(killed) >= KILLS, killed
-    print(f"{len(killed)} kills: " + ", ".join(f"{stage} {killed.count(stage)}" for stage in KILLED_STAGES))
+    print(f"{len(killed)} kills: " + ", ".join(f"{stage} {killed.count(stage)}" for stage in RESULTS))
     assert results(disturbed) == expected
-    leftovers = [path for path in disturbed.folder.rglob(".*") if path.is_file() and path.suffix != ".lock"]
-    assert leftovers == []
+    assert not [path for path in disturbed.folder.rglob(".*") if path.is_file() and path.suffix != ".lock"]

@@ -38,12 +38,8 @@ def plan_of(rows: np.ndarray, **changes: Any) -> TrainingPlan:
 PLAN = plan_of(np.arange(0, N, 2))  # 12 rows
 
 
-def batches_of(augmentation: Augmentation = UNCHANGED, batch: int = 5, size: int = 4) -> TrainingBatches:
-    return TrainingBatches(numbered(N, 4), CLASSES, batch, augmentation, size)
-
-
-def taken(source: TrainingBatches, plan: TrainingPlan, steps: int, first: int = 0) -> list[tuple[np.ndarray, ...]]:
-    return [tuple(part.numpy() for part in batch) for batch in islice(source.start(plan, first), steps)]
+def taken(source: TrainingBatches, steps: int) -> list[tuple[np.ndarray, ...]]:
+    return [tuple(part.numpy() for part in batch) for batch in islice(source.start(PLAN), steps)]
 
 
 @pytest.mark.parametrize("batch", [1, 3, 4, 5, 12])
@@ -64,19 +60,11 @@ def test_balanced_epochs_draw_every_class_equally_often() -> None:
 
 
 def test_images_targets_and_weights_of_a_row_stay_together() -> None:
-    for images, targets, weights in taken(batches_of(), PLAN, 4):
+    for images, targets, weights in taken(TrainingBatches(numbered(N, 4), CLASSES, 5, UNCHANGED, 4), 4):
         rows = images[:, 0, 0, 0]
         assert (images == rows[:, None, None, None]).all()
         assert weights.tolist() == rows.tolist()
         assert targets.argmax(1).tolist() == (rows % CLASSES).tolist()
-
-
-@pytest.mark.parametrize("first", [1, 7])
-def test_resuming_at_a_step_gives_the_batches_of_an_uninterrupted_run(first: int) -> None:
-    uninterrupted = taken(batches_of(RANDOM), PLAN, 9)
-    resumed = taken(batches_of(RANDOM), PLAN, 9 - first, first)
-    for expected, actual in zip(uninterrupted[first:], resumed, strict=True):
-        assert all(np.array_equal(a, b) for a, b in zip(expected, actual, strict=True))
 
 
 EVERYTHING = Augmentation("both", 0.1, 0.1, 9.0, 0.1, 0.1, 0.1, 0.5, 0.3, 1.0, crop=0.5)
@@ -93,12 +81,8 @@ def test_the_images_of_a_row_are_the_same_for_any_batch_size_number_of_threads_a
 
     def images_by_row(source: Any, batch: int, loading: Loading) -> dict[int, bytes]:
         batches = TrainingBatches(source, CLASSES, batch, unmixed, 12, loading)
-        steps = steps_per_epoch(12, batch)
-        return {
-            int(row): image.tobytes()
-            for images, _, weights in taken(batches, PLAN, steps)
-            for row, image in zip(weights, images, strict=True)
-        }
+        epoch = taken(batches, steps_per_epoch(12, batch))
+        return {int(row): image.tobytes() for images, _, weights in epoch for row, image in zip(weights, images)}
 
     expected = images_by_row(pixels, 12, Loading(1, 1))
     assert len(expected) == 12
@@ -111,8 +95,8 @@ def test_the_images_of_a_row_are_the_same_for_any_batch_size_number_of_threads_a
 @pytest.mark.parametrize("share", [(3, 4, 5), (0, 1, 4)])
 def test_each_host_makes_its_share_of_the_batches_that_one_host_makes(share: tuple[int, ...]) -> None:
     for options in (EVERYTHING, replace(EVERYTHING, mixup=0.0, cutmix=0.0)):
-        whole = taken(TrainingBatches(photos(), CLASSES, 6, options, 16), PLAN, 4)
-        part = taken(TrainingBatches(photos(), CLASSES, 6, options, 16, Loading(2, 2, share)), PLAN, 4)
+        whole = taken(TrainingBatches(photos(), CLASSES, 6, options, 16), 4)
+        part = taken(TrainingBatches(photos(), CLASSES, 6, options, 16, Loading(2, 2, share)), 4)
         for all_images, some_images in zip(whole, part, strict=True):
             for expected, actual in zip(all_images, some_images, strict=True):
                 np.testing.assert_array_equal(actual, expected[list(share)])
@@ -136,31 +120,6 @@ def test_an_error_in_a_thread_reaches_the_caller_and_the_next_batch_is_made() ->
     with pytest.raises(ValueError, match="no such image"):
         loader.batch(1)
     assert loader.batch(2) == 2
-
-
-class CountedReads:
-    """Images that record which rows were read."""
-
-    def __init__(self) -> None:
-        self.shape, self.rows = photos().shape, list[int]()
-
-    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        self.rows.extend(rows.tolist())
-        return photos()[rows]
-
-
-@pytest.mark.parametrize("ahead", [1, 3])
-def test_a_limited_number_of_batches_is_made_ahead_and_none_that_no_step_will_use(ahead: int) -> None:
-    pixels = CountedReads()
-    source = TrainingBatches(pixels, CLASSES, 4, RANDOM, 16, Loading(2, ahead))
-    batches = iter(source.start(PLAN, 1, 5))
-    for step in range(1, 5):
-        next(batches)
-        # TensorFlow asks for no batch before a step needs it.
-        assert len(pixels.rows) <= 4 * (step + ahead - 1)
-    del batches
-    thread_pool(2).submit(list).result()
-    assert len(pixels.rows) == 4 * 4
 
 
 @pytest.mark.parametrize("batch", [1, 4, 11, 22])

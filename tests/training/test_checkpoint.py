@@ -36,16 +36,6 @@ def test_two_checkpoints_are_kept_and_the_newest_is_loaded_unchanged(tmp_path: P
     ]
 
 
-def test_there_is_no_checkpoint_at_the_start_and_after_clear(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "new", "x")
-    assert checkpoints.latest() is None
-    checkpoints.save(5, arrays(5), {})
-    (tmp_path / "new" / ".step-00000010.npz.tmp").write_bytes(b"left by a killed writer")
-    checkpoints.clear()
-    assert checkpoints.latest() is None and not (tmp_path / "new").exists()
-    checkpoints.clear()
-
-
 def test_a_checkpoint_of_another_configuration_is_not_used(tmp_path: Path) -> None:
     saved(tmp_path, 1, 10, made_from="other")
     assert Checkpoints(tmp_path, "x").latest() is None

@@ -16,45 +16,58 @@ from stages import Workspace
 from competition.config.errors import UserError
 from competition.training import fault_tolerance
 from competition.training.fault_tolerance import Watchdog, is_device_loss
+from competition.training.memory import is_out_of_memory
 
 LOST = tf.errors.UnavailableError(None, None, "Socket closed")
 
 
-def test_a_lost_device_is_recognised_by_the_errors_of_the_frameworks() -> None:
+def caused_by(error: Exception) -> Exception:
     wrapped = ValueError("the step failed")
-    wrapped.__cause__ = LOST
-    for error in (LOST, wrapped, RuntimeError("UNAVAILABLE: TPU initialization failed")):
-        assert is_device_loss(error)
-    assert is_device_loss(tf.errors.InternalError(None, None, "failed to connect to all addresses"))
-    assert not is_device_loss(tf.errors.ResourceExhaustedError(None, None, "out of memory"))
-    assert not is_device_loss(ValueError("shapes differ"))
+    wrapped.__cause__ = error
+    return wrapped
 
 
-def test_work_is_retried_a_limited_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+EXHAUSTED = "RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (LOST, "device"),
+        (caused_by(LOST), "device"),
+        (RuntimeError("UNAVAILABLE: TPU initialization failed"), "device"),
+        (tf.errors.InternalError(None, None, "failed to connect to all addresses"), "device"),
+        (tf.errors.ResourceExhaustedError(None, None, "failed to allocate"), "memory"),
+        (caused_by(RuntimeError(EXHAUSTED)), "memory"),
+        (ValueError("shapes differ"), "other"),
+    ],
+)
+def test_a_lost_device_and_exhausted_memory_are_recognised_by_the_errors_of_the_frameworks(error, kind) -> None:
+    assert (is_device_loss(error), is_out_of_memory(error)) == (kind == "device", kind == "memory")
+
+
+def test_a_lost_device_is_opened_again_a_limited_number_of_times_and_no_other_error_is_retried(monkeypatch) -> None:
     monkeypatch.setattr(fault_tolerance, "FIRST_PAUSE", 0.0)
-    tries: list[int] = []
+    lines, begun = list[str](), list[int]()
 
-    def work(alive: Callable[[], None]) -> None:
-        tries.append(0)
-        if len(tries) < 3:
-            raise LOST
+    def failing(error: Exception, times: int) -> Callable[[Callable[[], None]], None]:
+        begun.clear()
 
-    lines: list[str] = []
-    fault_tolerance.train_with_retries(work, 0, 2, lines.append)
-    assert len(tries) == 3 and lines[1].endswith("opening it again, try 2 of 2")
-    tries.clear()
+        def work(alive: Callable[[], None]) -> None:
+            begun.append(1)
+            if len(begun) <= times:
+                raise error
+
+        return work
+
+    fault_tolerance.train_with_retries(failing(LOST, 2), 0, 2, lines.append)
+    assert len(begun) == 3 and lines[1].endswith("opening it again, try 2 of 2")
     with pytest.raises(UserError, match=r"the device was lost 2 times, most recently with: UnavailableError"):
-        fault_tolerance.train_with_retries(work, 0, 1, lines.append)
-    assert len(tries) == 2
-
-    def fail(alive: Callable[[], None]) -> None:
-        tries.append(0)
-        raise ValueError("shapes differ")
-
-    tries.clear()
-    with pytest.raises(ValueError, match="shapes differ"):  # another error is not retried
-        fault_tolerance.train_with_retries(fail, 0, 5, lines.append)
-    assert len(tries) == 1
+        fault_tolerance.train_with_retries(failing(LOST, 9), 0, 1, lines.append)
+    assert len(begun) == 2
+    with pytest.raises(ValueError, match="shapes differ"):
+        fault_tolerance.train_with_retries(failing(ValueError("shapes differ"), 9), 0, 5, lines.append)
+    assert len(begun) == 1
 
 
 def test_a_watchdog_calls_once_without_heartbeats_and_never_with_them() -> None:

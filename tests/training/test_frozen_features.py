@@ -107,6 +107,12 @@ def engine():
     return features.feature_engine(frozen(), open_device(params("device.logical_devices=1").device), 7)
 
 
+@pytest.fixture(scope="module")
+def table(engine) -> np.ndarray:
+    """(N, F) features of every image under the identity view."""
+    return features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
+
+
 def test_features_of_a_convolutional_network_are_the_means_of_its_last_two_stages() -> None:
     """Whatever sizes the member is trained on; a network of two layers has no such stage and keeps its features."""
     two_sizes = replace(frozen(), train=replace(frozen().train, low_resolution_epochs=1))
@@ -149,8 +155,7 @@ def trainer_on(table: np.ndarray, labels: np.ndarray, targets: Targets = SINGLE)
     return HeadTrainer(rows, "macro_f1", features.stored_features(IDS[::-1], {"identity": table[::-1]}))
 
 
-def test_no_label_of_the_held_out_fold_changes_its_fold_model(engine) -> None:
-    table = features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
+def test_no_label_of_the_held_out_fold_changes_its_fold_model(table) -> None:
     others = np.where(IMAGES.folds == 1, (IMAGE_LABELS + 1) % CLASSES, IMAGE_LABELS)
     predictions: list[ViewPredictions] = []
     for labels in (IMAGE_LABELS, others):
@@ -162,10 +167,8 @@ def test_no_label_of_the_held_out_fold_changes_its_fold_model(engine) -> None:
     assert predictions[0].ids.tolist() == IDS[IMAGES.folds == 1].tolist()
 
 
-def test_heads_fitted_side_by_side_are_those_fitted_one_after_another(engine, monkeypatch) -> None:
-    table = features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
-    alone = trainer_on(table, IMAGE_LABELS)
-    together = trainer_on(table, IMAGE_LABELS)
+def test_heads_fitted_side_by_side_are_those_fitted_one_after_another(table, monkeypatch) -> None:
+    alone, together = trainer_on(table, IMAGE_LABELS), trainer_on(table, IMAGE_LABELS)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     meeting, stored = threading.Barrier(3, timeout=60), together._features
 
@@ -183,27 +186,7 @@ def test_heads_fitted_side_by_side_are_those_fitted_one_after_another(engine, mo
                 np.testing.assert_array_equal(together.weights()[name], array, err_msg=name)
 
 
-def test_leaving_early_ends_the_fits_that_are_under_way_and_begins_no_other(engine, monkeypatch) -> None:
-    table = features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
-    trainer, begun = trainer_on(table, IMAGE_LABELS), threading.Event()
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    folds: list[int] = []
-
-    def endless(fold: int, train: object, alive) -> None:
-        folds.append(fold)
-        begun.set()
-        while True:
-            alive()
-
-    monkeypatch.setattr(trainer, "_fit", endless)
-    with pytest.raises(KeyboardInterrupt), trainer.fitting_ahead([0, 1, 2], trainer.member.train):
-        begun.wait(60)
-        raise KeyboardInterrupt
-    assert folds == [0]
-
-
-def test_the_whole_network_with_its_head_predicts_what_the_stored_features_give(engine) -> None:
-    table = features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
+def test_the_whole_network_with_its_head_predicts_what_the_stored_features_give(table) -> None:
     trainer = trainer_on(table, IMAGE_LABELS)
     trainer.train_to_end(0, trainer.member.train)
     network = network_with_head(frozen(), trainer.weights(), "single")
@@ -232,7 +215,7 @@ def test_features_of_new_images_are_computed_once_for_all_heads_and_anew_for_oth
     assert not np.allclose(live(others, rows, "flip_lr"), first)
 
 
-def test_an_interrupted_pass_goes_on_behind_its_last_complete_chunk(engine, tmp_path: Path, monkeypatch) -> None:
+def test_an_interrupted_pass_goes_on_behind_its_last_complete_chunk(engine, table, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(features, "CHUNK", 20)
     file, passes = tmp_path / "features.npy", list[int]()
 
@@ -245,8 +228,7 @@ def test_an_interrupted_pass_goes_on_behind_its_last_complete_chunk(engine, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["features-00000000.npy"]
     features.store_features(engine, IMAGES, {"identity": file}, lambda done, _: passes.append(done))
     assert passes[0] == 20 and sorted(path.name for path in tmp_path.iterdir()) == ["features.npy"]
-    whole = features.compute_features(engine, IMAGES, np.arange(48), ["identity"])[:, 0]
-    np.testing.assert_array_equal(np.load(file), whole.astype(np.float16))
+    np.testing.assert_array_equal(np.load(file), table.astype(np.float16))
 
 
 @pytest.mark.parametrize("count", [60, 12], ids=["more rows than features", "fewer rows than features"])

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
 from builders import CLASSES, member, params
 
 from competition.training import engines
@@ -13,8 +12,6 @@ from competition.training.device import Device, open_device
 from competition.training.engine import CompiledIn
 from competition.training.memory import (
     available_bytes,
-    is_out_of_memory,
-    largest_that_fits,
     memory_warning,
     step_fits,
     too_large,
@@ -52,18 +49,6 @@ def test_batches_that_do_not_fit_are_named_and_none_where_the_memory_is_unknown(
     assert "take 2.1 GB of memory beside the network, 1.0 GB are avail" in memory_warning("cnn", LARGE, 3, GB)
 
 
-@pytest.mark.parametrize(("limit", "grain", "largest"), [(37, 1, 37), (37, 8, 32), (255, 8, 248), (7, 8, 0)])
-def test_the_largest_batch_below_the_one_that_failed_is_found(limit: int, grain: int, largest: int) -> None:
-    tried: list[int] = []
-
-    def fits(batch: int) -> bool:
-        tried.append(batch)
-        return batch <= limit
-
-    assert largest_that_fits(256, grain, fits) == largest
-    assert all(batch % grain == 0 and 0 < batch < 256 for batch in tried) and len(tried) <= 8
-
-
 def test_the_error_names_the_batch_and_the_number_of_parts_that_fit() -> None:
     message = str(too_large("b6", member(batch=256), 8, lambda batch: batch <= 100))
     assert all(text in message for text in ("the largest that fits is 96", "accumulate: 3,", "or train.batch: 96"))
@@ -82,11 +67,3 @@ def test_a_step_is_trained_to_see_whether_it_fits(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(engines, "make_engine", exhausted)
     assert step_fits(member(), CLASSES, device, 4) and not step_fits(member(), CLASSES, device, 8)
-
-
-def test_errors_of_exhausted_memory_are_recognised() -> None:
-    assert is_out_of_memory(tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory"))
-    wrapped = ValueError("in the engine")
-    wrapped.__cause__ = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")
-    assert is_out_of_memory(wrapped)
-    assert not is_out_of_memory(ValueError("shapes do not match")) and not is_out_of_memory(None)

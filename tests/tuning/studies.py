@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial
 
 from competition.config.params import Dimension
@@ -46,19 +45,14 @@ def searched(
     return finished_trials(study.get_trials(), chosen), tried
 
 
-def work(storage: BaseStorage, trials: int, seconds: float, log: Path, **changes: Any) -> None:
-    """One worker of a study; it writes a line to `log` for each trial that it starts."""
+def work_in(folder: Path, trials: int, seconds: float, url: str) -> None:
+    """One worker, as a process of its own, of the study of a folder or of a database; it writes a line for each trial that it starts."""
 
     def evaluate(values: Values, trial: Trial) -> Evaluation:
-        with log.open("a") as file:
+        with (folder / f"started{os.getpid()}").open("a") as file:
             file.write(f"{sorted(values.items())}\n")
         time.sleep(seconds)
         return distance(values, trial)
 
-    study = open_study(storage, chosen := settings(trials, **changes))
-    run_worker(study, chosen, evaluate)
-
-
-def work_in(folder: Path, trials: int, seconds: float, url: str) -> None:
-    """`work` on the study of a folder or of a database, as a process of its own."""
-    work(open_storage(url, folder / "study.log"), trials, seconds, folder / f"started{os.getpid()}")
+    study = open_study(open_storage(url, folder / "study.log"), settings(trials))
+    run_worker(study, settings(trials), evaluate)

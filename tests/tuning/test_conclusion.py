@@ -27,9 +27,6 @@ def trial(number: int, score: float | None) -> FrozenTrial:
         ([-0.3, -0.4], None, OWN, -1, "own values have the best score, 0.3000 ± 0.0031, 0.1000 better than trial 1, so"),
         ([0.95, 0.97], TrialGain(0.001, 0.0042, 2, 269), OWN, 1, "+0.0010 ± 0.0042 on 269 rows that chose neither (training "
          "seeds: 2), not more than its standard error, so `make train` keeps the own values, "),
-        ([0.95, 0.97], TrialGain(0.011, 0.0042, 2, 269), OTHER, 1, "trial 1 is better than the member's own values by 0.0110 ± "
-         "0.0042 on 269 rows that chose neither (training seeds: 2), so `make train` uses "),
-        ([None, 0.97], None, OTHER, 1, "own values is not complete, so `make train` uses those of trial 1, "),
         ([None, None], None, OWN, 1, "no trial came to its end, because all diverged, so `make train` keeps the member's own "
          "values, learning_rate 0.004; lower train.learning_rate or the intervals of tune.search"),
     ],

@@ -28,7 +28,7 @@ from competition.tuning.choice import (
 from competition.tuning.journal import Journal, JournalLock, open_journal, repair_journal
 from competition.tuning.samplers import SeededByNumber
 from competition.tuning.storage import open_storage
-from competition.tuning.study import Evaluation, open_study, run_worker, should_prune, suggest
+from competition.tuning.study import Evaluation, open_study, run_worker, should_prune
 
 
 def start_worker(folder: Path, trials: int, seconds: float, url: str = "") -> ForkServerProcess:
@@ -121,16 +121,6 @@ def test_the_last_trial_is_run_once_by_workers_that_all_look_before_any_of_them_
     for worker in workers:
         worker.join()
     assert started == [OWN]
-
-
-@pytest.mark.parametrize("own", [OWN, {"zoom": 5.0, "weight_decay": 0.1}], ids=["inside", "outside the search space"])
-def test_the_trial_of_a_killed_worker_is_run_again_with_the_same_values(tmp_path: Path, own: Values) -> None:
-    study = open_study(open_journal(tmp_path / "study.log"), settings(4, own_values=own))
-    suggest(study.ask(), settings(4, own_values=own))  # by a process that ends here
-    trials, tried = searched(tmp_path / "study.log", 4, own_values=own)
-    assert len(trials) == 4 and tried.count(own) == 1 and own_trial(trials) is not None
-    states = [trial.state.name for trial in trials_of(tmp_path, 4)[1]]
-    assert (states.count("COMPLETE"), states.count("FAIL")) == (4, 1)
 
 
 def test_values_that_end_their_worker_again_and_again_are_replaced_except_the_own_ones(tmp_path: Path) -> None:

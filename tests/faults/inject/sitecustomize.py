@@ -8,7 +8,6 @@ import ctypes
 import errno
 import os
 import signal
-import time
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -19,7 +18,6 @@ ACTIONS = {
     "int": lambda: os.kill(os.getpid(), signal.SIGINT),
     "term": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "crash": lambda: ctypes.string_at(0),
-    "wait": lambda: time.sleep(600),
 }
 ERRORS = {
     "full": OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
