@@ -99,9 +99,8 @@ def trained(
     pixels, labels = pictures()
     targets = np.eye(CLASSES, dtype=np.float32)[labels]
     still = {field: getattr(train, field) for field in Augmentation.__dataclass_fields__}
-    batches = TrainingBatches(
-        pixels, CLASSES, engine.batch, Augmentation(**still), SIDE, Loading(2, 2, share_of(engine))
-    )
+    loading = Loading(2, 2, share_of(engine))
+    batches = TrainingBatches(pixels, CLASSES, engine.batch, Augmentation(**still), SIDE, loading)
     plan = TrainingPlan(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=0)
     scores_after = lambda _: {"held_out": float(held_out(engine).std())}  # noqa: E731
     run = loop.FoldRun(plan, train, lambda _: batches, scores_after, checkpoints=checkpoints)
@@ -199,13 +198,9 @@ def several_hosts(number: int) -> dict[str, State]:
         user_error = ""
     except UserError as error:
         user_error = str(error)
-    return {
-        "hosts": outcome(0),
-        "whole": uninterrupted,
-        "resumed": resumed,
-        "decisions": decisions(number),
-        "user_error": {"message": np.array(user_error)},
-    }
+    message = {"message": np.array(user_error)}
+    outcomes = {"hosts": outcome(0), "whole": uninterrupted, "resumed": resumed}
+    return {**outcomes, "decisions": decisions(number), "user_error": message}
 
 
 def decisions(number: int) -> State:
@@ -245,9 +240,8 @@ def all_outcomes(weights_file: Path | None, programs: Path) -> dict[str, State]:
         return several_hosts(int(os.environ["JAX_PROCESS_ID"]))
     open_device(replace(PARAMS.device, logical_devices=MAX_DEVICES), programs)  # the CPU can be split once per process
     outcomes = {f"devices{n}": outcome(n) for n in (1, MAX_DEVICES)}
-    outcomes["options"] = outcome(
-        2, accumulate=2, ema=0.9, focal_gamma=1.5, clip_value=0.02, freeze_epochs=1, layer_decay=0.5
-    )
+    options = {"accumulate": 2, "ema": 0.9, "focal_gamma": 1.5, "clip_value": 0.02, "freeze_epochs": 1}
+    outcomes["options"] = outcome(2, layer_decay=0.5, **options)
     outcomes["multi"] = outcome(2, target="multi", focal_gamma=1.5)
     outcomes["regression"] = outcome(2, target="regression")
     outcomes["scaled"] = outcome(2, scale_loss=True)
@@ -258,9 +252,8 @@ def all_outcomes(weights_file: Path | None, programs: Path) -> dict[str, State]:
     if weights_file is not None:
         engine = engine_of(TRAIN)
         with np.load(weights_file) as stored:
-            engine.load_weights(
-                {name.split("|")[1]: stored[name] for name in stored if name.startswith("devices1|model/")}
-            )
+            names = [name for name in stored if name.startswith("devices1|model/")]
+            engine.load_weights({name.split("|")[1]: stored[name] for name in names})
         outcomes["foreign"] = {"oof": held_out(engine)}
     return outcomes
 

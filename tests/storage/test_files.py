@@ -48,20 +48,6 @@ def test_a_folder_of_fsspec_is_written_listed_read_and_removed_like_a_local_one(
         files.read_bytes(f"{folder}/run/absent")
 
 
-def test_a_read_that_breaks_off_is_one_sentence(tmp_path, monkeypatch):
-    fsspec = pytest.importorskip("fsspec", reason="other addresses than gs:// need fsspec (goldfold[remote])")
-    path = f"memory://{tmp_path.name}/a"
-    (tmp_path / "a").write_bytes(b"abc")
-    files.publish(tmp_path / "a", path)
-
-    def broken(*_: object) -> bytes:
-        raise ConnectionResetError("the connection was reset")
-
-    monkeypatch.setattr(type(fsspec.filesystem("memory").open(path)), "read", broken)
-    with pytest.raises(UserError, match=r"/a cannot be read: the connection was reset; check"):
-        files.read_bytes(path)
-
-
 def test_an_address_that_nothing_reads_is_refused_by_its_scheme():
     pytest.importorskip("fsspec", reason="other addresses than gs:// need fsspec (goldfold[remote])")
     with pytest.raises(UserError, match=r"xyz://a: no file system for xyz:// .*use a local path or gs://"):
