@@ -57,16 +57,12 @@ def test_the_site_builds_without_a_broken_link_and_loads_nothing(tmp_path: Path)
     assert "Difference" in (tmp_path / "site" / "reference" / "python.html").read_text(encoding="utf-8")
 
 
-def test_the_pages_have_commands_and_their_links_lead_to_files() -> None:
-    assert len(COMMANDS) > 60 and {"README.md", "tutorial.md", "tuning.md"} <= {page for page, _ in COMMANDS}
-    for page in PAGES:
-        links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-        assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == [], page
-
-
-@pytest.mark.parametrize("page", sorted({page for page, _ in COMMANDS}))
-def test_every_make_command_names_targets_variables_and_parameters_that_exist(page: str) -> None:
-    for line in (line for name, line in COMMANDS if name == page):
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_links_lead_to_files_and_make_commands_name_targets_variables_and_parameters_that_exist(page: Path) -> None:
+    assert len(COMMANDS) > 60 and {"README.md", "tutorial.md", "tuning.md"} <= {name for name, _ in COMMANDS}
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+    for line in (line for name, line in COMMANDS if name == page.name):
         words = re.findall(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""", line)[1:]
         targets = {word for word in words if "=" not in word and re.fullmatch(r"[a-z-]+", word)}
         names = {word.partition("=")[0] for word in words if re.match(r"[A-Z_]+=", word)}

@@ -45,7 +45,11 @@ def import_target(folder):
     return ImportTarget(workspace, folder / "submissions", lambda line: None)
 
 
-def test_the_submission_its_ledger_entry_and_its_kernel_version_are_imported(tmp_path):
+def test_the_submission_its_ledger_entry_and_its_kernel_version_are_imported_and_no_other_submission(tmp_path):
+    write_kernel_output(tmp_path / "other", b"id,label\na,2\n")
+    with pytest.raises(UserError, match="is not in its ledger"):
+        import_submission(import_target(tmp_path), PUSHED, tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
     write_kernel_output(tmp_path / "output", CSV)
     import_submission(import_target(tmp_path), PUSHED, tmp_path / "output")
     (entry,) = read(tmp_path / "submissions" / "ledger.jsonl").entries
@@ -53,13 +57,6 @@ def test_the_submission_its_ledger_entry_and_its_kernel_version_are_imported(tmp
     made = read_record(tmp_path / "work/digits/kernel/submission.json", KernelSubmission)
     assert (made.kernel, made.version, made.file) == ("ada/goldfold-digits", 3, "submission.csv")
     assert made.digest == entry.digest == DIGEST
-
-
-def test_a_submission_that_is_not_in_its_ledger_is_not_imported(tmp_path):
-    write_kernel_output(tmp_path / "output", b"id,label\na,2\n")
-    with pytest.raises(UserError, match="is not in its ledger"):
-        import_submission(import_target(tmp_path), PUSHED, tmp_path / "output")
-    assert [path.name for path in tmp_path.iterdir()] == ["output"]
 
 
 def test_another_model_or_blend_setting_changes_the_submission_request(tmp_path):

@@ -41,18 +41,14 @@ def test_another_notebook_of_the_same_name_gets_no_version_unless_requested(kagg
     assert kernel_push.newest_version(client, "ada", "goldfold-flowers", may_be_other=True) == 1
 
 
-def test_the_intent_is_stored_before_the_push_and_the_version_after_it(kaggle, client, state, monkeypatch):
-    states_during_push, save_kernel = [], kaggle.save_kernel
-    monkeypatch.setattr(
-        kaggle, "save_kernel", lambda ask: states_during_push.append(state.read_text()) or save_kernel(ask)
-    )
-    intent = push(client, state)
-    assert '"run": "run-2"' in states_during_push[0] and '"version": 0' in states_during_push[0]
+def test_the_intent_is_stored_before_the_push_and_after_a_lost_response_the_running_version_is_searched_for(
+    kaggle, client, state, monkeypatch
+):
+    states, save_kernel = [], kaggle.save_kernel
+    monkeypatch.setattr(kaggle, "save_kernel", lambda ask: states.append(state.read_text()) or save_kernel(ask))
+    intent = push(client, state, run="run-1")
+    assert '"run": "run-1"' in states[0] and '"version": 0' in states[0]
     assert (intent.version, kernel_push.read_push_intent(state)) == (1, intent)
-
-
-def test_after_a_lost_response_the_running_version_is_searched_for(kaggle, client, state):
-    push(client, state, run="run-1")
     kaggle.faults["SaveKernel"] = ["lost"]
     kaggle.unlisted_looks = 1
     intent = push(client, state)

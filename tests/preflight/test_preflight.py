@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from builders import params
 
-from competition.config.errors import UserError
 from competition.config.plugins import NO_PLUGINS, activate, load_plugins
-from competition.preflight import answers as preflight
 from competition.preflight.answers import run_preflight
 from competition.preflight.lowering import Shapes
 from competition.preflight.results import PreflightRequest, compiled_in
@@ -93,9 +91,3 @@ def test_a_process_that_dies_is_reported_as_a_crash_and_not_stored(tmp_path: Pat
     result = run_preflight(request, ["train"], tmp_path, silent, 0.0)["train"]
     assert result.verdict == "crashed" and "no progress for 0 s" in result.message
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_libtpu_the_error_names_the_installation_command(monkeypatch, tmp_path):
-    monkeypatch.setattr(preflight, "find_spec", lambda package: None)
-    with pytest.raises(UserError, match=r"jax and libtpu not found.*\[preflight\].*MODE=ops"):
-        run_preflight(preflight_request("v3-8", "tensorflow", 64), ["train"], tmp_path, silent, LIMIT)
