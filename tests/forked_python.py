@@ -41,7 +41,8 @@ class ForkedPython:
         if not self.pid:
             if options.get("start_new_session"):
                 os.setsid()
-            os.dup2(pipes.get("stdin", (0, 0))[0], 0)
+            if "stdin" in pipes:
+                os.dup2(pipes["stdin"][0], 0)
             out = pipes.get("stdout", (1, 1))[1]
             become(options.get("cwd") or Path.cwd(), env or dict(os.environ), out, pipes.get("stderr", (out, out))[1])
             for end in (end for pipe in pipes.values() for end in pipe):
