@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from builders import member, params
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from competition.config.errors import UserError
@@ -28,6 +28,7 @@ def fake_compiler(fixed: int, per_image: int, compiled: list[int], curvature: fl
     return compile_batch
 
 
+@settings(deadline=None)
 @given(
     fixed=st.integers(0, 15 * GIB),
     per_image=st.integers(2**20, 2**30),
