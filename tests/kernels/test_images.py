@@ -86,7 +86,7 @@ def run_on_tpu(folder: Path, image: tuple[str, str], wheels: tuple[str, str] | N
 
     image, wheels: versions of jax and libtpu; the wheel of a newer pillow is attached with these.
     """
-    plan = Plan("r", (SAYS_WHAT_TRAINS,), (), {}, NEEDS, PAIR, "tpu", 8, 60, 1)
+    plan = Plan("r", (SAYS_WHAT_TRAINS,), (), {}, NEEDS, PAIR, "tpu", 8, 600, 1)
     attached = [*jax_packages(*wheels), pillow("12.4.0")] if wheels else []
     return run_kernel(
         folder, [*jax_packages(*image), pillow("12.1.1")], attached, plan, **{"ISTPUVM": "1", **environment}
