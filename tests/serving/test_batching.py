@@ -60,6 +60,7 @@ def run(limits: Limits, requests: Sequence[Sequence[int]], goes_away: int | None
             await asyncio.sleep(0.2 if goes_away is not None else 0)
             if number == goes_away:
                 tasks[number].cancel()
+                await asyncio.sleep(0)
         await asyncio.sleep(0.3)
         engine.released.set()
         results = await asyncio.gather(*tasks, return_exceptions=True)
