@@ -16,6 +16,7 @@ from fake_kaggle.small_competition import FILES, RULES
 from filelock import FileLock
 
 from competition.config.errors import UserError
+from competition.files import child_process
 from competition.kaggle import download
 from competition.kaggle.client import competition_slug
 from competition.kaggle.errors import KaggleError, retry_after_seconds
@@ -136,7 +137,8 @@ def test_a_second_download_at_the_same_time_is_an_error(kaggle, client, tmp_path
         fetch(client, tmp_path)
 
 
-def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, tmp_path):
+def test_a_full_disk_is_reported_in_one_sentence(kaggle, client, tmp_path, monkeypatch):
+    monkeypatch.setattr(child_process, "subprocess", subprocess)  # only a child of this process inherits its limit
     kaggle.contests["flowers"] = Contest({"big": random.Random(0).randbytes(1_000_000)})
     sentence = r"^the download could not be written to disk \(File too large\): .*\.$"
     # Python would leave a truncated .pyc under a limit below its size.
