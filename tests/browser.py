@@ -23,18 +23,15 @@ class Browser:
         self._from_read, from_write = os.pipe()
 
         def place_pipes() -> None:
-            os.dup2(to_read, 103)
-            os.dup2(from_write, 104)
-            os.dup2(103, 3)
-            os.dup2(104, 4)
+            for number, pipe in ((103, to_read), (104, from_write), (3, 103), (4, 104)):
+                os.dup2(pipe, number)
 
         flags = [
             "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
             "--disable-background-networking", "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank",
         ]  # fmt: skip
-        self._process = subprocess.Popen(
-            [program, *flags], stderr=subprocess.DEVNULL, close_fds=False, preexec_fn=place_pipes
-        )
+        command, silent = [program, *flags], subprocess.DEVNULL
+        self._process = subprocess.Popen(command, stderr=silent, close_fds=False, preexec_fn=place_pipes)
         os.close(to_read)
         os.close(from_write)
         self._buffer, self._number, self.events = b"", 0, []
@@ -86,14 +83,16 @@ class Browser:
 
     def requested(self) -> list[str]:
         """Every address that the page asked for."""
-        sent = [e["params"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
-        return [params["request"]["url"] for params in sent]
+        return [params["request"]["url"] for params in self._events("Network.requestWillBeSent")]
 
     def problems(self) -> list[str]:
         """Errors of the console: exceptions, blocked requests, violations of the content-security policy."""
-        entries = [e["params"]["entry"] for e in self.events if e.get("method") == "Log.entryAdded"]
-        thrown = [str(e["params"]) for e in self.events if e.get("method") == "Runtime.exceptionThrown"]
-        return thrown + [entry["text"] for entry in entries if entry["level"] == "error"]
+        entries = [params["entry"] for params in self._events("Log.entryAdded")]
+        thrown = map(str, self._events("Runtime.exceptionThrown"))
+        return [*thrown, *(entry["text"] for entry in entries if entry["level"] == "error")]
+
+    def _events(self, method: str) -> list[dict[str, Any]]:
+        return [event["params"] for event in self.events if event.get("method") == method]
 
     def close(self) -> None:
         self._process.kill()

@@ -1,5 +1,8 @@
 """Small synthetic images whose colour shows their class, and a tiny member."""
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -63,6 +66,17 @@ def files_below(folder: Path) -> dict[str, bytes]:
     """Path below the folder -> content of every file that is not hidden."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file may become larger than `size` bytes in this block, as on a full disk; children inherit it."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def member(**train: Any) -> Member:

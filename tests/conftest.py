@@ -5,14 +5,14 @@ import importlib.util
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import wrapt
 from filelock import FileLock
-from postgres import running_postgres
+from postgres import postgres  # noqa: F401
 from stages import FEWER_DIGITS, MAIN_JOB, Workspace, new_workspace
 
 if importlib.util.find_spec("triton"):
@@ -61,19 +61,24 @@ def configure_devices(tensorflow: ModuleType) -> None:
 wrapt.register_post_import_hook(configure_devices, "tensorflow")
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Workspace:
+    """The workspace that one worker makes for all; tests must not change it."""
+    base = factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # the folder that all workers share
+    folder, done = base / name, base / f"{name}.done"
+    with FileLock(base / f"{name}.lock"):
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            make(folder)
+            done.touch()
+    return Workspace(folder)
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A workspace after the complete main job, shared by all workers; tests must not change it."""
-    base = tmp_path_factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # the folder that all workers share
-    folder, done = base / "finished", base / "finished.done"
-    with FileLock(base / "finished.lock"):
-        if not done.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            workspace = new_workspace(folder)
-            workspace.do_in_one_process(*MAIN_JOB, code=FEWER_DIGITS)
-            done.touch()
-    return Workspace(folder)
+    make = lambda folder: new_workspace(folder).do_in_one_process(*MAIN_JOB, code=FEWER_DIGITS)  # noqa: E731
+    return made_once(tmp_path_factory, "finished", make)
 
 
 @pytest.fixture
@@ -92,21 +97,7 @@ def untrained(workspace: Workspace) -> Workspace:
 @pytest.fixture(scope="session")
 def exported(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """The finished workspace with its blend exported in every format that the installed packages write. Not to be changed."""
-    base = tmp_path_factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder, done = base / "exported", base / "exported.done"
     packages = {"saved_model": "tensorflow", "onnx": "tf2onnx", "litert": "ai_edge_litert"}
-    formats = [name for name, package in packages.items() if importlib.util.find_spec(package)]
-    with FileLock(base / "exported.lock"):
-        if not done.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            finished.copy_to(folder).do("export", "--format", ",".join(formats))
-            done.touch()
-    return Workspace(folder)
-
-
-@pytest.fixture
-def postgres() -> Iterator[str]:
-    """URL of an empty database of a PostgreSQL that runs for this test on 127.0.0.1."""
-    with running_postgres() as url:
-        yield url
+    formats = ",".join(name for name, package in packages.items() if importlib.util.find_spec(package))
+    make = lambda folder: finished.copy_to(folder).do("export", "--format", formats)  # noqa: E731
+    return made_once(tmp_path_factory, "exported", make)

@@ -54,9 +54,8 @@ def encode_image(image: Image.Image, image_format: str = "PNG", **options: objec
 def row(
     image_id: str, seed: int, label: int = 0, part: str = "train", position: int = 0, data: bytes | None = None
 ) -> Row:
-    return Row(
-        image_id, label, part, "00.tfrec", position, encode_image(synthetic_image(seed)) if data is None else data
-    )
+    image = encode_image(synthetic_image(seed)) if data is None else data
+    return Row(image_id, label, part, "00.tfrec", position, image)
 
 
 @pytest.fixture

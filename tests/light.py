@@ -14,7 +14,7 @@ from builders import ROOT, competition, ledger_entry
 from fake_kaggle.parts import Contest
 from fake_kaggle.server import FakeKaggle
 from fake_kaggle.small_competition import FILES
-from stages import StageResult, Workspace
+from stages import StageResult, Workspace, needs_new_python
 
 from competition.files.manifest import write_manifest
 from competition.prepare.index import COLUMNS
@@ -29,7 +29,11 @@ members:
 kaggle: {{max_attempts: 3, first_wait: 0.05, longest_wait: 3.0, stall: 600.0, listing_lag: 300.0, score_wait: 300.0, score_pause: 0.05}}
 kernel: {{machine: "", devices: 1, internet: false, hours: 0.2, reserve: 0.01, pause: 0.1}}
 """
-TEXTS = ("sha256", "problem", "shard")  # columns of the index
+FORKING = """
+from competition.files import child_process
+from forked_python import ForkedPython, forking
+child_process.subprocess = forking(ForkedPython)
+"""
 CSV = b"id,label\na,1\nb,0\n"
 DIGEST = hashlib.sha256(CSV).hexdigest()
 
@@ -51,7 +55,8 @@ class KaggleSetup:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
     def run(self, stage: str, *arguments: str, sets: str = "", **variables: str) -> StageResult:
-        result = self.workspace.run(stage, *arguments, sets=sets, **self.environment(**variables))
+        code = "" if needs_new_python(variables) else FORKING
+        result = self.workspace.run(stage, *arguments, sets=sets, code=code, **self.environment(**variables))
         assert "Traceback" not in result.err, result.err
         return result
 
@@ -86,25 +91,19 @@ def running_kaggle(folder: Path) -> Iterator[KaggleSetup]:
 def light_workspace(folder: Path) -> Workspace:
     workspace, home = Workspace(folder / "workspace"), folder / "home"
     data = workspace.work / "data"
-    for folder_to_create in (data, workspace.submissions, home):
+    for folder_to_create in (data, workspace.work / "raw", workspace.submissions, home):
         folder_to_create.mkdir(parents=True)
     workspace.params.write_text(PARAMS.format(root=ROOT))
     flowers = competition(("0", "1"), name="small", slug="flowers", metric="macro_f1")
     (data / "competition.json").write_bytes(flowers.json_bytes())
-    blank = {"place": 0, "width": 8, "height": 8, "bytes": 9, "phash": "0" * 16, **dict.fromkeys(TEXTS, "")}
-    rows = [("t0", 0, "train", 0), ("t1", 1, "train", 1), ("a", -1, "test", -1), ("b", -1, "test", -1)]
-    index = [
-        {**blank, "id": name, "label": label, "part": part, "fold": fold, "group": n}
-        for n, (name, label, part, fold) in enumerate(rows)
-    ]
-    pd.DataFrame(index)[list(COLUMNS)].to_csv(data / "index.csv", index=False)
-    (data / "sample_submission.csv").write_text("id,label\na,0\nb,0\n")
+    index = {"id": ["t0", "t1", "a", "b"], "label": [0, 1, -1, -1], "part": ["train"] * 2 + ["test"] * 2}
+    index |= {"fold": [0, 1, -1, -1], "group": range(4), "place": 0, "width": 8, "height": 8, "bytes": 9}
+    table = pd.DataFrame({**index, "phash": "0" * 16, "sha256": "", "problem": "", "shard": ""})
+    table[list(COLUMNS)].to_csv(data / "index.csv", index=False)
     write_manifest(data / "manifest.json", {}, [data / "index.csv"], {}, {})
-    (workspace.work / "raw").mkdir()
-    (workspace.work / "raw" / "sample_submission.csv").write_text("id,label\na,0\nb,0\n")
+    for folder_with_sample in (data, workspace.work / "raw"):
+        (folder_with_sample / "sample_submission.csv").write_text("id,label\na,0\nb,0\n")
     (workspace.submissions / f"{DIGEST[:12]}.csv").write_bytes(CSV)
-    entry = ledger_entry(
-        digest=DIGEST, file=f"{DIGEST[:12]}.csv", competition="small", members=("slim",), oof_rows=9, test_rows=2
-    )
-    ledger.append(workspace.submissions / "ledger.jsonl", entry)
+    named = {"digest": DIGEST, "file": f"{DIGEST[:12]}.csv", "competition": "small", "members": ("slim",)}
+    ledger.append(workspace.submissions / "ledger.jsonl", ledger_entry(**named, oof_rows=9, test_rows=2))
     return workspace

@@ -28,6 +28,11 @@ READY = (".ready", ".ready-dev", ".ready-onnx", ".ready-litert", ".ready-serve")
 Process = tuple[list[str], dict[str, str]]  # the arguments of a process and its environment
 
 
+def make_executable(file: Path, text: str) -> None:
+    file.write_text(text)
+    file.chmod(0o755)
+
+
 def calls_of_make(
     folder: Path, *arguments: str, fails: str = "", code: int = 1
 ) -> tuple[subprocess.CompletedProcess[str], list[Process]]:
@@ -35,19 +40,13 @@ def calls_of_make(
 
     folder: for the fake `python`.  fails: the verb whose process exits with `code`, or is ended by the signal -code.
     """
-    (folder / "python").write_text(FAKE_PYTHON)
-    (folder / "python").chmod(0o755)
+    make_executable(folder / "python", FAKE_PYTHON)
     for ready in READY:
         (folder / ready).touch()
     calls = folder / "calls"
     calls.unlink(missing_ok=True)
-    process = subprocess.run(
-        ["make", f"BIN={folder}", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "CALLS": str(calls), "FAILS": fails, "CODE": str(code)},
-        capture_output=True,
-        text=True,
-    )
+    command, variables = ["make", f"BIN={folder}", *arguments], {"CALLS": str(calls), "FAILS": fails, "CODE": str(code)}
+    process = subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True)
     return process, [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
 
 

@@ -7,15 +7,14 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 
-@contextmanager
-def running_postgres() -> Iterator[str]:
-    """URL of an empty database of a PostgreSQL that runs for this block on 127.0.0.1; skips the test without it."""
+@pytest.fixture
+def postgres() -> Iterator[str]:
+    """URL of an empty database of a PostgreSQL that runs for this test on 127.0.0.1; skips the test without it."""
     pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
     commands = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     folder = commands[-1] if commands else Path(shutil.which("initdb") or "none").parent

@@ -81,6 +81,7 @@ def become(folder: Path, environment: Mapping[str, str], out: int, err: int) -> 
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # as this process's variables say
 
 
 def _run(

@@ -19,6 +19,11 @@ from competition.training.backend import start_tensorflow
 
 start_tensorflow()
 
+# What `import kaggle` imports, which takes most of the time of a request; it itself reads the credentials of a process.
+for name in ("kagglesdk", "bleach", "dateutil.parser", "dotenv", "slugify", "tqdm", "tarfile"):
+    with suppress(ImportError):
+        importlib.import_module(name)
+
 # A module that looks whether its output is a terminal is imported as if it were none, as in a stage, whose output is a file.
 with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
     for package in (competition, pipelines):

@@ -85,9 +85,8 @@ def results_of_engine() -> Results:
         network = replace(member(), architecture="MobileNet", image_size=32, head=Head("linear"))
         engine = feature_engine(network, device, 8)
         pixels = replace(images, pixels=pixels_of(labels, size=32))
-        results["features"] = {
-            "two stages": numbers(compute_features(engine, pixels, np.arange(3), ["flip_lr"])[..., ::12])
-        }
+        features = compute_features(engine, pixels, np.arange(3), ["flip_lr"])
+        results["features"] = {"two stages": numbers(features[..., ::12])}
     return results
 
 
@@ -111,10 +110,8 @@ def results_of_blend() -> Results:
         logits = signal * np.eye(3)[labels][:, None] + random.normal(0, 1.5, (rows, 3, 3))
         probs = np.exp(logits) / np.exp(logits).sum(2, keepdims=True)
         members[name] = ViewPredictions(ids, ("identity", "flip_lr", "shift_up"), probs.astype(np.float16))
-    settings = params()
-    result = fit_and_score_chain(
-        OofRows(members, labels, folds), chain_settings(settings, "macro_f1", True), settings.honest
-    )
+    settings, oof = params(), OofRows(members, labels, folds)
+    result = fit_and_score_chain(oof, chain_settings(settings, "macro_f1", True), settings.honest)
     weights = [result.chain.blend.weights.get(name, 0.0) for name in members]
     views = [weight for policy in result.chain.policies.values() for weight in policy.values()]
     probs, decided = apply_chain(result.chain, members, np.arange(6))
@@ -146,9 +143,8 @@ def results_of_heads() -> Results:
         for target, values in targets.items() if kind == "linear" else [("single", labels)]:
             rows = HeadRows(features, values, np.ones(count), 1 if target == "regression" else 3, target)
             head = fit_best_head(Head(kind), rows, parts, 0)
-            cases[f"{kind}, {target}"] = numbers(
-                probabilities_of(head_outputs(head.arrays, features[0, :6], target), target)
-            )
+            outputs = head_outputs(head.arrays, features[0, :6], target)
+            cases[f"{kind}, {target}"] = numbers(probabilities_of(outputs, target))
     return {"heads": cases}
 
 
@@ -173,15 +169,14 @@ def computed(backend: str) -> Results:
 
 def changed_cases(results: Results, recorded: Results) -> list[str]:
     """The kinds (training, prediction, features, heads, blend) whose results differ from the recorded ones."""
-    return [
-        kind
-        for kind, cases in results.items()
-        if cases.keys() != recorded.get(kind, {}).keys()
-        or any(
-            len(values) != len(recorded[kind][case]) or not np.allclose(values, recorded[kind][case], 0, TOLERANCE)
-            for case, values in cases.items()
-        )
-    ]
+
+    def is_same(values: list[float], before: list[float]) -> bool:
+        return len(values) == len(before) and np.allclose(values, before, 0, TOLERANCE)
+
+    def is_changed(cases: dict[str, list[float]], before: dict[str, list[float]]) -> bool:
+        return cases.keys() != before.keys() or not all(is_same(values, before[case]) for case, values in cases.items())
+
+    return [kind for kind, cases in results.items() if is_changed(cases, recorded.get(kind, {}))]
 
 
 def versions() -> dict[str, int]:

@@ -31,7 +31,7 @@ ENVIRONMENT = {
 SECRETS = (*ENVIRONMENT.values(), "planted-key-1", "KGAT_planted-token-2", "planted5ignature0f0link")
 TESTS = ("faults", "kaggle_api", "kernels", "pipelines/test_hostile_answers.py", "pipelines/test_submit_once.py")
 BELONGS = (".kaggle", "kaggle")  # folders of a credential
-PLANTED = "test_a_secret_in_the_log_is_hi*/server/*"  # the kernel that this test lets print a secret
+PLANTED = "test_prints_a_secret*/*"  # the kernel that a test lets print a secret
 READ_WHOLE = 300_000  # bytes: larger files are searched for the usual forms only
 
 
@@ -56,34 +56,28 @@ def contents(path: Path) -> Iterator[tuple[str, bytes]]:
             return  # made damaged by a test
 
 
-def occurrences(folder: Path) -> list[str]:
+def occurrences(folder: Path) -> Iterator[str]:
     """The files below `folder` that hold a secret, or have one in their name."""
     plain = {form for secret in SECRETS for form in forms(secret)}
-    files_with_secrets = []
     for path in sorted(folder.rglob("*")):
-        if path.is_symlink() or not path.is_file() or path.parent.name in BELONGS:
-            continue
-        if fnmatch(path.as_posix(), f"*/{PLANTED}"):
-            continue
-        for name, data in contents(path):
+        is_planted = path.parent.name in BELONGS or fnmatch(path.as_posix(), f"*/{PLANTED}")
+        for name, data in contents(path) if path.is_file() and not path.is_symlink() and not is_planted else ():
             text = f"{path.relative_to(folder)} {name}\n{data[:READ_WHOLE].decode(errors='replace')}"
             if any(form in data for form in plain) or hide(text, SECRETS) != text:
-                files_with_secrets.append(f"{path}: {name}")
-    return files_with_secrets
+                yield f"{path}: {name}"
 
 
 def main() -> int:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp(prefix="secrets-"))
     (folder / "output").mkdir(parents=True)
-    tests = [str(ROOT / "tests" / name) for name in TESTS]
-    failed = 0
-    for name in tests:  # one process each, as TensorFlow's devices are set once in a process
-        command = [sys.executable, "-m", "pytest", "-q", "--basetemp", str(folder / "tests" / Path(name).stem), name]
-        with (folder / "output" / f"pytest-{Path(name).stem}.log").open("w") as log:
-            variables = {**os.environ, **ENVIRONMENT, "GOLDFOLD_KEPT_OUTPUT": str(folder / "output")}
-            (folder / "tests").mkdir(exist_ok=True)
+    (folder / "tests").mkdir(exist_ok=True)
+    variables, failed = {**os.environ, **ENVIRONMENT, "GOLDFOLD_KEPT_OUTPUT": str(folder / "output")}, 0
+    for name in TESTS:  # one process each, as TensorFlow's devices are set once in a process
+        base, test = folder / "tests" / Path(name).stem, str(ROOT / "tests" / name)
+        command = [sys.executable, "-m", "pytest", "-q", "--basetemp", str(base), test]
+        with (folder / "output" / f"pytest-{base.name}.log").open("w") as log:
             failed |= subprocess.run(command, cwd=ROOT, env=variables, stdout=log, stderr=subprocess.STDOUT).returncode
-    held = occurrences(folder)
+    held = [*occurrences(folder)]
     files = sum(path.is_file() for path in folder.rglob("*"))
     print(f"{len(held)} of {files:,} files below {folder} hold one of {len(SECRETS)} secrets", *held, sep="\n")
     return 1 if held else 2 if failed else 0

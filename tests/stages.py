@@ -138,13 +138,11 @@ class Workspace:
         """Start a stage, send a signal once a file matches `wait_for` below work/, and wait for its end."""
 
         def send(process: ForkServerProcess) -> None:
-            end = time.monotonic() + 200
-            while process.is_alive() and time.monotonic() < end:
-                if any(self.work.glob(wait_for)):
-                    assert process.pid
-                    os.kill(process.pid, signal_number)
-                    break
+            while process.is_alive() and not any(self.work.glob(wait_for)):
                 time.sleep(0.001)
+            if process.is_alive():
+                assert process.pid
+                os.kill(process.pid, signal_number)
 
         command = self.command(stage, *arguments)
         return self.result(*run_preloaded(command[2], command[3:], ROOT, os.environ, meanwhile=send))

@@ -1,17 +1,20 @@
-"""The direction of imports, the modules without heavy imports, and forbidden calls."""
+"""The direction of imports, the modules without heavy imports, forbidden calls, and what is installed where."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
+import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from builders import ROOT
+from packaging.requirements import Requirement
 
 from pipelines.terminal.verbs import FOLDERS
 
-ROOT = Path(__file__).resolve().parents[1]
 FILES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
     for folder in ("competition", "pipelines")
@@ -88,6 +91,7 @@ IMPORTS = {module: imported(tree) for module, tree in TREES.items()}
 
 
 def test_a_module_imports_only_lower_layers_and_its_own_part() -> None:
+    assert [FILES[name].read_text() for name in PACKAGES] == ["", ""]
     for module in FILES.keys() - set(PACKAGES):
         layer, part = part_of(module)
         for other in IMPORTS[module] - set(PACKAGES):
@@ -95,51 +99,28 @@ def test_a_module_imports_only_lower_layers_and_its_own_part() -> None:
             assert other_layer < layer or other_part == part, f"{module} imports {other}"
 
 
-def test_the_top_level_packages_have_empty_init_files() -> None:
-    assert [FILES[name].read_text() for name in PACKAGES] == ["", ""]
-
-
-def test_there_are_no_import_cycles() -> None:
+def test_there_are_no_import_cycles_and_nothing_imports_the_python_interface() -> None:
     list(TopologicalSorter(IMPORTS).static_order())
+    imports = re.compile(r"^\s*(import|from) goldfold\b", re.M)
+    assert [name for name, file in FILES.items() if imports.search(file.read_text())] == []
 
 
-def test_no_stage_imports_another_stage() -> None:
-    for module in FILES:
-        if module.startswith("pipelines."):
-            others = {name for name in IMPORTS[module] if name.count(".") == 2 and is_verb(name)}
-            assert not others, module
-
-
-def is_verb(module: str) -> bool:
-    package, *folders = module.split(".")
-    return package == "pipelines" and folders[0] in FOLDERS
-
-
-def test_every_file_in_a_verb_folder_is_a_verb() -> None:
-    files = {tuple(name.split(".")[1:]) for name in FILES if name.count(".") == 2 and is_verb(name)}
-    assert files == {(folder, verb.replace("-", "_")) for folder, verbs in FOLDERS.items() for verb in verbs}
-
-
-def heavy_imports(modules: list[str]) -> str:
-    code = (
-        f"import importlib, sys\nfor m in {modules!r}: importlib.import_module(m)\n"
-        "print(*sorted({'tensorflow', 'keras', 'jax', 'torch', 'optuna'} & sys.modules.keys()))"
-    )
-    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return process.stdout.strip()
+def test_every_file_in_a_verb_folder_is_a_verb_and_imports_no_other() -> None:
+    verbs = {f"pipelines.{folder}.{verb.replace('-', '_')}" for folder in FOLDERS for verb in FOLDERS[folder]}
+    in_folders = [name for name in FILES if name.count(".") == 2 and name.split(".")[1] in FOLDERS]
+    assert verbs == {name for name in in_folders if name.startswith("pipelines.")}
+    assert [(name, imported) for name, imported in IMPORTS.items() if name in verbs and imported & verbs] == []
 
 
 def test_light_modules_import_neither_tensorflow_nor_keras_nor_jax() -> None:
     light = [m for m in FILES if m in LIGHT_EXCEPTIONS or not any(is_in(m, heavy) for heavy in HEAVY)]
     assert "pipelines.main_job.train" in light
-    assert heavy_imports([*light, "goldfold"]) == ""
-
-
-def test_the_python_interface_is_imported_by_nothing() -> None:
-    importing = [
-        name for name, file in FILES.items() if re.search(r"^\s*(import|from) goldfold\b", file.read_text(), re.M)
-    ]
-    assert importing == []
+    code = (
+        f"import importlib, sys\nfor m in {[*light, 'goldfold']!r}: importlib.import_module(m)\n"
+        "print(*sorted({'tensorflow', 'keras', 'jax', 'torch', 'optuna'} & sys.modules.keys()))"
+    )
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == ""
 
 
 FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
@@ -187,3 +168,35 @@ def test_no_file_executes_text_or_unpacks_archives_unchecked() -> None:
 )  # fmt: skip
 def test_every_forbidden_use_is_detected(source: str) -> None:
     assert len(forbidden_in(ast.parse(source))) == 1
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PINNED = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+(\s*;.*)?")
+
+
+@pytest.mark.parametrize(
+    ("platform", "machine", "package"),
+    [("linux", "x86_64", "tensorflow-cpu"), ("linux", "aarch64", "tensorflow"), ("darwin", "arm64", "tensorflow")],
+)
+def test_the_extra_cpu_is_one_tensorflow_on_every_platform(platform: str, machine: str, package: str) -> None:
+    extra = [Requirement(text) for text in PROJECT["project"]["optional-dependencies"]["cpu"]]
+    environment = {"sys_platform": platform, "platform_machine": machine}
+    assert [one.name for one in extra if one.marker is None or one.marker.evaluate(environment)] == [package]
+
+
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-oldest.txt"])
+def test_constraints_are_names_and_versions_only_and_pin_every_tensorflow_alike(name: str) -> None:
+    lines = [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")]
+    assert all(PINNED.fullmatch(line) for line in lines)
+    versions = dict(line.lower().replace("_", "-").split("==") for line in lines)
+    assert versions["tensorflow"] == versions["tensorflow-cpu"]
+
+
+def test_beside_the_clone_the_module_is_imported_and_not_the_folder(tmp_path: Path) -> None:
+    """With this package-dir an editable installation appends the project's folder to sys.path."""
+    assert PROJECT["tool"]["setuptools"]["package-dir"] == {"": "."}
+    (tmp_path / "goldfold").mkdir()
+    code = f"import sys; sys.path.append({str(ROOT)!r}); import goldfold; print(goldfold.__file__)"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    printed = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, env=environment, text=True)
+    assert Path(printed.strip()) == ROOT / "goldfold.py"

@@ -17,22 +17,12 @@ from stages import Workspace
 import goldfold
 from competition.config.errors import UserError
 from competition.ensemble.predictions import ViewPredictions, load_scores
+from competition.prepare.decoding import encode_png
 from competition.prepare.prepared import load_prepared
 
 
 def opened(workspace: Workspace, overrides: str = "") -> goldfold.Project:
     return goldfold.open(workspace.params, overrides, work=workspace.folder / "work")
-
-
-def in_a_process(workspace: Workspace, code: str, overrides: str = "") -> dict[str, object]:
-    """Run `code`, in which `g` is the project and `result` is to be set, and return the result."""
-    arguments = f"{str(workspace.params)!r}, {overrides!r}, work={str(workspace.folder / 'work')!r}"
-    head = f"import goldfold, json, sys\ng = goldfold.open({arguments})\n"
-    script = head + textwrap.dedent(code) + "\nprint(json.dumps(result))"
-    exit_code, out, err = run_preloaded("", [], ROOT, os.environ, script)
-    assert exit_code == 0, err
-    result: dict[str, object] = json.loads(out.splitlines()[-1])
-    return result
 
 
 def test_folds_and_out_of_fold_predictions_are_those_of_the_files(finished: Workspace) -> None:
@@ -73,7 +63,11 @@ def predicted(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> 
     """A blend with every step of the chain at work (views, members, rule), and what the interface gave."""
     workspace = finished.copy_to(tmp_path_factory.mktemp("api"))
     workspace.do("blend", sets=STRONG)
-    code = """
+    code = f"""
+        import goldfold, json
+        g = goldfold.open({str(workspace.params)!r}, {STRONG!r}, work={str(workspace.folder / "work")!r})
+    """
+    code += """
         import numpy as np
         from sklearn.base import clone, is_classifier
         from sklearn.metrics import get_scorer
@@ -113,8 +107,11 @@ def predicted(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> 
             "log": float(np.mean(np.log(np.clip(of_labels, np.finfo("f4").eps, 1)))),  # scikit-learn clips them, too
             "member": slim.predict(X).tolist() == np.array(classes)[slim.predict_proba(X).argmax(1)].tolist(),
         }
+        print(json.dumps(result))
     """
-    return workspace, in_a_process(workspace, code, STRONG)
+    exit_code, out, err = run_preloaded("", [], ROOT, os.environ, textwrap.dedent(code))
+    assert exit_code == 0, err
+    return workspace, json.loads(out.splitlines()[-1])
 
 
 def test_scores_are_those_of_the_blend_of_the_stated_overrides_or_a_warning_says_what_differs(
@@ -131,7 +128,7 @@ def test_scores_are_those_of_the_blend_of_the_stated_overrides_or_a_warning_says
         opened(workspace, "members.slim.train.epochs=21").oof()
 
 
-def test_new_images_get_the_predictions_that_they_got_as_test_images(predicted) -> None:
+def test_new_images_get_the_predictions_they_got_as_test_images_and_a_loaded_model_those_of_its_fold(predicted) -> None:
     workspace, result = predicted
     chain = json.loads((workspace.blend / "chain.json").read_text())
     assert [len(views) for views in chain["policies"].values()] == [2, 2]
@@ -143,18 +140,9 @@ def test_new_images_get_the_predictions_that_they_got_as_test_images(predicted) 
     numbers = {name: number for number, name in enumerate(load_prepared(workspace.work / "data").competition.classes)}
     assert [numbers[name] for name in result["class"]] == written.tolist()
 
-
-def test_a_loaded_model_gives_the_out_of_fold_predictions_of_its_fold(predicted) -> None:
-    """From decoded pixels of 0 to 255 to a softmax of the logits."""
-    _, result = predicted
+    # A loaded model: from decoded pixels of 0 to 255 to a softmax of the logits.
     assert result["shapes"] == [[None, 16, 16, 3], [None, 10]]
     assert result["difference"] < 2e-3  # float16
-
-
-def test_a_blend_of_models_with_other_parameters_predicts_no_new_images(finished: Workspace, tmp_path: Path) -> None:
-    workspace = finished.copy_to(tmp_path)
-    with pytest.raises(UserError, match="the blend was made with other models or parameters of slim"):
-        opened(workspace, "train.learning_rate=0.001").predict([np.zeros((8, 8, 3), np.uint8)])
 
 
 def test_the_estimator_gives_the_predictions_of_the_blend_to_tools_of_scikit_learn(predicted) -> None:
@@ -177,6 +165,8 @@ def test_a_wrong_name_and_missing_results_are_refused_in_one_sentence(finished: 
         g.load_model("slim", fold=7)
     with pytest.raises(UserError, match="needs the results of `make download`"):
         goldfold.open(finished.params, work=tmp_path)
+    with pytest.raises(UserError, match="the blend was made with other models or parameters of slim"):
+        opened(finished, "train.learning_rate=0.001").predict([np.zeros((8, 8, 3), np.uint8)])
 
 
 def test_the_code_in_the_documentation_runs(finished: Workspace, tmp_path: Path) -> None:
@@ -186,8 +176,6 @@ def test_the_code_in_the_documentation_runs(finished: Workspace, tmp_path: Path)
     code = "\n".join(blocks).replace("photos.yaml", str(finished.params)).replace('"small"', '"slim"')
     code = code.replace('.yaml")', f'.yaml", work={str(finished.folder / "work")!r})')
     for name in ("a.jpg", "b.jpg"):
-        from competition.prepare.decoding import encode_png
-
         (tmp_path / name).write_bytes(encode_png(np.full((20, 20, 3), 99, np.uint8)))
     exit_code, _, err = run_preloaded("", [], tmp_path, os.environ, code)
     assert len(blocks) >= 4 and exit_code == 0, err

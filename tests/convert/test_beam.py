@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,11 +70,6 @@ def service(*command: str, port: int):
 
 
 @contextmanager
-def direct(mode: str):
-    yield ["--runner=DirectRunner", f"--direct_running_mode={mode}", "--direct_num_workers=2"]
-
-
-@contextmanager
 def portable():
     """A job server and a pool of workers, each a process of its own."""
     jobs, pool = free_port(), free_port()
@@ -83,11 +78,11 @@ def portable():
         stack.enter_context(service(server, f"--port={jobs}", port=jobs))
         worker = "apache_beam.runners.worker.worker_pool_main"
         stack.enter_context(service(worker, f"--service_port={pool}", port=pool))
+        environment = ["--environment_type=EXTERNAL", f"--environment_config=localhost:{pool}"]
         yield [
             "--runner=PortableRunner",
             f"--job_endpoint=localhost:{jobs}",
-            "--environment_type=EXTERNAL",
-            f"--environment_config=localhost:{pool}",
+            *environment,
             "--sdk_worker_parallelism=2",
         ]
 
@@ -106,17 +101,14 @@ def dask():
         yield [DASK_RUNNER, f"--dask_client_address=tcp://127.0.0.1:{port}"]
 
 
-def driver(recipe) -> list[str]:
-    """The command that `make convert` starts; its stdin has the options of Beam."""
-    return [sys.executable, "-m", "pipelines.execution.convert_beam", recipe.target]
+def direct(mode: str):
+    return nullcontext(["--runner=DirectRunner", f"--direct_running_mode={mode}", "--direct_num_workers=2"])
 
 
 ENGINES = {
-    "direct in memory": lambda: direct("in_memory"),
-    "direct threads": lambda: direct("multi_threading"),
-    "portable": portable,
-    "dask": dask,
-}
+    "direct in memory": lambda: direct("in_memory"), "direct threads": lambda: direct("multi_threading"),
+    "portable": portable, "dask": dask,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -124,9 +116,9 @@ def test_every_engine_writes_the_bytes_of_one_process_and_leaves_finished_shards
     shards, recipe, _, expected = work
     convert_shard(shards[0], recipe)
     finished = stamps(recipe.target)
+    command = [sys.executable, "-m", "pipelines.execution.convert_beam", recipe.target]  # as `make convert` starts it
     with ENGINES[name]() as arguments:
-        options = json.dumps(arguments)
-        subprocess.run(driver(recipe), cwd=ROOT, env=ENVIRONMENT, input=options, text=True, check=True)
+        subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, input=json.dumps(arguments), text=True, check=True)
     assert digests(recipe.target) == expected and len(expected) == 6
     assert len(finished) == 2 and finished.items() <= stamps(recipe.target).items()
     assert all(finished_shard(shard, recipe) for shard in shards)

@@ -17,14 +17,11 @@ from competition.prepare import record_shards, tfrecord_format
 
 def test_each_size_gets_one_file_with_kaggles_name_and_the_rows_in_order(shards, recipe):
     outcome = convert_shard(shards[0], recipe)
-    assert sorted(outcome.files) == [
-        "tfrecords-jpeg-16x16/train/00-16x16-4.tfrec",
-        "tfrecords-jpeg-24x24/train/00-24x24-4.tfrec",
-    ]
-    for name in outcome.files:
+    names = {size: f"tfrecords-jpeg-{size}x{size}/train/00-{size}x{size}-4.tfrec" for size in (16, 24)}
+    assert [*outcome.files] == [*names.values()]
+    for size, name in names.items():
         read = list(record_shards.read_shard(f"{recipe.target}/{name}", labelled=True))
         assert [(record.id, record.label) for record in read] == [("r00", 0), ("r01", 1), ("r02", 2), ("r03", 0)]
-        size = int(name.split("x")[-1].split("-")[0])
         assert all(Image.open(io.BytesIO(record.image)).size == (size, size) for record in read)
 
 
@@ -51,7 +48,7 @@ def test_a_finished_shard_is_not_touched_and_anything_it_depends_on_makes_it_sta
         convert_shard(shards[0], replace(recipe, codecs="Pillow 1"))
 
 
-@pytest.mark.parametrize("damage", ["removed", "one bit", "no manifest", "broken manifest"])
+@pytest.mark.parametrize("damage", ["removed", "one bit", "broken manifest"])
 def test_a_damaged_shard_is_written_again(shards, recipe, damage):
     outcome = convert_shard(shards[0], recipe)
     expected, file = digests(recipe.target), Path(recipe.target) / next(iter(outcome.files))
@@ -59,11 +56,7 @@ def test_a_damaged_shard_is_written_again(shards, recipe, damage):
     if damage == "removed":
         file.unlink()
     elif damage == "one bit":
-        data = bytearray(file.read_bytes())
-        data[len(data) // 2] ^= 1
-        file.write_bytes(data)
-    elif damage == "no manifest":
-        manifest.unlink()
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
     else:
         manifest.write_text(manifest.read_text()[:50])
     assert not convert_shard(shards[0], recipe).reused
@@ -127,16 +120,11 @@ def test_every_row_is_in_one_shard_and_shards_are_even(count, stratify):
     assert len(shards) == count and max(len(s.rows) for s in shards) - min(len(s.rows) for s in shards) <= 1
 
 
-def test_stratified_shards_have_the_same_share_of_every_class():
+def test_stratified_shards_have_the_same_share_of_every_class_and_depend_on_the_ids_alone():
     shards = make_shards("train", ROWS, 7, stratify=True)
     for label in range(4):
         counts = [Counter(row.label for row in shard.rows)[label] for shard in shards]
         assert max(counts) - min(counts) <= 1
-    plain = [Counter(row.label for row in shard.rows)[0] for shard in make_shards("train", ROWS, 7, stratify=False)]
-    assert max(plain) - min(plain) > 1
-
-
-def test_shards_depend_on_the_ids_and_not_on_the_order_of_the_source():
     assert make_shards("train", ROWS, 7, stratify=True) == make_shards("train", ROWS[::-1], 7, stratify=True)
     first = make_shards("train", ROWS, 1, stratify=True)[0].rows
     assert [row.label for row in first] != sorted(row.label for row in first)  # classes are mixed within a shard

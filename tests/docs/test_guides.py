@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import subprocess
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,9 @@ from make_calls import calls_of_make
 from preloaded import run_preloaded
 from stages import Workspace
 
+from competition.config.params_file import load_params
+from competition.config.plugins import NO_PLUGINS, activate
+from competition.ensemble.settings import validate_params
 from competition.prepare.adapters import ADAPTERS
 from competition.prepare.decoding import encode_png
 
@@ -51,22 +53,20 @@ def run_as_written(workspace: Workspace, line: str, sets: str = "", params: Path
     process, calls = calls_of_make(folder, *words, *([f"SET={sets}"] if sets else []))
     assert process.returncode == 0 and calls, process.stderr
     output = ""
-    folders = {"work": workspace.folder / "work", "submissions": workspace.submissions}
+    paths = {
+        "PARAMS": params or workspace.params,
+        "WORK": workspace.folder / "work",
+        "SUBMISSIONS": workspace.submissions,
+    }
     for arguments, given in calls:
         options = {name: value for name, value in given.items() if name.startswith("GOLDFOLD_")}
-        paths = {f"GOLDFOLD_{name.upper()}": str(path) for name, path in folders.items()}
-        paths["GOLDFOLD_PARAMS"] = str(params or workspace.params)
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), **options, **paths}
+        options |= {f"GOLDFOLD_{name}": str(path) for name, path in paths.items()}
         _, module, *verbs = arguments  # python -m module verbs
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **options}
         code, out, err = run_preloaded(module, verbs, workspace.folder, environment)
         assert code == 0, f"{line}: {arguments}: {out}\n{err}"
         output += out
     return output
-
-
-@pytest.fixture(scope="module")
-def workspace(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return finished.copy_to(tmp_path_factory.mktemp("guides"))
 
 
 def test_the_commands_of_the_tutorial_run_as_they_are_written(workspace: Workspace) -> None:
@@ -122,34 +122,20 @@ def test_predictions_trained_elsewhere_are_blended_as_written(photos: tuple[Work
     assert "honest macro_f1_present 1.0000" in output and "folds unknown" not in output
 
 
-def test_a_folder_of_photos_is_converted_as_written(photos: tuple[Workspace, str]) -> None:
-    workspace = photos[0]
-    first = commands("convert.md")[0]
-    assert "SOURCE=photos TARGET=photos-tfrec" in first
-    run_as_written(workspace, first, params=workspace.folder / "photos.yaml")
-    listed = re.findall(r"convert.sizes=\[([\d,]+)\]", first)[0].split(",")
-    for size in listed:
-        (file,) = (workspace.folder / "photos-tfrec" / f"tfrecords-jpeg-{size}x{size}" / "train").glob("00-*.tfrec")
-        assert re.fullmatch(rf"00-{size}x{size}-\d+\.tfrec", file.name)
-
-
 def test_the_example_of_older_tpu_code_is_a_valid_member_with_its_own_network(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "older_tpu_code.md").read_text(encoding="utf-8")
     (plugin,) = re.findall(r"```python\n(# old.py.*?)```", text, re.DOTALL)
     (file,) = re.findall(r"```yaml\n(# old.yaml.*?)```", text, re.DOTALL)
     (tmp_path / "old.py").write_text(plugin)
     (tmp_path / "old.yaml").write_text(file.replace("recipes/", f"{ROOT}/recipes/"))
-    code = f"""
-        from pathlib import Path
-        from competition.config.params_file import load_params
-        from competition.ensemble.settings import validate_params
-        params = validate_params(load_params(Path({str(tmp_path / "old.yaml")!r})))
-        from competition.training.model import build
+    from competition.training.model import build  # starts TensorFlow
+
+    try:
+        params = validate_params(load_params(tmp_path / "old.yaml"))
         assert (params.train.batch, params.train.steps_per_call, params.device.tpu.zone) == (1024, 100, "us-central1-b")
         assert build(params.members["tiny"], 104).output_shape == (None, 104)
-    """
-    exit_code, _, err = run_preloaded("", [], ROOT, os.environ, textwrap.dedent(code))
-    assert exit_code == 0, err
+    finally:
+        activate(NO_PLUGINS)
 
 
 def test_the_five_functions_of_an_adapter_are_those_of_adding_a_competition_md() -> None:

@@ -6,6 +6,7 @@ responds in place of www.googleapis.com and storage.googleapis.com. `environment
 
 import json
 import re
+import shutil
 import ssl
 import subprocess
 import threading
@@ -13,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
 
 from fake_kaggle.answering import Answering
 
@@ -22,7 +25,9 @@ HOSTS = ("www.googleapis.com", "storage.googleapis.com", "oauth2.googleapis.com"
 class FakeGcs:
     """Buckets in memory. Use as a context manager; `buckets` maps bucket -> object -> bytes."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path) -> None:
+        if shutil.which("openssl") is None:
+            pytest.skip("openssl, which makes the certificate of the fake Google Cloud Storage, is not installed")
         self.buckets: dict[str, dict[str, bytes]] = {}
         self.denied: set[str] = set()  # buckets that answer 403
         self.calls: list[str] = []
@@ -134,58 +139,49 @@ class Storage(Answering):
 
     def _bucket(self, name: str) -> dict[str, bytes] | None:
         if name in self.gcs.denied:
-            message = (
-                "stand-in@example.iam.gserviceaccount.com does not have storage.objects.list access to the bucket."
-            )
-            self._json({"error": {"code": 403, "message": message}}, 403)
-            return None
-        if name not in self.gcs.buckets:
-            self._json({"error": {"code": 404, "message": "The specified bucket does not exist."}}, 404)
-            return None
-        return self.gcs.buckets[name]
+            account = "stand-in@example.iam.gserviceaccount.com"
+            self._error(403, f"{account} does not have storage.objects.list access to the bucket.")
+        elif name not in self.gcs.buckets:
+            self._error(404, "The specified bucket does not exist.")
+        else:
+            return self.gcs.buckets[name]
+        return None
 
     def _object(self, bucket: str, name: str) -> bytes | None:
         objects = self._bucket(bucket)
-        if objects is None:
-            return None
-        if name not in objects:
-            self._json({"error": {"code": 404, "message": "No such object"}}, 404)
-            return None
-        return objects[name]
+        if objects is not None and name not in objects:
+            self._error(404, "No such object")
+        return objects.get(name) if objects is not None else None
 
     def _list(self, bucket: str, query: dict[str, list[str]]) -> None:
-        objects = self._bucket(bucket)
-        if objects is None:
+        if (objects := self._bucket(bucket)) is None:
             return
-        prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
+        prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", ["\0"])[0]
         items, prefixes = [], set()
-        for name in sorted(objects):
-            remainder = name[len(prefix) :]
-            if not name.startswith(prefix):
-                continue
-            if delimiter and delimiter in remainder:
-                prefixes.add(prefix + remainder.split(delimiter)[0] + delimiter)
+        for name in sorted(name for name in objects if name.startswith(prefix)):
+            folder, found, _ = name[len(prefix) :].partition(delimiter)
+            if found:
+                prefixes.add(prefix + folder + delimiter)
             else:
                 items.append(self._metadata(name, objects[name]))
         self._json({"items": items, "prefixes": sorted(prefixes)})
 
     def _read(self, bucket: str, name: str) -> None:
-        data = self._object(bucket, name)
-        if data is None:
+        if (data := self._object(bucket, name)) is None:
             return
-        range_match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if not range_match:
+        if not (match := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))):
             self._send(200, data)
-            return
-        start, end = int(range_match.group(1)), int(range_match.group(2))
-        if start >= len(data):
+        elif (start := int(match[1])) >= len(data):
             self._send(416, b"")
-            return
-        part = data[start : end + 1]
-        self._send(206, part, {"Content-Range": f"bytes {start}-{start + len(part) - 1}/{len(data)}"})
+        else:
+            part = data[start : int(match[2]) + 1]
+            self._send(206, part, {"Content-Range": f"bytes {start}-{start + len(part) - 1}/{len(data)}"})
 
     def _metadata(self, name: str, data: bytes) -> dict[str, Any]:
         return {"name": name, "size": str(len(data)), "generation": "1", "updated": "2026-01-01T00:00:00.000Z"}
+
+    def _error(self, status: int, message: str) -> None:
+        self._json({"error": {"code": status, "message": message}}, status)
 
     def _json(self, value: Any, status: int = 200) -> None:
         self._send(status, json.dumps(value).encode(), {"Content-Type": "application/json"})

@@ -70,27 +70,21 @@ def run_kernel(
     extra_environment: further environment variables.  is_forked: the script and its stages are not new processes, but forked
     from one that has imported the large packages, which saves seconds of each.  python: that runs the script otherwise.
     """
-    working = run.folder / "working"
-    working.mkdir(parents=True)
-    for name, files in sources.items():
-        for file, data in files.items():
-            path = run.folder / "input" / name / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-    site = run.folder / "site"
-    site.mkdir()
+    working, site = run.folder / "working", run.folder / "site"
+    for folder in (working, site):
+        folder.mkdir(parents=True)
+    for path, data in (
+        (run.folder / "input" / name / file, data) for name in sources for file, data in sources[name].items()
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
     (site / "sitecustomize.py").write_text(HIDE.format(hidden=tuple(hidden)))
     script, text = run.folder / "script.py", run.request["text"]
     if run.request["kernelType"] == "notebook":
         cells = json.loads(text)["cells"]
         text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     script.write_text(text)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(run.folder),
-        "PYTHONPATH": str(site),
-        **extra_environment,
-    }
+    environment = {"PATH": os.environ["PATH"], "HOME": str(run.folder), "PYTHONPATH": str(site), **extra_environment}
     run.status = "RUNNING"
     if is_forked:
         output, sent = multiprocessing.Pipe(duplex=False)
@@ -101,12 +95,10 @@ def run_kernel(
         forked.join()
         code = forked.exitcode
     else:
-        command, stdout = [python, "-u", str(script)], subprocess.PIPE
-        new = subprocess.Popen(
-            command, cwd=working, env=environment, stdout=stdout, stderr=subprocess.STDOUT, text=True
-        )
-        assert new.stdout
-        run.log.extend(iter(new.stdout.readline, ""))
-        code = new.wait()
+        options = {"cwd": working, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with subprocess.Popen([python, "-u", str(script)], text=True, **options) as new:
+            assert new.stdout
+            run.log.extend(iter(new.stdout.readline, ""))
+        code = new.returncode
     run.failure = "" if code == 0 else f"Your code exited with {code}"
     run.status = "ERROR" if code else "COMPLETE"

@@ -21,7 +21,6 @@ class Contest:
     kernels_only: bool = False
     closed: bool = False
     leaderboard: tuple[tuple[str, str], ...] = ()  # (team, score), best first
-    user_rank: int = 0  # 0: unknown
     listed: dict[str, int] | None = None  # a listing that differs from the files
     archive: bytes = b""
     # bytes of a csv -> (status, public, private, error)

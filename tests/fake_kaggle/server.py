@@ -28,10 +28,10 @@ from fake_kaggle.wire import Handler
 class FakeKaggle:
     """Competitions, submissions, kernels that run in a process, datasets and quota. Use as a context manager."""
 
-    def __init__(
-        self, folder: Path, username: str = "ada", key: str = "planted-key-1", token: str = "KGAT_planted-token-2"
-    ):
-        self.folder, self.username, self.key, self.token = folder, username, key, token
+    username, key, token = "ada", "planted-key-1", "KGAT_planted-token-2"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.contests: dict[str, Contest] = {}
         self.submissions: list[dict[str, Any]] = []
         self.kernels: dict[str, list[Run]] = defaultdict(list)
@@ -41,7 +41,6 @@ class FakeKaggle:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.headers: list[tuple[str, dict[str, str]]] = []
         self.pending_polls = 1  # the number of requests for which a submission is PENDING
-        self.files_per_page = 2  # at most, of a listing
         self.etag = ""  # of every file at the storage, which then sends no MD5; "" = their own
         self.unlisted_looks = 0  # the number of lists in which a new submission or kernel version is missing
         self.held = threading.Event()  # set when a response is delayed by the fault "after:hold"
@@ -50,7 +49,6 @@ class FakeKaggle:
         self.kernel_environment: dict[str, str] = {}
         self.kernel_python = sys.executable  # that runs kernels which are new processes
         self.forks_kernels = False  # kernels run in forked processes, not in new ones
-        self.quota = {"gpuQuota": (0, 108000), "tpuQuota": (3600, 72000)}  # seconds used, allowed
         self.served = 0.0  # the share of the last requested archive that was sent
         self.released = threading.Event()  # set to end every stalled response
         self._count = itertools.count(1)
@@ -95,16 +93,12 @@ class FakeKaggle:
         return self._about(request["competitionName"])
 
     def list_data_files(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One file on the first page, none on the second, which has a token, and `files_per_page` on each later one."""
-        contest = self._contest(request)
+        """One file on the first page, none on the second, which has a token, and two on each later one."""
+        contest, page = self._contest(request), int(request.get("pageToken") or 0)
         listed = contest.listed if contest.listed is not None else {n: len(d) for n, d in contest.files.items()}
-        page_start = int(request.get("pageToken") or 0)
-        if page_start == 1:
-            return {"files": [], "nextPageToken": "2"}
-        after = page_start + min(self.files_per_page, request["pageSize"]) if page_start else 1
-        names = list(listed)[max(0, page_start - 1) : max(1, after - 1)]
-        token = {"nextPageToken": str(after)} if after - 1 < len(listed) and len(listed) > 1 else {}
-        return {"files": [{"name": name, "totalBytes": listed[name]} for name in names], **token}
+        start, end = [(0, 1), (1, 1)][page] if page < 2 else (2 * page - 3, 2 * page - 1)
+        token = {"nextPageToken": str(page + 1)} if end < len(listed) else {}
+        return {"files": [{"name": name, "totalBytes": listed[name]} for name in [*listed][start:end]], **token}
 
     def download_data_files(self, request: dict[str, Any]) -> "Redirect":
         contest, slug = self._contest(request), request["competitionName"]
@@ -132,11 +126,9 @@ class FakeKaggle:
         if contest.kernels_only:
             raise Http(400, "Submission not allowed: This competition only accepts Submissions from Notebooks.")
         upload = self.uploads[request["blobFileTokens"]]
-        submissions_today = sum(submission["slug"] == request["competitionName"] for submission in self.submissions)
-        if submissions_today >= contest.daily:
-            raise Http(
-                400, f"Submission not allowed: Your team has used its daily Submission allowance ({contest.daily})."
-            )
+        if not self.get_submission_limits(request)["numAllowedNow"]:
+            used = f"Your team has used its daily Submission allowance ({contest.daily})."
+            raise Http(400, f"Submission not allowed: {used}")
         return self._submitted(request, upload["data"], upload["name"])
 
     def create_code_submission(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -152,16 +144,15 @@ class FakeKaggle:
         raise Http(404, "Not found")
 
     def list_submissions(self, request: dict[str, Any]) -> dict[str, Any]:
-        listed_submissions = [
-            submission
-            for submission in self.submissions
-            if submission["slug"] == request["competitionName"] and self._is_listed(submission)
-        ]
-        return {"submissions": [self._shown(submission) for submission in reversed(listed_submissions)]}
+        listed = []
+        for submission in self._submissions_to(request):
+            submission["unlisted"] -= 1
+            if submission["unlisted"] < 0:
+                listed.append(self._shown(submission))
+        return {"submissions": listed[::-1]}
 
     def get_submission_limits(self, request: dict[str, Any]) -> dict[str, Any]:
-        contest = self._contest(request)
-        count = sum(submission["slug"] == request["competitionName"] for submission in self.submissions)
+        contest, count = self._contest(request), len(self._submissions_to(request))
         return {"numToday": count, "numTotal": count, "numAllowedNow": max(0, contest.daily - count)}
 
     def get_leaderboard(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -212,11 +203,8 @@ class FakeKaggle:
         return {"files": files, "log": json.dumps([{"data": line} for line in run.log]), **token}
 
     def get_accelerator_quota_statistics(self, request: dict[str, Any]) -> dict[str, Any]:
-        parts = {
-            name: {"timeUsed": f"{used}s", "totalTimeAllowed": f"{allowed}s"}
-            for name, (used, allowed) in self.quota.items()
-        }
-        return {"quotaRefreshTime": "2026-01-10T00:00:00Z", **parts}
+        gpu, tpu = ({"timeUsed": f"{used}s", "totalTimeAllowed": f"{of}s"} for used, of in ((0, 108000), (3600, 72000)))
+        return {"quotaRefreshTime": "2026-01-10T00:00:00Z", "gpuQuota": gpu, "tpuQuota": tpu}
 
     def get_dataset_status(self, request: dict[str, Any]) -> dict[str, Any]:
         if f"{request['ownerSlug']}/{request['datasetSlug']}" not in self.datasets:
@@ -239,18 +227,9 @@ class FakeKaggle:
 
     def _about(self, slug: str) -> dict[str, Any]:
         contest = self.contests[slug]
-        return {
-            "ref": f"https://www.kaggle.com/competitions/{slug}",
-            "title": contest.title,
-            "userHasEntered": contest.entered,
-            "deadline": "2030-01-01T00:00:00Z",
-            "maxDailySubmissions": contest.daily,
-            "evaluationMetric": "Macro F-Score",
-            "isKernelsSubmissionsOnly": contest.kernels_only,
-            "submissionsDisabled": contest.closed,
-            "userRank": contest.user_rank,
-            "teamCount": len(contest.leaderboard),
-        }
+        about = {"title": contest.title, "deadline": "2030-01-01T00:00:00Z", "maxDailySubmissions": contest.daily}
+        flags = {"userHasEntered": contest.entered, "isKernelsSubmissionsOnly": contest.kernels_only}
+        return {**about, **flags, "submissionsDisabled": contest.closed, "teamCount": len(contest.leaderboard)}
 
     def _upload(self, fields: dict[str, Any]) -> dict[str, Any]:
         token = f"upload-{next(self._count)}"
@@ -258,36 +237,27 @@ class FakeKaggle:
         return {"token": token, "createUrl": f"{STORAGE}/uploads/{token}?{SIGNATURE}"}
 
     def _submitted(self, request: dict[str, Any], data: bytes, name: str) -> dict[str, Any]:
-        status, public, private, error = self.contests[request["competitionName"]].score(data)
-        submission = {
-            "ref": 1000 + next(self._count),
-            "slug": request["competitionName"],
-            "name": name,
-            "message": request.get("submissionDescription", ""),
-            "final": (status, public, private, error),
+        result = self.contests[request["competitionName"]].score(data)
+        about = {"slug": request["competitionName"], "message": request.get("submissionDescription", ""), "name": name}
+        state = {
+            "final": result,
             "sha256": hashlib.sha256(data).hexdigest(),
             "polls": 0,
             "unlisted": self.unlisted_looks,
         }
+        submission = {"ref": 1000 + next(self._count), **about, **state}
         self.submissions.append(submission)
         return {"message": "Successfully submitted", "ref": submission["ref"]}
 
-    def _is_listed(self, submission: dict[str, Any]) -> bool:
-        submission["unlisted"] -= 1
-        return submission["unlisted"] < 0
+    def _submissions_to(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        return [each for each in self.submissions if each["slug"] == request["competitionName"]]
 
     def _shown(self, submission: dict[str, Any]) -> dict[str, Any]:
-        status, public, private, error = (
-            submission["final"] if submission["polls"] > self.pending_polls else ("PENDING", "", "", "")
-        )
-        fields = {
-            "ref": submission["ref"],
-            "fileName": submission["name"],
-            "description": submission["message"],
-            "date": "2026-01-01T00:00:00Z",
-            "teamName": "Ada's team",
-        }
-        return {**fields, "status": status, "publicScore": public, "privateScore": private, "errorDescription": error}
+        is_scored = submission["polls"] > self.pending_polls
+        values = submission["final"] if is_scored else ("PENDING", "", "", "")
+        result = dict(zip(("status", "publicScore", "privateScore", "errorDescription"), values, strict=True))
+        named = {"fileName": submission["name"], "description": submission["message"], "teamName": "Ada's team"}
+        return {"ref": submission["ref"], "date": "2026-01-01T00:00:00Z", **named, **result}
 
     def _dataset(self, name: str, files: list[dict[str, Any]]) -> dict[str, Any]:
         uploads = [self.uploads[file["token"]] for file in files]

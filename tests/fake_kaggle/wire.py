@@ -103,11 +103,8 @@ class Handler(Answering):
         elif kind == "html":
             self._send(200, LOGIN_PAGE, {"Content-Type": "text/html"})
         elif kind == "expired":
-            self._send(
-                403,
-                b"<?xml version='1.0'?><Error><Code>ExpiredToken</Code></Error>",
-                {"Content-Type": "application/xml"},
-            )
+            xml = b"<?xml version='1.0'?><Error><Code>ExpiredToken</Code></Error>"
+            self._send(403, xml, {"Content-Type": "application/xml"})
         else:
             return False
         return True
@@ -118,10 +115,8 @@ class Handler(Answering):
         fault, etag = self.kaggle.fault(fault_method), self.kaggle.etag or f'"{hashlib.md5(data).hexdigest()}"'
         if self._inject_fault(fault):
             return
-        start = 0
-        range_match = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        if range_match and self.headers.get("If-Range", etag) == etag:
-            start = int(range_match.group(1))
+        match = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        start = int(match[1]) if match and self.headers.get("If-Range", etag) == etag else 0
         body = data[start:]
         kind, _, value = fault.partition(":")
         if kind == "flip":
@@ -130,19 +125,14 @@ class Handler(Answering):
         headers = {"ETag": etag, "Accept-Ranges": "bytes", "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}
         if md5 and not self.kaggle.etag and not start:  # some storages send it with the whole object only
             headers["x-goog-hash"] = f"crc32c=AAAAAA==, md5={base64.b64encode(hashlib.md5(data).digest()).decode()}"
-        length = str(len(body))
         if start:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+        headers |= {"Connection": "close"} if kind == "nolength" else {"Content-Length": str(len(body))}
         self.send_response(206 if start else 200)
         for name, text in headers.items():
             self.send_header(name, text)
-        if kind == "nolength":
-            body = body[: len(body) // 2]
-            self.send_header("Connection", "close")
-        else:
-            self.send_header("Content-Length", length)
         self.end_headers()
-        if kind == "cut":
+        if kind in {"cut", "nolength"}:
             body = body[: len(body) // 2]
         try:
             step = max(1, len(body) // 40) if kind in {"slow", "hang"} else len(body) or 1

@@ -19,13 +19,8 @@ with atheris.instrument_imports(include=["competition", "zipfile", "ruamel", "cs
 def main(name: str, seconds: str, folder: str = "") -> None:
     new = Path(folder or tempfile.mkdtemp(prefix=f"fuzz-{name}-"))
     new.mkdir(parents=True, exist_ok=True)
-    options = [
-        f"-max_total_time={seconds}",
-        "-max_len=4096",
-        "-timeout=20",
-        "-rss_limit_mb=2048",
-        f"-artifact_prefix={new}/",
-    ]
+    options = [f"-max_total_time={seconds}", "-max_len=4096", "-timeout=20", "-rss_limit_mb=2048"]
+    options.append(f"-artifact_prefix={new}/")
     corpus = ROOT / "tests" / "fuzz" / "corpus" / name
     arguments = [sys.argv[0], *options, "-print_final_stats=1", str(new), str(corpus)]
     atheris.Setup(arguments, lambda data: readers.tried(name, data))

@@ -40,6 +40,7 @@ for fold in folds:
     write_manifest(folder / "manifest.json", {"fold": fold}, [folder / "weights.npz"], {}, {})
     print(f"fold {fold}: trained", flush=True)
 """
+TRAIN_FOLDS = ("train.py", "{input:sample_submission.csv}")
 COLLECT, RUN = ("work/*/members/*/*/fold*",), "work/flowers/members/cnn/0123456789ab"
 MODEL = "keras/dinov2/keras/dinov2_small/1"
 KERNEL = Kernel("ada", "goldfold-flowers", "", internet=False, competition="flowers", datasets=(), seconds=600)
@@ -52,8 +53,7 @@ def project():
 
 
 def plan(*folds, run="run-1", seconds=60, **changes):
-    commands = (("train.py", "{input:sample_submission.csv}", *folds),)
-    return replace(Plan(run, commands, COLLECT, {}, {}, {}, "", 1, seconds, 1), **changes)
+    return replace(Plan(run, ((*TRAIN_FOLDS, *folds),), COLLECT, {}, {}, {}, "", 1, seconds, 1), **changes)
 
 
 def push_and_follow(client, kernel_plan, kernel=KERNEL):
@@ -62,16 +62,19 @@ def push_and_follow(client, kernel_plan, kernel=KERNEL):
     return version, kernels.follow(client, version, log.append, 60, 0.1), "".join(log)
 
 
-def import_results(client, kernel_plan, version, work, folder):
-    return kernel_results.merge(kernel_results.pull(client, version, kernel_plan.run, folder), work, COLLECT, 200)
+def import_results(client, version, work, run="run-1"):
+    kernel_results.merge(kernel_results.pull(client, version, run, work.parent / "pulled"), work, COLLECT, 200)
+
+
+def write_fold(folder, weights):
+    folder.mkdir(parents=True)
+    (folder / "weights.npz").write_bytes(weights)
+    write_manifest(folder / "manifest.json", {}, [folder / "weights.npz"], {}, {})
 
 
 def pack_results(root, folder):
-    folders = sorted(root.glob(COLLECT[0]))
-    return packing.carry(
-        {result_folder.relative_to(root).as_posix(): packing.whole_folder(result_folder) for result_folder in folders},
-        folder,
-    )
+    folders = {each.relative_to(root).as_posix(): packing.whole_folder(each) for each in sorted(root.glob(COLLECT[0]))}
+    return packing.carry(folders, folder)
 
 
 def folds(work):
@@ -79,16 +82,17 @@ def folds(work):
     return [path.parent.name for path in manifests if files_intact(path, read_manifest(path))]
 
 
-def test_results_of_a_kernel_are_imported_and_complete_local_results_stay(kaggle, client, tmp_path):
+def test_finished_results_are_imported_although_a_command_failed_and_complete_local_results_stay(
+    kaggle, client, tmp_path
+):
     local = tmp_path / "here" / RUN / "fold0"
-    local.mkdir(parents=True)
-    (local / "weights.npz").write_bytes(b"mine")
-    write_manifest(local / "manifest.json", {"fold": "0"}, [local / "weights.npz"], {}, {})
-    kernel_plan = plan("0", "1")
-    version, outcome, log = push_and_follow(client, kernel_plan, replace(KERNEL, models=(MODEL,)))
-    assert (version.owner, version.slug, version.version, outcome.status) == ("ada", "goldfold-flowers", 1, "COMPLETE")
-    assert [log.count(f"fold {n}: trained") for n in "01"] == [1, 1]  # no line is repeated
-    merged = import_results(client, kernel_plan, version, tmp_path / "here", tmp_path / "pulled")
+    write_fold(local, b"mine")
+    version, outcome, log = push_and_follow(client, plan("0", "1", "8", "2"), replace(KERNEL, models=(MODEL,)))
+    assert (version.owner, version.slug, version.version, outcome.status) == ("ada", "goldfold-flowers", 1, "ERROR")
+    assert [log.count(f"fold {n}: trained") for n in "012"] == [1, 1, 0] and "fold 8: broken" in log
+    output = kernel_results.pull(client, version, "run-1", tmp_path / "pulled")
+    assert (output.status, output.problem.endswith("failed, exit code 1")) == ("failed", True)
+    merged = kernel_results.merge(output, tmp_path / "here", COLLECT, 200)
     assert (merged["copied"], merged["skipped"]) == ([f"{RUN}/fold1"], [f"{RUN}/fold0"])
     assert (local / "weights.npz").read_bytes() == b"mine"
     assert folds(tmp_path / "here") == ["fold0", "fold1"]
@@ -100,32 +104,19 @@ def test_results_of_a_kernel_are_imported_and_complete_local_results_stay(kaggle
 def test_training_stopped_by_the_time_limit_is_resumed(kaggle, client, tmp_path):
     # What exists when the time is up is left in the output; what would have come later is not missed.
     left = {"weights": "work/flowers/members/cnn/*/fold0/weights.npz", "submission.csv": "work/never-made.csv"}
-    kernel_plan = plan("0", "9", seconds=6, leave=left)
-    version, outcome, _ = push_and_follow(client, kernel_plan)
-    output = kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled")
+    version, outcome, _ = push_and_follow(client, plan("0", "9", seconds=6, leave=left))
+    output = kernel_results.pull(client, version, "run-1", tmp_path / "pulled")
     assert (outcome.status, output.status) == ("COMPLETE", "cut")
     assert (output.folder / "weights").is_file() and not (output.folder / "submission.csv").exists()
     merged = kernel_results.merge(output, tmp_path / "here", COLLECT, 200)
     assert (merged["copied"], merged["partial"]) == ([f"{RUN}/fold0"], [f"{RUN}/fold9"])
     packed = pack_results(tmp_path / "here", tmp_path / "carried")
     kernels.upload_dataset(client, "ada/goldfold-carried", packed, "fold 0", 20)
-    second_plan = plan("0", "1", run="run-2")
     kernel = replace(KERNEL, datasets=("ada/goldfold-carried",))
-    version, _, log = push_and_follow(client, second_plan, kernel)
-    assert "fold 0: current" in log
-    assert "fold 1: trained" in log
-    import_results(client, second_plan, version, tmp_path / "here", tmp_path / "pulled")
+    version, _, log = push_and_follow(client, plan("0", "1", run="run-2"), kernel)
+    assert "fold 0: current" in log and "fold 1: trained" in log
+    import_results(client, version, tmp_path / "here", "run-2")
     assert folds(tmp_path / "here") == ["fold0", "fold1"]
-
-
-def test_a_failed_command_is_an_error_that_keeps_finished_results(kaggle, client, tmp_path):
-    kernel_plan = plan("0", "8", "1")
-    version, outcome, log = push_and_follow(client, kernel_plan)
-    assert outcome.status == "ERROR"
-    assert "fold 8: broken" in log
-    output = kernel_results.pull(client, version, kernel_plan.run, tmp_path / "pulled")
-    assert (output.status, output.problem.endswith("failed, exit code 1")) == ("failed", True)
-    assert kernel_results.merge(output, tmp_path / "here", COLLECT, 200)["copied"] == [f"{RUN}/fold0"]
 
 
 def test_a_missing_module_that_cannot_be_installed_is_named(tmp_path, monkeypatch):
@@ -136,9 +127,8 @@ def test_a_missing_module_that_cannot_be_installed_is_named(tmp_path, monkeypatc
 
 def test_a_source_that_kaggle_would_drop_is_an_error(kaggle, client):
     kernel = replace(KERNEL, datasets=("ada/absent",))
-    with pytest.raises(
-        KaggleError, match="Kaggle would run ada/goldfold-flowers without its dataset sources ada/absent"
-    ):
+    message = "Kaggle would run ada/goldfold-flowers without its dataset sources ada/absent"
+    with pytest.raises(KaggleError, match=message):
         kernels.push(client, kernel, packing.pack(project(), plan("0")))
 
 
@@ -154,50 +144,45 @@ def test_sharing_a_dataset_waits_until_kernels_can_read_it(kaggle, client, tmp_p
         kernels.upload_dataset(client, "ada/wheels-of-goldfold", [tmp_path / "a.whl"], "wheels", 0.5)
 
 
-def test_a_secret_in_the_log_is_hidden(kaggle, client):
-    kernel_plan = plan(commands=(("-c", f"print('the key is {kaggle.key}'); print('Authorization: Bearer abcdefgh')"),))
-    _, outcome, log = push_and_follow(client, kernel_plan)
-    assert outcome.status == "COMPLETE"
-    assert "the key is [hidden]" in log
-    assert kaggle.key not in log
-    assert "abcdefgh" not in log
-
-
 @pytest.fixture(scope="module")
 def finished_kernel(tmp_path_factory):
-    """A server on which fold 0 was trained: (server, client, kernel version)."""
-    folder = tmp_path_factory.mktemp("finished")
+    """A server on which fold 0 was trained by a kernel that then printed secrets: (server, client, kernel version, log)."""
+    folder = tmp_path_factory.mktemp("test_prints_a_secret")  # the searches for secrets know this name
     with FakeKaggle(folder) as server:
         server.contests["flowers"] = Contest(FILES)
         client = Client(server.environment(folder), QUICK, lambda line: None)
-        yield server, client, push_and_follow(client, plan("0"))[0]
+        prints = ("-c", f"print('the key is {server.key}'); print('Authorization: Bearer abcdefgh')")
+        version, _, log = push_and_follow(client, plan("0", commands=((*TRAIN_FOLDS, "0"), prints)))
+        yield server, client, version, log
+
+
+def test_a_secret_in_the_log_is_hidden(finished_kernel):
+    kaggle, _, _, log = finished_kernel
+    assert "fold 0: trained" in log and "the key is [hidden]" in log
+    assert kaggle.key not in log and "abcdefgh" not in log
 
 
 def test_the_output_of_another_run_is_never_used(finished_kernel, tmp_path):
-    _, client, version = finished_kernel
-    with pytest.raises(
-        UserError, match="is of run run-1, not of run-2: another version; `make kernel` fetches it again"
-    ):
+    _, client, version, _ = finished_kernel
+    with pytest.raises(UserError, match="is of run run-1, not of run-2: another version; `make kernel` fetches it"):
         kernel_results.pull(client, version, "run-2", tmp_path / "pulled")
     assert not (tmp_path / "pulled").exists()
 
 
 @pytest.mark.parametrize("fault", ["expired", "html"])
 def test_an_error_response_is_never_used_as_an_output_file(finished_kernel, tmp_path, fault):
-    kaggle, client, version = finished_kernel
-    kernel_plan = plan("0")
+    kaggle, client, version, _ = finished_kernel
     kaggle.faults["output"] = [fault]
     if fault == "html":  # the response looks valid; only the checksum differs
         with pytest.raises(UserError, match="fetches it again"):
-            import_results(client, kernel_plan, version, tmp_path / "here", tmp_path / "pulled")
+            import_results(client, version, tmp_path / "here")
         assert folds(tmp_path / "here") == []
-    # A detected failure is retried.
-    import_results(client, kernel_plan, version, tmp_path / "here", tmp_path / "pulled")
+    import_results(client, version, tmp_path / "here")  # a detected failure is retried
     assert folds(tmp_path / "here") == ["fold0"]
 
 
 def test_an_output_file_outside_the_folder_is_an_error(finished_kernel, tmp_path, monkeypatch):
-    kaggle, client, version = finished_kernel
+    kaggle, client, version, _ = finished_kernel
     evil = {"files": [{"fileName": "../evil.txt", "url": "http://storage.test/outputs/x"}]}
     monkeypatch.setattr(kaggle, "list_kernel_session_output", lambda ask: evil)
     with pytest.raises(KaggleError, match=r"an output file is called '../evil.txt'"):
@@ -205,32 +190,19 @@ def test_an_output_file_outside_the_folder_is_an_error(finished_kernel, tmp_path
     assert not list(tmp_path.rglob("evil.txt"))
 
 
-def pack_one_fold(folder, packed):
-    """Pack one complete fold model, made in `folder`."""
-    fold = folder / "there" / RUN / "fold0"
-    fold.mkdir(parents=True)
-    (fold / "weights.npz").write_bytes(bytes(1000))
-    write_manifest(fold / "manifest.json", {}, [fold / "weights.npz"], {}, {})
-    pack_results(folder / "there", packed)
-
-
 def damage_output(folder, damage):
-    pack = next(folder.glob("*.pack"))
-    listing = folder / "goldfold-output.json"
+    listing, pack = folder / "goldfold-output.json", next(folder.glob("*.pack"))
     content = json.loads(listing.read_text())
     if damage == "flipped":
         pack.write_bytes(pack.read_bytes()[:-1] + b"x")
     elif damage == "path outside the folder":
         content["archives"][0]["result_folder"] = "../../evil/members/cnn/0123456789ab/fold0"
-        listing.write_text(json.dumps(content))
     elif damage == "archive outside the folder":
         shutil.copyfile(pack, folder.parent / pack.name)  # the one inside is undamaged
         content["archives"][0]["file"] = f"../{pack.name}"
-        listing.write_text(json.dumps(content))
-    elif damage == "no listing":
+    listing.write_text("{" if damage == "truncated listing" else json.dumps(content))
+    if damage == "no listing":
         listing.unlink()
-    else:
-        listing.write_text("{")
 
 
 @pytest.mark.parametrize(
@@ -243,16 +215,23 @@ def damage_output(folder, damage):
         ("truncated listing", "is damaged: `make kernel` fetches it again"),
     ],
 )
-def test_a_damaged_output_is_refused_and_nothing_is_merged(tmp_path, damage, message):
-    pack_one_fold(tmp_path, tmp_path / "pulled")
-    undamaged = kernel_results.read_output(tmp_path / "pulled", "carried", "it")
+def test_a_damaged_output_is_merged_nowhere_and_no_kernel_resumes_from_it(tmp_path, damage, message):
+    write_fold(tmp_path / "there" / RUN / "fold0", bytes(1000))
+    pulled = tmp_path / "inputs" / "pulled"
+    pack_results(tmp_path / "there", pulled)
+    undamaged = kernel_results.read_output(pulled, "carried", "it")
     assert kernel_results.merge(undamaged, tmp_path / "good", COLLECT, 200)["copied"] == [f"{RUN}/fold0"]
-    damage_output(tmp_path / "pulled", damage)
+    assert restore(tmp_path / "inputs", tmp_path / "good root") == [f"{RUN}/fold0"]
+    damage_output(pulled, damage)
     with pytest.raises(UserError, match=message):
-        kernel_results.merge(
-            kernel_results.read_output(tmp_path / "pulled", "carried", "it"), tmp_path / "here", COLLECT, 200
-        )
-    assert not (tmp_path / "here").exists() or not list((tmp_path / "here").rglob("*.npz"))
+        kernel_results.merge(kernel_results.read_output(pulled, "carried", "it"), tmp_path / "here", COLLECT, 200)
+    if damage != "archive outside the folder":
+        assert restore(tmp_path / "inputs", tmp_path / "root") == []
+        assert {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*.npz")} == {
+            "there",
+            "good",
+            "good root",
+        }
 
 
 @pytest.mark.parametrize(
@@ -276,21 +255,8 @@ def test_a_tpu_kernel_requests_a_tpu_and_no_docker_image():
     assert metadata["title"].replace(" ", "-") == KERNEL.slug  # Kaggle makes the slug from the title
 
 
-def test_a_project_larger_than_kaggle_accepts_is_an_error():
-    with pytest.raises(UserError, match=r"the packed project has .* characters, Kaggle accepts 1,000,000"):
-        packing.pack({"big.bin": random.Random(0).randbytes(900_000)}, plan("0"))
-
-
-def test_the_real_project_fits_into_a_kernel():
+def test_the_real_project_fits_into_a_kernel_and_a_larger_one_is_an_error():
     files = packing.project_files(ROOT, ["competition/**/*.py", "pipelines/**/*.py", "params.yaml", "recipes/*.yaml"])
     assert len(packing.pack(files, plan("0"))) < 0.7 * packing.LARGEST
-
-
-@pytest.mark.parametrize("damage", ["none", "flipped", "path outside the folder"])
-def test_a_kernel_resumes_only_from_complete_results(tmp_path, damage):
-    pack_one_fold(tmp_path, tmp_path / "inputs/carried")
-    if damage != "none":
-        damage_output(tmp_path / "inputs/carried", damage)
-    restored = restore(tmp_path / "inputs", tmp_path / "root")
-    assert restored == ([f"{RUN}/fold0"] if damage == "none" else [])
-    assert len(list(tmp_path.rglob("weights.npz"))) == (2 if damage == "none" else 1)
+    with pytest.raises(UserError, match=r"the packed project has .* characters, Kaggle accepts 1,000,000"):
+        packing.pack({"big.bin": random.Random(0).randbytes(900_000)}, plan("0"))

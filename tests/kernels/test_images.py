@@ -29,7 +29,6 @@ jit = lambda function: function
 value_and_grad = lambda function: lambda side: (side**3, None)
 default_backend, device_count = lambda: "tpu", lambda: int(os.environ.get("CHIPS", "8"))
 """
-SAYS_WHAT_TRAINS = ("-c", "import jax; print('trained with jax', jax.__version__)")
 
 
 def package(name: str, version: str, module: str, code: str = "") -> dict[str, str]:
@@ -44,9 +43,7 @@ def package(name: str, version: str, module: str, code: str = "") -> dict[str, s
     }
 
 
-def jax_packages(versions: tuple[str, str]) -> list[dict[str, str]]:
-    """versions: of jax and libtpu."""
-    jax, libtpu = versions
+def jax_packages(jax: str, libtpu: str) -> list[dict[str, str]]:
     return [package("jax", jax, "jax", JAX), package("jaxlib", jax, "jaxlib"), package("libtpu", libtpu, "libtpu")]
 
 
@@ -57,8 +54,8 @@ def run_kernel(
     for name, content in (item for files in image for item in files.items()):
         (folder / "image" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "image" / name).write_text(content)
-    (folder / "working").mkdir()
-    (folder / "input" / "wheels").mkdir(parents=True)
+    for place in ("working", "input/wheels"):
+        (folder / place).mkdir(parents=True)
     for files in wheels:
         (info,) = {Path(name).parts[0] for name in files if ".dist-info" in name}
         with zipfile.ZipFile(folder / "input" / "wheels" / f"{info[:-10]}-py3-none-any.whl", "w") as wheel:
@@ -73,22 +70,33 @@ def run_kernel(
     return subprocess.run(command, **options, stderr=subprocess.STDOUT, text=True).stdout
 
 
-def run_on_tpu(folder: Path, image: tuple[str, str], wheels: tuple[str, str] | None, **environment: str) -> str:
-    """Output of a kernel for which preflight verified jax 0.10.2.  image, wheels: versions of jax and libtpu."""
-    pair = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
-    plan = Plan("r", (SAYS_WHAT_TRAINS,), (), {}, {}, pair, "tpu", 8, 60, 1)
-    return run_kernel(
-        folder, jax_packages(image), jax_packages(wheels) if wheels else [], plan, **{"ISTPUVM": "1", **environment}
-    )
-
-
 VERIFIED = ("0.10.2", FITS["0.10.2"])
+PAIR = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
+NEEDS = {"PIL": "pillow>=12.3.0", "numpy": "numpy>=2.0"}
+SAYS_WHAT_TRAINS = ("-c", "import jax, PIL; print('trained with jax', jax.__version__, 'and pillow', PIL.__version__)")
+STAYS_OLD = "WARNING the image's pillow 12.1.1 is used, expected pillow>=12.3.0"
+
+
+def pillow(version: str) -> dict[str, str]:
+    return package("pillow", version, "PIL", f"__version__ = {version!r}")
+
+
+def run_on_tpu(folder: Path, image: tuple[str, str], wheels: tuple[str, str] | None, **environment: str) -> str:
+    """Output of a kernel on an image with an old pillow, for which preflight verified jax 0.10.2.
+
+    image, wheels: versions of jax and libtpu; the wheel of a newer pillow is attached with these.
+    """
+    plan = Plan("r", (SAYS_WHAT_TRAINS,), (), {}, NEEDS, PAIR, "tpu", 8, 600, 1)
+    attached = [*jax_packages(*wheels), pillow("12.4.0")] if wheels else []
+    return run_kernel(
+        folder, [*jax_packages(*image), pillow("12.1.1")], attached, plan, **{"ISTPUVM": "1", **environment}
+    )
 
 
 @pytest.mark.parametrize(
     ("image", "wheels", "lines"),
     [
-        (VERIFIED, None, ["devices: tpu 8", "trained with jax 0.10.2", "goldfold: done"]),
+        (VERIFIED, None, [STAYS_OLD, "devices: tpu 8", "trained with jax 0.10.2 and pillow 12.1.1", "goldfold: done"]),
         # The image as it is built today: jax unpinned, libtpu forced.
         (("0.10.2", "0.0.17"), VERIFIED, ["libtpu 0.0.17: exit code -6", "installing jax 0.10.2", "trained with jax 0.10.2"]),
         # The image works, but preflight compiled with another pair.
@@ -98,33 +106,19 @@ VERIFIED = ("0.10.2", FITS["0.10.2"])
     ],
     ids=["verified", "newest jax", "another pair", "broken wheels", "offline"],
 )  # fmt: skip
-def test_a_kernel_trains_with_the_verified_pair(tmp_path: Path, image, wheels, lines) -> None:
+def test_a_kernel_trains_with_the_verified_pair_and_new_packages_or_says_why_not(
+    tmp_path, image, wheels, lines
+) -> None:
     output = run_on_tpu(tmp_path, image, wheels)
     assert [line for line in lines if line not in output] == [], output
+    if wheels:
+        assert "and pillow 12.4.0" in output and STAYS_OLD not in output, output
 
 
-def test_without_a_tpu_nothing_is_installed(tmp_path: Path) -> None:
+def test_without_a_tpu_no_jax_is_installed(tmp_path: Path) -> None:
     output = run_on_tpu(tmp_path, ("0.7.2", "0.0.17"), VERIFIED, ISTPUVM="", CHIPS="1")
-    assert "installing" not in output, output
+    assert "installing jax" not in output, output
     assert "expected 8 tpu devices, found: tpu 1" in output
-
-
-def old_pillow(wheels: list[dict[str, str]], folder: Path) -> str:
-    image = [package("pillow", "12.1.1", "PIL", "__version__ = '12.1.1'")]
-    command = ("-c", "import PIL; print('pillow', PIL.__version__)")
-    needs = {"PIL": "pillow>=12.3.0", "numpy": "numpy>=2.0"}
-    return run_kernel(folder, image, wheels, Plan("r", (command,), (), {}, needs, {}, "", 0, 60, 1))
-
-
-def test_a_package_that_is_too_old_is_replaced(tmp_path: Path) -> None:
-    output = old_pillow([package("pillow", "12.4.0", "PIL", "__version__ = '12.4.0'")], tmp_path)
-    assert "pillow 12.4.0" in output and "goldfold: done" in output and "WARNING" not in output, output
-
-
-def test_a_package_that_stays_too_old_is_named_and_used(tmp_path: Path) -> None:
-    output = old_pillow([], tmp_path)
-    assert "WARNING the image's pillow 12.1.1 is used, expected pillow>=12.3.0" in output, output
-    assert "pillow 12.1.1\n" in output and "goldfold: done" in output, output
 
 
 def test_the_tensorflow_of_the_image_stays(tmp_path: Path) -> None:
@@ -144,9 +138,13 @@ for name, count in (("a", 3), ("b", 1)):
 """
 
 
-def test_a_result_that_does_not_fit_into_the_outputs_costs_no_other(tmp_path: Path) -> None:
-    plan = Plan("r", (("-c", WRITES_TWO_RESULTS),), ("out/*",), {}, {}, {}, "", 0, 60, 1)
-    (tmp_path / "sitecustomize").mkdir()
+def test_neither_a_damaged_input_nor_an_unexpected_error_nor_a_full_disk_costs_a_result_that_fits(
+    tmp_path: Path,
+) -> None:
+    plan = Plan("r", (("-c", WRITES_TWO_RESULTS), ("-c\0", "")), ("out/*",), {}, {}, {}, "", 0, 60, 1)
+    for folder in ("input/carried", "sitecustomize"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "input" / "carried" / "goldfold-output.json").write_text("{")
     # The largest file that may be written stands for the space that is left.
     (tmp_path / "sitecustomize" / "sitecustomize.py").write_text(
         "import resource, sys\n"
@@ -154,18 +152,8 @@ def test_a_result_that_does_not_fit_into_the_outputs_costs_no_other(tmp_path: Pa
     )
     output = run_kernel(tmp_path, [], [], plan, PYTHONPATH=str(tmp_path / "sitecustomize"))
     listing = json.loads((tmp_path / "working" / "goldfold-output.json").read_text())
-    assert [archive["result_folder"] for archive in listing["archives"]] == ["out/b"], output
-    assert listing["status"] == "failed" and "out/a could not be packed: File too large" in listing["problem"]
-    assert sorted(path.name for path in (tmp_path / "working").iterdir()) == ["goldfold-output.json", "out-b.pack"]
-
-
-def test_a_damaged_input_is_skipped_and_an_unexpected_error_keeps_the_results(tmp_path: Path) -> None:
-    (tmp_path / "input" / "carried").mkdir(parents=True)
-    (tmp_path / "input" / "carried" / "goldfold-output.json").write_text("{")
-    plan = Plan("r", (("-c", WRITES_TWO_RESULTS), ("-c\0", "")), ("out/*",), {}, {}, {}, "", 0, 60, 1)
-    output = run_kernel(tmp_path, [], [], plan)
-    listing = json.loads((tmp_path / "working" / "goldfold-output.json").read_text())
     assert "goldfold-output.json is damaged; it is skipped" in output
-    assert (listing["status"], listing["problem"], len(listing["archives"])) == ("failed", "embedded null byte", 2), (
-        output
-    )
+    assert [archive["result_folder"] for archive in listing["archives"]] == ["out/b"], output
+    problem = "embedded null byte; out/a could not be packed: File too large"
+    assert (listing["status"], listing["problem"]) == ("failed", problem)
+    assert sorted(path.name for path in (tmp_path / "working").iterdir()) == ["goldfold-output.json", "out-b.pack"]

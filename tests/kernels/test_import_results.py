@@ -20,13 +20,10 @@ from competition.workspace.runs import Run
 from competition.workspace.workspace import Workspace
 
 CSV = b"id,label\na,1\n"
+DIGEST = hashlib.sha256(CSV).hexdigest()
 PUSHED = KernelVersion("ada", "goldfold-digits", 3, "https://www.kaggle.com/code/ada/goldfold-digits")
 
 PREPARED = Prepared(Path("data"), competition(name="x", metric="macro_f1"), pd.DataFrame(), "d")
-
-
-def run_in(work, settings):
-    return Run("cnn", settings.members["cnn"], 2, {}, "", work / "members" / "cnn" / "0123456789ab", {}, "cnn")
 
 
 def write_fold_model(run, fold, weights):
@@ -40,41 +37,31 @@ def write_kernel_output(folder, content):
     """Write the output of a kernel: a submission file and a ledger with the entry of CSV."""
     folder.mkdir()
     (folder / SUBMISSION).write_bytes(content)
-    append(
-        folder / LEDGER, ledger_entry(digest=hashlib.sha256(CSV).hexdigest(), file="there.csv", competition="digits")
-    )
+    append(folder / LEDGER, ledger_entry(digest=DIGEST, file="there.csv", competition="digits"))
 
 
 def import_target(folder):
-    return ImportTarget(
-        Workspace(folder / "work" / "digits", params(), loaded=PREPARED), folder / "submissions", lambda line: None
-    )
+    workspace = Workspace(folder / "work" / "digits", params(), loaded=PREPARED)
+    return ImportTarget(workspace, folder / "submissions", lambda line: None)
 
 
-def test_the_submission_its_ledger_entry_and_its_kernel_version_are_imported(tmp_path):
+def test_the_submission_its_ledger_entry_and_its_kernel_version_are_imported_and_no_other_submission(tmp_path):
+    write_kernel_output(tmp_path / "other", b"id,label\na,2\n")
+    with pytest.raises(UserError, match="is not in its ledger"):
+        import_submission(import_target(tmp_path), PUSHED, tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
     write_kernel_output(tmp_path / "output", CSV)
     import_submission(import_target(tmp_path), PUSHED, tmp_path / "output")
     (entry,) = read(tmp_path / "submissions" / "ledger.jsonl").entries
     assert (tmp_path / "submissions" / entry.file).read_bytes() == CSV
-    kernel_submission = read_record(tmp_path / "work/digits/kernel/submission.json", KernelSubmission)
-    assert (kernel_submission.kernel, kernel_submission.version, kernel_submission.file) == (
-        "ada/goldfold-digits",
-        3,
-        "submission.csv",
-    )
-    assert kernel_submission.digest == entry.digest == hashlib.sha256(CSV).hexdigest()
-
-
-def test_a_submission_that_is_not_in_its_ledger_is_not_imported(tmp_path):
-    write_kernel_output(tmp_path / "output", b"id,label\na,2\n")
-    with pytest.raises(UserError, match="is not in its ledger"):
-        import_submission(import_target(tmp_path), PUSHED, tmp_path / "output")
-    assert not (tmp_path / "submissions").exists()
-    assert not (tmp_path / "work").exists()
+    made = read_record(tmp_path / "work/digits/kernel/submission.json", KernelSubmission)
+    assert (made.kernel, made.version, made.file) == ("ada/goldfold-digits", 3, "submission.csv")
+    assert made.digest == entry.digest == DIGEST
 
 
 def test_another_model_or_blend_setting_changes_the_submission_request(tmp_path):
-    run = run_in(tmp_path, params("prepare.folds=2"))
+    member = params().members["cnn"]
+    run = Run("cnn", member, 2, {}, "", tmp_path / "members" / "cnn" / "0123456789ab", {}, "cnn")
 
     def digest(changes=""):
         local_params = params(f"prepare.folds=2 {changes}")
@@ -90,8 +77,8 @@ def test_another_model_or_blend_setting_changes_the_submission_request(tmp_path)
 
 
 def test_a_fold_model_is_found_by_member_run_and_fold(tmp_path: Path) -> None:
-    target = ImportTarget(Workspace(tmp_path, params(), loaded=PREPARED), tmp_path, lambda line: None)
-    run = run_of(tmp_path, PREPARED, params(), "cnn")
+    target = import_target(tmp_path)
+    run = run_of(target.workspace.folder, PREPARED, params(), "cnn")
 
     def of(result_folder: str) -> tuple[str, object] | None:
         fold_model = fold_model_of_folder(target, result_folder)
@@ -101,10 +88,6 @@ def test_a_fold_model_is_found_by_member_run_and_fold(tmp_path: Path) -> None:
     assert of(f"{folder}/fold3") == (run.digest, 3)
     assert of(f"{folder}/without/1-2") == (run.digest, (1, 2))
     assert of("work/x/members/cnn/0123456789ab/fold3") == (run.digest, 3)  # trained with other parameters
-    for result_folder in (
-        f"{folder}/fold3/views/0123456789ab",
-        "work/x/members/cnn/fold3",
-        "work/x/tune/cnn/0123456789ab",
-    ):
-        assert of(result_folder) is None
+    for other in (f"{folder}/fold3/views/0123456789ab", "work/x/members/cnn/fold3", "work/x/tune/cnn/0123456789ab"):
+        assert of(other) is None
     assert of("work/x/members/absent/0123456789ab/fold3") is None

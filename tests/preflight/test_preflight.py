@@ -5,19 +5,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from builders import params
 
-from competition.config.errors import UserError
-from competition.config.params_file import load_params
 from competition.config.plugins import NO_PLUGINS, activate, load_plugins
-from competition.preflight import answers as preflight
 from competition.preflight.answers import run_preflight
 from competition.preflight.lowering import Shapes
 from competition.preflight.results import PreflightRequest, compiled_in
 from competition.preflight.topology import topology_named
 
-ROOT = Path(__file__).parents[2]
-PARAMS = load_params(ROOT / "params.yaml")
-CNN = replace(PARAMS.members["cnn"], image_size=16)
+CNN = params().members["cnn"]
 LIMIT = 600.0
 with_libtpu = pytest.mark.skipif(
     find_spec("libtpu") is None, reason="libtpu is not installed; make test-preflight installs it"
@@ -25,12 +21,10 @@ with_libtpu = pytest.mark.skipif(
 
 
 def silent(activity: str) -> None:
-    pass
+    """Show nothing."""
 
 
-def preflight_request(
-    topology: str, backend: str, batch: int, mode: str = "compile", size: int = 16
-) -> PreflightRequest:
+def preflight_request(topology: str, backend: str, batch: int, mode: str = "compile", size: int = 16):
     tpu = topology_named(topology)
     shapes = Shapes(10, tpu.devices, batch, 16 * tpu.devices, ("identity", "shift_up"))
     return PreflightRequest(replace(CNN, image_size=size), shapes, tpu, backend, mode)
@@ -86,22 +80,14 @@ MODELS, VIEWS, AUGMENTATIONS = {"mine": mine}, {"inverted": lambda images: 255.0
 @with_libtpu
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_step_that_does_not_fit_has_its_memory_and_a_remedy(backend: str, tmp_path: Path) -> None:
-    result = run_preflight(preflight_request("v3-8", backend, 8 * 65536, size=64), ["train"], tmp_path, silent, LIMIT)[
-        "train"
-    ]
+    request = preflight_request("v3-8", backend, 8 * 65536, size=64)
+    result = run_preflight(request, ["train"], tmp_path, silent, LIMIT)["train"]
     assert result.verdict == "too_big" and result.memory > result.limit
     assert "train.batch" in result.remedy
 
 
 def test_a_process_that_dies_is_reported_as_a_crash_and_not_stored(tmp_path: Path) -> None:
-    result = run_preflight(preflight_request("v3-8", "tensorflow", 64, mode="ops"), ["train"], tmp_path, silent, 0.0)[
-        "train"
-    ]
+    request = preflight_request("v3-8", "tensorflow", 64, mode="ops")
+    result = run_preflight(request, ["train"], tmp_path, silent, 0.0)["train"]
     assert result.verdict == "crashed" and "no progress for 0 s" in result.message
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_libtpu_the_error_names_the_installation_command(monkeypatch, tmp_path):
-    monkeypatch.setattr(preflight, "find_spec", lambda package: None)
-    with pytest.raises(UserError, match=r"jax and libtpu not found.*\[preflight\].*MODE=ops"):
-        run_preflight(preflight_request("v3-8", "tensorflow", 64), ["train"], tmp_path, silent, LIMIT)

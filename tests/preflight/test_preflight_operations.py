@@ -30,11 +30,6 @@ UNSUPPORTED: dict[str, tuple[Callable[..., Any], Any, str]] = {
     "decode a JPEG": (lambda: tf.io.decode_jpeg(tf.constant(b"bytes"), channels=3), [], "DecodeJpeg"),
     "call Python": (lambda x: tf.py_function(lambda y: y, [x], tf.float32), IMAGES, "EagerPyFunc"),
     "resize with antialias": (lambda x: tf.image.resize(x, (8, 8), antialias=True), IMAGES, "ScaleAndTranslate"),
-    "mix by a gamma": (
-        lambda x: x * tf.random.stateless_gamma((2, 1, 1, 1), [1, 2], 0.2),
-        IMAGES,
-        "StatelessRandomGammaV3",
-    ),
 }
 
 

@@ -15,7 +15,6 @@ from competition.serving.bundle import Bundle
 pytest.importorskip("prometheus_client", reason="goldfold[serve] is not installed")
 pytest.importorskip("starlette", reason="goldfold[serve] is not installed")
 
-
 from competition.serving.batching import Batcher, Metrics
 from competition.serving.requests import Limits
 
@@ -47,13 +46,21 @@ def image(value: int) -> bytes:
     return encode_png(np.full((2, 2), value, np.uint8))
 
 
-def run(limits: Limits, requests: Sequence[Sequence[int]]) -> tuple[Brightness, list]:
-    """Send requests of images of these brightnesses at once; the model answers when all wait. Exceptions are results."""
+def run(limits: Limits, requests: Sequence[Sequence[int]], goes_away: int | None = None) -> tuple[Brightness, list]:
+    """Send requests of images of these brightnesses one after the other; the model answers when all wait.
+
+    goes_away: number of a request whose client goes away while it waits. Exceptions are results.
+    """
     engine = Brightness()
 
     async def all_requests() -> list:
-        batcher = Batcher(engine, limits, Metrics())
-        tasks = [asyncio.create_task(batcher.predict([image(value) for value in values])) for values in requests]
+        batcher, tasks = Batcher(engine, limits, Metrics()), []
+        for number, values in enumerate(requests):
+            tasks.append(asyncio.create_task(batcher.predict([image(value) for value in values])))
+            await asyncio.sleep(0.2 if goes_away is not None else 0)
+            if number == goes_away:
+                tasks[number].cancel()
+                await asyncio.sleep(0)
         await asyncio.sleep(0.3)
         engine.released.set()
         results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -73,25 +80,9 @@ def test_waiting_images_form_batches_of_at_most_the_limit_and_each_gets_its_own_
 
 
 def test_images_of_a_client_that_goes_away_are_not_predicted_and_do_not_count_as_waiting() -> None:
-    engine = Brightness()
-
-    async def one_goes_away() -> list:
-        batcher = Batcher(engine, Limits(waiting=4), Metrics())
-        first = asyncio.create_task(batcher.predict([image(10)]))
-        await asyncio.sleep(0.2)  # the model is busy with it
-        gone = asyncio.create_task(batcher.predict([image(20)] * 3))
-        await asyncio.sleep(0.2)
-        gone.cancel()
-        await asyncio.sleep(0)
-        last = asyncio.create_task(batcher.predict([image(30)] * 3))  # together with `gone` more than may wait
-        await asyncio.sleep(0.2)
-        engine.released.set()
-        results = await asyncio.gather(first, last)
-        await batcher.stop()
-        return results
-
-    results = asyncio.run(one_goes_away())
-    assert [len(result) for result in results] == [1, 3]
+    # The last request is, together with the one of the client that went away, more than may wait.
+    engine, results = run(Limits(waiting=4), [[10], [20] * 3, [30] * 3], goes_away=1)
+    assert (len(results[0]), type(results[1]), len(results[2])) == (1, asyncio.CancelledError, 3)
     assert engine.batches == [1, 3]
 
 

@@ -25,10 +25,8 @@ from competition.training.model import build
 
 CLASSES, ROWS = ("ash", "beech", "chestnut"), 24
 MEMBERS = {"small": replace(member(), image_size=16), "large": replace(member(seed=3), image_size=24)}
-POLICIES = {
-    "small": {"identity": 0.7, "flip_lr": 0.3},
-    "large": {"scale_110": 0.5, "shift_up": 0.25, "brighter_10": 0.25},
-}
+FLIPPED = {"identity": 0.7, "flip_lr": 0.3}
+POLICIES = {"small": FLIPPED, "large": {"scale_110": 0.5, "shift_up": 0.25, "brighter_10": 0.25}}
 STACKED = Blend("stacking", "geometric", {"small": 0.9, "large": 1.4})
 CHAINS = {
     "stacking, prior": Chain("macro_f1", POLICIES, STACKED, Decision("prior", (0.0, 0.1, 0.05), (), 0.5)),
@@ -48,15 +46,16 @@ def weights(tmp_path_factory) -> dict[str, dict[int, Path]]:
     """Two fold models of each member with random weights, and biases under which every class is predicted."""
     folder, files = tmp_path_factory.mktemp("weights"), {}
     for name, each in MEMBERS.items():
+        images = pixels(each.image_size).astype(np.float32)
         for fold in range(2):
             model, rng = build(each, len(CLASSES)), np.random.default_rng([fold, each.image_size])
             for _, variable in saved_variables(model):
                 variable.assign(np.abs(variable + rng.normal(0, 0.1, variable.shape)))
             kernel, bias = model.get_layer("logits").weights
             bias.assign(np.zeros(len(CLASSES)))
-            outputs = model(pixels(each.image_size).astype(np.float32))
+            outputs = model(images)
             kernel.assign(kernel * (4 / np.std(outputs - np.mean(outputs, 0))))
-            bias.assign(-np.mean(model(pixels(each.image_size).astype(np.float32)), 0))
+            bias.assign(-np.mean(model(images), 0))
             files.setdefault(name, {})[fold] = folder / f"{name}{fold}.npz"
             save_arrays(files[name][fold], {key: v.numpy() for key, v in saved_variables(model)})
     return files
@@ -79,11 +78,6 @@ def predicted(member: Member, files: dict[int, Path], views: tuple[str, ...]) ->
     return ViewPredictions(np.arange(ROWS).astype(str), views, np.stack(by_view, 1))
 
 
-def selection(chain: Chain, weights) -> Selection:
-    used = {name: MEMBERS[name] for name in chain.used_views()}
-    return Selection("blend", "the blend", chain, used, {name: weights[name] for name in used}, {}, True)
-
-
 def with_fitted_rule(chain: Chain, predictions: dict[str, ViewPredictions]) -> Chain:
     """The chain with offsets or thresholds under which these rows get several classes."""
     if chain.decision == ARGMAX:
@@ -95,22 +89,30 @@ def with_fitted_rule(chain: Chain, predictions: dict[str, ViewPredictions]) -> C
     return replace(chain, decision=replace(chain.decision, offsets=tuple((-np.log(probs).mean(0)).tolist())))
 
 
-@pytest.mark.parametrize("name", CHAINS)
-def test_probabilities_and_labels_are_those_of_the_chain(weights, predictions, name) -> None:
-    chain = with_fitted_rule(CHAINS[name], predictions)
-    selected = selection(chain, weights)
-    function, _ = ExportedChain(selected, CLASSES, "squash").numbers()
+def graph_of_chain(chain: Chain, members, weights, predictions) -> tuple[object, list[tf.TensorSpec], np.ndarray]:
+    """(function of the exported graph, its inputs, probabilities), after both outputs were compared with the chain's."""
+    selected = Selection("blend", "the blend", chain, members, weights, {}, True)
+    function, specs = ExportedChain(selected, CLASSES, "squash").numbers()
     outputs = function(*(tf.constant(pixels(size)) for size in selected.sizes))
     probs, labels = apply_chain(chain, predictions)
     np.testing.assert_allclose(outputs["probabilities"], probs, atol=1e-5)
     np.testing.assert_array_equal(outputs["class_id"], labels)
+    return function, specs, probs
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_probabilities_and_labels_are_those_of_the_chain(weights, predictions, name) -> None:
+    chain = with_fitted_rule(CHAINS[name], predictions)
+    members = {name: MEMBERS[name] for name in chain.used_views()}
+    _, _, probs = graph_of_chain(chain, members, {name: weights[name] for name in members}, predictions)
+    _, labels = apply_chain(chain, predictions)
     assert len(set(labels.tolist())) > 1  # a constant answer would prove nothing
     assert (chain.decision == ARGMAX) == bool((labels == probs.argmax(1)).all())  # a rule changes some label
 
 
 def test_members_with_heads_on_one_network_share_its_pass_over_an_image(tmp_path) -> None:
     members = {kind: replace(MEMBERS["small"], head=Head(kind)) for kind in ("linear", "mlp")}
-    network, policy = feature_network(members["linear"]), {"identity": 0.7, "flip_lr": 0.3}
+    network, policy = feature_network(members["linear"]), FLIPPED
     features = np.asarray(network(pixels(16).astype(np.float32)))
     labels, files = np.arange(ROWS) % len(CLASSES), dict[str, dict[int, Path]]()
     for name, each in members.items():
@@ -120,13 +122,8 @@ def test_members_with_heads_on_one_network_share_its_pass_over_an_image(tmp_path
             save_arrays(path, dict(fit_path(each.head, rows, [1.0], fold)[0]))
     ones = dict.fromkeys(members, 1.0)
     chain = Chain("macro_f1", dict.fromkeys(members, policy), Blend("equal", "mean", ones), ARGMAX)
-    exported = ExportedChain(Selection("blend", "the blend", chain, members, files, {}, True), CLASSES, "squash")
-    function, specs = exported.numbers()
-    outputs = function(tf.constant(pixels(16)))
     predictions = {name: predicted(each, files[name], tuple(policy)) for name, each in members.items()}
-    probs, decided = apply_chain(chain, predictions)
-    np.testing.assert_allclose(outputs["probabilities"], probs, atol=1e-5)
-    np.testing.assert_array_equal(outputs["class_id"], decided)
+    function, specs, _ = graph_of_chain(chain, members, files, predictions)
     # Two views, and the features that are returned: not times the members and the fold models.
     operations = [one.type for one in function.get_concrete_function(*specs).graph.get_operations()]
     convolutions = sum(isinstance(layer, keras.layers.Conv2D) for layer in network.layers)

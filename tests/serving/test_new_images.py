@@ -10,14 +10,10 @@ from competition.serving.new_images import read_new_images
 PIXELS = np.random.default_rng(0).integers(0, 256, (9, 7, 3), np.uint8)
 
 
-def pixels_of(images) -> list[np.ndarray]:
-    return [decode(data, 9, "squash") for data in images.data]
-
-
 def test_grey_and_transparent_arrays_become_colour_images_and_an_array_of_images_is_a_list() -> None:
     grey = PIXELS[:, :, 0]
     clear = np.dstack([PIXELS, np.zeros((9, 7), np.uint8)])  # wholly transparent: white
-    first, second = pixels_of(read_new_images([grey, clear]))
+    first, second = (decode(data, 9, "squash") for data in read_new_images([grey, clear]).data)
     assert np.array_equal(first[..., 0], first[..., 2]) and (second == 255).all()
     assert len(read_new_images(np.stack([PIXELS, PIXELS])).data) == 2
 
@@ -33,7 +29,6 @@ def test_every_image_that_cannot_be_read_is_counted_and_named(tmp_path) -> None:
     ("images", "says"),
     [
         (PIXELS, "one image was found where a list of images was expected"),
-        (b"\x89PNG", "one image was found where a list of images was expected"),
         ([PIXELS / 255], r"shape \(9, 7, 3\) and type float64 was found; expected uint8 pixels from 0 to 255"),
         ([PIXELS[:, :, :2]], r"shape \(9, 7, 2\)"),
     ],

@@ -1,15 +1,16 @@
 import os
-import shutil
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from builders import ROOT, files_below
 from fake_kaggle.gcs import FakeGcs
 from preloaded import run_preloaded
 
 from competition.config.errors import UserError
 from competition.storage import locations as storage
 
-ROOT = Path(__file__).parents[2]
 VM = {"ISTPUVM": "1", "KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_NAME": "local"}
 NODE = {"KAGGLE_KERNEL_RUN_TYPE": "Batch", "TPU_NAME": "node-1"}
 
@@ -60,14 +61,11 @@ def test_an_invalid_bucket_is_refused(bucket):
 
 
 def test_inputs_are_found_wherever_kaggle_mounts_them(tmp_path):
-    for folder in ("competitions/flowers", "datasets/ada/flowers-copy/deep"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "sample_submission.csv").touch()
-    (tmp_path / "other").mkdir()
-    assert storage.find_inputs("sample_submission.csv", str(tmp_path)) == [
-        str(tmp_path / "competitions/flowers"),
-        str(tmp_path / "datasets/ada/flowers-copy/deep"),
-    ]
+    folders = [f"{tmp_path}/competitions/flowers", f"{tmp_path}/datasets/ada/flowers-copy/deep"]
+    for folder in folders:
+        Path(folder).mkdir(parents=True)
+        Path(folder, "sample_submission.csv").touch()
+    assert storage.find_inputs("sample_submission.csv", str(tmp_path)) == folders
     assert storage.find_inputs("sample_submission.csv", str(tmp_path / "absent")) == []
 
 
@@ -86,100 +84,85 @@ def test_a_local_location_is_listed_and_read(tmp_path):
 
 @pytest.fixture(scope="module")
 def gcs(tmp_path_factory):
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl, which makes the certificate of the fake Google Cloud Storage server, is not installed")
     with FakeGcs(tmp_path_factory.mktemp("gcs")) as server:
         server.buckets["mine"] = {"data/fold0-00-2.tfrec": b"1234"}
         server.denied.add("denied")
         yield server
 
 
-def test_a_bucket_is_listed_and_read_by_the_real_file_system(gcs):
-    check = storage.try_place("gs://mine/data", {**os.environ, **gcs.environment()}, 15)
-    assert check.startswith("1 entries, read in ")
+@pytest.fixture
+def forks(monkeypatch):
+    """The processes that read a place are forks of one that has imported TensorFlow."""
+
+    def run(command, env, **_):
+        code, out, err = run_preloaded("", command[3:], ROOT, env, command[2])
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+
+    monkeypatch.setattr(storage, "subprocess", SimpleNamespace(run=run))
+
+
+def test_a_bucket_is_read_by_the_real_file_system_and_the_error_of_an_unreadable_one_names_cause_and_account(
+    gcs, forks
+):
+    environment = {**os.environ, **gcs.environment()}
+    assert storage.try_place("gs://mine/data", environment, 15).startswith("1 entries, read in ")
     assert "GET /mine/data%2Ffold0-00-2.tfrec" in gcs.calls
-
-
-def test_the_error_of_an_unreadable_bucket_names_cause_and_account(gcs):
     message = "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING has no read access: grant it the role"
     with pytest.raises(UserError, match=message):
-        storage.try_place("gs://denied/data", {**os.environ, **gcs.environment()}, 15)
+        storage.try_place("gs://denied/data", environment, 15)
 
 
 COPY = """
-import json, sys
-import numpy as np, tensorflow as tf
+import sys
+from dataclasses import replace
+from pathlib import Path
+import keras, numpy as np, tensorflow as tf
+from competition.config.params_file import load_params
 from competition.storage import files
+from competition.training.model import build
 folder = sys.argv[1]
-def copy(source, target):
-    files.copy_files(source, target, files.names(source))
-    return len(files.names(target))
 with tf.io.TFRecordWriter("gs://mine/records/fold0-00-300.tfrec") as writer:
     for number in range(300):
         writer.write(b"record %d" % number)
 dataset = tf.data.TFRecordDataset(tf.io.gfile.glob("gs://mine/records/*.tfrec"), num_parallel_reads=2)
-print("records", sum(1 for _ in dataset))
-print("out", copy(folder + "/source", "gs://mine/member"), files.names("gs://mine/member"))
-print("back", copy("gs://mine/member", folder + "/back"))
-print("weights", float(np.load(folder + "/back/fold0/weights.npz")["w"].sum()))
+assert sum(1 for _ in dataset) == 300
+for source, target in ((folder + "/source", "gs://mine/member"), ("gs://mine/member", folder + "/back")):
+    files.copy_files(source, target, files.names(source))
+assert files.names("gs://mine/member") == ["fold0/manifest.json", "fold0/oof.npz", "fold0/weights.npz"]
 files.write_bytes("gs://mine/probs.npy", b"123")
-print("bytes", files.read_bytes("gs://mine/probs.npy"))
 with files.local_copy("gs://mine/probs.npy") as copy:
-    print("copy", copy.endswith("/probs.npy"), open(copy, "rb").read())
-from dataclasses import replace
-from pathlib import Path
-import keras
-from competition.config.params_file import load_params
-from competition.training.model import build
+    assert copy.endswith("/probs.npy") and open(copy, "rb").read() == files.read_bytes("gs://mine/probs.npy") == b"123"
 member = load_params(Path(sys.argv[2])).members["small"]
 member = replace(member, architecture="MobileNet", alpha=0.25, image_size=32, weights="gs://mine/own.weights.h5")
 network = keras.applications.MobileNet(weights=None, include_top=False, input_shape=(32, 32, 3), alpha=0.25)
 network.save_weights(folder + "/own.weights.h5")
 files.write_bytes(member.weights, open(folder + "/own.weights.h5", "rb").read())
-built = build(member, 4).get_weights()
-print("started", all(np.array_equal(a, b) for a, b in zip(network.get_weights(), built)))
+assert all(np.array_equal(a, b) for a, b in zip(network.get_weights(), build(member, 4).get_weights()))
 for wrong in ("gs://mine/absent", "s4://mine/x"):
     try:
         files.read_bytes(wrong)
     except ValueError as error:
-        print("refused", str(error)[:60])
+        print(error)
 """
 
 
 def test_records_weights_and_predictions_are_stored_in_a_bucket_and_a_member_starts_from_weights_there(gcs, tmp_path):
-    import numpy as np
-
     fold = tmp_path / "source" / "fold0"
     fold.mkdir(parents=True)
-    np.savez(fold / "weights.npz", w=np.arange(1000.0))
-    np.savez(fold / "oof.npz", ids=np.array(["a", "b"]), probs=np.full((2, 2), 0.5, np.float32))
-    (fold / "manifest.json").write_text("{}")
-    arguments = [str(tmp_path), str(ROOT / "params.yaml")]
-    _, out, err = run_preloaded("", arguments, ROOT, {**os.environ, **gcs.environment()}, COPY)
-    assert out.splitlines() == [
-        "records 300",
-        "out 3 ['fold0/manifest.json', 'fold0/oof.npz', 'fold0/weights.npz']",
-        "back 3",
-        "weights 499500.0",
-        "bytes b'123'",
-        "copy True b'123'",
-        "started True",
-        "refused gs://mine/absent cannot be read: The specified path gs://min",
-        "refused s4://mine/x: no file system for s4:// (Protocol not known: s",
-    ], err[-2000:]
-    for file in fold.iterdir():
-        assert (tmp_path / "back" / "fold0" / file.name).read_bytes() == file.read_bytes()
-        assert gcs.buckets["mine"][f"member/fold0/{file.name}"] == file.read_bytes()
+    for name in ("weights.npz", "oof.npz", "manifest.json"):
+        (fold / name).write_bytes(name.encode() * 1000)
+    arguments, environment = [str(tmp_path), str(ROOT / "params.yaml")], {**os.environ, **gcs.environment()}
+    code, out, err = run_preloaded("", arguments, ROOT, environment, COPY)
+    assert code == 0, err[-2000:]
+    assert re.fullmatch(r"gs://mine/absent cannot be read: .*\ns4://mine/x: no file system for s4://.*\n", out)
+    assert files_below(tmp_path / "back") == files_below(tmp_path / "source")
+    for name, data in files_below(fold).items():
+        assert gcs.buckets["mine"][f"member/fold0/{name}"] == data
     uploads = [name for name in gcs.buckets["mine"] if name.startswith("member/") and not name.endswith("/")]
     assert uploads[-1] == "member/fold0/manifest.json"  # last
 
 
-def test_a_network_that_does_not_respond_is_an_error_within_the_time_limit():
-    environment = {
-        **os.environ,
-        "https_proxy": "http://127.0.0.1:9",
-        "NO_GCE_CHECK": "true",
-        "GOOGLE_AUTH_TOKEN_FOR_TESTING": "x",
-    }
+def test_a_network_that_does_not_respond_is_an_error_within_the_time_limit(forks):
+    unreachable = {"https_proxy": "http://127.0.0.1:9", "NO_GCE_CHECK": "true", "GOOGLE_AUTH_TOKEN_FOR_TESTING": "x"}
     with pytest.raises(UserError, match=r"did not answer within 3 s: Google's storage cannot be reached \(account:"):
-        storage.try_place("gs://mine/data", environment, 3)
+        storage.try_place("gs://mine/data", {**os.environ, **unreachable}, 3)
