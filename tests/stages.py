@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import json
 import os
 import re
 import shutil
@@ -95,6 +96,20 @@ class Workspace:
         folder = newest_blend(self.work)
         assert folder is not None
         return folder
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """scores.json of that blend."""
+        content: dict[str, Any] = json.loads((self.blend / "scores.json").read_text())
+        return content
+
+    @property
+    def page(self) -> str:
+        """What `report` wrote."""
+        return (self.work / "report.html").read_text(encoding="utf-8")
+
+    def ledger(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.submissions / "ledger.jsonl").read_text().splitlines()]
 
     def command(self, stage: str, *arguments: str, sets: str = "") -> list[str]:
         folders = ["--params", self.params, "--work", self.folder / "work", "--submissions", self.submissions]

@@ -19,11 +19,6 @@ from competition.prepare.prepared import load_prepared
 EXTERNAL_MEMBER = "  torch:\n    predictions: {{oof: {0}/oof.csv, test: {0}/test.npz}}\n"
 
 
-def scores(workspace: Workspace) -> dict[str, object]:
-    content: dict[str, object] = json.loads((workspace.blend / "scores.json").read_text())
-    return content
-
-
 def add_external_member(workspace: Workspace) -> None:
     """Add the external member torch: the predictions of `wide`, with its out-of-fold rows as CSV in reverse order."""
     parts = [ViewPredictions.load(workspace.views("wide", k) / "oof.npz") for k in range(3)]
@@ -46,8 +41,8 @@ def test_an_external_member_is_part_of_the_blend_and_listed_and_is_not_trained(w
     assert set(Chain.load(workspace.blend / "chain.json").blend.weights) == {"slim", "wide", "torch"}
     again = workspace.here("blend", "report")  # a doubt stands beside the score whenever it is shown
     assert "blend: current" in again and "torch: folds unknown" in again
-    page = (workspace.work / "report.html").read_text()
-    assert "may be optimistic: folds of torch unknown" in page and "took no part in any choice" not in page
+    assert "may be optimistic: folds of torch unknown" in workspace.page
+    assert "took no part in any choice" not in workspace.page
     with pytest.warns(UserWarning, match="^torch: folds unknown: it cannot be verified") as warned:
         table = goldfold.open(workspace.params, work=workspace.folder / "work").scores()
     assert table.attrs["notes"] == [str(one.message) for one in warned]
@@ -74,9 +69,7 @@ def test_an_external_member_is_part_of_the_blend_and_listed_and_is_not_trained(w
     assert "  449 of 450  " in text and "  test.npz was not found  " in text and "slim@" not in text
 
 
-def test_view_costs_matter_for_a_limit_only_and_test_rows_have_the_views_of_the_scored_chain(
-    workspace: Workspace,
-) -> None:
+def test_view_costs_matter_for_a_limit_only_and_test_rows_have_the_views_of_the_chain(workspace: Workspace) -> None:
     for file in sorted(workspace.work.glob("members/*/*/fold*/views/*/manifest.json")):
         manifest = json.loads(file.read_text())
         cost = manifest["result"]["seconds_per_1000"]
@@ -89,7 +82,7 @@ def test_view_costs_matter_for_a_limit_only_and_test_rows_have_the_views_of_the_
     policies = Chain.load(workspace.blend / "chain.json").policies
     assert {view for policy in policies.values() for view in policy} == {"identity"}
     assert "blend: current" in workspace.here("blend", sets=limited)
-    assert scores(workspace)["chain"] == digest_of(Chain.load(workspace.blend / "chain.json"))
+    assert workspace.scores["chain"] == digest_of(Chain.load(workspace.blend / "chain.json"))
     # Test rows must have the views of the scored chain.
     for fold in range(3):
         file = workspace.views("wide", fold) / "test.npz"
@@ -153,10 +146,10 @@ def test_class_shares_of_the_test_rows_change_the_submission_and_no_score(worksp
         doubtful = test.probs.astype(np.float32) ** 0.2
         ViewPredictions(test.ids, test.views, doubtful / doubtful.sum(-1, keepdims=True)).save(file)
     workspace.here("blend", force=True)
-    plain, before = scores(workspace), (workspace.blend / "submission.csv").read_text()
+    plain, before = workspace.scores, (workspace.blend / "submission.csv").read_text()
     output = workspace.here("blend", sets="blend.class_shares=test")
     assert "adapted to the class shares of the test rows" in output
-    assert scores(workspace)["honest"] == plain["honest"] and "class_shares" not in plain
+    assert workspace.scores["honest"] == plain["honest"] and "class_shares" not in plain
     after = (workspace.blend / "submission.csv").read_text()
     changed = sum(a != b for a, b in zip(before.splitlines(), after.splitlines(), strict=True))
     assert changed == int(re.search(r"labels changed: (\d+)", output)[1]) > 0
@@ -164,11 +157,9 @@ def test_class_shares_of_the_test_rows_change_the_submission_and_no_score(worksp
 
 def test_scores_stand_beside_the_trivial_baseline_and_a_result_that_is_not_better_says_so(workspace: Workspace) -> None:
     beside = r"the trivial baseline.* scores (?:public )?(\d\.\d+)"
-    verbs = {
-        verb: re.search(beside, workspace.here(verb))
-        for verb in ("train", "list_blends", "runs", "submit", "submissions")
-    }
-    assert all(verbs.values()) and len({found[1] for found in verbs.values()}) == 1, verbs  # of all training rows
+    verbs = ("train", "list_blends", "runs", "submit", "submissions")
+    shown = [re.search(beside, workspace.here(verb)) for verb in verbs]
+    assert all(shown) and len({one[1] for one in shown}) == 1, shown  # of all training rows
     assert re.search(beside, output := workspace.here("grade")) and "NOT BEATEN" not in output
     (file,) = workspace.submissions.glob("*.csv")
     head, *rows = file.read_text().splitlines()

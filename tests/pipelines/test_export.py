@@ -1,6 +1,5 @@
 """`make export` after the main job: one model that predicts what was submitted, without this project."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -97,7 +96,7 @@ def test_every_other_format_gives_the_same_probabilities(exported: Workspace, an
 
 
 def test_the_card_states_score_digests_and_limits_and_the_manifest_covers_every_file(exported: Workspace) -> None:
-    folder, scores = exported.work / "export" / "blend", json.loads((exported.blend / "scores.json").read_text())
+    folder, scores = exported.work / "export" / "blend", exported.scores
     card, manifest = (folder / "README.md").read_text(), read_manifest(folder / "manifest.json")
     stated = [f"{scores['honest']:.4f} ± {scores['standard_error']:.4f}", load_prepared(exported.work / "data").digest]
     stated += ["450 out-of-fold rows", "| slim | cnn | 16 |", "Intended use and limits"]
@@ -119,9 +118,7 @@ def test_one_fold_model_is_exported_alone_and_a_second_export_is_current(exporte
     np.testing.assert_allclose(probs, stored.view("identity"), atol=5e-4)
     assert "current" in workspace.here("export", member="slim", fold="1", format="saved_model")
     assert "One fold model predicts under " in (folder / "README.md").read_text()
-
-
-def test_what_cannot_be_exported_is_one_sentence(exported: Workspace) -> None:
-    assert "'tflite' is not a format" in exported.refused_here("export", format="tflite")
-    changed = exported.refused_here("export", "members.slim.alpha=0.5", member="slim")
+    # What cannot be exported is one sentence.
+    assert "'tflite' is not a format" in workspace.refused_here("export", format="tflite")
+    changed = workspace.refused_here("export", "members.slim.alpha=0.5", member="slim")
     assert "member slim fold 0 is not trained with these parameters" in changed

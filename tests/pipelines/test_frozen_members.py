@@ -44,9 +44,8 @@ def test_features_are_computed_once_for_all_members_folds_and_trials_and_the_hea
     assert not list(workspace.work.glob("features/*/features-*.npy"))
     assert "3 trials of head.strength" in output
     assert not list(workspace.work.glob("cache/*.npy"))  # no decoded images are kept
-    scores = json.loads((workspace.blend / "scores.json").read_text())
-    assert set(scores["members"]) == {"linear", "rbf", "both"}
-    assert scores["honest"] > 0.85  # features of a network with random weights
+    assert set(workspace.scores["members"]) == {"linear", "rbf", "both"}
+    assert workspace.scores["honest"] > 0.85  # features of a network with random weights
     before = workspace.submission()
     again = workspace.here("tune", "train", "predict", "blend")
     assert "features of" not in again and "held-out rows" not in again
@@ -108,7 +107,7 @@ def test_columns_of_the_tables_decide_where_the_photos_say_nothing_and_a_changed
     )
     output = workspace.do_in_one_process("download", "prepare", "resolve", "train", "predict", "blend")
     assert "head.columns of a member can add 'site' to its features" in output
-    assert json.loads((workspace.blend / "scores.json").read_text())["honest"] > 0.9
+    assert workspace.scores["honest"] > 0.9
     refused = workspace.refused("predict_folder", "--folder", str(photos))
     assert "columns of tables beside the features of photos" in refused
     columns = workspace.work / "data" / "columns.csv"

@@ -50,9 +50,7 @@ def credentials(setup: KaggleSetup) -> tuple[str, str, str]:
     return key, f"Basic {basic}", quote(key, safe="")
 
 
-def test_what_the_server_echoes_shows_no_credential_moves_no_cursor_and_looks_like_no_line_of_goldfold(
-    kaggle_setup, outputs
-) -> None:
+def test_what_the_server_echoes_shows_no_credential_and_looks_like_no_line_of_goldfold(kaggle_setup, outputs) -> None:
     folder = kaggle_setup.workspace.folder
     files = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".zip", ".tfrec")]
     text = "".join([*outputs, *(path.read_text(errors="replace") for path in files), *map(str, folder.rglob("*"))])

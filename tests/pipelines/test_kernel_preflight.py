@@ -43,25 +43,24 @@ def test_a_step_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         assert len(warnings) == (outcome != "accepted")
 
 
-@pytest.mark.parametrize(
-    ("compiled_with", "verdict", "used"),
-    [(KAGGLE, "fits", KAGGLE), (NEWEST, "fits", NEWEST), (KAGGLE, "too_big", KAGGLE), (None, "fits", NEWEST)],
-)
-def test_the_kernel_uses_the_jax_that_preflight_compiled_with(tmp_path: Path, compiled_with, verdict, used) -> None:
-    parameters = params("kernel.machine=TpuV5E8")
-    job = Job(Workspace(tmp_path, parameters), Options(force=True), tmp_path)
-    if compiled_with:
-        store(tmp_path, parameters, verdict, compiled_with)
-    pair = check_preflight(job, 10, {"cnn": parameters.members["cnn"]})
-    assert pair == {"jax": used.jax, "jaxlib": used.jax, "libtpu": used.libtpu}
-    assert f"kernel: it trains with {used.title}" in job.echoed[-1]
+def test_the_kernel_uses_the_jax_that_preflight_compiled_with(tmp_path: Path) -> None:
+    cases = ((KAGGLE, "fits", KAGGLE), (NEWEST, "fits", NEWEST), (KAGGLE, "too_big", KAGGLE), (None, "fits", NEWEST))
+    for number, (compiled_with, verdict, used) in enumerate(cases):
+        folder, parameters = tmp_path / str(number), params("kernel.machine=TpuV5E8")
+        job = Job(Workspace(folder, parameters), Options(force=True), folder)
+        if compiled_with:
+            store(folder, parameters, verdict, compiled_with)
+        pair = check_preflight(job, 10, {"cnn": parameters.members["cnn"]})
+        assert pair == {"jax": used.jax, "jaxlib": used.jax, "libtpu": used.libtpu}
+        assert f"kernel: it trains with {used.title}" in job.echoed[-1]
 
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_a_pair_is_what_its_requirements_pin(pair: JaxPair) -> None:
     text = (ROOT / pair.requirements).read_text(encoding="utf-8")
-    pinned = [
-        re.findall(rf"{package}==([\d.]+)", text)
-        for package in (r"(?m)^\W*(?:preflight = \[\")?jax", "jaxlib", "libtpu")
-    ]
-    assert pinned == [[pair.jax], [pair.jax], [pair.libtpu]]
+    for package, version in (
+        (r"^\W*(?:preflight = \[\")?jax", pair.jax),
+        ("jaxlib", pair.jax),
+        ("libtpu", pair.libtpu),
+    ):
+        assert re.findall(rf"{package}==([\d.]+)", text, re.M) == [version]

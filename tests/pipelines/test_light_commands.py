@@ -4,18 +4,12 @@ import os
 import subprocess
 import sys
 
-import pytest
 from builders import ROOT
 from stages import Workspace
 
 # None of these is needed to read results; each takes a tenth of a second up to some seconds to import.
 HEAVY = {"tensorflow", "keras", "jax", "ray", "plotly", "matplotlib", "scipy", "sklearn", "optuna", "cv2", "kaggle"}
 CHARTS = {"scipy", "matplotlib", "plotly", "optuna", "sklearn"}  # charts, importance of tuned parameters, the map
-
-
-@pytest.fixture(scope="module")
-def workspace(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return finished.copy_to(tmp_path_factory.mktemp("light"))
 
 
 def imported(workspace: Workspace, stages: list[list[str]]) -> set[str]:
@@ -41,8 +35,6 @@ def test_commands_that_read_results_import_no_large_package_and_others_only_what
 
 
 def test_a_closed_pipe_ends_a_command_quietly(workspace: Workspace) -> None:
-    page = workspace.work / "report.html"
-    page.unlink(missing_ok=True)
     for closed, words in (
         ("stdout", ("runs", "+", "report")),  # which is then not begun
         ("stderr", ("adopt", "--run", "slim@00000000")),  # an error
@@ -53,4 +45,4 @@ def test_a_closed_pipe_ends_a_command_quietly(workspace: Workspace) -> None:
             streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, closed: nobody}
             result = subprocess.run(workspace.command(*words), cwd=ROOT, text=True, **streams)
         assert (result.returncode, result.stdout or "", result.stderr or "") == (141, "", ""), closed
-    assert not page.exists()
+    assert not (workspace.work / "report.html").exists()

@@ -27,10 +27,6 @@ def ids_of(workspace: Workspace, part: str) -> list[str]:
     return index.loc[index["part"] == part, "id"].tolist()
 
 
-def ledger(workspace: Workspace) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (workspace.submissions / "ledger.jsonl").read_text().splitlines()]
-
-
 def test_every_row_has_one_prediction(finished: Workspace) -> None:
     rows, test = ids_of(finished, "train"), ids_of(finished, "test")
     assert len(rows) == 450 and len(test) == 150  # neither divides by the batches of 32 and 100
@@ -46,7 +42,7 @@ def test_every_row_has_one_prediction(finished: Workspace) -> None:
     (file,) = finished.submissions.glob("*.csv")
     written = pd.read_csv(file, dtype=str)
     assert written["id"].tolist() == sample["id"].tolist() and set(written["label"]) <= set(map(str, range(10)))
-    (line,) = ledger(finished)
+    (line,) = finished.ledger()
     assert line["file"] == file.name and line["digest"].startswith(file.stem)
     assert line["oof_rows"] == len(rows) and line["test_rows"] == len(sample)
     assert line["partial"] == "" and line["members"] == list(MEMBERS)
@@ -63,9 +59,7 @@ def test_in_a_second_run_everything_is_current(workspace: Workspace) -> None:
     assert "made again" not in output and workspace.files() == before
 
 
-def test_a_run_that_was_stopped_and_killed_ends_with_the_same_results(
-    finished: Workspace, workspace: Workspace
-) -> None:
+def test_a_run_that_was_stopped_and_killed_ends_with_the_same_results(finished: Workspace, workspace) -> None:
     """Stopped by SIGTERM in the first fold model, killed in the second; each continues, in a process for each stage."""
     for folder in (workspace.submissions, *(workspace.work / name for name in ("members", "blend", "blends"))):
         shutil.rmtree(folder)
@@ -91,9 +85,7 @@ def test_a_run_that_was_stopped_and_killed_ends_with_the_same_results(
                 np.testing.assert_array_equal(one_process[name], several[name], err_msg=str(file))
 
 
-def test_force_replaces_the_selected_fold_model_which_stays_in_use_if_that_is_killed(
-    workspace: Workspace,
-) -> None:
+def test_force_replaces_the_selected_fold_model_which_stays_in_use_until_then(workspace: Workspace) -> None:
     before, old = workspace.files(), workspace.weights()
     forced = ("train", "--member", "slim", "--fold", "0", "--force")
     killed = workspace.stopped(signal.SIGKILL, "members/slim/*/again/fold0/checkpoints/*.json", *forced)
@@ -121,7 +113,7 @@ def test_a_missing_fold_is_named_with_its_command_and_a_partial_submission_is_ma
     assert "ALLOW_PARTIAL=1" in error and "wide fold 2" in workspace.refused_here("blend")
     workspace.here("predict", "blend", allow_partial=True)
     (file,) = workspace.submissions.glob("*-partial2of3.csv")
-    line = ledger(workspace)[-1]
+    line = workspace.ledger()[-1]
     assert (line["partial"], line["file"]) == ("2of3", file.name)
     assert line["test_rows"] == len(ids_of(workspace, "test"))
 
@@ -156,7 +148,7 @@ def test_grade_and_report_take_the_blend_of_the_current_parameters_and_name_what
         assert f"grade: {slim.name}: public" in output and "current parameters" not in output
     for file, named in ((both, ""), (slim, sets)):
         assert "The blend " not in workspace.here("report", sets=named)
-        assert f"submission {file.name}" in (workspace.work / "report.html").read_text()
+        assert f"submission {file.name}" in workspace.page
     output = workspace.here("grade", sets="blend.methods=[equal]")
     assert "is not of the current parameters. The blend was made with other parameters (blend.methods: " in output
     for folder in workspace.work.glob("blend/*/"):
@@ -171,11 +163,12 @@ def test_a_submission_is_graded_by_the_metric_of_its_honest_score_and_only_if_th
     sets, old = "competition.metric=log_loss blend.members=[slim]", set(workspace.submissions.glob("*.csv"))
     output = workspace.do("blend", sets=sets)  # with the data that were there
     assert "log_loss scores probabilities, and submissions of small are labels" in output and "make grade" not in output
-    (file,), before = set(workspace.submissions.glob("*.csv")) - old, ledger(workspace)
+    (file,), before = set(workspace.submissions.glob("*.csv")) - old, workspace.ledger()
     refused = workspace.refused_here("grade", file=file.name)
     assert f"{file.name} was blended by log_loss, and competition.metric is macro_f1; `make blend`" in refused
     assert "the solution was not opened" in workspace.refused_here("grade", sets)
-    assert ledger(workspace) == before and count_solution_accesses(workspace.submissions / "ledger.jsonl", "small") == 0
+    assert workspace.ledger() == before
+    assert count_solution_accesses(workspace.submissions / "ledger.jsonl", "small") == 0
 
 
 def test_a_deleted_submission_is_written_again_unless_another_process_writes_the_result(workspace: Workspace) -> None:
@@ -209,9 +202,7 @@ def test_data_prepared_for_another_task_are_refused_by_every_stage(workspace: Wo
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_a_wrong_parameter_is_one_sentence_or_with_debug_its_traceback(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], debug: bool
-) -> None:
+def test_a_wrong_parameter_is_one_sentence_or_with_debug_its_traceback(tmp_path: Path, capsys, debug: bool) -> None:
     options = Options(params=new_workspace(tmp_path).params, work=tmp_path / "work", sets="train.epoch=3", debug=debug)
     with pytest.raises(SystemExit) as ended:
         run_stage("pipelines.main_job.download", "download", options, "", {})
@@ -224,10 +215,7 @@ def test_a_wrong_parameter_is_one_sentence_or_with_debug_its_traceback(
 def test_every_wrong_name_is_found_before_anything_is_downloaded(tmp_path: Path) -> None:
     workspace = new_workspace(tmp_path)
     for override, message in (
-        (
-            "members.slim.architecture=MobileNett",
-            "SET members.slim.architecture: 'MobileNett' .*; did you mean 'MobileNet'?",
-        ),
+        ("members.slim.architecture=MobileNett", "SET members.slim.architecture: .*; did you mean 'MobileNet'?"),
         ("members.slim.weights=absent.weights.h5", "members.slim.weights: absent.weights.h5 does not exist"),
         ("members.slim.architecture=MobileNetV2 members.slim.weights=imagenet", "slim.alpha: 0.25 .* exist for 0.35"),
         ("predict.views=[identity,flip_rl]", "predict.views: .*; did you mean 'flip_lr'?"),

@@ -24,9 +24,7 @@ def in_the_project(monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def line(
-    verb: str, with_make=True, file: Path = PARAMS, work: Path = Path("none"), given="", sets="", **options
-) -> str:
+def line(verb: str, with_make=True, file=PARAMS, work=Path("none"), given="", sets="", **options) -> str:
     """given: SET of the command.  sets: overrides of the parameters."""
     with patch.dict(os.environ, {GOALS: ""} if with_make else {}):
         if not with_make:

@@ -59,7 +59,7 @@ def test_without_test_images_the_result_is_an_honest_score_and_later_commands_co
     workspace, output = cross_validated
     assert "no submission is written, because there are no test images" in output and "expected on" not in output
     assert not list(workspace.submissions.glob("*.csv")) and not (workspace.blend / "submission.csv").exists()
-    scores = json.loads((workspace.blend / "scores.json").read_text())
+    scores = workspace.scores
     assert (scores["honest_rows"], scores["test_rows"], scores["leaderboard_band"]) == (45, 0, None)
     answers = pd.read_csv(workspace.blend / "honest_oof.csv")
     labels = answers["id"].str.split("/").str[0].map(CLASSES.index).to_numpy()
@@ -71,8 +71,7 @@ def test_without_test_images_the_result_is_an_honest_score_and_later_commands_co
     output = workspace.here("submissions", "leaderboard", "list_blends", "folds", "report")
     assert "is not on Kaggle (competition.slug is empty)" in output and "0 rows in" in output
     assert "list-blends: While choosing: on the rows that it was chosen on, optimistic" in output
-    page = (workspace.work / "report.html").read_text(encoding="utf-8")
-    assert "no test images: cross-validation only" in page and "expected leaderboard" not in page
+    assert "no test images: cross-validation only" in workspace.page and "expected leaderboard" not in workspace.page
 
 
 def test_a_sample_submission_of_other_ids_than_the_test_images_ends_make_download(cross_validated, tmp_path) -> None:
@@ -144,7 +143,7 @@ def test_the_examples_of_every_framework_are_blended_and_nothing_is_trained_here
     assert list(MEMBERS) == ["torch", "fastai", "autogluon"]
     assert "train: nothing to train, because every member was trained elsewhere; `make blend` blends them" in output
     assert "folds unknown" not in output and "other folds than ours" not in output and "not out-of-fold" not in output
-    scores = json.loads((workspace.blend / "scores.json").read_text())
+    scores = workspace.scores
     assert set(scores["members"]) == set(MEMBERS) and all(one["score"] > 0.7 for one in scores["members"].values())
     (submission,) = workspace.submissions.glob("*.csv")
     answers = pd.read_csv(submission)
@@ -168,8 +167,7 @@ def test_a_blend_of_other_files_is_not_taken_for_that_of_the_stated_ones(externa
     workspace.here("blend", sets=sets.format(tmp_path, 1))
     assert newest_blend(workspace.work) != first == current_blend(workspace.job().workspace)
     workspace.here("report", sets=sets.format(tmp_path, 2))
-    page = (workspace.work / "report.html").read_text(encoding="utf-8")
-    assert "The blend has other predictions of torch than its files have now" in page
+    assert "The blend has other predictions of torch than its files have now" in workspace.page
 
 
 def test_the_records_of_digits_are_read_as_documented(finished: Workspace, tmp_path: Path, monkeypatch) -> None:

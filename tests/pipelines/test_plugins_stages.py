@@ -1,11 +1,10 @@
 """The examples of docs/plugins.md, copied into one file, through the real stages."""
 
-import json
 import re
 from pathlib import Path
 
 from builders import ROOT
-from stages import Workspace, new_workspace
+from stages import new_workspace
 
 STAGES = ("download", "prepare", "resolve", "train", "predict", "blend", "report", "grade")
 PARAMS = f"""
@@ -23,10 +22,6 @@ honest: {{resamples: 50}}
 """
 
 
-def scores(workspace: Workspace) -> dict[str, object]:
-    return json.loads((workspace.blend / "scores.json").read_text())
-
-
 def edit(file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert text.count(old) == 1
@@ -42,16 +37,15 @@ def test_every_kind_of_plugin_works_in_every_stage_and_a_change_repeats_only_wha
     output = workspace.do_in_one_process(*STAGES)
     words = ("450 train, 150 test, 10 classes; metric balanced_accuracy", "3 views of 2 fold models", "private 0.")
     assert [word for word in (*words, "honest balanced_accuracy 0.") if word not in output] == []
-    first = scores(workspace)
+    first = workspace.scores
     assert first["metric"] == "balanced_accuracy" and first["honest"] > 0.2
     assert 0.005 < first["standard_error"] < 0.05
     assert len((tmp_path / "epochs.txt").read_text().splitlines()) == 20  # ten epochs of two fold models
-    entry = json.loads((workspace.submissions / "ledger.jsonl").read_text().splitlines()[0])
-    assert entry["metric"] == "balanced_accuracy"
+    assert workspace.ledger()[0]["metric"] == "balanced_accuracy"
 
     edit(plugins, "for label in np.unique(labels)])", "for label in np.unique(labels)]) / 2")
     output = workspace.do_in_one_process("train", "blend")
     assert "tiny: folds 0, 1 current" in output and "blend: current" not in output
-    assert scores(workspace)["honest"] == first["honest"] / 2
+    assert workspace.scores["honest"] == first["honest"] / 2
     edit(plugins, "return 255.0 - images", "return 254.0 - images")
     assert "predict tiny: on 1 x cpu; 3 views of 2 fold models" in workspace.do("predict")

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import io
-import json
 import shutil
 import zipfile
 from dataclasses import dataclass, field
@@ -58,9 +57,6 @@ class KaggleWorkspace(KaggleSetup):
         result = super().run(stage, *arguments, sets=sets, **variables)
         self.outputs.append(result.out + result.err)
         return result
-
-    def ledger(self) -> list[dict]:
-        return [json.loads(line) for line in (self.workspace.submissions / "ledger.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -118,18 +114,19 @@ def test_download_to_submit_ends_with_a_scored_line_in_the_ledger(downloaded, su
     assert files_below(downloaded.workspace.work / "raw") == downloaded.kaggle.contests["flowers"].files
     assert not (downloaded.workspace.work / "raw.archive").exists()  # not stored twice
     assert "download: current" in downloaded.workspace.here("download")  # without a Kaggle server
-    submission, (entry, *events) = submitted.kaggle.submissions[0], submitted.ledger()
+    submission, (entry, *events) = submitted.kaggle.submissions[0], submitted.workspace.ledger()
     assert [event["what"] for event in events] == ["sending", "submitted", "scored"]
     assert submission["sha256"] == entry["digest"]
     assert submission["message"].endswith(f"goldfold {entry['digest'][:16]}")
     assert events[-1]["ref"] == str(submission["ref"]) and events[-1]["public_score"] == float(submission["final"][1])
     assert f"kaggle competitions submit flowers -f {submitted.workspace.submissions}/{entry['file']}" in submitted.first
     assert "left today for flowers: 50 submissions" in submitted.first
+    output = submitted.run("doctor").out
+    assert "kaggle: key from KAGGLE_USERNAME" in output and "TPU: 19.0 h left of 20.0" in output
+    assert "tensorflow sees 1 x CPU" in output and "slim: 2 of 2 fold" in output
 
 
-def test_nothing_is_sent_to_a_closed_competition_or_of_a_file_changed_by_hand(
-    remote, notebooks_only, monkeypatch
-) -> None:
+def test_nothing_is_sent_that_kaggle_rejects_or_that_was_changed_by_hand(remote, notebooks_only, monkeypatch) -> None:
     before = len(remote.kaggle.submissions)
     words = "set kaggle.submit to notebook, then `make kernel submit`; nothing was sent"
     assert words in remote.refused("submit", "--again")
@@ -212,7 +209,7 @@ def test_a_notebook_submits_what_it_trained_and_later_what_is_here(downloaded, n
     submission_file = remote.workspace.submission()
     output = remote.do("submit", sets=sets)
     assert f"submit flowers -k ada/goldfold-small -v {version} -f submission.csv -m" in output
-    submission, (entry, *events) = remote.kaggle.submissions[-1], remote.ledger()
+    submission, (entry, *events) = remote.kaggle.submissions[-1], remote.workspace.ledger()
     assert [event["what"] for event in events] == ["sending", "submitted", "scored"]
     assert submission["sha256"] == entry["digest"] == hashlib.sha256(submission_file).hexdigest()
     assert events[-1]["ref"] == str(submission["ref"]) and events[-1]["public_score"] == float(submission["final"][1])
@@ -228,14 +225,8 @@ def test_a_notebook_submits_what_it_trained_and_later_what_is_here(downloaded, n
         content = zipfile.ZipFile(io.BytesIO(sent[name])).namelist()
         assert {Path(path).name for path in content} == {"manifest.json", "oof.npz", "test.npz"}
     assert remote.workspace.submission() == submission_file  # of the same predictions, by the same rules
-    assert remote.ledger()[-1]["digest"] == hashlib.sha256(submission_file).hexdigest()
+    assert remote.workspace.ledger()[-1]["digest"] == hashlib.sha256(submission_file).hexdigest()
     assert remote.workspace.weights().keys() == {"slim/fold0", "slim/fold1"}
-
-
-def test_the_doctor_reports_kaggle_the_quota_the_device_and_the_fold_models(remote) -> None:
-    output = remote.run("doctor").out
-    assert "kaggle: key from KAGGLE_USERNAME" in output and "TPU: 19.0 h left of 20.0" in output
-    assert "tensorflow sees 1 x CPU" in output and "slim: 2 of 2 fold" in output
 
 
 @pytest.mark.long

@@ -15,10 +15,6 @@ from competition.workspace.scores import seed_study_path
 SECTION = re.compile(r'<section id="(\w+)">')
 
 
-def page_of(workspace: Workspace) -> str:
-    return (workspace.work / "report.html").read_text(encoding="utf-8")
-
-
 def section_of(page: str, key: str) -> str:
     (section,) = re.findall(f'<section id="{key}">.*?</section>', page, re.DOTALL)
     return section
@@ -33,7 +29,7 @@ def test_the_page_has_the_figures_of_the_terminal_and_texts_that_are_escaped_and
     pd.DataFrame([leak]).to_csv(data / "leaks.csv", index=False)
     unreadable = {"id": "<b>rose", "part": "train", "shard": "0.tfrec", "problem": "<i>cut"}
     pd.DataFrame([unreadable]).to_csv(data / "unreadable.csv", index=False)
-    output, page = workspace.here("blend", "report", verbose=True), page_of(workspace)
+    output, page = workspace.here("blend", "report", verbose=True), workspace.page
     (honest,) = re.findall(r"honest \w+ (\d\.\d{4} ± \d\.\d{4})", output)
     (chosen,) = re.findall(r"the blend \(.*\) scores (\d\.\d{4})", output)
     (band,) = re.findall(r"test rows: (\d\.\d{4} to \d\.\d{4})", output)
@@ -55,7 +51,7 @@ def test_the_page_has_the_figures_of_the_terminal_and_texts_that_are_escaped_and
 def test_a_blend_of_other_parameters_and_predictions_is_reported_and_missing_pictures_are_decoded(workspace) -> None:
     shutil.rmtree(workspace.views("wide", 1))
     shutil.rmtree(workspace.work / "cache")
-    output, page = workspace.here("report", sets="blend.rounds=9"), page_of(workspace)
+    output, page = workspace.here("report", sets="blend.rounds=9"), workspace.page
     assert "The blend was made with other parameters (blend.rounds: 3 -&gt; 9)" in page
     assert "blend.rounds: 3 -> 9" in output and "The blend has other fold models or predictions of wide" in output
     assert "<img" in page and "No pictures" not in page  # decoded from the records
@@ -69,18 +65,18 @@ def test_a_blend_of_other_data_is_shown_with_a_warning_and_after_an_error_the_pr
     text = described.read_text()
     described.write_text(text.replace('"nine"', '"ten"'))
     assert "The blend is of other data than those that are here now" in workspace.here("report")
-    before = page_of(workspace)
+    before = workspace.page
     keys = SECTION.findall(before)
     assert "blend" in keys and not {"classes", "map", "calibration", "errors"} & set(keys)
     described.write_text(text)
     (workspace.blend / "honest_oof.npz").write_bytes(b"cut")
     assert "not a readable .npz" in workspace.refused_here("report")
-    assert page_of(workspace) == before and not list(workspace.work.glob(".report*"))
+    assert workspace.page == before and not list(workspace.work.glob(".report*"))
     # Before training the page describes the data.
     for folder in ("members", "blend", "blends"):
         shutil.rmtree(workspace.work / folder)
     workspace.here("report")
-    keys = SECTION.findall(page_of(workspace))
+    keys = SECTION.findall(workspace.page)
     assert "data" in keys and not {"overview", "blend", "members", "errors"} & set(keys)
 
 
@@ -99,18 +95,18 @@ def test_optional_results_have_their_sections_if_they_are_of_these_parameters_an
     ledger.append(ledger_file, ledger.Event(entry.digest, "scored", "7", 0.81234, 0.79876, slug="roses"))
     slug = "competition.slug=https://www.kaggle.com/competitions/roses"
     workspace.here("list_blends", "report", sets=slug)
-    page, scores = page_of(workspace), ("<b>0.81234</b>", "<b>0.79876</b>", "public leaderboard")
+    page, scores = workspace.page, ("<b>0.81234</b>", "<b>0.79876</b>", "public leaderboard")
     assert all(text in page for text in ("DOES NOT FIT", "20.00 GiB", "bagged", *scores))
     assert page.count("<td>0.0123</td>") == 1 and "slim: its seed study is of other parameters" in page
     workspace.here("report", sets="competition.slug=tulips")
-    assert not [text for text in scores if text in page_of(workspace)]
+    assert not [text for text in scores if text in workspace.page]
 
 
 def test_scores_of_rows_that_chose_hyperparameters_are_marked_wherever_they_are_shown(workspace) -> None:
     own = "alpha: 0.25, weights: none"
     workspace.params.write_text(workspace.params.read_text().replace(own, f"{own}, tuned_folds: [0]"))
     output = workspace.here("train", "predict", "blend", "report", "runs")  # the fold models are copied
-    page = page_of(workspace)
+    page = workspace.page
     members, runs = section_of(page, "members"), section_of(page, "runs")
     assert '<th scope="col">mean of folds 1, 2</th>' in members
     assert re.search(r">slim</th><td>0\.\d{4} †</td><td>0\.\d{4}</td>", members)

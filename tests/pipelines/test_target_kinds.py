@@ -68,21 +68,16 @@ def workspace_of(folder: Path, kind: str, members: str = "") -> Workspace:
 
 def results(workspace: Workspace) -> tuple[dict, np.ndarray, pd.DataFrame, np.ndarray]:
     """scores.json, targets and honest_oof.csv of the out-of-fold rows, and their probabilities or values."""
-    scores = json.loads((workspace.blend / "scores.json").read_text())
     competition = Competition.load(workspace.work / "data" / "competition.json")
     index = pd.read_csv(workspace.work / "data" / "index.csv", dtype={"id": str}).set_index("id")
     ids, probs = load_scores(workspace.blend / "honest_oof.npz")
     table = pd.read_csv(workspace.blend / "honest_oof.csv", keep_default_na=False).set_index("id").loc[ids]
-    return scores, competition.targets.of(index["label"].loc[ids].to_numpy()), table, probs
+    return workspace.scores, competition.targets.of(index["label"].loc[ids].to_numpy()), table, probs
 
 
 def submitted(workspace: Workspace) -> pd.Series:
     newest = max(workspace.submissions.glob("*.csv"), key=lambda file: file.stat().st_mtime)
     return pd.read_csv(newest, dtype=str, keep_default_na=False).set_index("image")["target"]
-
-
-def opened(workspace: Workspace) -> goldfold.Project:
-    return goldfold.open(workspace.params, work=workspace.folder / "work")
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +111,7 @@ def test_a_multi_label_competition_ends_in_lists_and_a_score_equal_to_scikit_lea
     assert len(lists) == TEST and all(set(cell.split()) <= set(COLOURS) and cell for cell in lists)
     private = labelled.here("grade").split("private ")[1].split()[0]
     labelled.here("report")
-    assert float(private) > 0.85 and f"<b>{private}" in (labelled.work / "report.html").read_text()
+    assert float(private) > 0.85 and f"<b>{private}" in labelled.page
 
 
 def test_folds_and_python_show_the_label_sets(labelled: Workspace) -> None:
@@ -124,8 +119,8 @@ def test_folds_and_python_show_the_label_sets(labelled: Workspace) -> None:
     given = pd.read_csv(labelled.folder / "source" / "train.csv", dtype=str, index_col="image")["target"]
     shown = pd.read_csv(labelled.work / "folds.csv", dtype=str, index_col="id")["label"]
     assert shown.str.split().map(set).to_dict() == given.str.split().map(set).to_dict()
-    g, (_, targets, table, probs) = opened(labelled), results(labelled)
-    oof = g.oof()
+    g = goldfold.open(labelled.params, work=labelled.folder / "work")
+    oof, (_, targets, table, probs) = g.oof(), results(labelled)
     assert oof["label"].tolist() == [" ".join(np.array(g.classes)[row]) for row in targets]
     chosen = [[int(number) for number in str(text).split()] for text in table["label"]]
     assert oof["class"].tolist() == [" ".join(g.classes[number] for number in row) for row in chosen]
@@ -178,10 +173,11 @@ def test_numbers_are_averaged_and_their_error_equals_scikit_learns(tmp_path: Pat
     assert scores["metric"] == "rmse" and scores["honest"] == pytest.approx(expected, abs=1e-12)
     assert scores["honest"] < 0.6 * targets.std() and scores["standard_error"] > 0
     assert submitted(workspace).astype(float).between(900, 1200).all()
-    page = (workspace.work / "report.html").read_text().partition("</style>")[2]
+    page = workspace.page.partition("</style>")[2]
     assert "trivial: the mean of all rows" in page and "predictions against the truth of 120 rows" in page
     assert not re.search("argmax|corrupted|corrected|rows fixed", page + output)
-    g, written = opened(workspace), submitted(workspace)[:6].astype(float)
+    g = goldfold.open(workspace.params, work=workspace.folder / "work")
+    written = submitted(workspace)[:6].astype(float)
     files = [workspace.folder / "source" / "images" / f"{name}.png" for name in written.index]
     predicted = g.predict(files)
     assert list(predicted.columns) == ["target"]  # values, no classes

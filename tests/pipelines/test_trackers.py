@@ -46,8 +46,7 @@ def facts(workspace: Workspace) -> tuple[list[float], float, str, float]:
     manifest = read_manifest(workspace.fold("slim", 0) / "manifest.json")
     assert manifest is not None
     losses = pd.read_csv(workspace.fold("slim", 0) / "history.csv")["loss"].tolist()
-    scores = json.loads((workspace.blend / "scores.json").read_text())
-    return losses, manifest.result["held_out"], manifest.files["weights.npz"], scores["honest"]
+    return losses, manifest.result["held_out"], manifest.files["weights.npz"], workspace.scores["honest"]
 
 
 def test_tensorboard_reads_curves_scores_parameters_digests_and_pictures(followed) -> None:
