@@ -218,7 +218,9 @@ def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
     honest = r"budget: (first )?honest macro_f1 after \S+ \w+: (0\.\d+) ± \S+ by (\S+)( on 120 rows of 180)?"
     looks = re.findall(honest, result.out)
     assert [look[0] and look[3] for look in looks] == [" on 120 rows of 180", ""] and looks[0][2] == "small-linear"
-    assert 0.3 < float(looks[0][1]) < 0.92, looks  # 0.97 on rows that the heads were fitted to
+    assert 0.3 < float(looks[0][1]) < float(looks[1][1]), (
+        looks
+    )  # the head of more rows; on its own rows a head scores more
     assert re.search(rf"^  small-linear on 120 rows .* a first look: {looks[0][1]} ± ", result.out, re.M), result.out
 
 
