@@ -87,7 +87,7 @@ training.train_and_store = tampered
 """
 SAMPLED = """
 from pipelines.execution import first_look
-first_look.MANY_ROWS, first_look.SAMPLE = 150, 120
+first_look.MANY_ROWS, first_look.SAMPLE = 150, 40
 """
 # The heads of the first network take long; nothing is computed after its features.
 SLOW_HEADS = """
@@ -215,13 +215,11 @@ def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
     flattered, plain = (load_params(one.work / BUDGET_FILE).members for one in (workspace, spent[0]))
     assert flattered == {name: member for name, member in plain.items() if name.startswith("small")}
     # Of many rows a sample is scored first, each fold of it by a head that was fitted to its other folds.
-    honest = r"budget: (first )?honest macro_f1 after \S+ \w+: (0\.\d+) ± \S+ by (\S+)( on 120 rows of 180)?"
+    honest = r"budget: (first )?honest macro_f1 after \S+ \w+: (0\.\d+) ± \S+ by (\S+)( on 40 rows of 180)?"
     looks = re.findall(honest, result.out)
-    assert [look[0] and look[3] for look in looks] == [" on 120 rows of 180", ""] and looks[0][2] == "small-linear"
-    assert 0.3 < float(looks[0][1]) < float(looks[1][1]), (
-        looks
-    )  # the head of more rows; on its own rows a head scores more
-    assert re.search(rf"^  small-linear on 120 rows .* a first look: {looks[0][1]} ± ", result.out, re.M), result.out
+    assert [look[0] and look[3] for look in looks] == [" on 40 rows of 180", ""] and looks[0][2] == "small-linear"
+    assert 0.3 < float(looks[0][1]) < 0.92, looks  # more on rows that the heads were fitted to
+    assert re.search(rf"^  small-linear on 40 rows .* a first look: {looks[0][1]} ± ", result.out, re.M), result.out
 
 
 def test_a_second_call_computes_what_is_missing_and_a_network_that_does_not_fit_predicts_identity_only(spent, tmp_path):
