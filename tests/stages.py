@@ -1,6 +1,8 @@
 """Run stages as a user does: real processes on a small digits competition in its own folder."""
 
 import hashlib
+import importlib
+import json
 import os
 import re
 import shutil
@@ -11,12 +13,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
+import pytest
 from builders import ROOT
 from preloaded import READ_AT_IMPORT, run_preloaded
 
+from competition.config.errors import UserError
+from competition.config.params_file import load_params, parse_overrides
+from competition.ensemble.settings import validate_params
+from competition.images.augmentations import augmentation_named
 from competition.workspace.dependencies import newest_blend
-from pipelines.terminal.verbs import CHAINS
+from competition.workspace.workspace import Workspace as Results
+from pipelines.terminal.options import Options
+from pipelines.terminal.runner import Job
+from pipelines.terminal.verbs import CHAINS, MODULES
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -85,6 +96,20 @@ class Workspace:
         folder = newest_blend(self.work)
         assert folder is not None
         return folder
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """scores.json of that blend."""
+        content: dict[str, Any] = json.loads((self.blend / "scores.json").read_text())
+        return content
+
+    @property
+    def page(self) -> str:
+        """What `report` wrote."""
+        return (self.work / "report.html").read_text(encoding="utf-8")
+
+    def ledger(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.submissions / "ledger.jsonl").read_text().splitlines()]
 
     def command(self, stage: str, *arguments: str, sets: str = "") -> list[str]:
         folders = ["--params", self.params, "--work", self.folder / "work", "--submissions", self.submissions]
@@ -173,13 +198,37 @@ class Workspace:
         (file,) = self.submissions.glob("*.csv")
         return file.read_bytes()
 
+    def job(self, sets: str = "", **options: Any) -> Job:
+        """The job of a stage for `stage.run(job)`: in this process, which suffices for stages that start no device."""
+        overrides = tuple(parse_overrides(sets))
+        params = validate_params(load_params(self.params, overrides))
+        for augmentation in {name for member in params.members.values() for name in member.train.augment}:
+            augmentation_named(augmentation)  # an unknown name is an error
+        results = Results(self.work, params, overrides)
+        return Job(results, Options(self.params, sets, self.folder / "work", **options), self.submissions)
+
+    def here(self, *stages: str, sets: str = "", **options: Any) -> str:
+        """Run stages that start no device in this process, without a new one, and return their lines."""
+        lines: list[str] = []
+        for stage in stages:
+            job = self.job(sets, **options)
+            importlib.import_module(MODULES[stage.replace("_", "-")]).run(job)
+            lines += job.echoed
+        return "\n".join(lines)
+
+    def refused_here(self, stage: str, sets: str = "", **options: Any) -> str:
+        """Run a stage in this process, expect a UserError and return its sentence."""
+        with pytest.raises(UserError) as refused:
+            self.here(stage, sets=sets, **options)
+        return str(refused.value)
+
 
 def needs_new_python(environment: Mapping[str, str]) -> bool:
     """Return True if Python or a package reads one of the variables when it is imported. The project is on the path anyway."""
     return any(n.startswith(READ_AT_IMPORT) and (n, v) != ("PYTHONPATH", str(ROOT)) for n, v in environment.items())
 
 
-def new_workspace(folder: Path) -> Workspace:
+def new_workspace(folder: Path, params: str = PARAMS) -> Workspace:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "params.yaml").write_text(PARAMS)
+    (folder / "params.yaml").write_text(params)
     return Workspace(folder)

@@ -14,30 +14,20 @@ import pytest
 from builders import ROOT
 from photos import scene
 from PIL import Image
-from stages import FEWER_DIGITS, Workspace
+from stages import FEWER_DIGITS, Workspace, new_workspace
 
 import goldfold
+from competition.budget import portfolio
 from competition.budget.clock import start_clock
-from competition.budget.portfolio import (
-    Network,
-    epochs_to_try,
-    fine_tuned,
-    networks_of,
-    read_portfolio,
-    unanimous_choice,
-)
+from competition.budget.portfolio import Network, unanimous_choice
 from competition.config.errors import UserError
 from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.metrics import TargetKind
-from competition.prepare.prepared import load_prepared
 from competition.prepare.targets import check_training
 from competition.report.runs import TUNED_NOTE
-from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.execution import first_look
 from pipelines.execution.budget_search import Search, Trial, summary
 from pipelines.main_job.budget import fine_tune
-from pipelines.terminal.options import Options
-from pipelines.terminal.runner import Job
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -51,14 +41,11 @@ policy: {{rounds: 1}}
 blend: {{rounds: 1, bags: 1}}
 honest: {{resamples: 50}}
 """
-MEMBER = "{{architecture: cnn, image_size: {size}, alpha: {alpha}, weights: none}}"
-LINE = f"  - {{{{name: {{name}}, cost: {{cost}}, source: a test, member: {MEMBER}}}}}"
-SMALL, MIDDLE = (
-    LINE.format(name=name, cost=cost, size=16, alpha=alpha)
-    for name, cost, alpha in (("small", 1, 0.25), ("middle", 2, 0.5))
-)
-HUGE = LINE.format(name="huge", cost=9, size=448, alpha=2.0)
+CANDIDATE = "  - {{name: {}, cost: {}, source: a test, member: {{architecture: cnn, image_size: {}, alpha: {}, weights: none}}}}"
+SMALL, MIDDLE = CANDIDATE.format("small", 1, 16, 0.25), CANDIDATE.format("middle", 2, 16, 0.5)
+HUGE = CANDIDATE.format("huge", 9, 448, 2.0)
 HOUR = ("--hours", "1")
+FEW = FEWER_DIGITS.replace("[:600]", "[:240]")  # 180 train, 60 test
 KILL = """
 import os, signal
 from competition.config.faults import at_points
@@ -75,7 +62,7 @@ from pipelines.main_job import budget
 compute = budget.compute_features
 def slow(search, network, **stated):
     def each(pace):
-        return (2.0 if network.name == "middle" and pace.times[-1][1] > 600 else 0.01) * search.left / 600
+        return (2.0 if network.name == "middle" and pace.times[-1][1] > 240 else 0.01) * search.left / 240
     budget.Pace.each = property(each)
     compute(search, network, **stated)
 budget.compute_features = slow
@@ -100,24 +87,18 @@ training.train_and_store = tampered
 """
 SAMPLED = """
 from pipelines.execution import first_look
-first_look.MANY_ROWS, first_look.SAMPLE = 400, 300
+first_look.MANY_ROWS, first_look.SAMPLE = 150, 40
+"""
+# The heads of the first network take long; nothing is computed after its features.
+SLOW_HEADS = """
+from pipelines.main_job import budget
+budget.look_at_sample = lambda *_: 5_000.0
+budget.keep_first = lambda *_: exit()
 """
 
 
-def folder_of_photos(folder: Path) -> Path:
-    """Class folders with twelve photos each, bright and dark ones."""
-    for label, name in enumerate(("bright", "dark")):
-        (folder / name).mkdir(parents=True)
-        for number in range(12):
-            picture = scene(100 * label + number).point(lambda value, label=label: value // 2 + 127 * (1 - label))
-            picture.save(folder / name / f"{number}.png")
-    return folder
-
-
 def workspace_with(folder: Path, *candidates: str) -> Workspace:
-    folder.mkdir(parents=True, exist_ok=True)
-    workspace = Workspace(folder)
-    workspace.params.write_text(PARAMS.replace("FOLDER", str(folder)))
+    workspace = new_workspace(folder, PARAMS.replace("FOLDER", str(folder)))
     (folder / "portfolio.yaml").write_text("\n".join(["candidates:", *candidates, ""]))
     return workspace
 
@@ -126,7 +107,7 @@ def workspace_with(folder: Path, *candidates: str) -> Workspace:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """Downloaded and prepared digits with a portfolio of two small networks of random weights."""
     workspace = workspace_with(tmp_path_factory.mktemp("prepared"), MIDDLE, SMALL)
-    workspace.do_in_one_process("download", "prepare", "resolve", code=FEWER_DIGITS)
+    workspace.do_in_one_process("download", "prepare", "resolve", code=FEW)
     return workspace
 
 
@@ -139,9 +120,7 @@ def spent(prepared: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 def test_the_cheapest_member_comes_first_every_complete_one_is_blended_and_no_row_chose_any_of_them(spent) -> None:
     workspace, output = spent
-    first = re.search(
-        r"budget: first honest macro_f1 after \S+ \w+: (0\.\d+) ± 0\.\d+ by (\S+); the trivial .* (0\.\d+)", output
-    )
+    first = re.search(r"first honest macro_f1 after \S+ \w+: (0\.\d+) ± \S+ by (\S+); the trivial .* (0\.\d+)", output)
     assert first and first[2] == "small-linear" and float(first[1]) > 0.6 > float(first[3])
     rows = dict(re.findall(r"^  (\S+) +\S+ \w+ +0\.\d+ +(.+)$", output, re.M))
     expected = {f"{network}-{kind}" for network in ("small", "middle") for kind in ("linear", "rbf", "mlp", "tuned")}
@@ -149,13 +128,30 @@ def test_the_cheapest_member_comes_first_every_complete_one_is_blended_and_no_ro
     assert rows == dict.fromkeys(expected, "kept") and set(params.blend.members) == expected
     assert not any(member.tuned_folds for member in params.members.values()) and "OPTIMISTIC" not in output
     assert all(re.search(rf"# macro_f1 0\.\d+, \d+ \w+\n  {name}:", text) for name in expected), text
+    # The network that every fold prefers is fine-tuned first, and heads of the other one wait.
+    losses = {}
+    for name in ("middle", "small"):
+        files = sorted(workspace.work.glob(f"members/{name}-linear/*/fold*/history.csv"))
+        losses[name] = [float(pd.read_csv(file)["loss"][0]) for file in files]
+    assert len(losses["small"]) == 2
+    tried = re.findall(r"^  (\S+) +\S+ \w+ +0\.\d+ +kept$", output, re.M)
+    preferred = next(name for name in tried if name.endswith("-tuned")).removesuffix("-tuned")
+    assert preferred == (unanimous_choice(losses) or "middle")  # the first of the portfolio
+    other = {"small": "middle", "middle": "small"}[preferred]
+    assert tried.index(f"{preferred}-mlp") < tried.index(f"{preferred}-tuned") < tried.index(f"{other}-rbf")
+    assert unanimous_choice({"a": [0.5, 0.6, 0.4], "b": [0.4, 0.5, 0.3]}) == "b"
+    assert unanimous_choice({"a": [0.5, 0.6, 0.2], "b": [0.4, 0.5, 0.3]}) == ""
+    assert unanimous_choice({"a": [0.5]}) == "a" and unanimous_choice({}) == ""
+
+
+def search_in(workspace: Workspace, *views: str) -> Search:
+    """A search of one hour that has not begun."""
+    return Search(workspace.job(), start_clock(1.0, ""), None, views)  # type: ignore[arg-type]
 
 
 def test_a_score_with_rows_that_chose_hyperparameters_is_marked_as_in_the_table_of_runs(prepared: Workspace) -> None:
-    params = load_params(prepared.params)
-    workspace = LibraryWorkspace(prepared.work, params, loaded=load_prepared(prepared.work / "data"))
-    search = Search(Job(workspace, Options(), prepared.submissions), start_clock(1.0, ""), None, ("identity",))  # type: ignore[arg-type]
-    plain = replace(params.members["unused"], head=None)
+    search = search_in(prepared, "identity")
+    plain = replace(search.job.params.members["unused"], head=None)
     search.members.update(plain=plain, tuned=replace(plain, tuned_folds=(0,)))
     search.trials += [Trial(name, 1.0, 0.9, "kept") for name in search.members]
     lines = [line.split() for line in summary(search)]
@@ -163,29 +159,21 @@ def test_a_score_with_rows_that_chose_hyperparameters_is_marked_as_in_the_table_
     assert lines[3] == f"budget: {TUNED_NOTE}".split()
 
 
-@pytest.mark.parametrize(
-    ("small", "middle", "views"),
-    [
-        (0.5, 1.0, 2),
-        (0.5, 3.0, 1),  # both fit into the hour under one view, and not under two
-        (0.5, 9.0, 2),  # the second one does not even fit under one
-        (0.0001, 5.9, 2),  # the views of the first one cost next to nothing
-    ],
-)
-def test_views_are_given_up_before_they_are_computed_if_a_second_network_fits_instead(
-    prepared: Workspace, monkeypatch, small: float, middle: float, views: int
-) -> None:
-    params, seconds = load_params(prepared.params), {"small": small, "middle": middle}
-    workspace = LibraryWorkspace(prepared.work, params, loaded=load_prepared(prepared.work / "data"))
-    assert len(workspace.prepared.index) == 600
-    two_views = ("identity", "shift_up")
-    search = Search(Job(workspace, Options(), prepared.submissions), start_clock(1.0, ""), None, two_views)  # type: ignore[arg-type]
-    search.engines.update({name: name for name in seconds})  # type: ignore[misc]
-    monkeypatch.setattr(first_look, "pass_seconds", lambda engine, member: seconds[engine])
-    member = replace(params.members["unused"], head=None)
+def test_views_are_given_up_if_a_second_network_fits_instead(prepared: Workspace, monkeypatch) -> None:
+    member = replace(prepared.job().params.members["unused"], head=None)
     first, second = Network("small", member, 1.0), Network("middle", replace(member, alpha=0.5), 2.0)
-    first_look.settle_views(search, first, [second], 0.0)
-    assert search.views == two_views[:views]
+    assert len(prepared.job().prepared.index) == 240
+    for small, middle, views in (  # seconds of each image
+        (1.25, 2.5, 2),
+        (1.25, 7.5, 1),  # both fit into the hour under one view, and not under two
+        (1.25, 22.5, 2),  # the second one does not even fit under one
+        (0.0001, 14.75, 2),  # the views of the first one cost next to nothing
+    ):
+        seconds, search = {"small": small, "middle": middle}, search_in(prepared, "identity", "shift_up")
+        search.engines.update({name: name for name in seconds})  # type: ignore[misc]
+        monkeypatch.setattr(first_look, "pass_seconds", lambda engine, member, seconds=seconds: seconds[engine])
+        first_look.settle_views(search, first, [second], 0.0)
+        assert search.views == ("identity", "shift_up")[:views]
 
 
 def test_a_report_with_the_hours_is_of_the_budget_and_without_them_a_command_names_its_file(spent, tmp_path) -> None:
@@ -210,34 +198,13 @@ def test_a_pretrained_network_is_not_fine_tuned_on_few_rows() -> None:
     assert trial.name == "mobilenet" and "left out: frozen features score better on few training rows" in trial.verdict
 
 
-def test_the_network_that_every_fold_prefers_is_fine_tuned_first_and_heads_of_the_other_wait(spent) -> None:
-    workspace, output = spent
-    losses = {}
-    for name in ("middle", "small"):
-        files = sorted(workspace.work.glob(f"members/{name}-linear/*/fold*/history.csv"))
-        losses[name] = [float(pd.read_csv(file)["loss"][0]) for file in files]
-    assert len(losses["small"]) == 2
-    tried = re.findall(r"^  (\S+) +\S+ \w+ +0\.\d+ +kept$", output, re.M)
-    preferred = next(name for name in tried if name.endswith("-tuned")).removesuffix("-tuned")
-    assert preferred == (unanimous_choice(losses) or "middle")  # the first of the portfolio
-    other = {"small": "middle", "middle": "small"}[preferred]
-    assert tried.index(f"{preferred}-mlp") < tried.index(f"{preferred}-tuned") < tried.index(f"{other}-rbf")
-
-
 def test_the_written_file_repeats_the_submission_to_the_byte_without_the_search(spent, tmp_path) -> None:
     again = spent[0].copy_to(tmp_path)
-    for folder in ("features", "members", "blend", "blends"):
-        shutil.rmtree(again.work / folder)
-    shutil.rmtree(again.submissions)
-    stages = ("tune", "train", "predict", "blend")
-    again.do_in_one_process(*stages, arguments=["--params", str(again.work / BUDGET_FILE)])
+    for folder in (again.submissions, *(again.work / name for name in ("features", "members", "blend", "blends"))):
+        shutil.rmtree(folder)
+    file = ["--params", str(again.work / BUDGET_FILE)]
+    again.do_in_one_process("tune", "train", "predict", "blend", arguments=file)
     assert again.submission() == spent[0].submission()
-
-
-def test_a_second_call_computes_nothing(spent) -> None:
-    before = spent[0].weights()
-    output = spent[0].do("budget", *HOUR)
-    assert "features of" not in output and "held-out rows," not in output and spent[0].weights() == before
 
 
 def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
@@ -248,23 +215,20 @@ def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
     flattered, plain = (load_params(one.work / BUDGET_FILE).members for one in (workspace, spent[0]))
     assert flattered == {name: member for name, member in plain.items() if name.startswith("small")}
     # Of many rows a sample is scored first, each fold of it by a head that was fitted to its other folds.
-    looks = re.findall(
-        r"budget: (first )?honest macro_f1 after \S+ \w+: (0\.\d+) ± 0\.\d+ by (\S+)( on 300 rows of 450)?",
-        result.out,
-    )
-    assert [look[0] and look[3] for look in looks] == [" on 300 rows of 450", ""] and looks[0][2] == "small-linear"
-    assert 0.3 < float(looks[0][1]) < 0.92, looks  # 0.97 on rows that the heads were fitted to
-    assert re.search(rf"^  small-linear on 300 rows .* a first look: {looks[0][1]} ± 0\.\d+$", result.out, re.M), (
-        result.out
-    )
+    honest = r"budget: (first )?honest macro_f1 after \S+ \w+: (0\.\d+) ± \S+ by (\S+)( on 40 rows of 180)?"
+    looks = re.findall(honest, result.out)
+    assert [look[0] and look[3] for look in looks] == [" on 40 rows of 180", ""] and looks[0][2] == "small-linear"
+    assert 0.3 < float(looks[0][1]) < 0.92, looks  # more on rows that the heads were fitted to
+    assert re.search(rf"^  small-linear on 40 rows .* a first look: {looks[0][1]} ± ", result.out, re.M), result.out
 
 
-def test_a_fine_tuned_network_that_does_not_fit_under_all_views_is_predicted_under_identity(prepared, spent, tmp_path):
+def test_a_second_call_computes_what_is_missing_and_a_network_that_does_not_fit_predicts_identity_only(spent, tmp_path):
     workspace = spent[0].copy_to(tmp_path)
     workspace_with(tmp_path, SMALL)
     shutil.rmtree(workspace.work / "members" / "small-tuned")
     result = workspace.run("budget", *HOUR, code=SLOW_VIEWS)
-    assert result.code == 0, result.err
+    assert result.code == 0 and "features of" not in result.out, result.err
+    assert set(re.findall(r"^train (\S+) fold \d: .* held-out rows", result.out, re.M)) == {"small-tuned"}
     members = load_params(workspace.work / BUDGET_FILE).members
     views = {name: member.views for name, member in members.items()}
     assert views == {name: ("identity",) if name.endswith("-tuned") else () for name in members} and len(views) == 4
@@ -274,8 +238,7 @@ def test_a_fine_tuned_network_that_does_not_fit_under_all_views_is_predicted_und
 def test_the_first_member_gives_up_views_whose_heads_would_take_too_long(prepared, tmp_path) -> None:
     workspace = prepared.copy_to(tmp_path)
     workspace_with(tmp_path, SMALL)
-    code = "from pipelines.main_job import budget\nbudget.look_at_sample = lambda *_: 5_000.0"
-    result = workspace.run("budget", *HOUR, code=code)
+    result = workspace.run("budget", *HOUR, code=SLOW_HEADS)
     assert "small fits under one view only, so identity is the only one" in result.out, result.err
 
 
@@ -290,7 +253,7 @@ def test_whenever_it_is_killed_the_complete_members_are_submitted(prepared, tmp_
             states.append(())
             assert "no member is complete yet" in workspace.refused("predict", *HOUR)
     assert states[0] == () and states[1] == ("small-linear",) and len(states[-1]) >= 2
-    assert all(len(file.read_text().splitlines()) == 151 for file in workspace.submissions.glob("*.csv"))
+    assert all(len(file.read_text().splitlines()) == 61 for file in workspace.submissions.glob("*.csv"))
 
 
 def test_a_candidate_that_does_not_fit_is_left_out_and_the_budget_is_kept(prepared, tmp_path) -> None:
@@ -305,7 +268,13 @@ def test_a_candidate_that_does_not_fit_is_left_out_and_the_budget_is_kept(prepar
 @pytest.mark.long
 def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.delenv("GOLDFOLD_GOALS")
-    photos = folder_of_photos(tmp_path / "my photos")
+    for folder in (photos := tmp_path / "my photos", tmp_path / "other" / "my photos"):
+        for name, colour in (("bright", "white"), ("dark", "navy")):
+            (folder / name).mkdir(parents=True)
+            for number in range(12):
+                picture = scene(100 * len(name) + number)
+                tinted = Image.blend(picture, Image.new("RGB", picture.size, colour), 0.5)
+                tinted.save(folder / name / f"{number}.png")
     with pytest.raises(goldfold.UserError, match="expected a positive number of hours"):
         goldfold.fit(photos, hours=-1.0, work=tmp_path / "work")
     file = tmp_path / "my-photos.yaml"
@@ -319,52 +288,42 @@ def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(t
     (command,) = re.findall(r"^next: (.*)$", capsys.readouterr().out, re.MULTILINE)
     page = subprocess.run(shlex.split(command), cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert str(tmp_path / "work" / "my-photos" / "budget" / "report.html") in page
-    other = folder_of_photos(tmp_path / "other" / "my photos")
     with pytest.raises(goldfold.UserError, match="is of another source"):
-        goldfold.fit(other, work=tmp_path / "work")
+        goldfold.fit(tmp_path / "other" / "my photos", work=tmp_path / "work")
 
 
-@pytest.mark.parametrize(
-    ("candidates", "message"),
-    [
+def test_a_line_that_is_no_network_with_a_cost_and_a_name_of_its_own_is_refused(tmp_path: Path) -> None:
+    for candidates, message in (
         ([SMALL.replace("cost: 1", "cost: 0")], "candidates.0.cost: Input should be greater than 0"),
-        ([SMALL.replace("architecture: cnn", "architecture: cmm")], "members.small.architecture"),
         ([SMALL, MIDDLE.replace("middle", "small")], "candidates.1.name: two candidates are called small"),
         ([SMALL.replace("weights: none", "predictions: {oof: a.npz}")], "predictions was found where a network"),
-    ],
-)
-def test_a_line_that_is_no_network_with_a_cost_and_a_name_of_its_own_is_refused(candidates, message, tmp_path) -> None:
-    workspace_with(tmp_path, *candidates)
-    with pytest.raises(UserError, match=re.escape(message)):
-        read_portfolio(tmp_path / "portfolio.yaml", load_params(ROOT / "params.yaml"))
+    ):
+        workspace_with(tmp_path, *candidates)
+        with pytest.raises(UserError, match=re.escape(message)):
+            portfolio.read_portfolio(tmp_path / "portfolio.yaml", load_params(ROOT / "params.yaml"))
 
 
 def test_every_network_has_a_name_of_its_own_which_no_member_has() -> None:
     params = load_params(ROOT / "params.yaml")
     network = next(iter(params.members.values()))
     params = replace(params, members={"net": network, "net-linear": network, "net-network-rbf": network})
-    (one,) = networks_of(params, [Network("net", network, 1.0)])
+    (one,) = portfolio.networks_of(params, [Network("net", network, 1.0)])
     assert one.name == "net-portfolio"  # it is no member's name with the ending of a candidate
     params = load_params(ROOT / "recipes" / "own-images.yaml")
     others = {"b": replace(params.members["linear"], alpha=0.5)}
-    networks = networks_of(replace(params, members={**params.members, **others}), [])
+    networks = portfolio.networks_of(replace(params, members={**params.members, **others}), [])
     assert [one.name for one in networks] == ["mobilenet-224", "mobilenet", "mobilenet-224-2"]
 
 
 @pytest.mark.parametrize("kind", ["single", "multi", "regression"])
 def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow(kind: TargetKind) -> None:
     member = replace(load_params(ROOT / "recipes" / "own-images.yaml").members["mobilenet"], weights="imagenet")
-    few, many = (fine_tuned(Network("net", member, 1.0), rows, kind).train for rows in (1_000, 30_000))
+    few, many = (portfolio.fine_tuned(Network("net", member, 1.0), rows, kind).train for rows in (1_000, 30_000))
     for train in (few, many):
         check_training(kind, "net-tuned", train)
     assert few.mixup < many.mixup and few.epochs > many.epochs > few.freeze_epochs
-    assert min(epochs_to_try(few, 1)) == (1 if kind == "single" else 2) and max(epochs_to_try(few, 1)) == few.epochs
-
-
-def test_a_network_is_preferred_only_if_every_fold_prefers_it_by_its_own_training_rows() -> None:
-    assert unanimous_choice({"a": [0.5, 0.6, 0.4], "b": [0.4, 0.5, 0.3]}) == "b"
-    assert unanimous_choice({"a": [0.5, 0.6, 0.2], "b": [0.4, 0.5, 0.3]}) == ""
-    assert unanimous_choice({"a": [0.5]}) == "a" and unanimous_choice({}) == ""
+    tried = portfolio.epochs_to_try(few, 1)
+    assert (min(tried), max(tried)) == (1 if kind == "single" else 2, few.epochs)
 
 
 @pytest.mark.long

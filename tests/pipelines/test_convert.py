@@ -8,14 +8,15 @@ import shutil
 import signal
 import subprocess
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import ROOT
+from builders import ROOT, params
 from fake_kaggle.gcs import FakeGcs
 from PIL import Image
-from stages import MAIN_JOB, Workspace
+from stages import MAIN_JOB, Workspace, new_workspace
 
 from competition.config.errors import UserError
 from competition.prepare.adapter_types import Settings
@@ -31,12 +32,8 @@ members:
   slim: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}
 predict: {{batch: 16, views: [identity]}}
 honest: {{resamples: 20}}
-convert: {{sizes: [16, 24], least_shards: 3, processes: 2}}
+convert: {{source: SOURCE, sizes: [16, 24], least_shards: 3, processes: 2}}
 """
-SETTINGS = Settings(
-    name="again", adapter="flowers", slug="", source="", image_size=16, validation="pool", id_column="", label_column="",
-    metric="", predicts="", miniature=0, seed=0,
-)  # fmt: skip
 NAMES = ("oak", "pine", "yew")
 
 
@@ -51,37 +48,25 @@ def workspace(tmp_path: Path) -> Workspace:
         path = tmp_path / "source" / (f"train/{folder}/{name}" if number < 30 else f"test/{name}")
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(small.astype(np.uint8)).resize((40, 30), Image.Resampling.BICUBIC).save(path)
-    (tmp_path / "params.yaml").write_text(PARAMS)
-    return Workspace(tmp_path)
+    return new_workspace(tmp_path, PARAMS.replace("SOURCE", f"{tmp_path}/source"))
 
 
 def shards(target: Path) -> dict[str, str | None]:
     return {name: files.digest(f"{target}/{name}") for name in files.names(str(target)) if name.endswith(".tfrec")}
 
 
-def converted(workspace: Workspace, *arguments: str, sets: str = "") -> str:
-    return workspace.do("convert", "--source", str(workspace.folder / "source"), *arguments, sets=sets)
-
-
-def test_a_competition_trains_from_the_converted_images(workspace):
+def test_a_competition_trains_from_images_that_are_converted_once_and_again_after_a_changed_parameter(workspace):
     target = workspace.work / "converted"
-    assert "6 shards written and read back; 39 images at 2 sizes" in converted(workspace)
-    assert len(shards(target)) == 12
+    assert "6 shards written and read back; 39 images at 2 sizes" in workspace.do("convert")
+    before = {path: value for path, value in workspace.files().items() if path.endswith(".tfrec")}
+    assert "convert: current, 6 shards" in workspace.do("convert")
+    assert before.items() <= workspace.files().items() and len(shards(target)) == len(before) == 12
     sets = f"competition.adapter=flowers competition.source={target}"
     workspace.do_in_one_process(*MAIN_JOB, arguments=["--set", sets])
-    lines = workspace.submission().decode().splitlines()
-    assert lines[0] == "id,label" and len(lines) == 10
-    assert {line.split(",")[0] for line in lines[1:]} == {f"test/{n:03}.jpg" for n in range(30, 39)}
-    assert {line.split(",")[1] for line in lines[1:]} <= set(NAMES)  # the labels of the source, not class numbers
-
-
-def test_a_second_run_changes_nothing_and_a_changed_parameter_replaces_everything(workspace):
-    target = workspace.work / "converted"
-    converted(workspace)
-    before = {path: value for path, value in workspace.files().items() if path.endswith(".tfrec")}
-    assert "convert: current, 6 shards" in converted(workspace)
-    assert before.items() <= workspace.files().items() and len(before) == 12
-    converted(workspace, sets="convert.sizes=[20] convert.least_shards=2")
+    head, *lines = workspace.submission().decode().splitlines()
+    assert head == "id,label" and [line.split(",")[0] for line in lines] == [f"test/{n:03}.jpg" for n in range(30, 39)]
+    assert {line.split(",")[1] for line in lines} <= set(NAMES)  # the labels of the source, not class numbers
+    workspace.do("convert", sets="convert.sizes=[20] convert.least_shards=2")
     assert {name.split("/")[0] for name in shards(target)} == {"tfrecords-jpeg-20x20"}
     assert len(shards(target)) == 4 and len(list((target / "manifests").iterdir())) == 4
     recorded = json.loads((target / "manifest.json").read_text())
@@ -91,9 +76,9 @@ def test_a_second_run_changes_nothing_and_a_changed_parameter_replaces_everythin
 def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(workspace):
     target, whole = workspace.work / "converted", workspace.folder / "whole"
     sets = "convert.sizes=[512] convert.least_shards=9"
-    converted(workspace, "--target", str(whole), sets=sets)
-    converted(workspace, sets="convert.sizes=[16]")  # an earlier result, which the new parameters make stale
-    command = workspace.command("convert", "--source", str(workspace.folder / "source"), sets=sets)
+    workspace.do("convert", "--target", str(whole), sets=sets)
+    workspace.do("convert", sets="convert.sizes=[16]")  # an earlier result, which the new parameters make stale
+    command = workspace.command("convert", sets=sets)
     process = subprocess.Popen(command, cwd=ROOT, stdout=-3, stderr=-3, start_new_session=True)
     end = time.monotonic() + 100
     while len(list(target.glob("tfrecords-jpeg-512x512/*/*"))) < 3 and time.monotonic() < end:
@@ -103,8 +88,8 @@ def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(work
     present = {name: (target / name).stat().st_ino for name in shards(target) if "512" in name}
     assert 3 <= len(present) < 18 and not (target / "manifest.json").exists()
     with pytest.raises(UserError, match="is not finished; run make convert again"):
-        flowers.describe(target, SETTINGS)
-    output = converted(workspace, sets=sets)
+        flowers.describe(target, Settings(**asdict(params("competition.adapter=flowers").competition), seed=0))
+    output = workspace.do("convert", sets=sets)
     counts = r"(\d+) shards written and read back, (\d+) were finished before"
     written, reused = map(int, re.findall(counts, output)[0])
     assert written + reused == 18 and 1 <= reused <= len(present)
@@ -112,22 +97,19 @@ def test_a_killed_conversion_is_continued_and_does_not_count_before_its_end(work
     assert shards(target) == shards(whole)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sets", "message"),
-    [
-        (("--source", "{folder}/absent"), "", "absent is not a folder; name a local folder, gs://"),
-        (("--source", "{folder}/source", "--target", "{folder}/source"), "", "is also the source"),
-        (("--source", "{folder}/source", "--target", "{folder}/full"), "", "already holds 'mine.txt'; name an empty"),
-        (("--source", "{folder}/source"), "convert.engine=beam convert.beam_python=absent", "`make beam` installs"),
-        ((), "", "this stage needs the results of `make download`"),
-    ],
-)
-def test_wrong_folders_are_refused_and_nothing_is_written(workspace, arguments, sets, message):
-    (workspace.folder / "full").mkdir()
-    (workspace.folder / "full" / "mine.txt").write_text("precious")
-    arguments = [argument.format(folder=workspace.folder) for argument in arguments]
-    assert message in workspace.refused("convert", *arguments, sets=sets)
-    assert (workspace.folder / "full" / "mine.txt").read_text() == "precious" and not shards(workspace.folder / "full")
+def test_wrong_folders_are_refused_and_nothing_is_written(workspace):
+    mine = workspace.folder / "full" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("precious")
+    for sets, message in (
+        (f"convert.source={workspace.folder}/absent", "absent is not a folder; name a local folder, gs://"),
+        (f"convert.target={workspace.folder}/source", "is also the source"),
+        (f"convert.target={workspace.folder}/full", "already holds 'mine.txt'; name an empty"),
+        ("convert.engine=beam convert.beam_python=absent", "`make beam` installs"),
+        ("convert.source=''", "this stage needs the results of `make download`"),
+    ):
+        assert message in workspace.refused_here("convert", sets)
+    assert mine.read_text() == "precious" and not shards(mine.parent)
 
 
 def test_the_options_of_beam_are_in_no_command_line(workspace, tmp_path):
@@ -135,10 +117,8 @@ def test_the_options_of_beam_are_in_no_command_line(workspace, tmp_path):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\ntest "$3" = codecs || cat > {tmp_path}/stdin\n')
     python.chmod(0o755)
-    options = "convert.beam_options=[--db_password=planted]"
-    sets = f"convert.engine=beam convert.beam_python={python} {options}"
-    folders = ["--source", str(workspace.folder / "source"), "--target", str(workspace.folder / "beam")]
-    assert "Apache Beam ended without" in workspace.refused("convert", *folders, sets=sets)
+    sets = f"convert.engine=beam convert.beam_python={python} convert.beam_options=[--db_password=planted]"
+    assert "Apache Beam ended without" in workspace.refused_here("convert", sets)
     assert "planted" not in (tmp_path / "called").read_text()
     assert json.loads((tmp_path / "stdin").read_text()) == ["--db_password=planted"]
 
@@ -152,16 +132,15 @@ def test_images_and_shards_may_be_in_a_bucket(workspace, tmp_path):
     for path in source.rglob("*.jpg"):
         if 3 <= int(path.stem) < 36:  # one photo per class and three test photos remain
             path.unlink()
-    converted(workspace, "--target", str(local), sets=sets)
+    workspace.do("convert", "--target", str(local), sets=sets)
     (tmp_path / "gcs").mkdir()
     with FakeGcs(tmp_path / "gcs") as gcs:
-        names = [path.relative_to(source).as_posix() for path in source.rglob("*.jpg")]
-        gcs.buckets["mine"] = {f"photos/{name}": (source / name).read_bytes() for name in names}
+        photos = {path.relative_to(source).as_posix(): path.read_bytes() for path in source.rglob("*.jpg")}
+        gcs.buckets["mine"] = {f"photos/{name}": data for name, data in photos.items()}
         arguments = ("--source", "gs://mine/photos", "--target", "gs://mine/shards")
         ran = workspace.run("convert", *arguments, sets=sets, **gcs.environment())
         assert ran.code == 0 and "2 shards written and read back; 6 images" in ran.out, f"{ran.out}\n{ran.err}"
         objects = {name: data for name, data in gcs.buckets["mine"].items() if name.startswith("shards/")}
     assert {name: hashlib.sha256(objects[f"shards/{name}"]).hexdigest() for name in shards(local)} == shards(local)
-    assert {name.split("/")[1] for name in objects} == {
-        "tfrecords-jpeg-16x16", "tfrecords-jpeg-24x24", "manifests", "manifest.json", "competition.json", "sample_submission.csv",
-    }  # fmt: skip
+    own = {"manifests", "manifest.json", "competition.json", "sample_submission.csv"}
+    assert {name.split("/")[1] for name in objects} == {"tfrecords-jpeg-16x16", "tfrecords-jpeg-24x24", *own}

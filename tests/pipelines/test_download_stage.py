@@ -1,11 +1,8 @@
-"""`make download` and `make doctor` with the real Kaggle client and a fake Kaggle server."""
+"""`make download` and `make doctor` with the real Kaggle client and a fake Kaggle server, and what fits on the disk."""
 
 import functools
 import random
-import shutil
 import time
-from dataclasses import asdict
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -13,11 +10,10 @@ import pytest
 from builders import ROOT, params
 from fake_kaggle.parts import Contest
 from fake_kaggle.server import FakeKaggle
-from stages import Workspace
+from stages import new_workspace
 
 from competition.config.errors import UserError
-from competition.config.params_file import load_params
-from competition.prepare.adapter_types import Settings
+from competition.images import decoded_cache
 from competition.storage import locations as storage
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.inspect import doctor
@@ -30,108 +26,69 @@ extends: {ROOT}/params.yaml
 competition: {{name: small, adapter: flowers, slug: flowers}}
 kaggle: {{max_attempts: 2, first_wait: 0.05, longest_wait: 3.0, stall: 200.0}}
 """
+CREDENTIALS = ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY")
+
+
+def without_credentials(monkeypatch) -> None:
+    for name in CREDENTIALS:
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
 def kaggle(tmp_path):
-    (tmp_path / "server").mkdir()
+    for name in ("server", "home"):
+        (tmp_path / name).mkdir()
     with FakeKaggle(tmp_path / "server") as server:
         noise = random.Random(0)
-        files = {f"train/{n:02}.bin": noise.randbytes(1_000_000) for n in range(8)}
+        files = {f"train/{n:02}.bin": noise.randbytes(100_000) for n in range(8)}
         server.contests["flowers"] = Contest({"sample_submission.csv": b"id,label\n", **files})
         yield server
 
 
 @pytest.fixture
-def environment(kaggle, tmp_path):
-    (tmp_path / "home").mkdir()
-    return kaggle.environment(tmp_path / "home")
-
-
-@pytest.fixture
 def workspace(tmp_path):
-    (tmp_path / "params.yaml").write_text(PARAMS)
-    return Workspace(tmp_path)
+    return new_workspace(tmp_path, PARAMS)
 
 
-def test_what_a_killed_download_left_is_removed_by_the_next_one(workspace, environment):
-    left = workspace.work / ".raw.unfinished" / "raw" / "train" / "99.bin"
-    left.parent.mkdir(parents=True)
-    left.write_bytes(b"a part")
-    result = workspace.run("download", **environment)
-    assert result.code == 0, result.err
-    assert {path.name for path in workspace.work.iterdir()} <= {"raw", "raw.json", "raw.lock"}
-    assert len(list((workspace.work / "raw").rglob("*.bin"))) == 8
-    assert "download: 9 files" in result.out  # with the sample submission, which was downloaded
-
-
-@pytest.mark.parametrize("has_sample", [True, False])
-@pytest.mark.parametrize("form", ["folder", "zip"])
-def test_a_sample_submission_counts_as_a_file_of_the_source_only_if_it_is_one(tmp_path, form, has_sample) -> None:
-    names = ["photos/a.jpg", *(["photos/sample_submission.csv"] if has_sample else [])]
-    for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    source = tmp_path / "photos"
-    if form == "zip":
-        source = Path(shutil.make_archive(str(source), "zip", tmp_path, "photos"))
-    settings = Settings(**{**asdict(params().competition), "source": str(source), "slug": ""}, seed=0)
-    (sample := tmp_path / "sample_submission.csv").touch()
-    assert download.is_written_here(sample, settings) is not has_sample
-
-
-def test_a_single_downloaded_file_does_not_count_as_a_complete_download(kaggle, workspace, environment):
+def test_a_single_file_is_no_complete_download_and_what_a_killed_one_left_is_removed(kaggle, workspace, tmp_path):
+    environment = kaggle.environment(tmp_path / "home")
     result = workspace.run("download", "--only", "train/03.bin", **environment)
     assert result.code == 0, result.err
     file = workspace.work / "raw.only" / "train" / "03.bin"
     assert file.read_bytes() == kaggle.contests["flowers"].files["train/03.bin"]
     assert not (workspace.work / "raw").exists() and not (workspace.work / "raw.json").exists()
+    left = workspace.work / ".raw.unfinished" / "raw" / "train" / "99.bin"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"a part")
+    result = workspace.run("download", **environment)
+    assert result.code == 0, result.err
+    assert {path.name for path in workspace.work.iterdir()} <= {"raw", "raw.json", "raw.lock", "raw.only"}
+    assert len(list((workspace.work / "raw").rglob("*.bin"))) == 8
+    assert "download: 9 files" in result.out  # with the sample submission, which was downloaded
 
 
-def doctor_output(workspace, monkeypatch, environment):
-    """Return (messages, error message or "") of the Kaggle checks of the doctor."""
-    for name in ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+def test_the_doctor_checks_competition_and_credential(kaggle, workspace, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(doctor, "CHECKS", (doctor.kaggle,))
-    job = Job(LibraryWorkspace(workspace.work, load_params(workspace.params)), Options(), workspace.submissions)
-    try:
-        doctor.run(job)
-    except UserError as user_error:
-        return job.echoed, str(user_error)
-    return job.echoed, ""
-
-
-@pytest.mark.parametrize(
-    ("fault", "fix"),
-    [
+    environment = kaggle.environment(tmp_path / "home")
+    contest, expired = kaggle.contests["flowers"], {"KAGGLE_API_TOKEN": "KGAT_expired"}
+    for fault, fix in (
         ("rules", "accept them at https://www.kaggle.com/competitions/flowers/rules"),
         ("404", "Kaggle knows no flowers (404 error 404): check the spelling"),
         ("notebooks", "set kaggle.submit to notebook"),
-    ],
-)
-def test_the_doctor_checks_the_competition(kaggle, workspace, monkeypatch, environment, fault, fix):
-    if fault == "rules":
-        kaggle.contests["flowers"].entered = False
-    elif fault == "notebooks":
-        kaggle.contests["flowers"].kernels_only = True
-    else:
-        kaggle.faults["GetCompetition"] = [fault]
-    messages, error_message = doctor_output(workspace, monkeypatch, environment)
-    assert any(line.startswith("WRONG kaggle: ") for line in messages)
-    assert any(fix in line for line in messages)
-    assert "GPU: 30.0 h left of 30.0" in messages[-1]  # the remaining checks still run
-    assert error_message == "1 error, each with its fix above"
-
-
-def test_the_doctor_reports_an_expired_token_well_before_the_stall_limit(kaggle, workspace, monkeypatch, environment):
-    environment = {name: value for name, value in environment.items() if name not in {"KAGGLE_USERNAME", "KAGGLE_KEY"}}
-    started = time.monotonic()
-    messages, error_message = doctor_output(workspace, monkeypatch, {**environment, "KAGGLE_API_TOKEN": "KGAT_expired"})
-    assert time.monotonic() - started < 150  # seconds; kaggle.stall is 200
-    expired = "Kaggle does not accept the credential from KAGGLE_API_TOKEN"
-    assert any(expired in line for line in messages) and error_message
+        ("token", "Kaggle does not accept the credential from KAGGLE_API_TOKEN"),
+    ):
+        contest.entered, contest.kernels_only = fault != "rules", fault == "notebooks"
+        kaggle.faults["GetCompetition"] = [fault] * (fault == "404")
+        without_credentials(monkeypatch)
+        without = {name: value for name, value in environment.items() if name not in CREDENTIALS}
+        for name, value in ({**without, **expired} if fault == "token" else environment).items():
+            monkeypatch.setenv(name, value)
+        job, started = workspace.job(), time.monotonic()
+        with pytest.raises(UserError, match="each with its fix above"):
+            doctor.run(job)
+        assert time.monotonic() - started < 150  # seconds; kaggle.stall is 200
+        assert any(line.startswith("WRONG kaggle: ") for line in job.echoed) and any(fix in line for line in job.echoed)
+        assert fault == "token" or "GPU: 30.0 h left of 30.0" in job.echoed[-1]  # the remaining checks still run
 
 
 def test_the_disk_for_the_records_is_known_before_the_first_is_written(workspace, monkeypatch) -> None:
@@ -143,18 +100,29 @@ def test_the_disk_for_the_records_is_known_before_the_first_is_written(workspace
         prepare.require_disk_space(table, data)
 
 
+def test_the_doctor_says_whether_the_decoded_images_will_fit(finished, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(decoded_cache, "LEFT_FREE", 1_000_000_000)
+
+    def findings(free: int, sets: str) -> list[doctor.Finding]:
+        monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=free))
+        return list(doctor.decoded_images(finished.job(f"cache.folder={tmp_path}/cache {sets}")))
+
+    small, large = findings(30_000_000_000, "cache.disk_gigabytes=40 members.slim.image_size=4096")
+    assert "of 16 px take 0.0 GB, 29.0 GB may be used on disk" in small.what and not small.unsure
+    assert "of 4096 px take 30.2 GB, only 29.0 GB may be" in large.what and large.unsure
+    (one,) = findings(900_000_000, "cache.ram_gigabytes=0")
+    assert "take 0.0 GB, only 0.0 GB may be used on disk: every epoch will decode" in one.what and one.unsure
+
+
 def test_in_a_kaggle_notebook_the_attached_folder_is_used_without_a_download(tmp_path, monkeypatch) -> None:
-    attached = tmp_path / "input" / "competitions" / "plants"
+    attached, work = tmp_path / "input" / "competitions" / "plants", tmp_path / "work"
     attached.mkdir(parents=True)
+    work.mkdir()
     (attached / "sample_submission.csv").write_text("id,label\na,0\n")
     monkeypatch.setattr(storage, "find_inputs", functools.partial(storage.find_inputs, root=str(tmp_path / "input")))
     monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Interactive")
-    for credential in ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY"):  # a request to Kaggle would fail
-        monkeypatch.delenv(credential, raising=False)
+    without_credentials(monkeypatch)  # a request to Kaggle would fail
     monkeypatch.setenv("HOME", str(tmp_path))
-    work = tmp_path / "work"
-    work.mkdir()
     parameters = params("competition.name=x competition.adapter=flowers competition.slug=flowers")
-    job = Job(LibraryWorkspace(work, parameters), Options(force=False, debug=False), tmp_path)
-    download.run(job)
+    download.run(Job(LibraryWorkspace(work, parameters), Options(), tmp_path))
     assert (work / "raw" / "sample_submission.csv").read_text() == "id,label\na,0\n"

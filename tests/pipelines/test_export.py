@@ -1,6 +1,5 @@
 """`make export` after the main job: one model that predicts what was submitted, without this project."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -45,21 +44,20 @@ assert not {"competition", "pipelines"} & sys.modules.keys()
 """
 
 
-def images_of_test_rows(workspace: Workspace) -> tuple[np.ndarray, list[bytes], np.ndarray]:
-    """(ids, encoded images, decoded images) of all test rows."""
-    prepared = load_prepared(workspace.work / "data")
-    images = {name: data for name, _, data in record_shards.read(prepared.records("test"))}
-    ids = prepared.part("test")["id"].to_numpy(str)
-    encoded = [images[name] for name in ids]
-    return ids, encoded, np.stack([decode(data, 16, "squash") for data in encoded])
+def images_of_test_rows(workspace: Workspace) -> tuple[np.ndarray, list[bytes]]:
+    """(ids, encoded images) of all test rows."""
+    records = load_prepared(workspace.work / "data").records("test")
+    ids, _, encoded = zip(*record_shards.read(records), strict=True)
+    return np.array(ids), list(encoded)
 
 
 @pytest.fixture(scope="module")
 def answers(exported: Workspace, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     """signature|output -> array, for all test rows, by a process that cannot import goldfold."""
     folder = tmp_path_factory.mktemp("fresh")
-    _, encoded, pixels = images_of_test_rows(exported)
+    _, encoded = images_of_test_rows(exported)
     lengths, data = [len(image) for image in encoded], np.frombuffer(b"".join(encoded), np.uint8)
+    pixels = np.stack([decode(data, 16, "squash") for data in encoded])
     np.savez(folder / "inputs.npz", lengths=lengths, data=data, pixels=pixels)
     model = exported.work / "export" / "blend" / "saved_model"
     command = [sys.executable, "-c", FRESH, str(model), str(folder / "inputs.npz"), str(folder / "answers.npz")]
@@ -69,13 +67,8 @@ def answers(exported: Workspace, tmp_path_factory: pytest.TempPathFactory) -> di
         return {name: stored[name] for name in stored.files}
 
 
-def submitted(workspace: Workspace, ids: np.ndarray) -> list[str]:
-    (file,) = workspace.submissions.glob("*.csv")
-    return pd.read_csv(file, dtype=str).set_index("id").loc[ids, "label"].tolist()
-
-
 def test_bytes_give_the_labels_of_the_submission_and_the_stored_probabilities(exported, answers) -> None:
-    ids, _, _ = images_of_test_rows(exported)
+    ids, _ = images_of_test_rows(exported)
     _, stored = load_scores(exported.blend / "test.npz", ids)
     np.testing.assert_allclose(answers["bytes|probabilities"], stored, atol=5e-4)  # stored views are float16
     for signature in ("pixels", "images"):
@@ -83,7 +76,9 @@ def test_bytes_give_the_labels_of_the_submission_and_the_stored_probabilities(ex
     classes = (exported.work / "export" / "blend" / "classes.txt").read_text().splitlines()
     names = [name.decode() for name in answers["bytes|class_name"]]
     assert names == [classes[n] for n in answers["bytes|class_id"]]
-    assert len(ids) == 150 and answers["bytes|class_id"].astype(str).tolist() == submitted(exported, ids)
+    (file,) = exported.submissions.glob("*.csv")
+    submitted = pd.read_csv(file, dtype=str).set_index("id").loc[ids, "label"].tolist()
+    assert len(ids) == 150 and answers["bytes|class_id"].astype(str).tolist() == submitted
 
 
 @pytest.mark.parametrize("name", ["onnx", "litert"])
@@ -92,7 +87,7 @@ def test_every_other_format_gives_the_same_probabilities(exported: Workspace, an
     if name not in bundle.formats:
         pytest.skip(f"the packages of goldfold[{name}] are not installed")
     engine = Engine(name, exported.work / "export" / "blend", bundle)
-    _, encoded, _ = images_of_test_rows(exported)
+    _, encoded = images_of_test_rows(exported)
     probs, labels = engine.run([engine.prepare(data) for data in encoded])
     np.testing.assert_allclose(probs, answers["pixels|probabilities"], atol=1e-5)
     np.testing.assert_array_equal(labels, answers["pixels|class_id"])
@@ -101,11 +96,11 @@ def test_every_other_format_gives_the_same_probabilities(exported: Workspace, an
 
 
 def test_the_card_states_score_digests_and_limits_and_the_manifest_covers_every_file(exported: Workspace) -> None:
-    folder, scores = (exported.work / "export" / "blend", json.loads((exported.blend / "scores.json").read_text()))
+    folder, scores = exported.work / "export" / "blend", exported.scores
     card, manifest = (folder / "README.md").read_text(), read_manifest(folder / "manifest.json")
-    assert f"{scores['honest']:.4f} ± {scores['standard_error']:.4f}" in card
-    assert load_prepared(exported.work / "data").digest in card and "450 out-of-fold rows" in card
-    assert "| slim | cnn | 16 |" in card and "Intended use and limits" in card
+    stated = [f"{scores['honest']:.4f} ± {scores['standard_error']:.4f}", load_prepared(exported.work / "data").digest]
+    stated += ["450 out-of-fold rows", "| slim | cnn | 16 |", "Intended use and limits"]
+    assert [text for text in stated if text not in card] == []
     files = {name for name in files_below(folder) if not name.endswith(".lock")}
     assert manifest is not None and files_intact(folder / "manifest.json", manifest)
     assert set(manifest.files) == files - {"manifest.json"}
@@ -117,15 +112,13 @@ def test_one_fold_model_is_exported_alone_and_a_second_export_is_current(exporte
     assert "member slim, fold 1, 1 fold model" in workspace.do("export", *arguments)
     folder = workspace.work / "export" / "member-slim-folds-1"
     engine = Engine("saved_model", folder, load_bundle(folder))
-    ids, encoded, _ = images_of_test_rows(workspace)
+    ids, encoded = images_of_test_rows(workspace)
     probs, _ = engine.run([engine.prepare(data) for data in encoded[:50]])
     stored = ViewPredictions.load(workspace.views("slim", 1) / "test.npz").at(ids[:50])
     np.testing.assert_allclose(probs, stored.view("identity"), atol=5e-4)
-    assert "current" in workspace.do("export", *arguments)
+    assert "current" in workspace.here("export", member="slim", fold="1", format="saved_model")
     assert "One fold model predicts under " in (folder / "README.md").read_text()
-
-
-def test_what_cannot_be_exported_is_one_sentence(exported: Workspace) -> None:
-    assert "'tflite' is not a format" in exported.refused("export", "--format", "tflite")
-    changed = exported.refused("export", "--member", "slim", sets="members.slim.alpha=0.5")
+    # What cannot be exported is one sentence.
+    assert "'tflite' is not a format" in workspace.refused_here("export", format="tflite")
+    changed = workspace.refused_here("export", "members.slim.alpha=0.5", member="slim")
     assert "member slim fold 0 is not trained with these parameters" in changed

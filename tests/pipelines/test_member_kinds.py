@@ -1,18 +1,15 @@
 """Every kind of member that can be trained is exported, explained, trained in a kernel and on a cluster."""
 
-import contextlib
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 from builders import ROOT
-from stages import FEWER_DIGITS, MAIN_JOB, Workspace
+from stages import FEWER_DIGITS, MAIN_JOB, Workspace, new_workspace
 from test_remote_main_job import KaggleWorkspace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
@@ -80,8 +77,7 @@ def finished_kinds(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         sizes = {"patch_size": 4, "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "mlp_dim": 16}
         keras_hub.models.ViTBackbone(image_shape=(16, 16, 3), **sizes).save_to_preset(str(folder / "models" / "vit"))
     (folder / "my_plugins.py").write_text(PLUGINS)
-    (folder / "params.yaml").write_text(PARAMS.format(root=ROOT, preset=PRESET if HAS_HUB else ""))
-    workspace = Workspace(folder)
+    workspace = new_workspace(folder, PARAMS.format(root=ROOT, preset=PRESET if HAS_HUB else ""))
     workspace.do_in_one_process(*MAIN_JOB, cwd=folder, code=FEWER_DIGITS)  # where the relative paths of weights begin
     return workspace
 
@@ -93,46 +89,11 @@ def in_folder(workspace: Workspace, stage: str, *arguments: str) -> str:
     return result.out
 
 
-@pytest.fixture(scope="module")
-def after(finished_kinds: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Workspace]:
-    """The workspace after a verb, which runs once for all kinds."""
-
-    @cache
-    def workspace_after(verb: str) -> Workspace:
-        workspace = finished_kinds.copy_to(tmp_path_factory.mktemp(verb))
-        if verb == "export":
-            in_folder(workspace, "export", "--format", "saved_model,onnx")
-            return workspace
-        for fold_model in workspace.work.glob("members/*/*/fold*/manifest.json"):
-            fold_model.unlink()
-        with trained_elsewhere(verb, workspace, tmp_path_factory.mktemp(f"{verb}-machine")) as output:
-            assert "Traceback" not in output
-        return workspace
-
-    return workspace_after
-
-
-@contextlib.contextmanager
-def trained_elsewhere(verb: str, workspace: Workspace, folder: Path) -> Iterator[str]:
-    """Train all fold models in a kernel or on a cluster."""
-    if verb == "cluster":
-        cluster = RayCluster(folder)
-        try:
-            cluster.start("127.0.0.2")
-            yield in_folder(workspace, "train", "--cluster", cluster.address)
-        finally:
-            cluster.stop()
-        return
-    with FakeKaggle(folder) as kaggle:
-        kaggle.forks_kernels = True
-        remote = KaggleWorkspace(kaggle, workspace, folder)
-        yield remote.do("kernel", cwd=workspace.folder, PYTHONPATH=str(ROOT))
-
-
 @pytest.mark.long
-def test_the_blend_of_all_kinds_is_exported_and_both_formats_give_the_submission(after) -> None:
-    """One export of all kinds, because each takes seconds."""
-    folder = after("export").work / "export" / "blend"
+def test_the_blend_of_all_kinds_is_exported_and_both_formats_give_the_submission(finished_kinds, tmp_path) -> None:
+    workspace = finished_kinds.copy_to(tmp_path)
+    in_folder(workspace, "export", "--format", "saved_model,onnx")
+    folder = workspace.work / "export" / "blend"
     result = json.loads((folder / "manifest.json").read_text())["result"]
     assert [check["format"] for check in result["checks"]] == ["saved_model", "onnx"]
     assert all(check["difference"] < 1e-5 and not check["changed"] for check in result["checks"])
@@ -153,8 +114,25 @@ def test_members_of_every_kind_are_explained(finished_kinds: Workspace, tmp_path
 
 @pytest.mark.long
 @pytest.mark.parametrize("verb", ["kernel", "cluster"])
-def test_members_trained_elsewhere_are_those_of_this_machine(verb: str, after, finished_kinds) -> None:
-    here, there = finished_kinds.weights(), after(verb).weights()
+def test_members_trained_elsewhere_are_those_of_this_machine(verb: str, finished_kinds: Workspace, tmp_path) -> None:
+    workspace, machine = finished_kinds.copy_to(tmp_path / "workspace"), tmp_path / "machine"
+    machine.mkdir()
+    for fold_model in workspace.work.glob("members/*/*/fold*/manifest.json"):
+        fold_model.unlink()
+    if verb == "kernel":
+        with FakeKaggle(machine) as kaggle:
+            kaggle.forks_kernels = True
+            remote = KaggleWorkspace(kaggle, workspace, machine)
+            output = remote.do("kernel", cwd=workspace.folder, PYTHONPATH=str(ROOT))
+    else:
+        cluster = RayCluster(machine)
+        try:
+            cluster.start("127.0.0.2")
+            output = in_folder(workspace, "train", "--cluster", cluster.address)
+        finally:
+            cluster.stop()
+    assert "Traceback" not in output
+    here, there = finished_kinds.weights(), workspace.weights()
     assert here == there and {fold.partition("/")[0] for fold in here} == set(ALL_KINDS)
-    output = in_folder(after(verb), "train")
+    output = in_folder(workspace, "train")
     assert all(f"train {kind}: folds 0, 1 current" in output for kind in ALL_KINDS)

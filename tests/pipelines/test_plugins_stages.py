@@ -1,11 +1,10 @@
 """The examples of docs/plugins.md, copied into one file, through the real stages."""
 
-import json
 import re
 from pathlib import Path
 
 from builders import ROOT
-from stages import Workspace, new_workspace
+from stages import new_workspace
 
 STAGES = ("download", "prepare", "resolve", "train", "predict", "blend", "report", "grade")
 PARAMS = f"""
@@ -23,18 +22,6 @@ honest: {{resamples: 50}}
 """
 
 
-def examples() -> str:
-    """The Python examples of the page, one below the other."""
-    text = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 6
-    return "\n\n".join(blocks)
-
-
-def scores(workspace: Workspace) -> dict[str, object]:
-    return json.loads((workspace.blend / "scores.json").read_text())
-
-
 def edit(file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert text.count(old) == 1
@@ -42,23 +29,23 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def test_every_kind_of_plugin_works_in_every_stage_and_a_change_repeats_only_what_uses_it(tmp_path: Path) -> None:
-    workspace, plugins = new_workspace(tmp_path), tmp_path / "my_plugins.py"
-    workspace.params.write_text(PARAMS)
-    plugins.write_text(examples())
+    workspace, plugins = new_workspace(tmp_path, PARAMS), tmp_path / "my_plugins.py"
+    text = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(examples) == 6
+    plugins.write_text("\n\n".join(examples))
     output = workspace.do_in_one_process(*STAGES)
-    assert "450 train, 150 test, 10 classes; metric balanced_accuracy" in output
-    assert "3 views of 2 fold models" in output
-    assert "honest balanced_accuracy 0." in output and "private 0." in output
-    first = scores(workspace)
+    words = ("450 train, 150 test, 10 classes; metric balanced_accuracy", "3 views of 2 fold models", "private 0.")
+    assert [word for word in (*words, "honest balanced_accuracy 0.") if word not in output] == []
+    first = workspace.scores
     assert first["metric"] == "balanced_accuracy" and first["honest"] > 0.2
     assert 0.005 < first["standard_error"] < 0.05
     assert len((tmp_path / "epochs.txt").read_text().splitlines()) == 20  # ten epochs of two fold models
-    entry = json.loads((workspace.submissions / "ledger.jsonl").read_text().splitlines()[0])
-    assert entry["metric"] == "balanced_accuracy"
+    assert workspace.ledger()[0]["metric"] == "balanced_accuracy"
 
     edit(plugins, "for label in np.unique(labels)])", "for label in np.unique(labels)]) / 2")
-    assert "tiny: folds 0, 1 current" in workspace.do("train")
-    assert "blend: current" not in workspace.do("blend")
-    assert scores(workspace)["honest"] == first["honest"] / 2
+    output = workspace.do_in_one_process("train", "blend")
+    assert "tiny: folds 0, 1 current" in output and "blend: current" not in output
+    assert workspace.scores["honest"] == first["honest"] / 2
     edit(plugins, "return 255.0 - images", "return 254.0 - images")
     assert "predict tiny: on 1 x cpu; 3 views of 2 fold models" in workspace.do("predict")

@@ -1,23 +1,22 @@
 """`make download train predict submit` and the same through `make kernel`, with the real client and a fake Kaggle server."""
 
 import base64
-import csv
 import hashlib
 import io
-import json
 import shutil
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+import pandas as pd
 import pytest
-from builders import ROOT
+from builders import ROOT, files_below
 from fake_kaggle.gcs import FakeGcs
 from fake_kaggle.parts import SIGNATURE, Contest
 from fake_kaggle.server import FakeKaggle
 from light import KaggleSetup
-from stages import StageResult, Workspace
+from stages import MAIN_JOB, StageResult, new_workspace
 
 from competition.config.params_file import BUDGET_FILE, load_params
 from competition.files.manifest import write_json, write_manifest
@@ -42,7 +41,6 @@ kernel: {{machine: "", devices: 1, internet: false, hours: 0.2, reserve: 0.01, p
 """
 # Packages that are absent from Kaggle's image or not needed there: kernels must run without them.
 NOT_ON_KAGGLE = ("jupytext", "pytest", "hypothesis", "xdist", "mypy", "ruff", "cleanlab", "kaggle", "kagglesdk")
-STAGES_AFTER_PREPARE = ("resolve", "tune", "train", "predict", "blend")
 
 
 @dataclass
@@ -60,9 +58,6 @@ class KaggleWorkspace(KaggleSetup):
         self.outputs.append(result.out + result.err)
         return result
 
-    def ledger(self) -> list[dict]:
-        return [json.loads(line) for line in (self.workspace.submissions / "ledger.jsonl").read_text().splitlines()]
-
 
 @pytest.fixture(scope="module")
 def downloaded(tmp_path_factory):
@@ -70,28 +65,24 @@ def downloaded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("remote")
     drawn.flowers(folder / "raw", NAMES, 0.001, (32,), 42)
     shutil.move(folder / "raw" / "private" / "solution.csv", folder / "solution.csv")
-    truth = {row["id"]: row["label"] for row in csv.DictReader((folder / "solution.csv").open())}
+    truth = pd.read_csv(folder / "solution.csv", dtype=str, index_col="id")["label"]
 
     def score(data: bytes) -> tuple[str, str, str, str]:
-        predictions = {row["id"]: row["label"] for row in csv.DictReader(io.StringIO(data.decode()))}
-        if predictions.keys() != truth.keys():
+        labels = pd.read_csv(io.BytesIO(data), dtype=str, index_col="id")["label"]
+        if sorted(labels.index) != sorted(truth.index):
             return "ERROR", "", "", f"Submission must have {len(truth)} rows"
-        return "COMPLETE", f"{sum(predictions[name] == truth[name] for name in truth) / len(truth):.5f}", "", ""
+        return "COMPLETE", f"{(labels[truth.index] == truth).mean():.5f}", "", ""
 
-    files = {p.relative_to(folder / "raw").as_posix(): p for p in sorted((folder / "raw").rglob("*")) if p.is_file()}
-    for name in ("server", "home", "workspace"):
+    for name in ("server", "home"):
         (folder / name).mkdir()
-    (folder / "workspace" / "params.yaml").write_text(PARAMS)
     with FakeKaggle(folder / "server") as kaggle:
-        kaggle.contests["flowers"] = Contest(
-            {name: path.read_bytes() for name, path in files.items()}, daily=50, score=score
-        )
+        contest = Contest(files_below(folder / "raw"), entered=False, daily=50, score=score)
+        kaggle.contests["flowers"] = contest
         kaggle.hidden_modules, kaggle.forks_kernels = NOT_ON_KAGGLE, True
-        remote = KaggleWorkspace(kaggle, Workspace(folder / "workspace"), folder / "home")
-        kaggle.contests["flowers"].entered = False
+        remote = KaggleWorkspace(kaggle, new_workspace(folder / "workspace", PARAMS), folder / "home")
         assert "accept them at https://www.kaggle.com/competitions/flowers/rules" in remote.refused("download")
         assert not (remote.workspace.work / "raw.json").exists()
-        kaggle.contests["flowers"].entered = True
+        contest.entered = True
         kaggle.faults["archive"] = ["cut"]
         output = remote.do("download")
         assert "key from KAGGLE_USERNAME and KAGGLE_KEY" in output and "rules accepted; 50 submissions a day" in output
@@ -103,7 +94,7 @@ def downloaded(tmp_path_factory):
 def submitted(downloaded, tmp_path_factory):
     """The workspace after `make download train predict submit`; tests must not change it."""
     remote = downloaded.copy_to(tmp_path_factory.mktemp("submitted"))
-    remote.outputs.append(remote.workspace.do_in_one_process(*STAGES_AFTER_PREPARE, **remote.environment()))
+    remote.outputs.append(remote.workspace.do_in_one_process(*MAIN_JOB[2:], **remote.environment()))
     remote.first = remote.do("submit")
     return remote
 
@@ -114,56 +105,56 @@ def remote(submitted, tmp_path):
     return submitted.copy_to(tmp_path)
 
 
-def test_downloaded_files_equal_those_on_kaggle_and_are_not_downloaded_again(downloaded) -> None:
-    raw, files = downloaded.workspace.work / "raw", downloaded.kaggle.contests["flowers"].files
-    assert {p.relative_to(raw).as_posix(): p.read_bytes() for p in raw.rglob("*") if p.is_file()} == files
+@pytest.fixture
+def notebooks_only(downloaded, monkeypatch):
+    monkeypatch.setattr(downloaded.kaggle.contests["flowers"], "kernels_only", True)
+
+
+def test_download_to_submit_ends_with_a_scored_line_in_the_ledger(downloaded, submitted) -> None:
+    assert files_below(downloaded.workspace.work / "raw") == downloaded.kaggle.contests["flowers"].files
     assert not (downloaded.workspace.work / "raw.archive").exists()  # not stored twice
-    assert "download: current" in downloaded.workspace.do("download")  # without a Kaggle server
-
-
-def test_download_to_submit_ends_with_a_scored_line_in_the_ledger(submitted) -> None:
-    (submission,) = [submission for submission in submitted.kaggle.submissions if submission["slug"] == "flowers"][:1]
-    entry, *events = submitted.ledger()
+    assert "download: current" in downloaded.workspace.here("download")  # without a Kaggle server
+    submission, (entry, *events) = submitted.kaggle.submissions[0], submitted.workspace.ledger()
     assert [event["what"] for event in events] == ["sending", "submitted", "scored"]
-    assert submission["sha256"] == entry["digest"] and submission["message"].endswith(
-        f"goldfold {entry['digest'][:16]}"
-    )
+    assert submission["sha256"] == entry["digest"]
+    assert submission["message"].endswith(f"goldfold {entry['digest'][:16]}")
     assert events[-1]["ref"] == str(submission["ref"]) and events[-1]["public_score"] == float(submission["final"][1])
     assert f"kaggle competitions submit flowers -f {submitted.workspace.submissions}/{entry['file']}" in submitted.first
     assert "left today for flowers: 50 submissions" in submitted.first
+    output = submitted.run("doctor").out
+    assert "kaggle: key from KAGGLE_USERNAME" in output and "TPU: 19.0 h left of 20.0" in output
+    assert "tensorflow sees 1 x CPU" in output and "slim: 2 of 2 fold" in output
 
 
-def test_nothing_is_sent_to_a_competition_that_accepts_no_submissions(remote, monkeypatch) -> None:
+def test_nothing_is_sent_that_kaggle_rejects_or_that_was_changed_by_hand(remote, notebooks_only, monkeypatch) -> None:
     before = len(remote.kaggle.submissions)
+    words = "set kaggle.submit to notebook, then `make kernel submit`; nothing was sent"
+    assert words in remote.refused("submit", "--again")
+    made = KernelSubmission("ada/goldfold-small", 1, "submission.csv", "0" * 64, "")
+    write_json(remote.workspace.work / "kernel" / "submission.json", made)
+    error = remote.refused("submit", "--again", sets="kaggle.submit=notebook")
+    assert "version 1 of ada/goldfold-small made 000000000000, not " in error and "FILE=000000000000" in error
     monkeypatch.setattr(remote.kaggle.contests["flowers"], "closed", True)
     assert "takes no submissions (any more)" in remote.refused("submit", "--again")
-    assert len(remote.kaggle.submissions) == before
-
-
-def test_a_file_changed_by_hand_is_not_sent(remote) -> None:
-    (file,) = remote.workspace.submissions.glob("*.csv")
+    (file,), calls = remote.workspace.submissions.glob("*.csv"), len(remote.kaggle.calls)
     head, first, *rest = file.read_text().splitlines()
     file.write_text("\n".join([head, first.split(",")[0] + ",103", *rest]))
-    before = len(remote.kaggle.calls)
     assert "does not hold the predictions it was written with" in remote.refused("submit", "--again")
-    assert len(remote.kaggle.calls) == before
+    assert (len(remote.kaggle.submissions), len(remote.kaggle.calls)) == (before, calls)
 
 
-def test_a_kernel_gives_the_same_weights_and_submission_for_all_folds(downloaded, submitted, tmp_path) -> None:
+def test_a_kernel_gives_the_same_weights_and_submission(downloaded, submitted, tmp_path, monkeypatch) -> None:
     remote = downloaded.copy_to(tmp_path)
-    remote.kaggle.forks_kernels = False
-    try:
-        output = remote.do("kernel")
-    finally:
-        remote.kaggle.forks_kernels = True
+    monkeypatch.setattr(remote.kaggle, "forks_kernels", False)
+    output = remote.do("kernel")
+    monkeypatch.undo()
     assert "kernel: done after" in output
     # Bit-identical, although trained in an empty folder on "another machine".
     assert remote.workspace.weights() == submitted.workspace.weights()
-    import_times = remote.run("predict", PYTHONPROFILEIMPORTTIME="1").err
-    assert " tensorflow\n" not in import_times  # the predictions were imported with the fold models
-    remote.do("blend")
+    # The predictions were imported with the fold models.
+    assert "2 of 2 fold models current" in remote.workspace.do_in_one_process("predict", "blend")
     assert remote.workspace.submission() == submitted.workspace.submission()
-    assert "kernel: current" in remote.do("kernel")
+    assert "kernel: current" in remote.workspace.here("kernel")
     # A session that ended between training and prediction: the next one predicts by the model that it gets.
     views = remote.workspace.views("slim", 1)
     predicted = (views / "oof.npz").read_bytes()
@@ -174,21 +165,15 @@ def test_a_kernel_gives_the_same_weights_and_submission_for_all_folds(downloaded
     assert remote.workspace.weights() == submitted.workspace.weights()
 
 
-def weights_by_run(workspace: Workspace) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in workspace.work.glob("members/*/*/fold*/weights.npz")}
-
-
 def test_a_kernel_spends_a_budget_and_its_parameter_file_predicts_here(downloaded, tmp_path) -> None:
     remote = downloaded.copy_to(tmp_path)
-    assert "a session of the kernel has 0.19 hours for its work" in remote.refused("kernel", "--hours", "0.19")
+    assert "a session of the kernel has 0.19 hours" in remote.workspace.refused_here("kernel", hours=0.19)
     output = remote.do("kernel", "--hours", "0.1", sets="kernel.hours=0.21", GOLDFOLD_GOALS="kernel")
-    assert (
-        "mobilenet-128, because the weights are not on this machine" in output
-    )  # a line of the portfolio that was sent
+    assert "mobilenet-128, because the weights are not on this machine" in output  # of the portfolio that was sent
     assert "kernel | budget: without pretrained weights; slim is trained as it is stated" in output
     assert "next: make predict" in output and "HOURS=0.1" in output
-    members = load_params(remote.workspace.work / BUDGET_FILE).members
-    assert members == load_params(remote.workspace.params).members
+    file = remote.workspace.work / BUDGET_FILE
+    assert load_params(file).members == load_params(remote.workspace.params).members
     arguments = ("--hours", "0.1", "--set", "kernel.hours=0.21")
     stages = remote.workspace.do_in_one_process("predict", "blend", arguments=arguments)
     assert "2 of 2 fold models current" in stages and "submission:" in stages
@@ -196,8 +181,8 @@ def test_a_kernel_spends_a_budget_and_its_parameter_file_predicts_here(downloade
 
 @pytest.mark.long
 def test_one_stale_fold_is_trained_by_a_kernel_that_gets_the_index_as_a_dataset(remote) -> None:
-    sets, old = "train.learning_rate=0.002", weights_by_run(remote.workspace)
-    pushes = remote.kaggle.count("SaveKernel")
+    sets, pushes = "train.learning_rate=0.002", remote.kaggle.count("SaveKernel")
+    old = {path: path.read_bytes() for path in remote.workspace.work.glob("members/*/*/fold*/weights.npz")}
     remote.kaggle.faults["GetKernelSessionStatus"] = ["403"]
     remote.refused("kernel", "--fold", "1", "--inline", "100", sets=sets)
     carried = remote.kaggle.datasets["ada/goldfold-small-carried"].keys()
@@ -207,23 +192,15 @@ def test_one_stale_fold_is_trained_by_a_kernel_that_gets_the_index_as_a_dataset(
     output = remote.do("kernel", "--fold", "1", sets=sets)  # the next command follows the run
     assert "kernel: resuming run" in output and remote.kaggle.count("SaveKernel") == pushes + 1
     assert "prepare: groups and folds as in work/small/kernel/index/index.csv" in output
-    new = weights_by_run(remote.workspace)
-    (added,) = new.keys() - old.keys()
-    assert added.match("slim/*/fold1/weights.npz") and new[added] not in old.values()
-    assert {path: new[path] for path in old} == old
+    (added,) = set(remote.workspace.work.glob("members/*/*/fold*/weights.npz")) - old.keys()
+    assert added.match("slim/*/fold1/weights.npz") and added.read_bytes() not in old.values()
+    assert {path: path.read_bytes() for path in old} == old
     assert "WARNING" not in output
-    assert "train slim: fold 1 current" in remote.do("train", "--fold", "1", sets=sets)
-
-
-@pytest.fixture
-def notebooks_only(downloaded, monkeypatch):
-    monkeypatch.setattr(downloaded.kaggle.contests["flowers"], "kernels_only", True)
+    assert "train slim: fold 1 current" in remote.workspace.here("train", sets=sets, fold="1")
 
 
 @pytest.mark.long
-def test_download_to_submit_through_a_notebook_ends_with_a_scored_line_in_the_ledger(
-    downloaded, notebooks_only, tmp_path
-) -> None:
+def test_a_notebook_submits_what_it_trained_and_later_what_is_here(downloaded, notebooks_only, tmp_path) -> None:
     remote = downloaded.copy_to(tmp_path)
     sets = "kaggle.submit=notebook train.learning_rate=0.003"
     output, version = remote.do("kernel", sets=sets), len(remote.kaggle.kernels["ada/goldfold-small"])
@@ -232,18 +209,14 @@ def test_download_to_submit_through_a_notebook_ends_with_a_scored_line_in_the_le
     submission_file = remote.workspace.submission()
     output = remote.do("submit", sets=sets)
     assert f"submit flowers -k ada/goldfold-small -v {version} -f submission.csv -m" in output
-    submission, (entry, *events) = remote.kaggle.submissions[-1], remote.ledger()
+    submission, (entry, *events) = remote.kaggle.submissions[-1], remote.workspace.ledger()
     assert [event["what"] for event in events] == ["sending", "submitted", "scored"]
     assert submission["sha256"] == entry["digest"] == hashlib.sha256(submission_file).hexdigest()
     assert events[-1]["ref"] == str(submission["ref"]) and events[-1]["public_score"] == float(submission["final"][1])
-    remote.do("blend", sets=sets)
+    remote.workspace.here("blend", sets=sets)
     assert remote.workspace.submission() == submission_file  # the local blend is identical
-
-
-@pytest.mark.long
-def test_after_a_changed_setting_a_notebook_blends_local_predictions_again(remote, notebooks_only) -> None:
-    sets, before = "kaggle.submit=notebook honest.resamples=21", remote.workspace.submission()
-    output = remote.do("kernel", sets=sets)
+    # After a changed setting a notebook blends the predictions of this machine again.
+    output = remote.do("kernel", sets=f"{sets} honest.resamples=21")
     assert "2 folders of this machine are sent with it" in output and "pipelines train" not in output
     run, sent = remote.workspace.fold("slim", 0).parent.name, remote.kaggle.datasets["ada/goldfold-small-carried"]
     names = {f"work-small-members-slim-{run}-fold{fold}.pack" for fold in (0, 1)}
@@ -251,29 +224,9 @@ def test_after_a_changed_setting_a_notebook_blends_local_predictions_again(remot
     for name in names:  # the predictions, and the manifest by which they are found; not the weights
         content = zipfile.ZipFile(io.BytesIO(sent[name])).namelist()
         assert {Path(path).name for path in content} == {"manifest.json", "oof.npz", "test.npz"}
-    assert remote.workspace.submission() == before  # of the same predictions, by the same rules
-    assert remote.ledger()[-1]["digest"] == hashlib.sha256(before).hexdigest()
+    assert remote.workspace.submission() == submission_file  # of the same predictions, by the same rules
+    assert remote.workspace.ledger()[-1]["digest"] == hashlib.sha256(submission_file).hexdigest()
     assert remote.workspace.weights().keys() == {"slim/fold0", "slim/fold1"}
-
-
-def test_a_notebook_competition_gets_no_file_and_no_other_kernel_output_than_the_selected_one(remote, notebooks_only):
-    error = remote.refused("submit", "--again")
-    assert "set kaggle.submit to notebook, then `make kernel submit`; nothing was sent" in error
-    made = KernelSubmission("ada/goldfold-small", 1, "submission.csv", "0" * 64, "")
-    write_json(remote.workspace.work / "kernel" / "submission.json", made)
-    error = remote.refused("submit", "--again", sets="kaggle.submit=notebook")
-    assert "version 1 of ada/goldfold-small made 000000000000, not " in error and "FILE=000000000000" in error
-
-
-def test_the_doctor_reports_kaggle_the_quota_the_device_and_the_fold_models(remote) -> None:
-    output = remote.run("doctor").out
-    lines = (
-        "kaggle: key from KAGGLE_USERNAME",
-        "TPU: 19.0 h left of 20.0",
-        "tensorflow sees 1 x CPU",
-        "slim: 2 of 2 fold",
-    )
-    assert [line for line in lines if line not in output] == [], output
 
 
 @pytest.mark.long
@@ -286,9 +239,8 @@ def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(rem
         environment = gcs.environment()
         assert "` copies the records there" in remote.refused("resolve", sets=sets, **environment)
         assert " results uploaded to gs://mine/x/small, 0 downloaded" in remote.do("bucket", sets=sets, **environment)
-        folder = tmp_path_factory.mktemp("fresh")
-        (folder / "params.yaml").write_text(PARAMS)
-        fresh = KaggleWorkspace(remote.kaggle, Workspace(folder), remote.home, remote.outputs)
+        workspace = new_workspace(tmp_path_factory.mktemp("fresh"), PARAMS)
+        fresh = KaggleWorkspace(remote.kaggle, workspace, remote.home, remote.outputs)
         work = fresh.workspace.work
         output = fresh.do("bucket", sets=sets, **environment)
         assert "0 results uploaded to gs://mine/x/small, 5 downloaded" in output
@@ -296,14 +248,12 @@ def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(rem
         output = fresh.do("resolve", sets=sets, **environment)
         assert "resolve: gs://mine/x/small/data/records: the bucket named" in output
 
-        def predictions() -> dict[str, bytes]:
-            return {path.name: path.read_bytes() for path in work.glob("members/slim/*/fold0/views/*/*.npz")}
-
-        before, reads_before = predictions(), sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls)
+        fold, views = fresh.workspace.fold("slim", 0), files_below(fresh.workspace.views("slim", 0))
+        before = len(gcs.calls)
         fresh.do("predict", "--force", sets=train_on_gs, **environment)
-        assert sum("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls) > reads_before
-        assert predictions() == before
-        fold = fresh.workspace.fold("slim", 0)
+        assert any("small%2Fdata%2Frecords%2Ffold" in call for call in gcs.calls[before:])
+        after = files_below(fresh.workspace.views("slim", 0))
+        assert [after[name] == views[name] for name in ("oof.npz", "test.npz")] == [True, True]
         name = f"x/small/{fold.relative_to(work).as_posix()}/weights.npz"
         gcs.buckets["mine"][name] = gcs.buckets["mine"][name][:-1] + b"?"
         shutil.rmtree(fold)
@@ -312,21 +262,19 @@ def test_results_are_synchronised_with_a_bucket_and_records_are_read_from_it(rem
 
 
 def test_results_that_differ_from_the_bucket_are_overwritten_only_with_force(tmp_path) -> None:
-    workspace = Workspace(tmp_path)
-    workspace.params.write_text(f"extends: {ROOT}/params.yaml\ncompetition: {{name: small}}\n")
+    workspace = new_workspace(tmp_path, f"extends: {ROOT}/params.yaml\ncompetition: {{name: small}}\n")
     sets = f"storage.bucket={tmp_path}/bucket"
-    local_folder, bucket_folder = (
-        folder / "members/cnn/0123456789ab/fold0" for folder in (workspace.work, tmp_path / "bucket" / "small")
-    )
-    for folder, text in ((local_folder, "local"), (bucket_folder, "remote")):
-        folder.mkdir(parents=True)
-        (folder / "weights.npz").write_text(text)
-        write_manifest(folder / "manifest.json", {}, [folder / "weights.npz"], {}, {})
+    fold = "members/cnn/0123456789ab/fold0"
+    here, there = (folder / fold / "weights.npz" for folder in (workspace.work, tmp_path / "bucket" / "small"))
+    for file, text in ((here, "local"), (there, "remote")):
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+        write_manifest(file.with_name("manifest.json"), {}, [file], {}, {})
     output = workspace.do("bucket", sets=sets)
-    assert "1 results differ and were left unchanged on both sides (members/cnn/0123456789ab/fold0)" in output
-    assert [(folder / "weights.npz").read_text() for folder in (local_folder, bucket_folder)] == ["local", "remote"]
+    assert f"1 results differ and were left unchanged on both sides ({fold})" in output
+    assert (here.read_text(), there.read_text()) == ("local", "remote")
     workspace.do("bucket", "--force", sets=sets)
-    assert [(folder / "weights.npz").read_text() for folder in (local_folder, bucket_folder)] == ["local", "local"]
+    assert (here.read_text(), there.read_text()) == ("local", "local")
 
 
 def test_no_planted_secret_is_in_any_output_or_file(submitted) -> None:
@@ -335,10 +283,10 @@ def test_no_planted_secret_is_in_any_output_or_file(submitted) -> None:
     basic = base64.b64encode(f"{kaggle.username}:{kaggle.key}".encode()).decode()
     planted = [kaggle.key, kaggle.token, basic, SIGNATURE.split("=")[1]]
     assert sum(headers.get("Authorization") == f"Basic {basic}" for _, headers in kaggle.headers) > 10
-    base = submitted.workspace.folder.parent
     # Other tests of this process plant their own secrets, in folders named after them.
-    found = (p for folder in base.iterdir() if not folder.name.startswith("test_") for p in folder.rglob("*"))
-    files = [p for p in found if p.is_file() and p.stat().st_size < 5_000_000]
-    assert any(p.name == "ledger.jsonl" for p in files) and len(submitted.outputs) > 10
-    visible_text = "".join(submitted.outputs) + "".join(p.read_text(errors="replace") for p in files)
+    folders = [one for one in submitted.workspace.folder.parent.iterdir() if not one.name.startswith("test_")]
+    found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    files = [path for path in found if path.stat().st_size < 5_000_000]
+    assert any(path.name == "ledger.jsonl" for path in files) and len(submitted.outputs) > 10
+    visible_text = "".join([*submitted.outputs, *(path.read_text(errors="replace") for path in files)])
     assert [secret for secret in planted if secret in visible_text or quote(secret) in visible_text] == []

@@ -4,22 +4,15 @@ import re
 import shutil
 
 import pandas as pd
-import pytest
 from stages import Workspace
 
-from competition.config.params_file import load_params
 from competition.files.manifest import write_json
 from competition.preflight.results import PreflightResult
 from competition.prepare.prepared import load_prepared
 from competition.submission import ledger
 from competition.workspace.scores import seed_study_path
-from competition.workspace.workspace import Workspace as LibraryWorkspace
 
 SECTION = re.compile(r'<section id="(\w+)">')
-
-
-def page_of(workspace: Workspace) -> str:
-    return (workspace.work / "report.html").read_text(encoding="utf-8")
 
 
 def section_of(page: str, key: str) -> str:
@@ -27,63 +20,38 @@ def section_of(page: str, key: str) -> str:
     return section
 
 
-@pytest.fixture(scope="module")
-def reported(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
-    """(workspace with findings about its data and a report, output of blend); tests must not change it."""
-    workspace = finished.copy_to(tmp_path_factory.mktemp("reported"))
+def test_the_page_has_the_figures_of_the_terminal_and_texts_that_are_escaped_and_needs_no_other_files(
+    workspace,
+) -> None:
     data, prepared = workspace.work / "data", load_prepared(workspace.work / "data")
     (test, *_), (train, *_) = (prepared.part(part).to_dict("records") for part in ("test", "train"))
     leak = {"kind": "test in train", "id": test["id"], "match": train["id"], "label": train["label"], "exact": True}
     pd.DataFrame([leak]).to_csv(data / "leaks.csv", index=False)
     unreadable = {"id": "<b>rose", "part": "train", "shard": "0.tfrec", "problem": "<i>cut"}
     pd.DataFrame([unreadable]).to_csv(data / "unreadable.csv", index=False)
-    output = workspace.do("blend", "--verbose")
-    workspace.do("report")
-    return workspace, output
-
-
-def test_the_page_shows_the_same_figures_as_the_terminal(reported) -> None:
-    page, output = page_of(reported[0]), reported[1]
+    output, page = workspace.here("blend", "report", verbose=True), workspace.page
     (honest,) = re.findall(r"honest \w+ (\d\.\d{4} ± \d\.\d{4})", output)
     (chosen,) = re.findall(r"the blend \(.*\) scores (\d\.\d{4})", output)
     (band,) = re.findall(r"test rows: (\d\.\d{4} to \d\.\d{4})", output)
-    for figure in (honest, band):
-        assert f"<b>{figure}</b>" in page
-    assert f"blend, rows that chose it {chosen} (optimistic)" in page
-    assert f'<p class="verdict">macro_f1 {honest} on rows' in page
+    shown = [f"<b>{honest}</b>", f"<b>{band}</b>", f"blend, rows that chose it {chosen} (optimistic)"]
+    shown.append(f'<p class="verdict">macro_f1 {honest} on rows')
     members = re.findall(r"^  (slim|wide) +(\d\.\d{4}) +([+-]\d\.\d{4})  ", output, re.MULTILINE)
     assert {name for name, _, _ in members} == {"slim", "wide"}
     for name, alone, worth in members:
-        assert f'<th scope="row" class="word">{name}</th><td>{alone}</td><td>{worth}</td>' in page
-
-
-def test_texts_of_files_are_escaped_and_the_page_needs_no_other_files_and_names_no_folder(reported) -> None:
-    workspace, page = reported[0], page_of(reported[0])
-    assert "<b>rose" not in page and "<i>cut" not in page and "&lt;b&gt;rose" in page
-    assert set(re.findall(r'src="([^/]*)/', page)) == {"data:image"}
-    assert "http://" not in page and "https://" not in page and page.count("<script") == 1 and "<link" not in page
-    assert str(workspace.folder) not in page.replace(str(workspace.params), "")
-
-
-def test_the_page_shows_errors_as_pictures_and_leaks_of_the_data(reported) -> None:
-    page = page_of(reported[0])
+        shown.append(f'<th scope="row" class="word">{name}</th><td>{alone}</td><td>{worth}</td>')
+    shown += ["LEAK: 1 of 150 test images are also labelled images", "1 image cannot be decoded", "&lt;b&gt;rose"]
+    assert [text for text in shown if text not in page] == []
     wrong, errors = int(re.findall(r"Misclassified rows: (\d+) of 450", page)[0]), section_of(page, "errors")
     assert 0 < errors.count("<figure>") == min(wrong, 32) == errors.count('<img src="data:image/png;base64,')
-    assert "LEAK: 1 of 150 test images are also labelled images" in page and "1 image cannot be decoded" in page
-
-
-def test_before_training_the_page_describes_the_data(untrained: Workspace) -> None:
-    for folder in ("blend", "blends"):
-        shutil.rmtree(untrained.work / folder)
-    untrained.do("report")
-    keys = SECTION.findall(page_of(untrained))
-    assert "data" in keys and not {"overview", "blend", "members", "errors"} & set(keys)
+    assert "<b>rose" not in page and "<i>cut" not in page and set(re.findall(r'src="([^/]*)/', page)) == {"data:image"}
+    assert "http://" not in page and "https://" not in page and page.count("<script") == 1 and "<link" not in page
+    assert str(workspace.folder) not in page.replace(str(workspace.params), "")
 
 
 def test_a_blend_of_other_parameters_and_predictions_is_reported_and_missing_pictures_are_decoded(workspace) -> None:
     shutil.rmtree(workspace.views("wide", 1))
     shutil.rmtree(workspace.work / "cache")
-    output, page = workspace.do("report", sets="blend.rounds=9"), page_of(workspace)
+    output, page = workspace.here("report", sets="blend.rounds=9"), workspace.page
     assert "The blend was made with other parameters (blend.rounds: 3 -&gt; 9)" in page
     assert "blend.rounds: 3 -> 9" in output and "The blend has other fold models or predictions of wide" in output
     assert "<img" in page and "No pictures" not in page  # decoded from the records
@@ -96,46 +64,49 @@ def test_a_blend_of_other_data_is_shown_with_a_warning_and_after_an_error_the_pr
     described = workspace.work / "data" / "competition.json"
     text = described.read_text()
     described.write_text(text.replace('"nine"', '"ten"'))
-    assert "The blend is of other data than those that are here now" in workspace.do("report")
-    before = page_of(workspace)
+    assert "The blend is of other data than those that are here now" in workspace.here("report")
+    before = workspace.page
     keys = SECTION.findall(before)
     assert "blend" in keys and not {"classes", "map", "calibration", "errors"} & set(keys)
     described.write_text(text)
     (workspace.blend / "honest_oof.npz").write_bytes(b"cut")
-    assert "not a readable .npz" in workspace.refused("report")
-    assert page_of(workspace) == before and not list(workspace.work.glob(".report*"))
+    assert "not a readable .npz" in workspace.refused_here("report")
+    assert workspace.page == before and not list(workspace.work.glob(".report*"))
+    # Before training the page describes the data.
+    for folder in ("members", "blend", "blends"):
+        shutil.rmtree(workspace.work / folder)
+    workspace.here("report")
+    keys = SECTION.findall(workspace.page)
+    assert "data" in keys and not {"overview", "blend", "members", "errors"} & set(keys)
 
 
-def test_scores_of_another_competition_are_in_no_table(workspace) -> None:
-    ledger_file = workspace.submissions / "ledger.jsonl"
-    (entry,) = ledger.read(ledger_file).entries
-    ledger.append(ledger_file, ledger.Event(entry.digest, "scored", "7", 0.81234, 0.79876, slug="roses"))
-    for slug, is_shown in (("https://www.kaggle.com/competitions/roses", True), ("tulips", False)):
-        workspace.do("report", sets=f"competition.slug={slug}")
-        for shown in ("<b>0.81234</b>", "<b>0.79876</b>", "public leaderboard"):
-            assert (shown in page_of(workspace)) == is_shown
-
-
-def test_results_of_optional_verbs_have_their_sections_and_noise_of_other_parameters_does_not_count(workspace) -> None:
+def test_optional_results_have_their_sections_if_they_are_of_these_parameters_and_this_competition(
+    workspace: Workspace,
+) -> None:
     result = PreflightResult("train", 64, "too_big", 20 * 2**30, 16 * 2**30, remedy="lower train.batch").__dict__
     preflight_results = {"topology": "v5e-8", "backend": "jax", "members": {"slim": {"train": result}}, "changes": []}
     write_json(workspace.work / "preflight" / "v5e-8.json", preflight_results)
-    params, prepared = load_params(workspace.params), load_prepared(workspace.work / "data")
-    library = LibraryWorkspace(workspace.work, params, loaded=prepared)
-    for name, trained_as in (("wide", "wide"), ("slim", "wide")):
+    results = workspace.job().workspace
+    for name in ("wide", "slim"):  # both of the parameters of wide
         study = {"spread": 0.0123, "scores": [0.8, 0.82, 0.81]}
-        write_json(seed_study_path(library, name, params.members[trained_as]), study)
-    workspace.do_in_one_process("list_blends", "report")
-    page = page_of(workspace)
-    assert all(text in page for text in ("DOES NOT FIT", "20.00 GiB", "bagged"))
+        write_json(seed_study_path(results, name, results.params.members["wide"]), study)
+    ledger_file = workspace.submissions / "ledger.jsonl"
+    (entry,) = ledger.read(ledger_file).entries
+    ledger.append(ledger_file, ledger.Event(entry.digest, "scored", "7", 0.81234, 0.79876, slug="roses"))
+    slug = "competition.slug=https://www.kaggle.com/competitions/roses"
+    workspace.here("list_blends", "report", sets=slug)
+    page, scores = workspace.page, ("<b>0.81234</b>", "<b>0.79876</b>", "public leaderboard")
+    assert all(text in page for text in ("DOES NOT FIT", "20.00 GiB", "bagged", *scores))
     assert page.count("<td>0.0123</td>") == 1 and "slim: its seed study is of other parameters" in page
+    workspace.here("report", sets="competition.slug=tulips")
+    assert not [text for text in scores if text in workspace.page]
 
 
 def test_scores_of_rows_that_chose_hyperparameters_are_marked_wherever_they_are_shown(workspace) -> None:
     own = "alpha: 0.25, weights: none"
     workspace.params.write_text(workspace.params.read_text().replace(own, f"{own}, tuned_folds: [0]"))
-    output = workspace.do_in_one_process("train", "predict", "blend", "report", "runs")  # the fold models are copied
-    page = page_of(workspace)
+    output = workspace.here("train", "predict", "blend", "report", "runs")  # the fold models are copied
+    page = workspace.page
     members, runs = section_of(page, "members"), section_of(page, "runs")
     assert '<th scope="col">mean of folds 1, 2</th>' in members
     assert re.search(r">slim</th><td>0\.\d{4} †</td><td>0\.\d{4}</td>", members)

@@ -1,10 +1,8 @@
 """Multi-label, ordinal and regression competitions: from a folder of PNGs and a CSV to a submission and an honest score."""
 
-import csv
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 from sklearn.metrics import cohen_kappa_score, f1_score, root_mean_squared_error
-from stages import ROOT, Workspace
+from stages import ROOT, Workspace, new_workspace
 
 import goldfold
 from competition.ensemble.chain import Chain
@@ -36,67 +34,50 @@ predict: {{batch: 50, views: [identity, flip_lr]}}
 blend: {{methods: [equal], rounds: 3, bags: 2}}
 honest: {{resamples: 100}}
 """
-Draw = Callable[[np.random.Generator, np.ndarray], str]  # draws on a noise image and returns its label
 
 
-def coloured(rng: np.random.Generator, image: np.ndarray) -> str:
-    chosen = rng.random(3) < [0.6, 0.4, 0.3]
-    chosen[0] |= not chosen.any()
-    image += 120 * chosen
-    return " ".join(COLOURS[chosen])
-
-
-def graded(rng: np.random.Generator, image: np.ndarray) -> str:
-    grade = int(rng.integers(0, 4))
-    image += 40 * grade
-    return str(grade)
-
-
-def measured(rng: np.random.Generator, image: np.ndarray) -> str:
+def drawn(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, str]:
+    """What is added to the brightness of a noise image, of each colour, and its label."""
+    if kind == "colours":
+        chosen = rng.random(3) < [0.6, 0.4, 0.3]
+        chosen[0] |= not chosen.any()
+        return 120 * chosen, " ".join(COLOURS[chosen])
+    if kind == "grades":
+        grade = int(rng.integers(0, 4))
+        return np.full(3, 40 * grade), str(grade)
     value = round(float(rng.uniform(1000, 1100)), 2)
-    image += int(1.5 * (value - 1000))
-    return str(value)
+    return np.full(3, int(1.5 * (value - 1000))), str(value)
 
 
-def workspace_of(folder: Path, draw: Draw, members: str = "", header: Sequence[str] = ("image", "target")) -> Workspace:
+def workspace_of(folder: Path, kind: str, members: str = "") -> Workspace:
     """A workspace with drawn images, train.csv, sample_submission.csv and the private solution."""
     rng, source, rows = np.random.default_rng(0), folder / "source", []
-    (source / "images").mkdir(parents=True)
+    for place in ("images", "private"):
+        (source / place).mkdir(parents=True)
     for n in range(TRAIN + TEST):
-        image = rng.integers(0, 80, (SIZE, SIZE, 3))
-        rows.append((f"i{n:03}", draw(rng, image)))
-        Image.fromarray(image.clip(0, 255).astype(np.uint8)).save(source / "images" / f"i{n:03}.png")
-    train, test = rows[:TRAIN], rows[TRAIN:]
-    tables = {
-        "train.csv": [header, *train],
-        "sample_submission.csv": [header, *((name, train[0][1]) for name, _ in test)],
-        "private/solution.csv": [("id", "label", "usage"), *((*row, "Private") for row in test)],
-    }
-    (source / "private").mkdir()
-    for name, lines in tables.items():
-        with (source / name).open("w", newline="") as file:
-            csv.writer(file).writerows(lines)
-    (folder / "params.yaml").write_text(PARAMS.format(root=ROOT, source=source, members=members))
-    return Workspace(folder)
+        image, (added, label) = rng.integers(0, 80, (SIZE, SIZE, 3)), drawn(kind, rng)
+        rows.append((f"i{n:03}", label, "Private"))
+        Image.fromarray((image + added).clip(0, 255).astype(np.uint8)).save(source / "images" / f"i{n:03}.png")
+    table = pd.DataFrame(rows, columns=["image", "target", "usage"])
+    table[:TRAIN].drop(columns="usage").to_csv(source / "train.csv", index=False)
+    sample = table[TRAIN:].drop(columns="usage").assign(target=rows[0][1])
+    sample.to_csv(source / "sample_submission.csv", index=False)
+    table[TRAIN:].set_axis(["id", "label", "usage"], axis=1).to_csv(source / "private" / "solution.csv", index=False)
+    return new_workspace(folder, PARAMS.format(root=ROOT, source=source, members=members))
 
 
 def results(workspace: Workspace) -> tuple[dict, np.ndarray, pd.DataFrame, np.ndarray]:
     """scores.json, targets and honest_oof.csv of the out-of-fold rows, and their probabilities or values."""
-    scores = json.loads((workspace.blend / "scores.json").read_text())
     competition = Competition.load(workspace.work / "data" / "competition.json")
     index = pd.read_csv(workspace.work / "data" / "index.csv", dtype={"id": str}).set_index("id")
     ids, probs = load_scores(workspace.blend / "honest_oof.npz")
     table = pd.read_csv(workspace.blend / "honest_oof.csv", keep_default_na=False).set_index("id").loc[ids]
-    return scores, competition.targets.of(index["label"].loc[ids].to_numpy()), table, probs
+    return workspace.scores, competition.targets.of(index["label"].loc[ids].to_numpy()), table, probs
 
 
 def submitted(workspace: Workspace) -> pd.Series:
     newest = max(workspace.submissions.glob("*.csv"), key=lambda file: file.stat().st_mtime)
     return pd.read_csv(newest, dtype=str, keep_default_na=False).set_index("image")["target"]
-
-
-def opened(workspace: Workspace) -> goldfold.Project:
-    return goldfold.open(workspace.params, work=workspace.folder / "work")
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +88,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         "  student: {architecture: cnn, image_size: 16, alpha: 0.25, weights: none, teacher: [slim], train: {seed: 8}}\n"
         f"  elsewhere: {{predictions: {{oof: {folder}/oof.csv, test: {folder}/test.csv}}}}"
     )
-    workspace = workspace_of(folder, coloured, members)
+    workspace = workspace_of(folder, "colours", members)
     rng = np.random.default_rng(1)
     for part, first, count in (("oof", 0, TRAIN), ("test", TRAIN, TEST)):
         table = pd.DataFrame(rng.random((count, 3)), columns=sorted(COLOURS))
@@ -128,20 +109,18 @@ def test_a_multi_label_competition_ends_in_lists_and_a_score_equal_to_scikit_lea
     assert decided.any(1).all() and np.ptp(probs.sum(1)) > 0.5  # no empty list; probabilities of each label by itself
     lists = submitted(labelled)
     assert len(lists) == TEST and all(set(cell.split()) <= set(COLOURS) and cell for cell in lists)
-    private = labelled.do_in_one_process("grade", "report").split("private ")[1].split()[0]
-    assert float(private) > 0.85 and f"<b>{private}" in (labelled.work / "report.html").read_text()
+    private = labelled.here("grade").split("private ")[1].split()[0]
+    labelled.here("report")
+    assert float(private) > 0.85 and f"<b>{private}" in labelled.page
 
 
-def test_folds_runs_and_python_show_the_label_sets(labelled: Workspace) -> None:
-    with (labelled.folder / "source" / "train.csv").open() as file:
-        lists = dict(list(csv.reader(file))[1:])
-    labelled.do("folds")
-    folds = pd.read_csv(labelled.work / "folds.csv", dtype=str)
-    assert {name: set(label.split()) for name, label in zip(folds["id"], folds["label"])} == {
-        name: set(cell.split()) for name, cell in lists.items()
-    }
-    g, (_, targets, table, probs) = opened(labelled), results(labelled)
-    oof = g.oof()
+def test_folds_and_python_show_the_label_sets(labelled: Workspace) -> None:
+    labelled.here("folds")
+    given = pd.read_csv(labelled.folder / "source" / "train.csv", dtype=str, index_col="image")["target"]
+    shown = pd.read_csv(labelled.work / "folds.csv", dtype=str, index_col="id")["label"]
+    assert shown.str.split().map(set).to_dict() == given.str.split().map(set).to_dict()
+    g = goldfold.open(labelled.params, work=labelled.folder / "work")
+    oof, (_, targets, table, probs) = g.oof(), results(labelled)
     assert oof["label"].tolist() == [" ".join(np.array(g.classes)[row]) for row in targets]
     chosen = [[int(number) for number in str(text).split()] for text in table["label"]]
     assert oof["class"].tolist() == [" ".join(g.classes[number] for number in row) for row in chosen]
@@ -163,18 +142,18 @@ def test_the_other_stages_compare_label_sets_or_refuse_them(labelled: Workspace,
     table = pd.read_csv(blend / "honest_oof.csv", keep_default_na=False, dtype=str)
     table.loc[0, "label"] = "0 1" if table.loc[0, "label"] != "0 1" else "2"
     table.to_csv(blend.with_name(b) / "honest_oof.csv", index=False)
-    assert "1 row changed: 0 corrected, 1 corrupted" in workspace.do("compare_blends", "--a", a, "--b", b)
+    assert "1 row changed: 0 corrected, 1 corrupted" in workspace.here("compare_blends", a=a, b=b)
     (before,) = pd.read_csv(workspace.work / "compare_blends.csv")["before"]
     assert set(before.split()) <= set(COLOURS)
-    table = workspace.do("list_blends", sets="honest.blocks=2")
+    table = workspace.here("list_blends", sets="honest.blocks=2")
     assert "\n  elsewhere " in table and "\n  stacking " in table
-    assert "honest multilabel_log_loss" in workspace.do("blend", sets="competition.metric=log_loss")
+    assert "honest multilabel_log_loss" in workspace.here("blend", sets="competition.metric=log_loss")
     for stage in ("label_issues", "export", "convert"):
-        assert "the target of small is multi" in workspace.refused(stage)
+        assert "the target of small is multi" in workspace.refused_here(stage)
 
 
 def test_grades_are_classes_with_thresholds_and_a_kappa_equal_to_scikit_learns(tmp_path: Path) -> None:
-    workspace = workspace_of(tmp_path, graded)
+    workspace = workspace_of(tmp_path, "grades")
     text = workspace.params.read_text().replace("name: small,", "name: small, target: ordinal,")
     workspace.params.write_text(f"{text}decision: {{rules: [thresholds]}}\n")
     workspace.do_in_one_process(*STAGES)
@@ -187,26 +166,28 @@ def test_grades_are_classes_with_thresholds_and_a_kappa_equal_to_scikit_learns(t
 
 
 def test_numbers_are_averaged_and_their_error_equals_scikit_learns(tmp_path: Path) -> None:
-    workspace = workspace_of(tmp_path, measured)
+    workspace = workspace_of(tmp_path, "values")
     output = workspace.do_in_one_process(*STAGES)
     scores, targets, _, values = results(workspace)
     expected = root_mean_squared_error(targets, values[:, 0].astype(np.float64))
     assert scores["metric"] == "rmse" and scores["honest"] == pytest.approx(expected, abs=1e-12)
     assert scores["honest"] < 0.6 * targets.std() and scores["standard_error"] > 0
     assert submitted(workspace).astype(float).between(900, 1200).all()
-    page = (workspace.work / "report.html").read_text().partition("</style>")[2]
+    page = workspace.page.partition("</style>")[2]
     assert "trivial: the mean of all rows" in page and "predictions against the truth of 120 rows" in page
     assert not re.search("argmax|corrupted|corrected|rows fixed", page + output)
-    g, names = opened(workspace), submitted(workspace).index[:6]
-    predicted = g.predict([workspace.folder / "source" / "images" / f"{name}.png" for name in names])
+    g = goldfold.open(workspace.params, work=workspace.folder / "work")
+    written = submitted(workspace)[:6].astype(float)
+    files = [workspace.folder / "source" / "images" / f"{name}.png" for name in written.index]
+    predicted = g.predict(files)
     assert list(predicted.columns) == ["target"]  # values, no classes
-    assert predicted["target"].tolist() == pytest.approx(
-        submitted(workspace).loc[names].astype(float).tolist(), rel=1e-4
-    )
-    files = [workspace.folder / "source" / "images" / f"{name}.png" for name in names]  # slim is all of the blend
+    assert predicted["target"].tolist() == pytest.approx(written.tolist(), rel=1e-4)
+    # slim is all of the blend
     assert g.estimator("slim").predict(files) == pytest.approx(predicted["target"].to_numpy(), rel=1e-6)
     assert g.oof()["label"].tolist() == targets.tolist() and list(g.oof().columns) == ["fold", "label", "target"]
-    assert "honest mae" in workspace.do("blend", sets="competition.metric=mae")  # of the same target
-    assert "blend: current" in workspace.do("blend", sets="competition.target=regression")  # stated, no longer detected
-    refused = workspace.refused("blend", sets="competition.metric=accuracy")
+    assert "honest mae" in workspace.here("blend", sets="competition.metric=mae")  # of the same target
+    assert "blend: current" in workspace.here(
+        "blend", sets="competition.target=regression"
+    )  # stated, no longer detected
+    refused = workspace.refused_here("blend", "competition.metric=accuracy")
     assert "accuracy was found, the target is regression" in refused

@@ -1,6 +1,5 @@
 """`track`: what TensorBoard, MLflow and Weights & Biases hold after training, tuning, blending and reporting, read by their own readers."""
 
-import csv
 import importlib.util
 import json
 import re
@@ -8,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from builders import params
 from stages import Workspace
@@ -22,11 +22,6 @@ INSTALLED = [name for name in TRACKERS if importlib.util.find_spec(name)]
 KEY, PASSWORD = "0123456789abcdef0123", "correct-horse-battery"
 
 
-def need(name: str) -> None:
-    if name not in INSTALLED:
-        pytest.skip(f"goldfold[{name}] is not installed")
-
-
 @pytest.fixture(scope="module")
 def followed(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A workspace after one fold model, a study, a blend and a report with all installed trackers."""
@@ -34,35 +29,28 @@ def followed(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> W
         pytest.skip("neither goldfold[tensorboard] nor goldfold[mlflow] nor goldfold[wandb] is installed")
     workspace = finished.copy_to(tmp_path_factory.mktemp("followed"))
     sets = f"track=[{','.join(INSTALLED)}] convert.beam_options=[--db_password={PASSWORD}]"
-    calls = [
-        ("train", ("--member", "slim", "--fold", "0", "--force"), ""),
-        ("blend", (), " blend.name=followed"),
-        ("report", (), ""),
-        ("tune", ("--member", "slim"), " tune.trials=2 train.epochs=1 tune.confirm_seeds=1"),
-    ]
-    for stage, arguments, more in calls:
-        result = workspace.run(stage, *arguments, sets=sets + more, KAGGLE_KEY=KEY)
+    for call, more in (
+        ("train --member slim --fold 0 --force", ""),
+        ("blend", " blend.name=followed"),
+        ("report", ""),
+        ("tune --member slim", " tune.trials=2 train.epochs=1 tune.confirm_seeds=1"),
+    ):
+        result = workspace.run(*call.split(), sets=sets + more, KAGGLE_KEY=KEY)
         assert result.code == 0, result.err
         assert "track:" not in result.out  # no tracker failed
     return workspace
 
 
-def epochs(workspace: Workspace) -> list[float]:
-    """The losses of history.csv of the fold model."""
-    with (workspace.fold("slim", 0) / "history.csv").open() as file:
-        return [float(row["loss"]) for row in csv.DictReader(file)]
-
-
-def facts(workspace: Workspace) -> tuple[float, str, float]:
-    """Held-out score and digest of the weights of the fold model; honest score of the blend."""
+def facts(workspace: Workspace) -> tuple[list[float], float, str, float]:
+    """Losses, held-out score and digest of the weights of the fold model; honest score of the blend."""
     manifest = read_manifest(workspace.fold("slim", 0) / "manifest.json")
     assert manifest is not None
-    scores = json.loads((workspace.blend / "scores.json").read_text())
-    return manifest.result["held_out"], manifest.files["weights.npz"], scores["honest"]
+    losses = pd.read_csv(workspace.fold("slim", 0) / "history.csv")["loss"].tolist()
+    return losses, manifest.result["held_out"], manifest.files["weights.npz"], workspace.scores["honest"]
 
 
 def test_tensorboard_reads_curves_scores_parameters_digests_and_pictures(followed) -> None:
-    need("tensorboard")
+    pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
@@ -70,9 +58,9 @@ def test_tensorboard_reads_curves_scores_parameters_digests_and_pictures(followe
         (place,) = (followed.work / "track" / "tensorboard").glob(pattern)
         return EventAccumulator(str(place)).Reload()
 
-    held_out, digest, honest = facts(followed)
+    losses, held_out, digest, honest = facts(followed)
     fold = read("slim@*/fold-0")
-    assert [one.value for one in fold.Scalars("epoch/loss")] == pytest.approx(epochs(followed))
+    assert [one.value for one in fold.Scalars("epoch/loss")] == pytest.approx(losses)
     assert fold.Scalars("result/held_out")[0].value == pytest.approx(held_out) and fold.Scalars("step/loss")
     assert fold.Tags()["images"] == ["augmented"]
     assert digest in fold.Tensors("result")[0].tensor_proto.string_val[0].decode()
@@ -84,16 +72,16 @@ def test_tensorboard_reads_curves_scores_parameters_digests_and_pictures(followe
 
 
 def test_mlflow_reads_a_run_per_fold_model_below_its_group(followed) -> None:
-    need("mlflow")
+    pytest.importorskip("mlflow")
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{followed.work / 'track' / 'mlflow.db'}")
     runs = client.search_runs([client.get_experiment_by_name("small").experiment_id])
     by_kind = {run.data.tags["goldfold.kind"]: run for run in runs}
-    held_out, digest, honest = facts(followed)
+    losses, held_out, digest, honest = facts(followed)
     fold = by_kind["fold"]
-    losses = [one.value for one in client.get_metric_history(fold.info.run_id, "epoch/loss")]
-    assert losses == pytest.approx(epochs(followed)) and fold.data.metrics["result/held_out"] == pytest.approx(held_out)
+    logged = [one.value for one in client.get_metric_history(fold.info.run_id, "epoch/loss")]
+    assert logged == pytest.approx(losses) and fold.data.metrics["result/held_out"] == pytest.approx(held_out)
     assert fold.data.params["train.epochs"] == "4" and fold.data.tags["sha256/weights.npz"] == digest
     parent = client.get_run(fold.data.tags["mlflow.parentRunId"])
     assert parent.data.tags["mlflow.runName"] == fold.data.tags["goldfold.group"]
@@ -101,9 +89,7 @@ def test_mlflow_reads_a_run_per_fold_model_below_its_group(followed) -> None:
     assert [one.path for one in client.list_artifacts(by_kind["report"].info.run_id)] == ["report.html"]
     trials = [run for run in runs if run.data.tags["goldfold.kind"] == "trial"]
     assert len(trials) == 2 and all("learning_rate" in run.data.params for run in trials)
-    assert {run.info.status for run in (*trials, *(by_kind[kind] for kind in ("fold", "blend", "report")))} == {
-        "FINISHED"
-    }
+    assert {run.info.status for run in (*trials, fold, by_kind["blend"], by_kind["report"])} == {"FINISHED"}
 
 
 def records(file: Path) -> Iterator[Any]:
@@ -128,8 +114,8 @@ def values(items: Iterable[Any]) -> dict[str, Any]:
 
 
 def test_wandb_reads_an_offline_run_per_fold_model_of_one_group(followed) -> None:
-    need("wandb")
-    held_out, digest, honest = facts(followed)
+    pytest.importorskip("wandb")
+    losses, held_out, digest, honest = facts(followed)
     runs = {}
     for file in (followed.work / "track" / "wandb").glob("offline-run-*/*.wandb"):
         content = list(records(file))
@@ -138,7 +124,7 @@ def test_wandb_reads_an_offline_run_per_fold_model_of_one_group(followed) -> Non
         summary = values(item for one in content if one.HasField("summary") for item in one.summary.update)
         runs.setdefault(run.job_type, []).append((run, history, summary))
     ((run, history, summary),) = runs["fold"]
-    assert [row["epoch/loss"] for row in history if "epoch/loss" in row] == pytest.approx(epochs(followed))
+    assert [row["epoch/loss"] for row in history if "epoch/loss" in row] == pytest.approx(losses)
     assert run.run_group.startswith("slim@") and run.project == "small"
     assert values(run.config.update)["train.epochs"] == 4
     assert summary["result/held_out"] == pytest.approx(held_out) and summary["sha256/weights.npz"] == digest
@@ -190,7 +176,7 @@ def test_a_tracker_that_fails_is_left_out_with_one_line_and_the_others_go_on(tmp
 
 @pytest.mark.parametrize("name", TRACKERS)
 def test_training_that_ends_early_ends_the_run_and_its_error_is_not_hidden(tmp_path: Path, name: str) -> None:
-    need(name)
+    pytest.importorskip(name)
     lines: list[str] = []
     subject = Subject("fold", "g", "n", {"x": 1})
     with (
