@@ -17,11 +17,10 @@ from competition.ensemble.metrics import METRICS, metric_named
 from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
-from competition.ensemble.significance import Difference
-from competition.report.blend_tables import gains_table
 from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_manifest
 from competition.prepare.prepared import Prepared
+from competition.report.blend_tables import gains_table
 from competition.report.overview import score_figures
 from competition.report.scores_json import member_score, scores_of
 from competition.report.terminal import summary_rows
