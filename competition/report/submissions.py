@@ -144,9 +144,10 @@ def choose_two(rows: Sequence[ledger.Row], changed: Changed) -> list[tuple[ledge
 
     The second is the best public score among those within one standard error of the first; without public scores, the one
     that differs from the first in most rows, which hedges; where that is unknown, the next best. Only submissions that are
-    comparable with the newest take part. None is the second if none is as good within noise while others do not compare: one of
-    these may be better.
+    comparable with the newest take part, and partial ones only if there are no others. None is the second if none is as good within
+    noise while others do not compare: one of these may be better.
     """
+    rows = [row for row in rows if not row.entry.partial] or rows  # a complete one scores more on test rows
     same = comparable_with_newest(rows)
     sign = metric_named(same[-1].entry.metric).sign
 

@@ -196,10 +196,13 @@ def with_teachers(runs: Sequence[Run]) -> list[Run]:
 
 
 def submissions_by_run(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> dict[str, list[ledger.Row]]:
-    """Label of a run -> the ledger's rows of the submissions that mix it."""
-    competition = workspace.params.competition
-    rows = ledger.of_competition(ledger.read(submissions / "ledger.jsonl"), competition.name, competition.slug)
-    return {run.label: [row for row in rows if any(map(run.is_called, row.entry.runs))] for run in runs}
+    """Label of a run -> the ledger's rows of the submissions that mix it, in any of the blends that gave them."""
+    competition, stored = workspace.params.competition, ledger.read(submissions / "ledger.jsonl")
+    rows = ledger.of_competition(stored, competition.name, competition.slug)
+    mixed: dict[str, set[str]] = {}  # digest of a submission -> titles of runs
+    for entry in stored.entries:
+        mixed.setdefault(entry.digest, set()).update(entry.runs)
+    return {run.label: [row for row in rows if any(map(run.is_called, mixed[row.entry.digest]))] for run in runs}
 
 
 def honest_scores(work: Path, metric: str, current: Path | None) -> dict[str, Mapping[str, float]]:

@@ -300,12 +300,14 @@ def head_of(job: Job, results: Results) -> Head:
             figures.insert(1, Figure("wrong rows", f"{wrong:,}", note))
         has_test = len(prepared.part("test")) > 0
         parts.append(f"submission {blend.result['file']}" if has_test else "no test images: cross-validation only")
+    is_partial = blend is not None and "-partial" in blend.result["file"]
     useless = no_better_than_trivial(blend.result) if blend is not None else []
     of_blend = [f"{note}." for note in blend.result.get("notes", ())] if blend is not None else []
     warnings = [
         *results.differences.sentences,
         *results.notes,
         *of_blend,
+        *(["The blend is partial; `make train predict` makes the complete one."] if is_partial else []),
         *(f"The blend is {words}." for words in useless),
     ]
     if blend is not None and not results.differences.members:

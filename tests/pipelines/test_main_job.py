@@ -115,6 +115,7 @@ def test_a_missing_fold_is_named_with_its_command_and_a_partial_submission_is_ma
     (file,) = workspace.submissions.glob("*-partial2of3.csv")
     line = workspace.ledger()[-1]
     assert (line["partial"], line["file"]) == ("2of3", file.name)
+    assert "The blend is partial; `make train predict` makes the complete one." in workspace.here("report")
     assert line["test_rows"] == len(ids_of(workspace, "test"))
 
 

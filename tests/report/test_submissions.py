@@ -42,6 +42,8 @@ def test_without_public_scores_the_second_is_the_one_that_differs_most() -> None
     shares = {("b.csv", "a.csv"): 0.02, ("b.csv", "d.csv"): 0.07}
     assert chosen(rows, lambda a, b: shares[a, b]) == ["b", "d"]
     assert chosen(rows[:1]) == ["a"]
+    partial = row("e", 0.99, partial="2of5")
+    assert chosen([*rows, partial], lambda a, b: None) == ["b", "d"] and chosen([partial]) == ["e"]
 
 
 def test_a_smaller_log_loss_is_better_and_optimistic_scores_are_not_compared() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import ROOT, params, run_of
+from builders import ROOT, ledger_entry, params, run_of
 from two_classes import FOLDS, PREPARED, TWO, write_weights
 
 from competition.config.digests import digest_of, to_plain
@@ -19,9 +19,10 @@ from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
 from competition.prepare.index import COLUMNS
 from competition.prepare.prepared import Prepared, load_prepared
+from competition.submission import ledger
 from competition.workspace import runs
 from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
-from competition.workspace.runs import honest_scores, runs_of, stored_runs, write_run_file
+from competition.workspace.runs import honest_scores, runs_of, stored_runs, submissions_by_run, write_run_file
 from competition.workspace.studies import tuning_dependencies
 from competition.workspace.workspace import Workspace
 
@@ -241,3 +242,12 @@ def test_the_score_of_a_run_is_that_of_the_current_blend_and_not_of_a_newer_one(
     blends = tmp_path / "blend"
     for current, score in ((blends / "now", 0.8), (blends / "other", 0.9), (None, 0.9)):
         assert honest_scores(tmp_path, "macro_f1", current)["a1b2"]["score"] == score
+
+
+def test_a_run_is_used_by_a_submission_that_another_blend_gave_again(tmp_path: Path) -> None:
+    settings = params("competition.name=c")
+    cnn, small = (run_of(tmp_path, PREPARED, settings, name) for name in ("cnn", "small"))
+    for run in (small, cnn):
+        ledger.append(tmp_path / "ledger.jsonl", ledger_entry(runs=(run.label,)))
+    used = submissions_by_run(Workspace(tmp_path, settings, loaded=PREPARED), tmp_path, [cnn, small])
+    assert [len(used[run.label]) for run in (cnn, small)] == [1, 1]
