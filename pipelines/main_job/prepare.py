@@ -192,12 +192,12 @@ def build_index(
     ids = table["id"].to_numpy()
     tables = {
         "duplicates.csv": pairs.assign(a=ids[pairs["a"]], b=ids[pairs["b"]]),
-        "conflicts.csv": duplicates.conflicts(table),
+        "conflicts.csv": duplicates.conflicts(table, competition),
         "leaks.csv": leaks.find_leaks(table),
     }
     inflation = leaks.inflation(table, tables["leaks.csv"], competition.label_count)
     table, tables["external_removed.csv"] = leaks.without_leaking_external(table)
-    table = duplicates.without_conflicts(table, params.label_conflicts)
+    table = duplicates.without_conflicts(table, params.label_conflicts, competition)
     table, unreadable = index.without_bad_images(table, params.bad_images)
     tables["unreadable.csv"] = unreadable[["id", "part", "shard", "problem"]]
     tables["series.csv"] = series_table = series.find_series(table, descriptors.loc[table["id"]].to_numpy())

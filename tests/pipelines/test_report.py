@@ -35,6 +35,8 @@ def reported(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> t
     (test, *_), (train, *_) = (prepared.part(part).to_dict("records") for part in ("test", "train"))
     leak = {"kind": "test in train", "id": test["id"], "match": train["id"], "label": train["label"], "exact": True}
     pd.DataFrame([leak]).to_csv(data / "leaks.csv", index=False)
+    value = prepared.competition.label_values[3]
+    pd.DataFrame([{"group": 0, "id": "twice", "label": value}]).to_csv(data / "conflicts.csv", index=False)
     unreadable = {"id": "<b>rose", "part": "train", "shard": "0.tfrec", "problem": "<i>cut"}
     pd.DataFrame([unreadable]).to_csv(data / "unreadable.csv", index=False)
     output = workspace.do("blend", "--verbose")
@@ -70,6 +72,8 @@ def test_the_page_shows_errors_as_pictures_and_leaks_of_the_data(reported) -> No
     wrong, errors = int(re.findall(r"Misclassified rows: (\d+) of 450", page)[0]), section_of(page, "errors")
     assert 0 < errors.count("<figure>") == min(wrong, 32) == errors.count('<img src="data:image/png;base64,')
     assert "LEAK: 1 of 150 test images are also labelled images" in page and "1 image cannot be decoded" in page
+    name = load_prepared(reported[0].work / "data").competition.classes[3]
+    assert re.search(rf"twice</\w+><td[^>]*>{name}<", page)  # of conflicts.csv
 
 
 def test_before_training_the_page_describes_the_data(untrained: Workspace) -> None:
