@@ -206,10 +206,12 @@ def build_index(
             f"prepare.group_by: no row has a value of {params.group_column!r}; only the folder adapter reads a "
             f"group_column, this is {settings.adapter}; set prepare.group_by=embedding or hash"
         )
+    grouped_by = ""
     if params.group_by != "hash":
+        grouped_by = f"prepare.group_by: {params.group_by} {params.group_column}".rstrip()
         names = column_values if params.group_by == "column" else dict(zip(series_table["id"], series_table["series"]))
         table["group"] = folds.merge_equal_names(table, names)
-    table["fold"] = folds.assign(table, params.folds, params.seed, competition.targets)
+    table["fold"] = folds.assign(table, params.folds, params.seed, competition.targets, grouped_by)
     report_findings(job, tables, inflation, competition.targets.kind)
     return table, tables, descriptors
 
