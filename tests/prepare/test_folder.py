@@ -115,6 +115,11 @@ def test_equal_names_are_told_apart_by_the_folder_of_the_part_or_by_their_paths(
     ("tables", "images", "message"),
     [
         ({"test.csv": "id\n1e5\n004\n005\nX1\n"}, IMAGES, "no file was found for 2 test images of the table, '005', 'X1'"),
+        ({"train.csv": "index,file,label\n1,001.jpg,cat\n2,002.png,dog\n3,gone.jpg,cat\n", "test.csv": "index,file\n4,004.gif\n"},
+         IMAGES, "1 train image of the table, 'gone.jpg', in column 'file' .competition.id_column.; add"),
+        ({"train.csv": "index,file,label\n1,001.JPG,cat\n2,002.PNG,dog\n", "test.csv": "index,file\n4,004.GIF\n"},
+         IMAGES, "2 train images of the table, '001.JPG', '002.PNG', in column 'file' .* letter case 2 of them"),
+        ({"train.csv": "id,label\n/a/b/001,cat\n/a/b/gone,dog\n/a/b/NA,dog\n"}, IMAGES, "1 train image of the table, '/a/b/gone'"),
         ({"test.csv": "id\n1E5\n004\n"}, IMAGES, "1 test image of .* only in letter case 1 of them"),
         ({}, [*IMAGES, "train/001.png"], "more than one file matches each of 1 train id of the table, '001'"),
         ({"train.csv": "id,label\n../../etc/passwd,cat\n002,dog\n"}, IMAGES, "no file was found for 1 train image of the table"),

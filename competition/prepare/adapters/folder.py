@@ -50,12 +50,13 @@ def describe(raw: Path, settings: Settings) -> Competition:
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     layout, files = read_layout(raw, settings), ImageFiles(raw)
     ids, labels, groups = layout.train
-    for row in files.rows(ids, labels, "train", groups):
+    id_column = layout.competition.id_column
+    for row in files.rows(ids, labels, "train", id_column, groups):
         top, _, below = row.shard.partition("/")
         is_named_val = bool(below) and split_named(top) == "val"
         is_in_val = is_named_val if layout.validation is None else row.id in layout.validation
         yield replace(row, part="val") if is_in_val and settings.validation == "apart" else row
-    yield from files.rows(layout.test, [-1] * len(layout.test), "test")
+    yield from files.rows(layout.test, [-1] * len(layout.test), "test", id_column)
 
 
 def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row], list[str]]:

@@ -119,7 +119,7 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
     test = sample if test_table is None else test_table
     id_column = _find_id_column(train, test, settings.id_column, files, name)
     if test is None:
-        test = pd.DataFrame({id_column: files.unlisted_test_ids(train[id_column])}, dtype=str)
+        test = pd.DataFrame({id_column: files.unlisted_test_ids(train[id_column], id_column)}, dtype=str)
     sample_columns = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
     test_columns = [] if test is sample else test.columns.tolist()
     labels = _find_labels(train, id_column, test_columns, sample_columns, name, settings)
@@ -152,7 +152,7 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
 def _find_id_column(
     table: pd.DataFrame, test: pd.DataFrame | None, configured: str, files: ImageFiles, name: str
 ) -> str:
-    """The column of ids: a column of both tables, if there are several the first whose values are names of image files."""
+    """The column of ids: a column of both tables, if there are several the one with the most names of image files."""
     tables = {name: table} if test is None else {name: table, "test.csv": test}
     if configured:
         for table_name, content in tables.items():
@@ -167,8 +167,9 @@ def _find_id_column(
         raise UserError(
             f"{name} ({first_few(table)}) and test.csv ({first_few(test)}) share no column; set competition.id_column"
         )
-    naming = [column for column in shared if files.known_share(list(table[column])) == 1]
-    return (naming or shared)[0]
+    shares = {column: files.known_share(table[column]) for column in shared}
+    naming = max(shared, key=lambda column: shares[column])
+    return naming if shares[naming] > 0.5 else shared[0]
 
 
 def _find_labels(
