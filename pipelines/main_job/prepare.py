@@ -272,6 +272,6 @@ def report_findings(job: Job, tables: Mapping[str, pd.DataFrame], inflation: lea
             f"prepare: WARNING {counted(int(test.sum()), 'unreadable test image')} will get the mean prediction: {data}/unreadable.csv"
         )
     if (~test).any():
-        job.echo(
-            f"prepare: {int((~test).sum()):,} labelled images cannot be read and were dropped: {data}/unreadable.csv"
-        )
+        dropped = int((~test).sum())
+        were = "cannot be read and was" if dropped == 1 else "cannot be read and were"
+        job.echo(f"prepare: {counted(dropped, 'labelled image')} {were} dropped: {data}/unreadable.csv")
