@@ -11,7 +11,7 @@ from competition.prepare.adapter_types import Part, Row
 from competition.prepare.decoding import SUFFIXES
 
 UNREAD_IMAGES = {".heic", ".heif", ".jp2", ".jxl", ".dng", ".raw", ".psd", ".svg", ".ico"}
-UNREAD_TABLES = {".tsv", ".xlsx", ".xls", ".ods", ".parquet", ".feather"}
+UNREAD_TABLES = {".xlsx", ".xls", ".ods", ".parquet", ".feather"}
 UNSEARCHED = ("private", "__MACOSX")  # the user's own solution; copies of attributes that macOS puts into archives
 
 FORMS = 6  # of the name of a file, see _forms

@@ -3,6 +3,7 @@
 Which columns hold the ids, the labels and the class names is seen in the tables; what is not certain is an error.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ def table_of_labels(raw: Path, files: ImageFiles) -> str:
     """train.csv, or the only other table with a column of names of image files; "" = none, so class folders."""
     if (raw / "train.csv").exists():
         return "train.csv"
-    tables = sorted(path.name for path in raw.glob("*.csv") if path.name not in OTHER_TABLES)
+    tables = sorted(path.name for path in raw.glob("*.[ct]sv") if path.name not in OTHER_TABLES)
     naming = []
     for name in tables:
         columns = dict(read_csv(raw / name).items())
@@ -130,7 +131,8 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
     if unused:
         shared = [column for column in unused if column in test_columns]
         advice = f"; head.columns of a member can add {first_few(shared)} to its features" if shared else ""
-        notes.append(f"columns {first_few(unused)} of {name} are not used{advice}")
+        column, are = ("column", "is") if len(unused) == 1 else ("columns", "are")
+        notes.append(f"{column} {first_few(unused)} of {name} {are} not used{advice}")
     if (unlisted := len(files.paths) - len(train) - len(test)) > 0:
         notes.append(f"{counted(unlisted, 'image file')} in no table and therefore ignored")
     return LabelledTables(
@@ -203,9 +205,10 @@ def _find_labels(
         raise UserError(
             f"{name} has no column with the label of each image besides the ids in {id_column!r}; add one, e.g. label"
         )
+    example = shlex.quote((named or others)[0])  # SET holds shell words
     raise UserError(
         f"{name} has the columns {first_few(others, 8)} besides the ids in {id_column!r}, and it is not certain which of "
-        f'them is the label: set competition.label_column, e.g. SET="competition.label_column={(named or others)[0]}"'
+        f'them is the label: set competition.label_column, e.g. SET="competition.label_column={example}"'
     )
 
 
