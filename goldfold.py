@@ -32,7 +32,7 @@ from competition.config.params_file import BUDGET_FILE, load_params, parse_overr
 from competition.config.yaml_text import rendered
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import default_labels
-from competition.ensemble.predictions import identity_view, load_scores
+from competition.ensemble.predictions import free_name, identity_view, load_scores
 from competition.ensemble.settings import validate_params
 from competition.files.manifest import read_manifest
 from competition.prepare.prepared import fold_tables
@@ -170,7 +170,9 @@ class Project:
     def oof(self, member: str = BLEND, view: str = "") -> pd.DataFrame:
         """Out-of-fold predictions by id: fold, label, class (the most probable, or the blend's decision), probabilities.
 
-        Several labels per image: label and class are lists of class names. A regression has the values but no class.
+        A column called like a class is row_fold, row_label or row_class.
+        Several labels per image: label and class are their names in one text, with the separator of the table of labels.
+        A regression has the values but no class.
 
         member: trained here or external; "blend": each row by a blend that was fitted without the row's fold.
         view: of a member; "" = the untransformed image.
@@ -281,11 +283,11 @@ class Project:
     def _table(self, index: pd.Index, facts: dict[str, Any], decided: Any, probs: Any) -> pd.DataFrame:
         """The facts, the column `class` of decided labels (none of a regression), then one column per class.
 
-        A column whose name is a class is called predicted_...
+        A column whose name is a class is called row_...
         """
         competition = self._prepared.competition
         facts = facts if competition.target == "regression" else {**facts, "class": competition.written(decided)}
-        named = {f"predicted_{name}" if name in self.classes else name: values for name, values in facts.items()}
+        named = {free_name(name, self.classes): values for name, values in facts.items()}
         return pd.concat(
             [pd.DataFrame(named, index=index), pd.DataFrame(probs, index=index, columns=list(self.classes))], axis=1
         )

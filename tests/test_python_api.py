@@ -4,6 +4,7 @@ import json
 import os
 import re
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,14 @@ def test_folds_and_out_of_fold_predictions_are_those_of_the_files(finished: Work
     assert np.array_equal(oof.loc[stored.ids, list(g.classes)].to_numpy(), stored.view("identity"))
     assert (oof["fold"].loc[stored.ids] == 1).all()
     assert np.array_equal(g.oof("slim", "shift_up").loc[stored.ids, list(g.classes)], stored.view("shift_up"))
+    competition = replace(prepared.competition, classes=("label", *g.classes[1:]))
+    g._prepared = replace(prepared, competition=competition)
+    assert list(g.oof("slim").columns) == [
+        "fold",
+        "row_label",
+        "class",
+        *competition.classes,
+    ]  # classes keep their names
 
 
 def test_the_scores_of_the_blend_are_honest_and_so_are_its_out_of_fold_decisions(finished: Workspace) -> None:

@@ -58,7 +58,8 @@ def _from_images(source: str, paths: Sequence[str], settings: Settings) -> tuple
         layout = folder.read_layout(raw, settings)
         image_files = ImageFiles(raw)
         ids, labels, groups = layout.train
-        train, test = image_files.find(ids, "train"), image_files.find(layout.test, "test")
+        id_column = layout.competition.id_column
+        train, test = image_files.find(ids, "train", id_column), image_files.find(layout.test, "test", id_column)
     competition = layout.competition
     if any(groups):
         note = f"the values of {settings.group_column} are not kept in the records; duplicates are still grouped"

@@ -29,7 +29,7 @@ from competition.ensemble.predictions import (
     Predictions,
     ViewPredictions,
     check_kinds,
-    id_column,
+    free_name,
     mean_over_folds,
     named_in_errors,
     open_npz,
@@ -124,7 +124,7 @@ def stored_ids(path: Path, classes: Sequence[str]) -> np.ndarray:
     if path.suffix == ".npz":
         with open_npz(path) as file:
             return read_array(path, file, "ids").astype(str)
-    name = id_column(classes)
+    name = free_name("id", classes)
     try:
         return pd.read_csv(path, usecols=[name], dtype=str, keep_default_na=False)[name].to_numpy(str)
     except (OSError, ValueError) as error:  # those of the parser and of the encoding are ValueErrors

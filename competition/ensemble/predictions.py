@@ -46,7 +46,7 @@ class Predictions:
     @staticmethod
     def load_csv(path: Path, classes: Sequence[str], target: TargetKind = "single") -> "Predictions":
         """Read a column of ids (see `id_column`) and one column per class, by name, in any order."""
-        name = id_column(classes)
+        name = free_name("id", classes)
         with path.open(encoding="utf-8-sig", errors="replace") as file:
             header = file.readline().replace('"', "").rstrip()
         if name in header.split(";"):
@@ -171,9 +171,8 @@ def _unchecked(ids: np.ndarray, views: tuple[str, ...], probs: np.ndarray, targe
     return predictions
 
 
-def id_column(classes: Sequence[str]) -> str:
-    """Name of the id column in a CSV of predictions: id, or row_id if a class is named id."""
-    name = "id"
+def free_name(name: str, classes: Sequence[str]) -> str:
+    """Name of a column beside those of the classes in a table of predictions: id, or row_id if a class is named id."""
     while name in classes:
         name = f"row_{name}"
     return name

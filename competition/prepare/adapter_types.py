@@ -151,6 +151,17 @@ class Competition:
             return f"{float(value):g}"
         return " ".join(name for name, digit in zip(self.classes, value, strict=True) if digit == "1") or "no label"
 
+    def label_value(self, label: int) -> str:
+        """A label number as the table of labels writes it: the value of the class, those of the set, or the number."""
+        if not self.label_targets:
+            return self.label_values[label]
+        target = self.label_targets[label]
+        if self.target == "regression":
+            return target.removesuffix(".0")
+        return self.list_separator.join(
+            value for value, digit in zip(self.label_values, target, strict=True) if digit == "1"
+        )
+
     def written(self, targets: np.ndarray) -> list[str] | list[float]:
         """Class names of (N,) class numbers, lists of names of (N, C) label sets ("" = no label), or values, for tables."""
         if self.target == "regression":

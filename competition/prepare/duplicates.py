@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from competition.config.errors import UserError, counted, first_few
+from competition.prepare.adapter_types import Competition
 
 SLICE = 16_384  # pairs of thumbnails in memory at once; blank images alone may form millions of pairs
 BITS = 64
@@ -141,16 +142,21 @@ def merged(groups: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return first_row[which]
 
 
-def conflicts(index: pd.DataFrame) -> pd.DataFrame:
-    """Return group, id and label of all labelled images in groups with more than one label, sorted by group."""
+def conflicts(index: pd.DataFrame, competition: Competition) -> pd.DataFrame:
+    """Return group, id and label, as in the table of labels, of all labelled images of a photo with more than one, by group.
+
+    Near duplicates may differ a little in a number, so that in a regression only identical images conflict.
+    """
     labelled = index[index["label"] >= 0]
-    several = labelled.groupby("group")["label"].transform("nunique") > 1
-    return labelled.loc[several, ["group", "id", "label"]].sort_values(["group", "label", "id"], ignore_index=True)
+    photo = ["group", "sha256"] if competition.target == "regression" else ["group"]
+    several = labelled.groupby(photo)["label"].transform("nunique") > 1
+    found = labelled.loc[several, ["group", "id", "label"]].sort_values(["group", "label", "id"], ignore_index=True)
+    return found.assign(label=[competition.label_value(label) for label in found["label"]])
 
 
-def without_conflicts(index: pd.DataFrame, policy: str) -> pd.DataFrame:
+def without_conflicts(index: pd.DataFrame, policy: str, competition: Competition) -> pd.DataFrame:
     """Handle photos with more than one label: policy "error" raises UserError, "drop" removes all copies, "keep" keeps them."""
-    conflicting = conflicts(index)
+    conflicting = conflicts(index, competition)
     if policy == "error" and len(conflicting):
         raise UserError(
             f"{counted(conflicting['group'].nunique(), 'photo')} under more than one label, {first_few(conflicting['id'], 4)}; "

@@ -11,10 +11,11 @@ from competition.prepare.duplicates import merged
 from competition.prepare.targets import SINGLE, Targets
 
 
-def assign(index: pd.DataFrame, folds: int, seed: int, targets: Targets = SINGLE) -> np.ndarray:
+def assign(index: pd.DataFrame, folds: int, seed: int, targets: Targets = SINGLE, grouped_by: str = "") -> np.ndarray:
     """Return the fold of each row, (N,) int: 0..folds-1 for training rows, -1 for all others.
 
     Stratified by class, by `Targets.strata` where targets are not classes.
+    grouped_by: what joins images beside being the same photo, for the message; "" = nothing.
 
     The result depends on ids, labels, groups and the seed, not on the order of rows or files. A class with fewer groups
     than folds is spread over as many folds as it has groups (see `support`).
@@ -25,10 +26,11 @@ def assign(index: pd.DataFrame, folds: int, seed: int, targets: Targets = SINGLE
     train = train[np.argsort(index["id"].to_numpy(str)[train], kind="stable")]
     labels = targets.strata(index["label"].to_numpy()[train], folds)
     groups = pd.factorize(index["group"].to_numpy()[train])[0]
-    if groups.max(initial=-1) + 1 < folds:
-        raise UserError(
-            f"{groups.max(initial=-1) + 1} different training images cannot make {folds} folds; lower prepare.folds"
-        )
+    count = int(groups.max(initial=-1)) + 1
+    if count < folds:
+        different = counted(count, "different training image")
+        grouped = f"{counted(len(train), 'training image')} in {counted(count, 'group')} ({grouped_by})"
+        raise UserError(f"{grouped if grouped_by else different} cannot make {folds} folds; lower prepare.folds")
     if np.bincount(labels).max() < folds:
         raise UserError(
             f"no class has {counted(folds, 'training image')}; lower prepare.folds to {np.bincount(labels).max()} or less"

@@ -62,8 +62,9 @@ def build(
     doubled = ids[ids.duplicated()].unique()
     if len(doubled):
         parts = index[ids == doubled[0]]["part"].tolist()
+        where = f" ({' and '.join(parts)})" if len(set(parts)) > 1 else ""
         raise UserError(
-            f"{counted(len(doubled), 'id')} of more than one row, {first_few(doubled)} ({' and '.join(parts)}); ids must differ"
+            f"{counted(len(doubled), 'id')} of more than one row, {first_few(doubled)}{where}; ids must differ"
         )
     outside = labelled & ~index["label"].between(0, classes - 1)
     if outside.any():

@@ -67,10 +67,11 @@ def data_section(prepared: Prepared) -> Section:
 
 
 def read(file: Path) -> pd.DataFrame:
-    """Read a table of findings with ids as text; empty if the file is missing."""
+    """Read a table of findings with ids (and the labels of conflicts.csv) as text; empty if the file is missing."""
     if not file.is_file():
         return pd.DataFrame()
     texts = {"id": str, "match": str, "a": str, "b": str, "shard": str, "problem": str}
+    texts |= {"label": str} if file.name == "conflicts.csv" else {}
     return pd.read_csv(file, dtype=texts, keep_default_na=False)
 
 
@@ -101,9 +102,10 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
         blocks.append(table)
     if len(conflicts):
         photos = conflicts["group"].nunique()
+        class_names = dict(zip(competition.label_values, competition.classes, strict=True))
         table = first_findings(
             conflicts,
-            lambda r: {"photo": f"{r['group']}", "id": r["id"], "label": label_text(r["label"])},
+            lambda r: {"photo": f"{r['group']}", "id": r["id"], "label": class_names.get(r["label"], r["label"])},
             "Conflicting labels",
         )
         blocks += [Text([f"{counted(photos, 'photo has', 'photos have')} two labels or more."]), table]

@@ -80,7 +80,7 @@ def overview_section(charts: Charts, rows: HonestRows | None, prepared: Prepared
             lines = [[f"✕ {names[predicted[n]]}", f"is {names[labels[n]]}", str(ids[n])] for n in shown]
             missed = int((labels[wrong] == score.number).sum())
             title = f"{names[score.number]}: F1 {score.f1:.2f}; {missed:,} of {counted(score.rows, 'row')} missed, "
-            title += f"{len(wrong) - missed:,} others taken for it"
+            title += f"{counted(len(wrong) - missed, 'other')} taken for it"
             groups.append((title, row_tiles(prepared, ids[shown], lines, pixels)))
         if groups:
             blocks.append(SideBySide("Worst classes", groups))

@@ -170,7 +170,8 @@ def summary(search: Search) -> list[str]:
         [*(f"{one.name} (about {duration(one.needs)})" for one in next_ones), *(f"{n}, perhaps" for n in unmeasured)]
     )
     heads = [name for name, one in search.job.params.members.items() if one.head is not None]
-    instead = [f"budget: in place of {', '.join(heads)} it fits heads of its own to their networks"] if heads else []
+    networks = "its network" if len(heads) == 1 else "their networks"
+    instead = [f"budget: in place of {', '.join(heads)} it fits heads of its own to {networks}"] if heads else []
     return [
         *table_lines(columns, rows),
         *marked,

@@ -213,7 +213,8 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
 def report_result(job: Job, recipe: Recipe, outcomes: Sequence[Outcome], seconds: float) -> None:
     dropped, replaced = (sum(len(getattr(o, name)) for o in outcomes) for name in ("dropped", "replaced"))
     if dropped:
-        job.echo(f"convert: {dropped:,} labelled images cannot be read and were dropped (their ids: manifest.json)")
+        were = "cannot be read and was" if dropped == 1 else "cannot be read and were"
+        job.echo(f"convert: {counted(dropped, 'labelled image')} {were} dropped (ids: manifest.json)")
     if replaced:
         job.echo(
             f"convert: WARNING {counted(replaced, 'unreadable test image')}, in the shards as grey (ids: manifest.json)"

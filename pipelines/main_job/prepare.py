@@ -192,12 +192,12 @@ def build_index(
     ids = table["id"].to_numpy()
     tables = {
         "duplicates.csv": pairs.assign(a=ids[pairs["a"]], b=ids[pairs["b"]]),
-        "conflicts.csv": duplicates.conflicts(table),
+        "conflicts.csv": duplicates.conflicts(table, competition),
         "leaks.csv": leaks.find_leaks(table),
     }
     inflation = leaks.inflation(table, tables["leaks.csv"], competition.label_count)
     table, tables["external_removed.csv"] = leaks.without_leaking_external(table)
-    table = duplicates.without_conflicts(table, params.label_conflicts)
+    table = duplicates.without_conflicts(table, params.label_conflicts, competition)
     table, unreadable = index.without_bad_images(table, params.bad_images)
     tables["unreadable.csv"] = unreadable[["id", "part", "shard", "problem"]]
     tables["series.csv"] = series_table = series.find_series(table, descriptors.loc[table["id"]].to_numpy())
@@ -206,10 +206,12 @@ def build_index(
             f"prepare.group_by: no row has a value of {params.group_column!r}; only the folder adapter reads a "
             f"group_column, this is {settings.adapter}; set prepare.group_by=embedding or hash"
         )
+    grouped_by = ""
     if params.group_by != "hash":
+        grouped_by = f"prepare.group_by: {params.group_by} {params.group_column}".rstrip()
         names = column_values if params.group_by == "column" else dict(zip(series_table["id"], series_table["series"]))
         table["group"] = folds.merge_equal_names(table, names)
-    table["fold"] = folds.assign(table, params.folds, params.seed, competition.targets)
+    table["fold"] = folds.assign(table, params.folds, params.seed, competition.targets, grouped_by)
     report_findings(job, tables, inflation, competition.targets.kind)
     return table, tables, descriptors
 
@@ -270,6 +272,6 @@ def report_findings(job: Job, tables: Mapping[str, pd.DataFrame], inflation: lea
             f"prepare: WARNING {counted(int(test.sum()), 'unreadable test image')} will get the mean prediction: {data}/unreadable.csv"
         )
     if (~test).any():
-        job.echo(
-            f"prepare: {int((~test).sum()):,} labelled images cannot be read and were dropped: {data}/unreadable.csv"
-        )
+        dropped = int((~test).sum())
+        were = "cannot be read and was" if dropped == 1 else "cannot be read and were"
+        job.echo(f"prepare: {counted(dropped, 'labelled image')} {were} dropped: {data}/unreadable.csv")

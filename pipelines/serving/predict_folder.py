@@ -10,6 +10,7 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted
 from competition.config.redaction import printable
+from competition.ensemble.predictions import free_name
 from competition.files.manifest import atomic_write
 from competition.prepare.adapter_types import Competition
 from competition.prepare.adapters.image_files import image_paths, unread_files_notes
@@ -105,25 +106,20 @@ def prediction_table(
     """label (not of a regression), then one column per class, by the name of the image."""
     values = pd.DataFrame(probs, index=names, columns=list(competition.classes))
     if competition.target != "regression":
-        values.insert(0, column("label", competition), competition.written(decided))
+        values.insert(0, free_name("label", competition.classes), competition.written(decided))
     return values
 
 
 def write_predictions(table: pd.DataFrame, problems: Mapping[str, str], competition: Competition, out: Path) -> None:
     """Write the table, whose index has the names of the images, with the problems as its last column, as UTF-8."""
     names = [str(name) for name in table.index]
-    table = table.assign(**{column("problem", competition): [problems.get(name, "") for name in names]})
+    table = table.assign(**{free_name("problem", competition.classes): [problems.get(name, "") for name in names]})
     # "./=1.jpg" is the same path, and no formula.
     table.index = pd.Index([f"./{name}" if name.startswith(FORMULA) else name for name in names])
     with atomic_write(out) as temporary:
         table.to_csv(
             temporary,
-            index_label=column("id", competition),
+            index_label=free_name("id", competition.classes),
             lineterminator="\n",
             errors="backslashreplace",  # a name that is not UTF-8
         )
-
-
-def column(name: str, competition: Competition) -> str:
-    """The name of a column beside those of the classes: row_id if a class is called id."""
-    return f"row_{name}" if name in competition.classes else name

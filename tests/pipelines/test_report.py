@@ -27,6 +27,8 @@ def test_the_page_has_the_figures_of_the_terminal_and_texts_that_are_escaped_and
     (test, *_), (train, *_) = (prepared.part(part).to_dict("records") for part in ("test", "train"))
     leak = {"kind": "test in train", "id": test["id"], "match": train["id"], "label": train["label"], "exact": True}
     pd.DataFrame([leak]).to_csv(data / "leaks.csv", index=False)
+    value = prepared.competition.label_values[3]
+    pd.DataFrame([{"group": 0, "id": "twice", "label": value}]).to_csv(data / "conflicts.csv", index=False)
     unreadable = {"id": "<b>rose", "part": "train", "shard": "0.tfrec", "problem": "<i>cut"}
     pd.DataFrame([unreadable]).to_csv(data / "unreadable.csv", index=False)
     output, page = workspace.here("blend", "report", verbose=True), workspace.page
@@ -46,6 +48,8 @@ def test_the_page_has_the_figures_of_the_terminal_and_texts_that_are_escaped_and
     assert "<b>rose" not in page and "<i>cut" not in page and set(re.findall(r'src="([^/]*)/', page)) == {"data:image"}
     assert "http://" not in page and "https://" not in page and page.count("<script") == 1 and "<link" not in page
     assert str(workspace.folder) not in page.replace(str(workspace.params), "")
+    name = prepared.competition.classes[3]
+    assert re.search(rf"twice</\w+><td[^>]*>{name}<", page)  # of conflicts.csv
 
 
 def test_a_blend_of_other_parameters_and_predictions_is_reported_and_missing_pictures_are_decoded(workspace) -> None:

@@ -6,6 +6,7 @@ from PIL import Image, ImageEnhance
 
 from competition.config.errors import UserError
 from competition.prepare import duplicates, index
+from competition.prepare.adapter_types import Competition
 
 BITS, PIXELS = 10, 18.0
 
@@ -62,10 +63,23 @@ def test_a_photo_with_two_labels_is_listed_and_kept_or_dropped(policy, remaining
     rows = [row("a", 1, label=1), row("b", 1, label=2), row("c", 3, label=1), row("d", 3, label=1)]
     rows += [row("t", 1, part="test", label=-1)]  # its label is unknown, so it contradicts no other label
     index_table, _, _ = index_with_groups(rows)
-    assert duplicates.conflicts(index_table)[["id", "label"]].to_numpy().tolist() == [["a", 1], ["b", 2]]
-    assert duplicates.without_conflicts(index_table, policy)["id"].tolist() == remaining_ids
+    classes = Competition("f", "", ("x", "y", "z"), "macro_f1", "label", "id", ("label",), ("007", "7", "10"))
+    assert duplicates.conflicts(index_table, classes)[["id", "label"]].to_numpy().tolist() == [["a", "7"], ["b", "10"]]
+    assert duplicates.without_conflicts(index_table, policy, classes)["id"].tolist() == remaining_ids
     with pytest.raises(UserError, match="1 photo under more than one label, 'a', 'b'"):
-        duplicates.without_conflicts(index_table, "error")
+        duplicates.without_conflicts(index_table, "error", classes)
+
+
+def test_in_a_regression_only_identical_photos_conflict():
+    smaller = encode_image(synthetic_image(1, (160, 120)).resize((80, 60)))
+    photo = encode_image(synthetic_image(1, (160, 120)))
+    rows = [row("a", 0, label=0, data=photo), row("b", 0, label=1, data=smaller)]
+    competition = Competition(
+        "f", "", ("mm",), "rmse", "value", "id", ("mm",), ("mm",), target="regression", label_targets=("4.0", "4.5")
+    )
+    assert duplicates.conflicts(index_with_groups(rows)[0], competition).empty
+    found = duplicates.conflicts(index_with_groups([*rows, row("c", 0, label=1, data=photo)])[0], competition)
+    assert found[["id", "label"]].to_numpy().tolist() == [["a", "4"], ["c", "4.5"]]
 
 
 def test_the_known_duplicates_of_a_real_dataset_are_found(real_data, tmp_path, make_settings):
@@ -83,7 +97,7 @@ def test_the_known_duplicates_of_a_real_dataset_are_found(real_data, tmp_path, m
     assert 18 <= len(pairs) <= 40
     # Consecutive photos of one flower are grouped; different flowers are not.
     assert index_table["group"].value_counts().max() <= 8
-    assert set(duplicates.conflicts(index_table)["label"]) == {4, 35}
+    assert set(duplicates.conflicts(index_table, described)["label"]) == {"4", "35"}
     leak_table = leaks.find_leaks(index_table)
     assert leaks.inflation(index_table, leak_table, 102).touched >= 8
 

@@ -73,12 +73,12 @@ DETECTED = {
         {"train.csv": NUMBERED.format("class_id", "class_name")}, FOUR, {},
         {"classes": ("tulip", "daisy"), "label_values": ("7", "10"),
          "notes": ("ids are in column 'image_id', labels in 'class_id' of train.csv", "class names are in column 'class_name'",
-                   "columns 'width' of train.csv are not used", NO_TEST_NOTE)}, [0, 1, 0, 1],
+                   "column 'width' of train.csv is not used", NO_TEST_NOTE)}, [0, 1, 0, 1],
     ),
     "a column that the test table has too is no label": (
         {"train.csv": "id,width,kind\n1,20,cat\n2,30,dog\n", "test.csv": "id,width\n3,20\n4,20\n"}, FOUR, {},
         {"notes": ("ids are in column 'id', labels in 'kind' of train.csv",
-                   "columns 'width' of train.csv are not used; head.columns of a member can add 'width' to its features")}, [0, 1, -1, -1],
+                   "column 'width' of train.csv is not used; head.columns of a member can add 'width' to its features")}, [0, 1, -1, -1],
     ),
     "files in no table are ignored and counted": (
         TABLES, [*IMAGES, "train/more.jpg", "__MACOSX/train/._001.jpg"], {},
@@ -86,8 +86,8 @@ DETECTED = {
         [0, 1, 1, -1, -1],
     ),
     "a table of any name whose column of names of files holds the ids": (
-        {"labels.csv": "breed,photo\ncat,1\ndog,2\ncat,3\ndog,4\n"}, FOUR, {},
-        {"id_column": "photo", "notes": ("ids are in column 'photo', labels in 'breed' of labels.csv", NO_TEST_NOTE)}, [0, 1, 0, 1],
+        {"labels.tsv": "breed\tphoto\ncat\t1\ndog\t2\ncat\t3\ndog\t4\n"}, FOUR, {},
+        {"id_column": "photo", "notes": ("ids are in column 'photo', labels in 'breed' of labels.tsv", NO_TEST_NOTE)}, [0, 1, 0, 1],
     ),
 }  # fmt: skip
 
@@ -115,6 +115,11 @@ def test_equal_names_are_told_apart_by_the_folder_of_the_part_or_by_their_paths(
     ("tables", "images", "message"),
     [
         ({"test.csv": "id\n1e5\n004\n005\nX1\n"}, IMAGES, "no file was found for 2 test images of the table, '005', 'X1'"),
+        ({"train.csv": "index,file,label\n1,001.jpg,cat\n2,002.png,dog\n3,gone.jpg,cat\n", "test.csv": "index,file\n4,004.gif\n"},
+         IMAGES, "1 train image of the table, 'gone.jpg', in column 'file' .competition.id_column.; add"),
+        ({"train.csv": "index,file,label\n1,001.JPG,cat\n2,002.PNG,dog\n", "test.csv": "index,file\n4,004.GIF\n"},
+         IMAGES, "2 train images of the table, '001.JPG', '002.PNG', in column 'file' .* letter case 2 of them"),
+        ({"train.csv": "id,label\n/a/b/001,cat\n/a/b/gone,dog\n/a/b/NA,dog\n"}, IMAGES, "1 train image of the table, '/a/b/gone'"),
         ({"test.csv": "id\n1E5\n004\n"}, IMAGES, "1 test image of .* only in letter case 1 of them"),
         ({}, [*IMAGES, "train/001.png"], "more than one file matches each of 1 train id of the table, '001'"),
         ({"train.csv": "id,label\n../../etc/passwd,cat\n002,dog\n"}, IMAGES, "no file was found for 1 train image of the table"),
@@ -125,12 +130,18 @@ def test_equal_names_are_told_apart_by_the_folder_of_the_part_or_by_their_paths(
         ({"train.csv": "id,label\n001,cat,7\n"}, IMAGES, "train.csv, line 2: 3 fields under 2 columns"),
         ({"train.csv": "id,label,label\n001,cat,cat\n"}, IMAGES, "column 'label' appears 2 times"),
         ({"train.csv": ""}, IMAGES, "train.csv: the file is empty"),
+        ({"train.csv": "id,Wert %,b\n001,1,2\n002,2,3\n"}, IMAGES, "SET=\"competition.label_column='Wert %'\""),
         (None, ["train/a.jpg", "train/b/c.jpg", "test/d.jpg"], "1 image outside the class folders, 'train/a.jpg'"),
     ],
 )  # fmt: skip
 def test_inconsistent_sources_are_errors_with_counts_and_names(make_source, read, tables, images, message):
     with pytest.raises(UserError, match=message):
         read(make_source({} if tables is None else {**TABLES, **tables}, images))
+
+
+def test_a_text_file_that_may_be_the_table_of_labels_is_named(make_source, read):
+    with pytest.raises(UserError, match=r"1 class in the data, 'img'.*; not read: 'labels.txt': rename"):
+        read(make_source({"labels.txt": "file\tlabel\n1.jpg\tcat\n2.jpg\tdog\n"}, ["img/1.jpg", "img/2.jpg"]))
 
 
 def test_a_source_that_is_neither_a_zip_nor_a_directory_is_an_error(tmp_path, make_settings, helpers):

@@ -42,7 +42,7 @@ def test_a_class_with_too_few_rows_is_spread_over_as_many_folds_as_possible_and_
 
 @pytest.mark.parametrize(
     ("labels", "groups", "message"),
-    [([0, 0, 0, 0], [0, 0, 0, 0], "1 different training images cannot make 3"), ([0, 0, 1, 1], None, "no class has 3")],
+    [([0, 0, 0, 0], [0, 0, 0, 0], "1 different training image cannot make 3"), ([0, 0, 1, 1], None, "no class has 3")],
 )
 def test_too_few_rows_for_the_folds_are_an_error(labels, groups, message):
     with pytest.raises(UserError, match=message):

@@ -93,6 +93,11 @@ def test_a_group_column_keeps_its_objects_in_one_fold_and_is_not_used_as_label(s
 
 
 def test_a_group_column_that_cannot_be_used_is_an_error(stage):
-    for change, message in (("", "set both"), (" prepare.group_column=place", "train.csv has no column 'place'")):
+    few = r"\d+ training images in 34 groups \(prepare.group_by: column object\) cannot make 50 folds"
+    for change, message in (
+        (" prepare.group_column=object prepare.folds=50", few),
+        ("", "set both"),
+        (" prepare.group_column=place", "train.csv has no column 'place'"),
+    ):
         with pytest.raises(UserError, match=message):
             stage(f"prepare.group_by=column{change}")

@@ -85,6 +85,12 @@ def test_the_target_and_the_form_of_a_submission_are_detected(read, name):
     assert any(note in one for one in competition.notes)
 
 
+def test_where_a_bar_or_a_semicolon_separates_labels_a_comma_and_a_blank_do_not(read):
+    train = table("image,labels", ['"reddish, warm|blue"', "blue", "bright|blue", '"reddish, warm|bright"'] * 3)
+    competition, _ = read(train)
+    assert competition.classes == ("blue", "bright", "reddish, warm") and competition.list_separator == "|"
+
+
 @pytest.mark.parametrize("separator", [" ", "; ", ","])
 def test_lists_of_labels_are_read_and_written_with_their_separator(read, separator):
     competition, labels = read(LISTS.replace("rust scab", f'"rust{separator}scab"'))

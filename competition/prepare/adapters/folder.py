@@ -50,12 +50,13 @@ def describe(raw: Path, settings: Settings) -> Competition:
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     layout, files = read_layout(raw, settings), ImageFiles(raw)
     ids, labels, groups = layout.train
-    for row in files.rows(ids, labels, "train", groups):
+    id_column = layout.competition.id_column
+    for row in files.rows(ids, labels, "train", id_column, groups):
         top, _, below = row.shard.partition("/")
         is_named_val = bool(below) and split_named(top) == "val"
         is_in_val = is_named_val if layout.validation is None else row.id in layout.validation
         yield replace(row, part="val") if is_in_val and settings.validation == "apart" else row
-    yield from files.rows(layout.test, [-1] * len(layout.test), "test")
+    yield from files.rows(layout.test, [-1] * len(layout.test), "test", id_column)
 
 
 def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row], list[str]]:
@@ -94,7 +95,13 @@ def read_layout(raw: Path, settings: Settings) -> Layout:
     """Return the content of the folder without reading an image."""
     files = ImageFiles(raw)
     table = table_of_labels(raw, files)
-    layout = layout_of_tables(raw, table, files, settings) if table else layout_of_class_folders(raw, settings)
+    try:
+        layout = layout_of_tables(raw, table, files, settings) if table else layout_of_class_folders(raw, settings)
+    except UserError as error:
+        texts = sorted(path.name for path in raw.glob("*.txt"))
+        if table or not texts:
+            raise
+        raise UserError(f"{error}; not read: {first_few(texts, 3)}: rename a table of labels to train.csv") from None
     notes = [*([] if layout.test else [NO_TEST_NOTE]), *unread_files_notes(raw)]
     competition = replace(layout.competition, notes=(*layout.competition.notes, *notes))
     return replace(layout, competition=competition)

@@ -11,7 +11,7 @@ from competition.prepare.adapter_types import Part, Row
 from competition.prepare.decoding import SUFFIXES
 
 UNREAD_IMAGES = {".heic", ".heif", ".jp2", ".jxl", ".dng", ".raw", ".psd", ".svg", ".ico"}
-UNREAD_TABLES = {".tsv", ".xlsx", ".xls", ".ods", ".parquet", ".feather"}
+UNREAD_TABLES = {".xlsx", ".xls", ".ods", ".parquet", ".feather"}
 UNSEARCHED = ("private", "__MACOSX")  # the user's own solution; copies of attributes that macOS puts into archives
 
 FORMS = 6  # of the name of a file, see _forms
@@ -75,10 +75,12 @@ class ImageFiles:
         for path in self.paths:
             for name in set(_forms(path)):
                 self._by_name[name].append(path)
+        self._folded = {name.casefold() for name in self._by_name}
 
-    def find(self, ids: Iterable[str], part: str) -> dict[str, str]:
+    def find(self, ids: Iterable[str], part: str, id_column: str) -> dict[str, str]:
         """Return id -> relative path. If train and test use the same names, the folder named after the part is used.
 
+        id_column: of the table, for the message.
         Raises UserError with the count and the first ids if images are missing or an id matches several files.
         """
         path_of: dict[str, str] = {}
@@ -93,8 +95,7 @@ class ImageFiles:
             else:
                 (ambiguous if paths else missing).append(row_id)
         if missing:
-            folded = {name.casefold() for name in self._by_name}
-            near = [row_id for row_id in missing if row_id.casefold() in folded]
+            near = [row_id for row_id in missing if name_of[row_id].casefold() in self._folded]
             hint = f"; only in letter case {len(near):,} of them differ from a file name" if near else ""
             remedy = "add the files, or remove their rows from the table"
             if all(ADDRESS.match(row_id) for row_id in missing):
@@ -102,7 +103,8 @@ class ImageFiles:
                     "images are read from files: download them into the source under the last parts of their addresses"
                 )
             raise UserError(
-                f"no file was found for {counted(len(missing), f'{part} image')} of the table, {first_few(missing)}{hint}; {remedy}"
+                f"no file was found for {counted(len(missing), f'{part} image')} of the table, {first_few(missing)}, in column "
+                f"{id_column!r} (competition.id_column){hint}; {remedy}"
             )
         if ambiguous:
             files = first_few(self._by_name[name_of[ambiguous[0]]], 2)
@@ -116,30 +118,30 @@ class ImageFiles:
         """Id -> the name to look up: the id, or what remains without the folders that all ids have in common.
 
         Tables made elsewhere hold /home/me/photos/a/1.jpg, C:\\photos\\1.jpg or https://host/a/1.jpg. They are shortened only
-        if each then names a file.
+        as far as most of them then name files.
         """
         if all(row_id in self._by_name for row_id in ids):
             return {row_id: row_id for row_id in ids}
         parts = {row_id: row_id.replace("\\", "/").split("/") for row_id in ids}
         folders = [names[:-1] for names in parts.values()]
         shared = len(list(takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))))
-        for count in range(shared + 1):
-            shortened = {row_id: "/".join(names[count:]) for row_id, names in parts.items()}
-            if all(name in self._by_name for name in shortened.values()):
-                return shortened
-        return {row_id: row_id for row_id in ids}
+        forms = [{row_id: row_id for row_id in ids}]
+        forms += [{row_id: "/".join(names[n:]) for row_id, names in parts.items()} for n in range(shared + 1)]
+        return max(forms, key=lambda names: sum(name in self._by_name for name in names.values()))
 
     def known_share(self, names: Iterable[str]) -> float:
-        """Share of the names, 0 to 1, that are names of image files; 0 for no names."""
-        known = [name in self._by_name for name in self._names_of(list(names)).values()]
+        """Share of the names, 0 to 1, that are names of image files, if need be in other letter case; 0 for no names."""
+        known = [
+            name in self._by_name or name.casefold() in self._folded for name in self._names_of(list(names)).values()
+        ]
         return sum(known) / len(known) if known else 0.0
 
-    def unlisted_test_ids(self, train_ids: Iterable[str]) -> list[str]:
+    def unlisted_test_ids(self, train_ids: Iterable[str], id_column: str) -> list[str]:
         """Ids of the images in a folder named test..., written like `train_ids`; by their paths where that is ambiguous.
 
         For tables of training labels without a table of test ids.
         """
-        train = self.find(train_ids, "train")
+        train = self.find(train_ids, "train", id_column)
         listed = set(train.values())
         paths = [path for path in self.paths if path not in listed and _in_part(path, "test")]
         for form in range(FORMS):
@@ -148,9 +150,11 @@ class ImageFiles:
                 return ids if len({*ids, *train}) == len(ids) + len(train) else paths
         return paths
 
-    def rows(self, ids: list[str], labels: list[int], part: Part, groups: list[str] | None = None) -> Iterator[Row]:
+    def rows(
+        self, ids: list[str], labels: list[int], part: Part, id_column: str, groups: list[str] | None = None
+    ) -> Iterator[Row]:
         """Yield one row per id, in order."""
-        path_of = self.find(ids, part)
+        path_of = self.find(ids, part, id_column)
         for row_id, label, group in zip(ids, labels, groups or [""] * len(ids), strict=True):
             path = path_of[row_id]
             yield Row(row_id, label, part, path, 0, (self.raw / path).read_bytes(), group)

@@ -3,6 +3,7 @@
 Which columns hold the ids, the labels and the class names is seen in the tables; what is not certain is an error.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ def table_of_labels(raw: Path, files: ImageFiles) -> str:
     """train.csv, or the only other table with a column of names of image files; "" = none, so class folders."""
     if (raw / "train.csv").exists():
         return "train.csv"
-    tables = sorted(path.name for path in raw.glob("*.csv") if path.name not in OTHER_TABLES)
+    tables = sorted(path.name for path in raw.glob("*.[ct]sv") if path.name not in OTHER_TABLES)
     naming = []
     for name in tables:
         columns = dict(read_csv(raw / name).items())
@@ -119,7 +120,7 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
     test = sample if test_table is None else test_table
     id_column = _find_id_column(train, test, settings.id_column, files, name)
     if test is None:
-        test = pd.DataFrame({id_column: files.unlisted_test_ids(train[id_column])}, dtype=str)
+        test = pd.DataFrame({id_column: files.unlisted_test_ids(train[id_column], id_column)}, dtype=str)
     sample_columns = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
     test_columns = [] if test is sample else test.columns.tolist()
     labels = _find_labels(train, id_column, test_columns, sample_columns, name, settings)
@@ -130,7 +131,8 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
     if unused:
         shared = [column for column in unused if column in test_columns]
         advice = f"; head.columns of a member can add {first_few(shared)} to its features" if shared else ""
-        notes.append(f"columns {first_few(unused)} of {name} are not used{advice}")
+        column, are = ("column", "is") if len(unused) == 1 else ("columns", "are")
+        notes.append(f"{column} {first_few(unused)} of {name} {are} not used{advice}")
     if (unlisted := len(files.paths) - len(train) - len(test)) > 0:
         notes.append(f"{counted(unlisted, 'image file')} in no table and therefore ignored")
     return LabelledTables(
@@ -152,7 +154,7 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
 def _find_id_column(
     table: pd.DataFrame, test: pd.DataFrame | None, configured: str, files: ImageFiles, name: str
 ) -> str:
-    """The column of ids: a column of both tables, if there are several the first whose values are names of image files."""
+    """The column of ids: a column of both tables, if there are several the one with the most names of image files."""
     tables = {name: table} if test is None else {name: table, "test.csv": test}
     if configured:
         for table_name, content in tables.items():
@@ -167,8 +169,9 @@ def _find_id_column(
         raise UserError(
             f"{name} ({first_few(table)}) and test.csv ({first_few(test)}) share no column; set competition.id_column"
         )
-    naming = [column for column in shared if files.known_share(list(table[column])) == 1]
-    return (naming or shared)[0]
+    shares = {column: files.known_share(table[column]) for column in shared}
+    naming = max(shared, key=lambda column: shares[column])
+    return naming if shares[naming] > 0.5 else shared[0]
 
 
 def _find_labels(
@@ -202,9 +205,10 @@ def _find_labels(
         raise UserError(
             f"{name} has no column with the label of each image besides the ids in {id_column!r}; add one, e.g. label"
         )
+    example = shlex.quote((named or others)[0])  # SET holds shell words
     raise UserError(
         f"{name} has the columns {first_few(others, 8)} besides the ids in {id_column!r}, and it is not certain which of "
-        f'them is the label: set competition.label_column, e.g. SET="competition.label_column={(named or others)[0]}"'
+        f'them is the label: set competition.label_column, e.g. SET="competition.label_column={example}"'
     )
 
 

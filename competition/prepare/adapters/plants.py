@@ -56,5 +56,5 @@ def describe(raw: Path, settings: Settings) -> Competition:
 def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     files = ImageFiles(raw)
     train, test = read_csv(raw / "train.csv"), read_csv(raw / "test.csv")
-    yield from files.rows(list(train[ID]), one_hot_labels(train, NAMES, ID, "train.csv"), "train")
-    yield from files.rows(list(test[ID]), [-1] * len(test), "test")
+    yield from files.rows(list(train[ID]), one_hot_labels(train, NAMES, ID, "train.csv"), "train", ID)
+    yield from files.rows(list(test[ID]), [-1] * len(test), "test", ID)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,6 @@ from competition.config.errors import UserError, counted, first_few
 from competition.prepare.adapters.tables import in_natural_order
 from competition.prepare.targets import Target, target_of_metric
 
-SEPARATORS = re.compile(r"[\s,;|]+")
 DECIMAL_COMMA = r"[-+]?\d+,\d+"
 REPEATED = 0.9  # share of the lists whose labels occur in other lists as well, from which cells are lists of labels
 MOST_GRADES = 100
@@ -76,7 +75,8 @@ def read_lists(
     column: pd.Series, id_column: str, values: Sequence[str], names: dict[str, str], table_name: str
 ) -> Labels:
     """Multi-label: one column of lists of labels, such as "scab rust".  values: the classes; [] = those that occur."""
-    lists = [[label for label in SEPARATORS.split(cell) if label] for cell in column]
+    between = _separators(column)
+    lists = [[label for label in between.split(cell.strip()) if label] for cell in column]
     listed_classes = {label for labels in lists for label in labels}
     values = list(values) or in_natural_order(sorted(listed_classes))
     unknown = sorted(listed_classes - set(values))
@@ -89,7 +89,7 @@ def read_lists(
     cells = np.zeros((len(lists), len(values)), bool)
     for row, labels in enumerate(lists):
         cells[row, [number[label] for label in labels]] = True
-    used = [match for cell in column for match in re.findall(r"(?<=\S)[\s,;|]+(?=\S)", cell.strip())]
+    used = [match for cell in column for match in between.findall(cell.strip())]
     separator = max(sorted(set(used)), key=used.count) if used else " "
     several, empty = int((cells.sum(1) > 1).sum()), int((~cells.any(1)).sum())
     note = (
@@ -141,13 +141,19 @@ def _label_sets(cells: np.ndarray) -> tuple[list[int], tuple[str, ...]]:
     return numbers.reshape(-1).tolist(), tuple("".join(map(str, one.astype(int))) for one in sets)
 
 
+def _separators(cells: Iterable[str]) -> re.Pattern[str]:
+    """What separates labels: ; or | where a cell has one, so that labels may hold blanks and commas; else these."""
+    return re.compile(r"\s*[;|][\s;|]*" if any(";" in cell or "|" in cell for cell in cells) else r"[\s,]+")
+
+
 def _are_lists(column: pd.Series, listed: Sequence[str]) -> bool:
     """Return True if cells are lists of labels, and not class names that contain blanks.
 
     Known classes decide. Otherwise nearly all cells of several labels must consist of labels that other cells have too.
     """
     cells = sorted(set(column))
-    labels_of = {cell: tuple(label for label in SEPARATORS.split(cell) if label) for cell in cells}
+    between = _separators(cells)
+    labels_of = {cell: tuple(label for label in between.split(cell.strip()) if label) for cell in cells}
     if listed:
         known = set(listed)
         return any(cell not in known for cell in cells) and all(known.issuperset(one) for one in labels_of.values())
