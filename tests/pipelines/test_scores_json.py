@@ -95,6 +95,8 @@ def test_equal_weights_that_are_better_by_more_than_noise_are_named_below_the_sc
     noise = replace(over, value=-0.001, swap_p=0.6)
     (line,) = caution_lines({**scores, "over_equal": gain, "over_best": to_plain(noise)})
     assert "the best member scores more on these rows, but not by more than noise" in line
+    (line,) = caution_lines({**scores, "over_equal": gain, "over_best": to_plain(over)})
+    assert "the best member scores more on these rows, by more than noise" in line and "blend.methods=[best]" in line
 
 
 def at_chance(classes: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
