@@ -56,8 +56,8 @@ def run(job: Job) -> None:
     default = DEFAULT_RULES[metric.target]
     if others := [rule for rule in rules_for(metric, settings.decision.rules) if rule != default]:
         job.echo(
-            f"list-blends: every row decides by {default}; the blend of `make blend` also chooses among the decision rules "
-            f"{', '.join(others)}, so its score may differ"
+            f"list-blends: every row decides by {default}; the blend of `make blend` may also decide by {' or '.join(others)}, "
+            "so its score may differ"
         )
     job.echo(*seeds_line(spreads, inputs.oof))
     job.echo(f"list-blends: {display_path(job.path('list_blends.json'))}")
