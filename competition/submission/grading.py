@@ -29,17 +29,20 @@ class Grade:
     public_rows: int
     private_rows: int
     solution_accesses: int  # how often the solution was opened, including this time
-    trivial: str = ""  # what the trivial baseline answers: the most frequent class for every row
+    trivial: str = ""  # what the trivial baseline answers: the most frequent class for every row, of the training rows
     public_trivial: float | None = None  # its scores
     private_trivial: float | None = None
 
 
-def grade(submission: Path, solution: Path, competition: Competition, ledger_path: Path) -> Grade:
+def grade(
+    submission: Path, solution: Path, competition: Competition, train_labels: np.ndarray, ledger_path: Path
+) -> Grade:
     """Public and private score, as Kaggle would show them.
 
     solution: CSV with id, label, and optionally usage (Public, Private or Ignored; without it, all rows are private).
     label: as in the training table, or a class number; multi-label: the list of labels, as in a submission of lists, separated by
     blanks; regression: the number.
+    train_labels: of the training rows, on which the trivial baseline is fitted: it knows no solution either.
     ledger_path: each opening of the solution is recorded in it beforehand: a score that is read often becomes a
     training signal and is no longer an estimate.
     """
@@ -63,7 +66,7 @@ def grade(submission: Path, solution: Path, competition: Competition, ledger_pat
         scores[part] = _score(labels[rows], [predicted[name] for name in names[rows]], competition)
     scored = {part: rows for part, rows in parts.items() if scores[part] is not None}
     metric, classes = metric_named(competition.metric), len(competition.classes)
-    baselines = {part: trivial_score(labels[rows], metric, classes) for part, rows in scored.items()}
+    baselines = {part: trivial_score(labels[rows], metric, classes, train_labels) for part, rows in scored.items()}
     answer = next((answer for answer, _ in baselines.values()), "")
     public, private = (baselines.get(part, ("", None))[1] for part in parts)
     return Grade(

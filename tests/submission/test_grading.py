@@ -14,6 +14,7 @@ from competition.submission.grading import grade
 CLASSES = ("rose", "iris", "lily")
 FLOWERS = competition(CLASSES, metric="macro_f1", label_values=("0", "1", "2"))
 TRUTH = {f"i{n}": (n % 3, "Public" if n < 6 else "Private") for n in range(15)}
+TRAIN_LABELS = np.array([0, 1])
 
 
 @pytest.fixture
@@ -29,9 +30,9 @@ def submission(path, labels):
     return path
 
 
-def graded_in(folder, submission, competition):
+def graded_in(folder, submission, competition, train_labels=TRAIN_LABELS):
     """The grade of a submission by the solution in `folder`, where the ledger is as well."""
-    return grade(submission, folder / "solution.csv", competition, folder / "ledger.jsonl")
+    return grade(submission, folder / "solution.csv", competition, train_labels, folder / "ledger.jsonl")
 
 
 def test_the_scores_of_both_parts_agree_with_scikit_learn_and_every_grading_is_counted(solution_folder):
@@ -123,6 +124,10 @@ def test_grades_of_label_lists_columns_of_0_and_1_and_numbers_equal_scikit_learn
         (numbers, ages, [guesses], lambda rows: mean_absolute_error(ages[rows], guesses[rows])),
     ):  # fmt: skip
         write("solution.csv", "id,label,usage", solution, ["Public"] * 12 + ["Private"] * 18)
-        graded = graded_in(tmp_path, write("s.csv", ",".join(["id", *of.prediction_columns]), *submitted), of)
+        train_labels = np.array([20.0, 31.0, 90.0]) if of is numbers else truth[:3]
+        graded = graded_in(
+            tmp_path, write("s.csv", ",".join(["id", *of.prediction_columns]), *submitted), of, train_labels
+        )
         assert graded.public == pytest.approx(score(slice(12)), abs=1e-12)
         assert graded.private == pytest.approx(score(slice(12, 30)), abs=1e-12)
+    assert graded.private_trivial == pytest.approx(np.abs(ages[12:] - 31).mean())  # the median of the training rows
