@@ -175,6 +175,7 @@ def test_grade_and_report_take_the_blend_of_the_current_parameters_and_name_what
     output = workspace.do("grade")
     assert f"grade: {both}: public" in output
     assert f"{both} is of the current parameters; {slim}, of others, was made later (FILE={slim[:8]})\n" in output
+    assert blended(workspace) == both  # confirmed again, which makes it no later
     for arguments, named in (((), sets), (("--file", slim), "")):  # both name whose blend it is
         output = workspace.do("grade", *arguments, sets=named)
         assert f"grade: {slim}: public" in output and "current parameters" not in output
