@@ -75,7 +75,7 @@ def test_errors_in_the_files_name_the_file(tmp_path):
         (tmp_path / "gone.csv", test, r"gone\.csv does not exist"),
         (tmp_path / "o.pkl", test, r"expected \.csv or \.npz"),
         (csv(tmp_path / "logits.csv", TRAIN, 5 * probs(40, 1)), test, "40 rows do not hold probabilities .*apply a softmax"),
-        (csv(tmp_path / "percent.csv", TRAIN, 100 * probs(40, 1)), test, r"first a0, a1, a2 \(the first has the sum 100\); divide"),
+        (csv(tmp_path / "percent.csv", TRAIN, 100 * probs(40, 1)), test, "first a0, a1, a2; the sum of the first is 100: divide"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=message):
             load(oof, of_test)
