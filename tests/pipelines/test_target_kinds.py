@@ -128,8 +128,10 @@ def test_a_multi_label_competition_ends_in_lists_and_a_score_equal_to_scikit_lea
     assert decided.any(1).all() and np.ptp(probs.sum(1)) > 0.5  # no empty list; probabilities of each label by itself
     lists = submitted(labelled)
     assert len(lists) == TEST and all(set(cell.split()) <= set(COLOURS) and cell for cell in lists)
-    private = labelled.do_in_one_process("grade", "report").split("private ")[1].split()[0]
+    output = labelled.do_in_one_process("grade", "report", "submissions")
+    private = output.split("private ")[1].split()[0]
     assert float(private) > 0.85 and f"<b>{private}" in (labelled.work / "report.html").read_text()
+    assert "Leaks of external members not checked: elsewhere in " in output
 
 
 def test_folds_runs_and_python_show_the_label_sets(labelled: Workspace) -> None:
