@@ -2,7 +2,7 @@
 
 A CSV has a column of ids (Predictions.load_csv) and one column per class name. An .npz has `ids` (N,), `classes` (C,), the
 names of its columns in any order, and `probs` (N, C), or also `views` and `probs` (N, V, C). Multi-label: each probability from
-0 to 1. Regression: one column of numbers, which needs no `classes`.
+0 to 1. Regression: one column of numbers, (N,) or (N, 1), which needs no `classes`.
 Test predictions are the mean over fold models, or one file per fold model, or one .npz with `folds` (K,) and `probs`
 (K, N, C) or (K, N, V, C). The blend uses the mean; single fold models allow a sharper leak check (`external_check`).
 """
@@ -167,11 +167,15 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
     with open_npz(path) as file:
         arrays = {name: read_array(path, file, name) for name in file.files}
     if not {"ids", "probs"} <= arrays.keys():
-        raise UserError(f"{path}: expected the arrays 'ids' and 'probs', found {sorted(arrays)}")
+        wanted = "'ids', 'probs' and 'classes'" if len(classes) > 1 else "'ids' and 'probs'"
+        raise UserError(f"{path}: expected the arrays {wanted}, found {sorted(arrays)}")
     lists = [name for name in ("ids", "views", "folds", "classes") if name in arrays and arrays[name].ndim != 1]
     if lists:
         raise UserError(f"{path}: {lists[0]} has the shape {arrays[lists[0]].shape}; expected a list")
     check_kinds(arrays["ids"], arrays["probs"])
+    fold_shape = (len(arrays["folds"]), len(arrays["ids"])) if "folds" in arrays else ()
+    if target == "regression" and (arrays["probs"].ndim == 1 or arrays["probs"].shape == fold_shape):
+        arrays["probs"] = arrays["probs"][..., None]  # as `predict` of scikit-learn gives them, of one model or of K
     if arrays["probs"].ndim == 2:
         arrays.pop("folds", None)  # one table, for example the mean of the fold models
     probs = arrays["probs"] if "folds" in arrays else arrays["probs"][None]  # (K, N, [V,] C)

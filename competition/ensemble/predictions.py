@@ -292,8 +292,8 @@ def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) ->
         is_percent = (np.abs(first.sum(-1) - 100) <= 1).all()
         is_scaled = (first >= 0).all() and ((first <= 1).all() or is_percent)
         if target == "single" and np.isfinite(first).all() and is_scaled:
-            wanted += f" but {first.sum(-1)[np.argmax(np.abs(first.sum(-1) - 1))]:.3g} in the first"
-            remedy = "divide each row by its sum"
+            sum_of_first = first.sum(-1)[np.argmax(np.abs(first.sum(-1) - 1))]
+            remedy = f"the sum of the first is {sum_of_first:.3g}: divide each row by its sum"
         raise UserError(
             f"{counted(count, 'row')} {'does' if count == 1 else 'do'} not hold {wanted}, first {names}; {remedy}, or predict "
             f"{'it' if count == 1 else 'them'} again"

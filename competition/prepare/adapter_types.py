@@ -163,11 +163,15 @@ class Competition:
         )
 
     def written(self, targets: np.ndarray) -> list[str] | list[float]:
-        """Class names of (N,) class numbers, lists of names of (N, C) label sets ("" = no label), or values, for tables."""
+        """Class names of (N,) class numbers, lists of names of (N, C) label sets ("" = no label), or values, for tables.
+
+        The names are joined by the separator of lists, or by | where a name holds it.
+        """
         if self.target == "regression":
             return [float(value) for value in targets]
         if self.target == "multi":
-            return [self.list_separator.join(np.array(self.classes)[chosen]) for chosen in targets]
+            separator = "|" if any(self.list_separator in name for name in self.classes) else self.list_separator
+            return [separator.join(np.array(self.classes)[chosen]) for chosen in targets]
         return [self.classes[number] for number in targets]
 
     def stated(self) -> dict[str, object]:

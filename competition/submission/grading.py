@@ -29,17 +29,20 @@ class Grade:
     public_rows: int
     private_rows: int
     solution_accesses: int  # how often the solution was opened, including this time
-    trivial: str = ""  # what the trivial baseline answers: the most frequent class for every row
+    trivial: str = ""  # what the trivial baseline answers: the most frequent class for every row, of the training rows
     public_trivial: float | None = None  # its scores
     private_trivial: float | None = None
 
 
-def grade(submission: Path, solution: Path, competition: Competition, ledger_path: Path) -> Grade:
+def grade(
+    submission: Path, solution: Path, competition: Competition, train_labels: np.ndarray, ledger_path: Path
+) -> Grade:
     """Public and private score, as Kaggle would show them.
 
     solution: CSV with id, label, and optionally usage (Public, Private or Ignored; without it, all rows are private).
-    label: as in the training table, or a class number; multi-label: the list of labels, as in a submission of lists, separated by
-    blanks; regression: the number.
+    label: as in the training table, or a class number; multi-label: the list of labels, separated as in a submission of lists or by
+    blanks; regression: the number. Instead of label, it may have the columns of a submission, several with 0 or 1 in each.
+    train_labels: of the training rows, on which the trivial baseline is fitted: it knows no solution either.
     ledger_path: each opening of the solution is recorded in it beforehand: a score that is read often becomes a
     training signal and is no longer an estimate.
     """
@@ -63,7 +66,7 @@ def grade(submission: Path, solution: Path, competition: Competition, ledger_pat
         scores[part] = _score(labels[rows], [predicted[name] for name in names[rows]], competition)
     scored = {part: rows for part, rows in parts.items() if scores[part] is not None}
     metric, classes = metric_named(competition.metric), len(competition.classes)
-    baselines = {part: trivial_score(labels[rows], metric, classes) for part, rows in scored.items()}
+    baselines = {part: trivial_score(labels[rows], metric, classes, train_labels) for part, rows in scored.items()}
     answer = next((answer for answer, _ in baselines.values()), "")
     public, private = (baselines.get(part, ("", None))[1] for part in parts)
     return Grade(
@@ -122,6 +125,8 @@ def label_sets(lists: list[str], separator: str, competition: Competition) -> np
 def _columns_of(path: Path, competition: Competition) -> list[str]:
     """The columns of a solution as id, label and usage; ids and labels may have the names that they have in a submission.
 
+    A solution may have the several columns of a submission in place of label.
+
     Raises UserError if one is missing. Only the first line is read, which says nothing about an answer.
     """
     if not path.is_file():
@@ -132,9 +137,15 @@ def _columns_of(path: Path, competition: Competition) -> list[str]:
     if len(competition.prediction_columns) == 1:
         of_submission[competition.prediction_columns[0]] = "label"
     columns = [of_submission.get(name, name) for name in header]
-    if sorted({*columns, "usage"}) != ["id", "label", "usage"] or len(set(columns)) != len(columns):
+    of_answers = set(columns) - {"id", "usage"}
+    is_known = of_answers == {"label"} or (of_answers == {*competition.prediction_columns} and len(of_answers) > 1)
+    if "id" not in columns or not is_known or len(set(columns)) != len(columns):
         held = ", ".join(header) or "nothing"
-        raise UserError(f"{path} holds {held}, expected the columns id, label and, optionally, usage")
+        of_submission_text = first_few([competition.id_column, *competition.prediction_columns])
+        raise UserError(
+            f"{path} holds {held}, expected the columns id, label and, optionally, usage; or those of a submission "
+            f"({of_submission_text}), with 0 or 1 where there are several"
+        )
     return columns
 
 
@@ -145,13 +156,33 @@ def _solution(path: Path, columns: Sequence[str], competition: Competition) -> t
     usages = {row["id"]: (row.get("usage") or "Private").strip().capitalize() for row in rows}
     if unknown := sorted(set(usages.values()) - {"Public", "Private", "Ignored"}):
         raise UserError(f"{path} has the usage {unknown[0]!r}, expected Public, Private or Ignored in every row")
+    if "label" not in columns:
+        cells = {row["id"]: [row[name] for name in competition.prediction_columns] for row in rows}
+        return usages, _zero_one_labels(path, cells, competition)
     texts = {row["id"]: row["label"] for row in rows}
     return usages, _labels(path, list(texts.values()), competition)
 
 
+def _zero_one_labels(path: Path, cells: dict[str, list[str]], competition: Competition) -> np.ndarray:
+    """The labels of columns with 0 or 1 for each label.  cells: by id."""
+    texts = np.array(list(cells.values()), str).reshape(len(cells), -1)
+    is_one = np.isin(texts, ("1", "1.0"))
+    is_wrong = (~is_one & ~np.isin(texts, ("0", "0.0"))).any(1)
+    wanted = "0 or 1 in every column"
+    if competition.target != "multi":
+        is_wrong |= is_one.sum(1) != 1
+        wanted = "1 in one column and 0 in the others"
+    if is_wrong.any():
+        wrong = np.array(list(cells))[is_wrong]
+        raise UserError(f"{path}: {counted(len(wrong), 'row')} not with {wanted}, as expected: {first_few(wrong, 3)}")
+    return is_one if competition.target == "multi" else is_one.argmax(1)
+
+
 def _labels(path: Path, texts: list[str], competition: Competition) -> np.ndarray:
     if competition.target == "multi":
-        return label_sets(texts, " ", competition)
+        separator, one_label = competition.list_separator, {*competition.label_values}
+        lists = [text if separator in text or text in one_label else separator.join(text.split()) for text in texts]
+        return label_sets(lists, separator, competition)
     if competition.target == "regression":
         try:
             return np.array(texts, np.float64)

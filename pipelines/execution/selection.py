@@ -7,7 +7,6 @@ from competition.ensemble.external_check import is_doubted
 from competition.files.manifest import read_manifest
 from competition.submission import ledger
 from competition.workspace.current_blend import current_blend, differences
-from competition.workspace.dependencies import stored_blends
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Job
 
@@ -95,12 +94,11 @@ def submission_of(job: Job, verb: str) -> ledger.Entry:
         return existing[-1]
     if prefix:
         return entry
-    newest = stored_blends(job.work)[0]
+    newest = list(dict.fromkeys(e.file for e in existing))[-1]  # by its first entry, as `make submissions` shows
     if sentences := differences(job.workspace, job.options.params, blend).sentences:
         job.echo(" ".join([f"{verb}: {entry.file} is not of the current parameters.", *sentences]))
-    elif newest[0] != folder and newest[1].result.get("file", entry.file) != entry.file:
-        later = newest[1].result["file"]
+    elif newest != entry.file:
         job.echo(
-            f"{verb}: {entry.file} is of the current parameters; {later}, of others, was made later (FILE={later[:8]})"
+            f"{verb}: {entry.file} is of the current parameters; {newest}, of others, was made later (FILE={newest[:8]})"
         )
     return entry

@@ -40,7 +40,8 @@ def run(job: Job) -> None:
             f"{metric} scores probabilities, and submissions of {prepared.competition.name} are labels; "
             'SET="competition.metric=..." grades by a metric of labels; the solution was not opened'
         )
-    grade = grading.grade(job.submissions / entry.file, solution, prepared.competition, ledger_file)
+    train_labels = prepared.targets(prepared.part("train")["label"].to_numpy())
+    grade = grading.grade(job.submissions / entry.file, solution, prepared.competition, train_labels, ledger_file)
     grades_file = job.path("grades.json")  # for `make report`
     grades = json.loads(grades_file.read_text(encoding="utf-8")) if grades_file.is_file() else {}
     parts_of_grade = {name: getattr(grade, name) for name in RECORDED}
@@ -52,14 +53,14 @@ def run(job: Job) -> None:
         if n
     ]
     job.echo(f"grade: {entry.file}: {', '.join(scores) or 'no row of the solution counts'}")
-    sign, beside = metric_named(metric).sign, []  # the trivial baseline on the same rows
+    sign, beside = metric_named(metric).sign, []  # the trivial baseline, fitted on the training rows, on the same rows
     for part in ("public", "private"):
         score, trivial = getattr(grade, part), getattr(grade, f"{part}_trivial")
         if trivial is not None:
             beaten = "" if score is not None and sign * score > sign * trivial else ", NOT BEATEN"
             beside.append(f"{part} {trivial:.4f}{beaten}")
     if beside:
-        job.echo(f"grade: the trivial baseline ({grade.trivial}) scores {', '.join(beside)}")
+        job.echo(f"grade: the trivial baseline of the training rows ({grade.trivial}) scores {', '.join(beside)}")
     if entry.honest_score is not None and entry.standard_error and entry.expected and grade.private is not None:
         kind = "doubted" if entry.is_doubted else "optimistic" if entry.optimistic else "honest"
         of_rows = with_error(entry.honest_score, entry.standard_error, metric)

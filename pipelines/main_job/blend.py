@@ -172,10 +172,11 @@ def caution_lines(scores: Scores) -> list[str]:
         lines.append(
             f'equal weights score {gain(better)}, on the same rows: SET="blend.methods=[equal]" uses them, chosen afterwards'
         )
-    if len(scores["members"]) > 1 and (over := Difference(**scores["over_best"])).value < 0 and not over.is_significant:
+    if len(scores["members"]) > 1 and (over := Difference(**scores["over_best"])).value < 0:
+        size = "by more than noise" if over.is_significant else "but not by more than noise"
         lines.append(
-            "the best member scores more on these rows, but not by more than noise; the blend is used, because a choice between "
-            'the two by these rows would be optimistic (SET="blend.methods=[best]" uses the member)'
+            f"the best member scores more on these rows, {size}; the blend is used, because a choice between the two by these rows "
+            'would be optimistic (SET="blend.methods=[best]" uses the member)'
         )
     lines += [*series_sentences(scores), *([scores["class_shares"]] if "class_shares" in scores else ())]
     if scores.get("optimistic"):

@@ -75,7 +75,7 @@ def test_errors_in_the_files_name_the_file(tmp_path):
         (tmp_path / "gone.csv", test, r"gone\.csv does not exist"),
         (tmp_path / "o.pkl", test, r"expected \.csv or \.npz"),
         (csv(tmp_path / "logits.csv", TRAIN, 5 * probs(40, 1)), test, "40 rows do not hold probabilities .*apply a softmax"),
-        (csv(tmp_path / "percent.csv", TRAIN, 100 * probs(40, 1)), test, "but 100 in the first.* divide each row by its sum"),
+        (csv(tmp_path / "percent.csv", TRAIN, 100 * probs(40, 1)), test, "first a0, a1, a2; the sum of the first is 100: divide"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=message):
             load(oof, of_test)
@@ -87,7 +87,7 @@ WRONG_ARRAYS = [
     ({"ids": TRAIN, "probs": np.full((40, 4), 0.25)}, "has 4 classes; the competition has 3"),
     ({"ids": TRAIN, "probs": PROBS, "classes": ["0", "1", "2"]}, "lacks 3 classes, 'cat', 'dog', 'eel'"),
     ({"ids": TRAIN, "probs": PROBS[:, :2], "classes": CLASSES}, "probs has 2 columns and 'classes' 3"),
-    ({"ids": TRAIN}, "expected the arrays 'ids' and 'probs', found"),
+    ({"ids": TRAIN}, "expected the arrays 'ids', 'probs' and 'classes', found"),
     ({"ids": PICKLED, "probs": PROBS}, "is not a readable .npz .*without pickled objects"),
 ]
 
@@ -97,6 +97,16 @@ def test_arrays_that_cannot_be_joined_or_read_safely_are_refused(tmp_path, array
     np.savez(tmp_path / "o.npz", **arrays)
     with pytest.raises(UserError, match=rf"o\.npz.*{message}"):
         load(tmp_path / "o.npz", csv(tmp_path / "t.csv", TEST, probs(30, 1)))
+
+
+def test_a_regression_may_have_the_values_as_scikit_learn_gives_them(tmp_path):
+    values = np.arange(40.0)
+    rows = OurRows(("age",), TRAIN, TEST, values, "f" * 64, "regression", folds=2)
+    np.savez(tmp_path / "o.npz", ids=TRAIN, probs=values)
+    np.savez(tmp_path / "t.npz", ids=TEST, probs=np.array([values[:30], values[:30] + 2]), folds=np.arange(2))
+    loaded = load_external(tmp_path / "o.npz", tmp_path / "t.npz", rows, "f" * 64)
+    assert loaded.oof.probs[:, 0, 0].tolist() == values.tolist()
+    assert loaded.test.probs[:, 0, 0].tolist() == (values[:30] + 1).tolist()  # the mean over fold models
 
 
 def test_nan_is_named_with_its_rows_or_its_fold(tmp_path):

@@ -125,6 +125,24 @@ def test_the_trivial_baseline_is_the_best_answer_without_an_image(metric, labels
     assert trivial_score(labels, METRICS[metric], 3)[1] == pytest.approx(score, abs=0.03)
 
 
+@pytest.mark.parametrize(
+    ("metric", "labels", "fitted_on", "score"),
+    [
+        ("accuracy", LABELS, np.array([0, 2, 2]), (LABELS == 2).mean()),
+        (
+            "multilabel_macro_f1",
+            SETS,
+            np.eye(3)[[2, 2]] == 1,
+            2 / 3 * SETS[:, 2].mean() / (1 + SETS[:, 2].mean()),
+        ),  # the last label alone
+        ("mean_average_precision", SETS, SETS[:5], SETS.mean()),
+        ("rmse", VALUES, VALUES + 9, np.hypot(VALUES.std(), 9)),
+    ],
+)
+def test_a_trivial_baseline_fitted_on_other_rows_does_not_know_those_it_is_scored_on(metric, labels, fitted_on, score):
+    assert trivial_score(labels, METRICS[metric], 3, fitted_on)[1] == pytest.approx(score, rel=1e-6)
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_metric_has_a_trivial_baseline_that_a_perfect_result_beats_and_a_useless_one_does_not(metric):
     metric, labels = METRICS[metric], np.random.default_rng(1).integers(0, 10, 400)

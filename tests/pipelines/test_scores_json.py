@@ -83,6 +83,20 @@ def test_the_conclusion_names_the_rows_it_rests_on_and_what_is_doubted(tuned: tu
         assert figures[2].value == "unknown"
 
 
+def test_equal_weights_that_are_better_by_more_than_noise_are_named_below_the_score() -> None:
+    over = Difference(-0.02, 0.004, -0.028, -0.012, 20, 5, 15, swap_p=0.001)
+    gain = to_plain(replace(over, value=0.02))
+    scores = {"members": {"a": {}, "b": {}}, "over_equal": to_plain(over), "over_best": gain, "caveats": {}}
+    (line,) = caution_lines(scores)
+    assert "equal weights score +0.0200 ± 0.0040, a gain (p = 0.001)" in line and "blend.methods=[equal]" in line
+    assert caution_lines({**scores, "over_equal": to_plain(replace(over, value=-0.001))}) == []
+    noise = replace(over, value=-0.001, swap_p=0.6)
+    (line,) = caution_lines({**scores, "over_equal": gain, "over_best": to_plain(noise)})
+    assert "the best member scores more on these rows, but not by more than noise" in line
+    (line,) = caution_lines({**scores, "over_equal": gain, "over_best": to_plain(over)})
+    assert "the best member scores more on these rows, by more than noise" in line and "blend.methods=[best]" in line
+
+
 @pytest.mark.parametrize(
     ("metric", "classes", "answer"),
     [

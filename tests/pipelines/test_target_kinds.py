@@ -109,9 +109,10 @@ def test_a_multi_label_competition_ends_in_lists_and_a_score_equal_to_scikit_lea
     assert decided.any(1).all() and np.ptp(probs.sum(1)) > 0.5  # no empty list; probabilities of each label by itself
     lists = submitted(labelled)
     assert len(lists) == TEST and all(set(cell.split()) <= set(COLOURS) and cell for cell in lists)
-    private = labelled.here("grade").split("private ")[1].split()[0]
-    labelled.here("report")
+    output = labelled.here("grade", "report", "submissions")
+    private = output.split("private ")[1].split()[0]
     assert float(private) > 0.85 and f"<b>{private}" in labelled.page
+    assert "Leaks of external members not checked: elsewhere in " in output
 
 
 def test_folds_and_python_show_the_label_sets(labelled: Workspace) -> None:
@@ -147,6 +148,7 @@ def test_the_other_stages_compare_label_sets_or_refuse_them(labelled: Workspace,
     assert set(before.split()) <= set(COLOURS)
     table = workspace.here("list_blends", sets="honest.blocks=2")
     assert "\n  elsewhere " in table and "\n  stacking " in table
+    assert "may also decide by thresholds, so its score may differ" in table  # the other rules are of single labels
     assert "honest multilabel_log_loss" in workspace.here("blend", sets="competition.metric=log_loss")
     for stage in ("label_issues", "export", "convert"):
         assert "the target of small is multi" in workspace.refused_here(stage)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from builders import params
+from builders import competition, params
 
 from competition.config.errors import UserError
 from competition.prepare.adapter_types import Competition, needs_a_label, with_metric
@@ -98,6 +98,14 @@ def test_lists_of_labels_are_read_and_written_with_their_separator(read, separat
     assert competition.targets.of(labels)[1].tolist() == [False, True, True]
     assert (competition.metric, competition.predicts) == ("multilabel_macro_f1", "label")
     assert competition.list_separator == separator and competition.is_label_list and needs_a_label(competition)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"), [(("rot", "scab"), "rot scab"), (("rot", "leaf, curled"), "rot|leaf, curled")]
+)
+def test_label_sets_are_written_with_a_separator_that_no_class_holds(names, text):
+    several = competition(names, target="multi", prediction_columns=names, label_targets=("11",))
+    assert several.written(np.array([[True, True], [False, True]])) == [text, names[1]]
 
 
 @pytest.mark.parametrize(

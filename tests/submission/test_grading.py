@@ -14,6 +14,7 @@ from competition.submission.grading import grade
 CLASSES = ("rose", "iris", "lily")
 FLOWERS = competition(CLASSES, metric="macro_f1", label_values=("0", "1", "2"))
 TRUTH = {f"i{n}": (n % 3, "Public" if n < 6 else "Private") for n in range(15)}
+TRAIN_LABELS = np.array([0, 1])
 
 
 @pytest.fixture
@@ -29,9 +30,9 @@ def submission(path, labels):
     return path
 
 
-def graded_in(folder, submission, competition):
+def graded_in(folder, submission, competition, train_labels=TRAIN_LABELS):
     """The grade of a submission by the solution in `folder`, where the ledger is as well."""
-    return grade(submission, folder / "solution.csv", competition, folder / "ledger.jsonl")
+    return grade(submission, folder / "solution.csv", competition, train_labels, folder / "ledger.jsonl")
 
 
 def test_the_scores_of_both_parts_agree_with_scikit_learn_and_every_grading_is_counted(solution_folder):
@@ -85,6 +86,7 @@ def test_a_missing_or_wrong_solution_is_an_error(tmp_path):
         graded_in(tmp_path, path, FLOWERS)
     for solution, message, is_counted in (
         ("id,answer\nx,0\n", "holds id, answer, expected the columns id, label and, optionally, usage", False),
+        ("id,label,answer\nx,0,0\n", "holds id, label, answer, expected", False),
         ("id,label\nx,tulip\n", r"1 label outside the competition's \('0', '1', '2'\): 'tulip'", True),
     ):
         (tmp_path / "solution.csv").write_text(solution)
@@ -109,7 +111,11 @@ def test_grades_of_label_lists_columns_of_0_and_1_and_numbers_equal_scikit_learn
     lists = competition(
         names, metric="multilabel_macro_f1", target="multi", label_targets=("100",), list_separator=" ", allows_empty_lists=True
     )  # fmt: skip
-    columns = replace(lists, metric="samples_f1", prediction_columns=names)
+    columns = replace(lists, metric="samples_f1", prediction_columns=names, id_column="image")
+    semicolons = [[text.replace(" ", ";") for text in lists_of] for lists_of in (texts, guessed)]
+    several, ones = replace(lists, list_separator=";"), truth.astype(int).T
+    species = competition(names, predicts="probabilities", prediction_columns=names)
+    most = truth.argmax(1)
     numbers = competition(("age",), metric="mae", target="regression", predicts="value", prediction_columns=("age",))
 
     def write(name: str, header: str, *cells: object) -> Path:
@@ -118,11 +124,29 @@ def test_grades_of_label_lists_columns_of_0_and_1_and_numbers_equal_scikit_learn
         return tmp_path / name
 
     for of, solution, submitted, score in (
-        (lists, texts, [guessed], lambda rows: f1_score(truth[rows], decided[rows], average="macro", zero_division=0)),
-        (columns, texts, decided.astype(int).T, lambda rows: f1_score(truth[rows], decided[rows], average="samples", zero_division=0)),
-        (numbers, ages, [guesses], lambda rows: mean_absolute_error(ages[rows], guesses[rows])),
+        (lists, [texts], [guessed], lambda rows: f1_score(truth[rows], decided[rows], average="macro", zero_division=0)),
+        (several, [semicolons[0]], [semicolons[1]], lambda rows: f1_score(truth[rows], decided[rows], average="macro", zero_division=0)),
+        (columns, [texts], decided.astype(int).T, lambda rows: f1_score(truth[rows], decided[rows], average="samples", zero_division=0)),
+        (columns, ones, decided.astype(int).T, lambda rows: f1_score(truth[rows], decided[rows], average="samples", zero_division=0)),
+        (species, np.eye(3, dtype=int)[most].T, decided.T * 0.5, lambda rows: (most[rows] == decided[rows].argmax(1)).mean()),
+        (numbers, [ages], [guesses], lambda rows: mean_absolute_error(ages[rows], guesses[rows])),
     ):  # fmt: skip
-        write("solution.csv", "id,label,usage", solution, ["Public"] * 12 + ["Private"] * 18)
-        graded = graded_in(tmp_path, write("s.csv", ",".join(["id", *of.prediction_columns]), *submitted), of)
+        header = ",".join([of.id_column, *of.prediction_columns])
+        answered = "id,label" if len(solution) == 1 else header
+        write("solution.csv", f"{answered},usage", *solution, ["Public"] * 12 + ["Private"] * 18)
+        train_labels = np.array([20.0, 31.0, 90.0]) if of is numbers else truth[:3] if of.target == "multi" else most
+        graded = graded_in(tmp_path, write("s.csv", header, *submitted), of, train_labels)
         assert graded.public == pytest.approx(score(slice(12)), abs=1e-12)
         assert graded.private == pytest.approx(score(slice(12, 30)), abs=1e-12)
+    assert graded.private_trivial == pytest.approx(np.abs(ages[12:] - 31).mean())  # the median of the training rows
+
+
+@pytest.mark.parametrize(
+    ("target", "cells"), [("multi", "1,2,0"), ("multi", "1,,0"), ("single", "1,1,0"), ("single", "0,0,0")]
+)
+def test_a_solution_of_columns_of_other_values_than_0_and_1_is_refused_with_the_ids(tmp_path, target, cells):
+    of = replace(FLOWERS, predicts="probabilities", target=target, metric="log_loss", prediction_columns=CLASSES)
+    (tmp_path / "p.csv").write_text("id,rose,iris,lily\nx,1,0,0\ny,1,0,0\n")
+    (tmp_path / "solution.csv").write_text(f"id,rose,iris,lily\nx,1,0,0\ny,{cells}\n")
+    with pytest.raises(UserError, match=r"solution.csv: 1 row not with .*, as expected: 'y'"):
+        graded_in(tmp_path, tmp_path / "p.csv", of)
