@@ -1,5 +1,6 @@
 """What `make train` and `make blend` say about scores, without trained members."""
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from competition.ensemble.metrics import METRICS, metric_named
 from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
+from competition.ensemble.significance import Difference
 from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_manifest
 from competition.prepare.prepared import Prepared
