@@ -20,6 +20,7 @@ from competition.prepare.tfrecord_format import parse_example, read_records
 from competition.storage import files
 
 RECORDS = re.compile(r"\.tfrec(ord)?s?$|-\d{5}-of-\d{5}$")
+TABLES = (".csv", ".tsv")
 SAMPLE, SOLUTION = "sample_submission.csv", "private/solution.csv"
 Rows = dict[str, list[SourceImage]]  # part -> its images
 PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -83,9 +84,9 @@ def _local_names(source: str, paths: Sequence[str]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as temporary:
         for path in paths:
             local = Path(temporary) / path
-            if local.suffix == ".csv" or local.suffix.lower() in SUFFIXES:
+            if local.suffix in TABLES or local.suffix.lower() in SUFFIXES:
                 local.parent.mkdir(parents=True, exist_ok=True)
-                local.write_bytes(files.read_bytes(f"{source}/{path}") if local.suffix == ".csv" else b"")
+                local.write_bytes(files.read_bytes(f"{source}/{path}") if local.suffix in TABLES else b"")
         yield Path(temporary)
 
 
