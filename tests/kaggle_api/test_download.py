@@ -202,7 +202,28 @@ def test_after_signals_at_random_moments_no_child_goes_on_and_the_same_command_c
     assert (last.returncode, is_complete(kaggle, tmp_path)) == (0, True), last.stderr
     ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
     assert any(ranges)  # partial files were resumed
-    assert not list(tmp_path.glob("kaggle-*"))  # folders with upload links
+
+
+REQUEST = """
+import os
+from competition.kaggle.client import Client, RetryPolicy
+from competition.kaggle.download import require_access
+require_access(Client(dict(os.environ), RetryPolicy(1, 1, 1, 60), print), "flowers")
+"""
+
+
+def test_a_killed_command_leaves_no_folder_with_upload_links_in_tmp(kaggle, client, tmp_path):
+    kaggle.faults["GetCompetition"] = ["stall"]
+    environment = {**client.environment, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    process, deadline = subprocess.Popen([sys.executable, "-c", REQUEST], env=environment), time.monotonic() + 60
+    while kaggle.count("GetCompetition") == 0 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert list(tmp_path.iterdir())
+    process.kill()
+    process.wait()
+    while list(tmp_path.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("text", ["", "https://example.com/flowers", "a b", "../x"])
