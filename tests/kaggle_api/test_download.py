@@ -213,17 +213,18 @@ require_access(Client(dict(os.environ), RetryPolicy(1, 1, 1, 60), print), "flowe
 
 
 def test_a_killed_command_leaves_no_folder_with_upload_links_in_tmp(kaggle, client, tmp_path):
+    (folder := tmp_path / "tmp").mkdir()
     kaggle.faults["GetCompetition"] = ["stall"]
-    environment = {**client.environment, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    environment = {**client.environment, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
     process, deadline = subprocess.Popen([sys.executable, "-c", REQUEST], env=environment), time.monotonic() + 60
     while kaggle.count("GetCompetition") == 0 and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert list(tmp_path.iterdir())
+    assert list(folder.iterdir())
     process.kill()
     process.wait()
-    while list(tmp_path.iterdir()) and time.monotonic() < deadline:
+    while list(folder.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("text", ["", "https://example.com/flowers", "a b", "../x"])
