@@ -45,7 +45,7 @@ class Predictions:
 
     @staticmethod
     def load_csv(path: Path, classes: Sequence[str], target: TargetKind = "single") -> "Predictions":
-        """Read a column of ids (see `id_column`) and one column per class, by name, in any order."""
+        """Read a column of ids (see `free_name`) and one column per class, by name, in any order."""
         name = free_name("id", classes)
         with path.open(encoding="utf-8-sig", errors="replace") as file:
             header = file.readline().replace('"', "").rstrip()

@@ -14,7 +14,7 @@ DRAWN_ROWS = 10_000  # in all draws of few rows together
 def trivial_output(
     labels: np.ndarray, metric: Metric, classes: int, fitted_on: np.ndarray | None = None
 ) -> tuple[str, np.ndarray]:
-    """The best of the answers that fit the metric and its target, fitted on the rows that it is scored on.
+    """The best of the answers that fit the metric and its target, fitted on the rows that it is scored on or on others.
 
     labels: (N,) int, (N, C) bool or (N,) float, as the metric's target says.
     fitted_on: labels of other rows, on which the answers are fitted and the best is chosen; None = labels.
