@@ -15,8 +15,9 @@ The last stages of `flowers` train its folds with a network whose step waits as 
 v5e-8. `make bench` measures the compiled step on a batch in memory, which takes longer than the wait, because it also hands data to eight
 devices; the time outside of so many of these steps is said as a share of the training, with the start of the process.
 
---kills: then runs the main job once more in another folder, ends each of its long stages twice, after a third of the time that it took by
-SIGTERM and after another third by SIGKILL, runs it to its end, and compares the submissions. Needs twice the disk.
+--kills: then runs the main job once more in another folder, which it removes at the end. It ends each long stage twice, after a third
+of the time that the stage took by SIGTERM and after another third by SIGKILL, runs it to its end, and compares the submissions. Needs twice
+the disk.
 --sessions: then trains and predicts once more by `make kernel` in another folder, in sessions of so many minutes in place of Kaggle's 9
 hours, and compares the submissions. The kernel is a process on this machine that has only what was pushed and the competition's files.
 """
@@ -304,7 +305,8 @@ def rehearse(options: argparse.Namespace, folder: Path) -> bool:
             succeeded = kill_stages(job, costs)
         if succeeded and options.sessions:
             kaggle.contests["rehearsal"].files = stored_files(folder / "archive.zip", archive)
-            succeeded = run_in_sessions(job, options.sessions)
+            alone = costs["train, TensorFlow"].seconds + costs["predict"].seconds
+            succeeded = run_in_sessions(job, options.sessions, alone)
         kaggle.contests.clear()  # no view of the archive remains when it is closed
     return succeeded
 
@@ -336,12 +338,16 @@ def kill_stages(job: WorkFolder, costs: Mapping[str, Cost]) -> bool:
         cells = (whole, first.seconds - whole / 3, second.seconds, last.seconds, repeated)
         print(f"| {title} | {' | '.join(f'{cell:.1f}' for cell in cells)} |", flush=True)
     is_equal = succeeded and job.submission() == killed.submission()
+    shutil.rmtree(job.folder / killed.work)
     print(f"\nthe submission after the kills is {'equal' if is_equal else 'NOT EQUAL'}")
     return is_equal
 
 
-def run_in_sessions(job: WorkFolder, minutes: float) -> bool:
-    """Train and predict in a kernel, session after session, blend here, and compare the submissions. True if they are equal."""
+def run_in_sessions(job: WorkFolder, minutes: float, alone: float) -> bool:
+    """Train and predict in a kernel, session after session, blend here, and compare the submissions. True if they are equal.
+
+    alone: seconds of training and prediction without a kernel; what the sessions take beyond them is said for each session.
+    """
     remote = WorkFolder(job.folder, job.environment, "work-kernel")
     sets = f"kernel.machine='' kernel.devices=1 kernel.internet=false kernel.pause=0.5 kernel.hours={minutes / 60} kernel.reserve=0.01"
     for title in ("download", "prepare"):
@@ -350,10 +356,11 @@ def run_in_sessions(job: WorkFolder, minutes: float) -> bool:
         f"\n| session of {minutes:g} min | seconds | fold models trained | and predicted |\n|---|---|---|---|",
         flush=True,
     )
-    number, done, folds = 0, (0, 0), load_params(job.folder / "params.yaml").prepare.folds
+    number, seconds, done, folds = 0, 0.0, (0, 0), load_params(job.folder / "params.yaml").prepare.folds
     while done[1] < folds:  # of the one member
         number += 1
         cost = remote.run(f"session {number}", "kernel", "--set", sets)
+        seconds += cost.seconds
         models = f"{remote.work}/*/members/*/*/fold*"
         before, done = (
             done,
@@ -363,7 +370,10 @@ def run_in_sessions(job: WorkFolder, minutes: float) -> bool:
         if cost.exit_code or (done == before and number > 1):
             return False
     is_equal = not remote.run("blend", "blend").exit_code and job.submission() == remote.submission()
-    print(f"\nthe submission after the sessions is {'equal' if is_equal else 'NOT EQUAL'}")
+    print(
+        f"\n{(seconds - alone) / number:.0f} s of each session are neither training nor prediction; "
+        f"the submission is {'equal' if is_equal else 'NOT EQUAL'}"
+    )
     return is_equal
 
 
