@@ -56,7 +56,7 @@ def test_every_trial_of_a_study_counts_once_although_a_machine_is_killed(finishe
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     assert f"was lost on {OTHER} and is started again on {HEAD} (try 2 of 4)" in output
-    assert f"cluster: {HEAD}: tune slim: trial" in output and f"{trials} of {trials} done" in output
+    assert f"cluster: {HEAD}: tune slim: trial" in output and f"{trials} of {trials} trials done" in output
     every = trials_of(url)
     complete = [trial for trial in every if trial.state.name == "COMPLETE"]
     assert len(complete) == len({origin_of(trial) for trial in complete}) == trials
