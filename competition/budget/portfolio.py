@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from competition.budget.parameters import with_members
@@ -21,8 +22,11 @@ from competition.ensemble.metrics import TargetKind
 FEW_ROWS = 500  # of a fold model; with fewer, fine-tuning loses against frozen features (facts of own_images.md)
 IMAGES_SEEN = 20_000  # of fine-tuning, over all epochs; 6 epochs of 3,228 photos
 EPOCHS = (1, 10)
+WHOLE_SEEN, WHOLE_EPOCHS = 40_000, 20  # where all layers are trained because features are weak
 MANY_ROWS = 20_000  # of a fold model, from which on mixup helps (BiT-HyperRule, arXiv 1912.11370, section 3.3)
 LEARNING_RATE = 6e-4  # for batches of 32, as in recipes/own-images.yaml
+# Of the loss of constant probabilities: a linear head with more has weak features. Photos .02 to .37, drawn letters .64 to .77.
+WEAK_LOSS = 0.5
 NOT_OF_A_NETWORK = ("head", "predictions", "teacher")  # keys of a member that a portfolio does not have
 WEIGHTS_HOST = "storage.googleapis.com"  # of keras.applications
 HUB_HOST = "www.kaggle.com"  # of KerasHub
@@ -200,15 +204,32 @@ def unanimous_choice(losses: Mapping[str, Sequence[float]]) -> str:
     return choices.pop() if len(choices) == 1 else ""
 
 
-def fine_tuned(network: Network, rows: int, kind: TargetKind) -> Member:
+def are_weak(losses: Sequence[float], class_rows: np.ndarray, kind: TargetKind) -> bool:
+    """Whether a linear head on features gains little over constant probabilities in every fold; False of a regression.
+
+    losses: one per fold, on rows that this fold trains on, as for unanimous_choice.  class_rows: (N, C) bool, of all training rows.
+    """
+    shares = np.clip(class_rows.mean(0), 1e-7, 1 - 1e-7)
+    entropies = -shares * np.log(shares)
+    if kind == "multi":
+        entropies -= (1 - shares) * np.log(1 - shares)
+    constant = entropies.sum() if kind == "single" else entropies.mean()
+    return kind != "regression" and bool(min(losses) > WEAK_LOSS * constant)
+
+
+def fine_tuned(network: Network, rows: int, kind: TargetKind, whole: bool) -> Member:
     """A fine-tuned member with epochs, learning rate and mixup from the training rows of a fold model.
 
     kind: of the targets. Where the last layer cannot be solved (`probe`), it alone is trained in the first epoch.
+    whole: train all layers, and for more epochs.
     """
-    epochs = min(max(round(IMAGES_SEEN / rows), EPOCHS[0]), EPOCHS[1])
+    seen, most = (WHOLE_SEEN, WHOLE_EPOCHS) if whole else (IMAGES_SEEN, EPOCHS[1])
+    epochs = min(max(round(seen / rows), EPOCHS[0]), most)
     train = network.member.train
     rate = LEARNING_RATE * (train.batch / 32) ** 0.5
     settings = FINE_TUNING | {"epochs": epochs, "learning_rate": rate, "patience": 0, "freeze_epochs": 0}
+    if whole:
+        settings["trained_share"] = 1.0
     settings["mixup"] = 0.1 if rows >= MANY_ROWS else 0.0
     if network.member.weights == "none":
         settings |= {"probe": False, "trained_share": 1.0}

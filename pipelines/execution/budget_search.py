@@ -74,6 +74,7 @@ class Search:
     widths: dict[str, int] = field(default_factory=dict)  # network -> number of its features
     column_seconds: float = 0.0  # all fold models of the first member, divided by its number of features
     blend_seconds: float = 0.0  # of a blend of one member
+    has_weak_features: bool = False  # whether networks are trained whole, see are_weak
     machines: Sequence[Machine] = ()  # of the cluster that trains networks; () = this machine trains them
 
     @property

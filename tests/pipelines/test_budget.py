@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 from builders import ROOT
@@ -27,7 +28,7 @@ from competition.prepare.targets import check_training
 from competition.report.runs import TUNED_NOTE
 from pipelines.execution import first_look
 from pipelines.execution.budget_search import Search, Trial, summary
-from pipelines.main_job.budget import fine_tune
+from pipelines.execution.budget_training import fine_tune
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -70,12 +71,23 @@ budget.compute_features = slow
 # Under two views prediction takes longer than any budget.
 SLOW_VIEWS = """
 from dataclasses import replace
-from pipelines.main_job import budget
-load_of = budget.load_of
+from pipelines.execution import budget_training
+load_of = budget_training.load_of
 def slow(member, *others):
     load = load_of(member, *others)
     return load if member.views else replace(load, predicted=1e12)
-budget.load_of = slow
+budget_training.load_of = slow
+"""
+# Features are weak, an epoch takes 120 of the 3,600 seconds, and nothing is computed after what comes first.
+WEAK = """
+from types import SimpleNamespace
+from competition.budget import portfolio
+from pipelines.execution import budget_training
+from pipelines.main_job import budget
+portfolio.WEAK_LOSS = {weak}
+budget_training.load_of = lambda member, *_: member
+budget_training.cost_of = lambda member, _: SimpleNamespace(seconds=120.0 * member.train.epochs)
+budget.make_features = lambda *_: exit()
 """
 FLATTERED = """
 from pipelines.execution import training
@@ -318,12 +330,37 @@ def test_every_network_has_a_name_of_its_own_which_no_member_has() -> None:
 @pytest.mark.parametrize("kind", ["single", "multi", "regression"])
 def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow(kind: TargetKind) -> None:
     member = replace(load_params(ROOT / "recipes" / "own-images.yaml").members["mobilenet"], weights="imagenet")
-    few, many = (portfolio.fine_tuned(Network("net", member, 1.0), rows, kind).train for rows in (1_000, 30_000))
-    for train in (few, many):
+    network = Network("net", member, 1.0)
+    few, many = (portfolio.fine_tuned(network, rows, kind, False).train for rows in (1_000, 30_000))
+    whole = portfolio.fine_tuned(network, 1_000, kind, True).train
+    assert whole.trained_share == 1.0 > few.trained_share and whole.epochs > few.epochs
+    for train in (few, many, whole):
         check_training(kind, "net-tuned", train)
     assert few.mixup < many.mixup and few.epochs > many.epochs > few.freeze_epochs
     tried = portfolio.epochs_to_try(few, 1)
     assert (min(tried), max(tried)) == (1 if kind == "single" else 2, few.epochs)
+
+
+def test_features_are_weak_if_every_fold_says_so_by_its_own_training_rows() -> None:
+    four_classes = np.eye(4, dtype=bool)  # constant probabilities of .25 lose 1.386
+    assert portfolio.are_weak([0.70, 0.80], four_classes, "single")
+    assert not portfolio.are_weak([0.69, 0.80], four_classes, "single")
+    assert not portfolio.are_weak([0.70, 0.80], four_classes, "regression")
+    two_labels = np.array([[True, False], [False, False], [True, True], [False, True]])  # 0.693 each
+    assert portfolio.are_weak([0.35], two_labels, "multi") and not portfolio.are_weak([0.34], two_labels, "multi")
+
+
+@pytest.mark.parametrize(("weak", "made"), [(0.0, ["small-linear", "small-tuned"]), (1.0, ["small-linear"])])
+def test_where_features_are_weak_a_network_is_trained_whole_before_the_features_of_others(
+    prepared, tmp_path, weak, made
+):
+    workspace = prepared.copy_to(tmp_path)
+    assert workspace.run("budget", *HOUR, code=WEAK.format(weak=weak)).code == 0
+    members = load_params(workspace.work / BUDGET_FILE).members
+    assert list(members) == made
+    if weak == 0.0:  # 17 epochs of 138 s, the reserve included, are the most that fit into two thirds of the hour
+        train = members["small-tuned"].train
+        assert (train.epochs, train.trained_share) == (17, 1.0)
 
 
 @pytest.mark.long

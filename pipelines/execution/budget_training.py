@@ -1,0 +1,212 @@
+"""Train the members of a budget: networks for as many epochs as the time that is left pays for, and heads.
+
+Where pretrained features say little about the images, all layers of a network are trained.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from competition.budget.parameters import with_members
+from competition.budget.portfolio import (
+    EPOCHS,
+    FEW_ROWS,
+    Network,
+    are_weak,
+    epochs_to_try,
+    fine_tuned,
+    stated_members,
+    unanimous_choice,
+)
+from competition.config.errors import UserError
+from competition.config.params import TIMM, Member
+from competition.preflight.planning import Sizes, cost_of, cost_on_machines, load_of, time_on_machines
+from competition.prepare.targets import check_training
+from competition.workspace.dependencies import fold_manifest_path
+from competition.workspace.runs import runs_of
+from competition.workspace.scores import held_out_score
+from pipelines.execution.budget_search import Search, TimeIsUp, Trial, job_of, skip, write_file
+from pipelines.execution.cluster import predict_on_cluster, train_on_cluster
+from pipelines.execution.prediction import predict_folds, stale_folds
+from pipelines.execution.trainer import measure_speed
+from pipelines.execution.training import train_run
+
+FIRST_SHARE = 0.67  # of the time that is left, for the network that is trained before others where features are weak
+GRADIENT_FACTOR = 1.2  # training the last layers costs at least so many times as much as a pass under one view
+COMPILE_FACTOR = 2.0  # compiling a training step takes at least so many times as long as compiling a pass
+RESERVE = 1.15  # times the measured cost of fine-tuning
+STEPS = 3  # training steps per epoch of the measurement
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A network to train."""
+
+    name: str
+    member: Member
+    fewest: int  # epochs
+    network: Network | None = None  # that is fine-tuned; None = a member as it is stated
+
+
+def fine_tune_first(search: Search, network: Network) -> None:
+    """If features are weak, train all layers of the cheapest network before the features of others."""
+    prepared, kind = search.job.prepared, search.job.prepared.competition.targets.kind
+    classes, labels = prepared.competition.classes, prepared.part("train")["label"].to_numpy()
+    class_rows = prepared.competition.targets.class_rows(labels, len(classes))
+    search.has_weak_features = are_weak(inner_losses(search, network), class_rows, kind)
+    if search.has_weak_features:
+        search.job.echo(
+            f"budget: pretrained features say little about these images, so networks are trained whole, {network.name} before "
+            "the features of others"
+        )
+        for candidate in candidates_to_train(search, [network])[:1]:
+            train_if_it_fits(search, candidate, FIRST_SHARE)
+
+
+def fine_tune(search: Search, networks: Sequence[Network]) -> None:
+    """Train what is worth it with the time that is left: fine-tuned networks, and the members of the file as they are stated."""
+    for candidate in candidates_to_train(search, networks):
+        train_if_it_fits(search, candidate)
+
+
+def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Candidate]:
+    """The best network fine-tuned, the members of the file, then the other networks; not those that are complete.
+
+    The best one is the preferred one of those that Keras computes, or the best expected one if the folds disagree.
+    """
+    kind = search.job.prepared.competition.targets.kind
+    stated = [Candidate(name, one, one.train.epochs) for name, one in stated_members(search.job.params).items()]
+    keras = [one for one in networks if not one.member.architecture.startswith(TIMM)]
+    preferred = preferred_network(search, [one for one in keras if f"{one.name}-linear" in search.complete])
+    keras.sort(key=lambda one: one.name != preferred)  # stable
+    members = [(one, fine_tuned(one, rows_of_fold(search), kind, search.has_weak_features)) for one in keras]
+    tuned = [
+        Candidate(f"{one.name}-tuned", member, EPOCHS[0] + member.train.freeze_epochs, one) for one, member in members
+    ]
+    return [one for one in (*tuned[:1], *stated, *tuned[1:]) if one.name not in search.complete]
+
+
+def preferred_network(search: Search, networks: Sequence[Network]) -> str:
+    """The network whose linear head has the least loss on inner rows in every fold; "" if the folds disagree."""
+    return unanimous_choice({network.name: inner_losses(search, network) for network in networks})
+
+
+def inner_losses(search: Search, network: Network) -> list[float]:
+    """Losses of a network's linear head, one per fold model, on the inner rows that chose the head's strength."""
+    name = f"{network.name}-linear"
+    (run,) = runs_of(job_of(search, [name]).workspace, name)
+    files = [fold_manifest_path(run, fold).with_name("history.csv") for fold in range(search.job.params.prepare.folds)]
+    return [float(pd.read_csv(file)["loss"].iloc[-1]) for file in files]
+
+
+def rows_of_fold(search: Search) -> int:
+    """Training rows of a fold model, about."""
+    count = len(search.job.prepared.part("train"))
+    return count - count // search.job.params.prepare.folds
+
+
+def train_if_it_fits(search: Search, candidate: Candidate, share: float = 1.0) -> None:
+    """Train a candidate for the epochs that fit, see train_epochs_that_fit, or note why it is not trained."""
+    job, name, rows, network = search.job, candidate.name, rows_of_fold(search), candidate.network
+    each = search.each.get(network.name, 0.0) if network else 0.0
+    slots, slowdown = search.slots(name)
+    start = COMPILE_FACTOR * search.compile_seconds.get(network.name, 0.0) if network else 0.0
+    fold_seconds = [GRADIENT_FACTOR * each * rows * candidate.fewest] * job.params.prepare.folds
+    least = start + time_on_machines(fold_seconds, slots, start_seconds=0.0, slowdown=slowdown)
+    if network and not each and f"{network.name}-linear" not in search.complete:
+        # Its features failed, or there was no time to learn their speed; a training step takes longer than they do.
+        failed = any(
+            one.name == f"{network.name}-linear" and one.verdict.startswith("left out") for one in search.trials
+        )
+        search.trials.append(
+            Trial(name, 0.0, verdict=f"{'left out' if failed else 'does not fit'}: its features do not")
+        )
+    elif candidate.member.weights != "none" and rows < FEW_ROWS:
+        verdict = f"left out: frozen features score better on few training rows ({rows}, under {FEW_ROWS})"
+        if name in job.params.members:
+            verdict += "; without HOURS it is trained"
+        search.trials.append(Trial(name, 0.0, verdict=verdict))
+    elif least > search.left:  # not even worth measuring it
+        skip(search, name, least)
+    else:
+        started = time.monotonic()
+        try:
+            train_epochs_that_fit(search, candidate, share)
+        except UserError as error:
+            search.trials.append(Trial(name, time.monotonic() - started, verdict=f"left out: {error}"))
+
+
+def train_epochs_that_fit(search: Search, candidate: Candidate, share: float) -> None:
+    """Measure a training step, and train a member for as many of its epochs as fit into this share of the time.
+
+    If not even the fewest do, all of the time counts. If these do not fit either, a fine-tuned network is predicted under the identity
+    view alone.
+    """
+    job, prepared, started = search.job, search.job.prepared, time.monotonic()
+    name, member = candidate.name, candidate.member
+    check_training(prepared.competition.targets.kind, name, member.train)
+    sizes = Sizes(len(prepared.competition.classes), len(prepared.part("train")), len(prepared.part("test")))
+    few = replace(sizes, train=2 * STEPS * member.train.batch)
+    speed = measure_speed(member, few, search.device, job.params.predict.batch, search.views)
+    settings = with_members(job.params, {name: member}, (), search.views)
+    needs: list[tuple[Member, float]] = []  # seconds
+    for views in [(), ("identity",)] if candidate.network and len(search.views) > 1 else [()]:
+        for epochs in epochs_to_try(member.train, candidate.fewest):
+            variant = replace(member, views=views, train=replace(member.train, epochs=epochs))
+            load = load_of(variant, settings, name, sizes, search.device.replicas)
+            cost = cost_on_machines(load, speed, *search.slots(name)) if search.machines else cost_of(load, speed)
+            needs.append((variant, RESERVE * cost.seconds))
+    fitting = [variant for limit in (share, 1.0) for variant, seconds in needs if seconds <= limit * search.left]
+    if not fitting:
+        return skip(search, name, min(seconds for _, seconds in needs), time.monotonic() - started)
+    make_member(search, name, fitting[0], started)
+    whole, seconds = needs[0]
+    if fitting[0] is not whole and name in search.complete:
+        skip(search, f"{name} for {whole.train.epochs} epochs under all views", seconds)
+    return None
+
+
+def make_member(search: Search, name: str, member: Member, started: float | None = None, needs: float = 0.0) -> None:
+    """Train and predict a member if the time suffices, and write the parameter file with it.
+
+    started: when its work began, for the table; None = now.  needs: seconds that it will take, about.
+    """
+    started = time.monotonic() if started is None else started
+    if needs > search.left:
+        return skip(search, name, needs, time.monotonic() - started)
+    trial = Trial(name, 0.0)
+    search.members[name] = member
+    try:
+        trial.score = complete(search, name, search.stop_in_time)
+    except TimeIsUp:
+        trial.verdict, trial.needs = "stopped: the time was up", max(needs, time.monotonic() - started)
+        del search.members[name]
+    trial.seconds = time.monotonic() - started
+    search.trials.append(trial)
+    if trial.score is not None:
+        trial.verdict = "kept"
+        search.complete.append(name)
+        write_file(search)
+    return None
+
+
+def complete(search: Search, name: str, at_step: Callable[[], None] = lambda: None) -> float:
+    """Train and predict the fold models of this member that are not current, and return the mean of their scores.
+
+    Networks are trained on the cluster, if there is one.
+    """
+    only = job_of(search, [name])
+    runs = runs_of(only.workspace, name)
+    if search.machines and search.members[name].head is None:
+        train_on_cluster(only, [name], at_step)
+        predict_on_cluster(only, [(one, stale_folds(only, one, False)) for one in runs], at_step)
+    else:
+        for one in runs:
+            train_run(only, one, at_step)
+            if stale := stale_folds(only, one, False):
+                predict_folds(only, one, stale)
+    folds = range(search.job.params.prepare.folds)
+    return float(np.mean([held_out_score(search.job.prepared, runs[0], fold) for fold in folds]))
