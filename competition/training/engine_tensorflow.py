@@ -164,11 +164,11 @@ class TensorFlowEngine(Engine):
         self._average.assign(np.concatenate([np.zeros(0, np.float32), *averages]))
 
     def _steps(self, batches: Any) -> tf.Tensor:
-        """One step per row of the step table. Returns the sum of the losses."""
-        total, table = tf.constant(0.0), self._step_table.read_value()
+        """One step per row of the step table. Returns the sum of the losses, in float64: it is the same however steps are called."""
+        total, table = tf.constant(0.0, tf.float64), self._step_table.read_value()
         for n in tf.range(tf.shape(table)[0]):
             parts = self._strategy.run(self._unconverted_step, (*next(batches), table[n]))
-            total += self._strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)
+            total += tf.cast(self._strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None), tf.float64)
         return total
 
     def _replica_step(self, images: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, row: tf.Tensor) -> tf.Tensor:

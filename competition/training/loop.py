@@ -19,6 +19,8 @@ from competition.training.checkpoint import Checkpoints
 from competition.training.engine import Engine, State
 from competition.training.input_stall import InputStallDetector, StepTimes
 
+CALL_SECONDS = 5.0  # a call of the training step takes about so long at most: a request to stop waits for its end
+FIRST_STEPS = 4  # of the first call, whose time nobody knows
 PROBED_STEPS = 200  # from which on a probed member is trained at its full learning rate and label smoothing
 
 
@@ -121,19 +123,22 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
     if train.probe and train.patience and not state.step:  # no epoch may be better than the head that was solved
         state.start_inner, state.best_weights = run.scores_after(0)["inner"], engine.weights()
     source: TrainingBatches | None = None
+    most = min(FIRST_STEPS, train.steps_per_call)
     while state.step < len(rates):
         if train.patience and state.history and len(state.history) - state.best_epoch >= train.patience:
             break
         if source is not run.batches_at(state.step // per_epoch):
             source = run.batches_at(state.step // per_epoch)
             batches = engine.distributed(source.start(plan, state.step, len(rates)))
-        steps = min(train.steps_per_call, per_epoch - state.step % per_epoch)
+        steps = min(most, per_epoch - state.step % per_epoch)
         # Random numbers depend on the step and not on earlier calls, so that a resumed run draws the same ones.
         engine.reseed(plan.seed * 1_000 + plan.fold, state.step)
         call_rates = rates[state.step : state.step + steps]
         started = time.monotonic()
         loss = engine.train(batches, call_rates, state.step, train, per_epoch)
         seconds = time.monotonic() - started
+        # All hosts take as many steps in a call, so the slowest one decides.
+        most = min(engine.all_gather(max(1, min(train.steps_per_call, int(steps * CALL_SECONDS / max(seconds, 1e-9))))))
         stall = None
         if stall_detector is not None:
             stall = stall_detector.record(engine, source, call_rates, train, per_epoch, seconds)
@@ -229,7 +234,7 @@ def _end_epoch(run: FoldRun, engine: Engine, state: _TrainingState, per_epoch: i
     scores = run.scores_after(epoch)
     if epoch < run.train.epochs:
         state.scoring_seconds += time.monotonic() - started
-    state.history.append(Epoch(epoch, state.loss_sum / per_epoch, rate, **scores))
+    state.history.append(Epoch(epoch, round(state.loss_sum / per_epoch, 9), rate, **scores))
     state.loss_sum = 0.0
     if run.train.patience:  # only the inner validation part chooses the epoch, never the held-out fold
         best = state.history[state.best_epoch - 1].inner if state.best_epoch else state.start_inner

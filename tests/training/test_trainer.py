@@ -17,7 +17,7 @@ from competition.ensemble.predictions import Predictions
 from competition.ensemble.view_transforms import get_views
 from competition.images.batches import prediction_batches
 from competition.images.labelled_images import Images
-from competition.training import input_stall
+from competition.training import input_stall, loop
 from competition.training.checkpoint import Checkpoints
 from competition.training.device import open_device
 from competition.training.engine import Engine, State
@@ -143,6 +143,19 @@ def test_a_run_stopped_at_any_point_ends_with_the_same_bits(tmp_path: Path) -> N
             trained(trainer, 1, epochs=1)  # something else is trained in between
     assert resumed.history == uninterrupted.history and resumed.selected_epoch == uninterrupted.selected_epoch
     assert_identical(state, after)
+
+
+def test_a_call_takes_as_many_steps_as_fit_into_its_seconds_and_the_result_is_the_same(monkeypatch) -> None:
+    trainer, results = shared_trainer(), []
+    monkeypatch.setattr(loop, "FIRST_STEPS", 1)
+    for seconds, ends in ((0.0, [1, 2, 3, 4, 5, 6, 7, 8, 9]), (1e9, [1, 3, 5, 6, 8, 9])):
+        monkeypatch.setattr(loop, "CALL_SECONDS", seconds)
+        events = list(trainer.train(0, replace(trainer.member.train, epochs=3, steps_per_call=2)))
+        assert [event.step for event in events if isinstance(event, StepsDone)] == ends  # an epoch has three steps
+        results.append((events[-1], trainer.engine.state()))
+    (one_by_one, first_state), (together, second_state) = results
+    assert one_by_one.history == together.history
+    assert_identical(first_state, second_state)
 
 
 def test_closing_at_the_end_of_an_epoch_leaves_a_checkpoint_of_it(tmp_path: Path) -> None:
