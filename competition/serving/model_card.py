@@ -12,7 +12,12 @@ from competition.serving.engines import Check
 from competition.serving.served_models import Selection
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
-MEANS = {"geometric": "geometric mean of their probabilities", "log_odds": "mean of their log odds", "average": "mean"}
+MEANS = {  # mixing -> what it is called
+    "mean": "mean of their probabilities",
+    "geometric": "geometric mean of their probabilities",
+    "log_odds": "mean of their log odds",
+    "average": "mean",
+}
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import os
 import runpy
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -44,6 +45,7 @@ def run_forked(
 ) -> None:
     """Run the script without the project and the hidden packages, which the server has imported."""
     become(working, environment, output.fileno(), output.fileno())
+    tempfile.tempdir = None  # that of this environment
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for name in [name for name in sys.modules if name.split(".")[0] in {*PROJECT, *hidden}]:
         del sys.modules[name]
@@ -84,21 +86,28 @@ def run_kernel(
         cells = json.loads(text)["cells"]
         text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     script.write_text(text)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(run.folder), "PYTHONPATH": str(site), **extra_environment}
     run.status = "RUNNING"
-    if is_forked:
-        output, sent = multiprocessing.Pipe(duplex=False)
-        forked = start_process(run_forked, script, working, environment, site, tuple(hidden), sent)
-        sent.close()
-        with output, open(output.fileno(), closefd=False, encoding="utf-8") as lines:
-            run.log.extend(iter(lines.readline, ""))
-        forked.join()
-        code = forked.exitcode
-    else:
-        options = {"cwd": working, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        with subprocess.Popen([python, "-u", str(script)], text=True, **options) as new:
-            assert new.stdout
-            run.log.extend(iter(new.stdout.readline, ""))
-        code = new.returncode
+    with tempfile.TemporaryDirectory() as scratch:  # where the script unpacks; a machine of Kaggle is thrown away
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(run.folder),
+            "PYTHONPATH": str(site),
+            "TMPDIR": scratch,
+            **extra_environment,
+        }
+        if is_forked:
+            output, sent = multiprocessing.Pipe(duplex=False)
+            forked = start_process(run_forked, script, working, environment, site, tuple(hidden), sent)
+            sent.close()
+            with output, open(output.fileno(), closefd=False, encoding="utf-8") as lines:
+                run.log.extend(iter(lines.readline, ""))
+            forked.join()
+            code = forked.exitcode
+        else:
+            options = {"cwd": working, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            with subprocess.Popen([python, "-u", str(script)], text=True, **options) as new:
+                assert new.stdout
+                run.log.extend(iter(new.stdout.readline, ""))
+            code = new.returncode
     run.failure = "" if code == 0 else f"Your code exited with {code}"
     run.status = "ERROR" if code else "COMPLETE"

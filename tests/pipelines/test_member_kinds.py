@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 from builders import ROOT
-from stages import FEWER_DIGITS, MAIN_JOB, Workspace, new_workspace
+from stages import MAIN_JOB, Workspace, new_workspace
 from test_remote_main_job import KaggleWorkspace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
@@ -78,7 +78,8 @@ def finished_kinds(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         keras_hub.models.ViTBackbone(image_shape=(16, 16, 3), **sizes).save_to_preset(str(folder / "models" / "vit"))
     (folder / "my_plugins.py").write_text(PLUGINS)
     workspace = new_workspace(folder, PARAMS.format(root=ROOT, preset=PRESET if HAS_HUB else ""))
-    workspace.do_in_one_process(*MAIN_JOB, cwd=folder, code=FEWER_DIGITS)  # where the relative paths of weights begin
+    # All digits, as a kernel reads them; relative paths of weights begin in the folder.
+    workspace.do_in_one_process(*MAIN_JOB, cwd=folder)
     return workspace
 
 
