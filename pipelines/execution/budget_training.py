@@ -111,9 +111,9 @@ def rows_of_fold(search: Search) -> int:
 def train_if_it_fits(search: Search, candidate: Candidate, share: float = 1.0) -> None:
     """Train a candidate for the epochs that fit, see train_epochs_that_fit, or note why it is not trained."""
     job, name, rows, network = search.job, candidate.name, rows_of_fold(search), candidate.network
-    each = search.each.get(network.name, 0.0) if network else 0.0
+    measured = network.name if network else name  # a member of the file is a network, too
+    each, start = search.each.get(measured, 0.0), COMPILE_FACTOR * search.compile_seconds.get(measured, 0.0)
     slots, slowdown = search.slots(name)
-    start = COMPILE_FACTOR * search.compile_seconds.get(network.name, 0.0) if network else 0.0
     fold_seconds = [GRADIENT_FACTOR * each * rows * candidate.fewest] * job.params.prepare.folds
     least = start + time_on_machines(fold_seconds, slots, start_seconds=0.0, slowdown=slowdown)
     if network and not each and f"{network.name}-linear" not in search.complete:

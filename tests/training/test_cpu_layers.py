@@ -1,4 +1,4 @@
-"""The fused batch normalisation gives what Keras gives: outputs, gradients and statistics, in training and prediction."""
+"""The layers for one CPU give what those of Keras give: outputs, gradients and statistics, in training and prediction."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from competition.training.engine_tensorflow import FusedBatchNormalization, fuse_batch_norm
+from competition.training.cpu_layers import FusedBatchNormalization, PointwiseConv2D, use_cpu_layers
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.normal(2.0, 3.0, (5, 4, 4, 6)).astype(np.float32)
@@ -38,7 +38,7 @@ def results(built: keras.Model, training: bool, images: np.ndarray = IMAGES) -> 
 
 
 def fused(built: keras.Model) -> keras.Model:
-    fuse_batch_norm(built)
+    use_cpu_layers(built)
     assert type(built.layers[1]) is FusedBatchNormalization
     return built
 
@@ -68,5 +68,34 @@ def test_outputs_gradients_and_statistics_are_those_of_keras(options: dict[str, 
 
 def test_only_the_last_axis_and_the_plain_layer_are_fused() -> None:
     for other in (model(axis=1), model(renorm=True)):
-        fuse_batch_norm(other)
+        use_cpu_layers(other)
         assert type(other.layers[1]) is keras.layers.BatchNormalization
+
+
+def convolution(filters: int = 6, size: int = 1, dtype: str = "float32", **options: Any) -> keras.Model:
+    inputs = keras.Input(IMAGES.shape[1:], dtype=dtype)
+    policy = f"mixed_{dtype}" if dtype != "float32" else dtype
+    layer = keras.layers.Conv2D(filters, size, padding="same", dtype=policy, **options)
+    built = keras.Model(inputs, layer(inputs))
+    for variable in built.variables:
+        variable.assign(np.random.default_rng(1).normal(0, 1, variable.shape))
+    return built
+
+
+@pytest.mark.parametrize("options", [{}, {"use_bias": False}, {"activation": "relu"}, {"dtype": "bfloat16"}], ids=str)
+def test_a_convolution_of_one_pixel_has_the_outputs_and_gradients_of_keras(options: dict[str, Any]) -> None:
+    ours, theirs = convolution(**options), convolution(**options)
+    use_cpu_layers(ours)
+    assert type(ours.layers[1]) is PointwiseConv2D
+    relative, absolute = (
+        (1e-4, 1e-4) if "dtype" not in options else (0.03, 0.5)
+    )  # of gradients up to 80, with 8 bits of mantissa
+    for mine, other in zip(results(ours, True), results(theirs, True), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=relative, atol=absolute)
+
+
+def test_other_convolutions_stay_those_of_keras() -> None:
+    for options in ({"size": 3}, {"strides": 2}, {"groups": 2}):
+        other = convolution(**options)
+        use_cpu_layers(other)
+        assert type(other.layers[1]) is keras.layers.Conv2D
