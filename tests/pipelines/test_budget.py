@@ -26,9 +26,10 @@ from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.metrics import TargetKind
 from competition.prepare.targets import check_training
 from competition.report.runs import TUNED_NOTE
+from competition.training.loop import share_after_probe
 from pipelines.execution import first_look
 from pipelines.execution.budget_search import Search, Trial, summary
-from pipelines.execution.budget_training import fine_tune
+from pipelines.execution.budget_training import at_full_rate, fine_tune
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -80,6 +81,7 @@ budget_training.load_of = slow
 """
 # Features are weak, an epoch takes 120 of the 3,600 seconds, and nothing is computed after what comes first.
 WEAK = """
+from dataclasses import replace
 from types import SimpleNamespace
 from competition.budget import portfolio
 from pipelines.execution import budget_training
@@ -87,6 +89,7 @@ from pipelines.main_job import budget
 portfolio.WEAK_LOSS = {weak}
 budget_training.load_of = lambda member, *_: member
 budget_training.cost_of = lambda member, _: SimpleNamespace(seconds=120.0 * member.train.epochs)
+budget_training.at_full_rate = lambda train, rows: replace(train, learning_rate=rows / 1e6)
 budget.make_features = lambda *_: exit()
 """
 FLATTERED = """
@@ -98,6 +101,7 @@ def tampered(session, *others):
 training.train_and_store = tampered
 """
 SAMPLED = """
+from competition.training.loop import share_after_probe
 from pipelines.execution import first_look
 first_look.MANY_ROWS, first_look.SAMPLE = 150, 40
 """
@@ -350,6 +354,15 @@ def test_features_are_weak_if_every_fold_says_so_by_its_own_training_rows() -> N
     assert portfolio.are_weak([0.35], two_labels, "multi") and not portfolio.are_weak([0.34], two_labels, "multi")
 
 
+def test_a_short_training_on_weak_features_has_its_full_learning_rate() -> None:
+    train = replace(load_params(ROOT / "recipes" / "own-images.yaml").train, epochs=3, learning_rate=6e-4)
+    assert train.probe and share_after_probe(train, 3 * 32) < 0.25
+    changed = at_full_rate(train, rows=1_053)  # 32 batches of 32 per epoch
+    assert changed.learning_rate * share_after_probe(changed, 3 * 32) == pytest.approx(6e-4, rel=0.01)
+    for unchanged in (replace(train, epochs=10), replace(train, probe=False)):
+        assert at_full_rate(unchanged, rows=1_053) == unchanged
+
+
 @pytest.mark.parametrize(("weak", "made"), [(0.0, ["small-linear", "small-tuned"]), (1.0, ["small-linear"])])
 def test_where_features_are_weak_a_network_is_trained_whole_before_the_features_of_others(
     prepared, tmp_path, weak, made
@@ -360,7 +373,7 @@ def test_where_features_are_weak_a_network_is_trained_whole_before_the_features_
     assert list(members) == made
     if weak == 0.0:  # 17 epochs of 138 s, the reserve included, are the most that fit into two thirds of the hour
         train = members["small-tuned"].train
-        assert (train.epochs, train.trained_share) == (17, 1.0)
+        assert (train.epochs, train.trained_share, train.learning_rate) == (17, 1.0, 90e-6)
 
 
 @pytest.mark.long
