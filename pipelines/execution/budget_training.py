@@ -52,11 +52,12 @@ class Candidate:
 
 
 def fine_tune_first(search: Search, network: Network) -> None:
-    """If features are weak, train all layers of the cheapest network before the features of others."""
+    """If features are weak, train all layers of the cheapest network before the features of others, if it can be trained at all."""
     prepared, kind = search.job.prepared, search.job.prepared.competition.targets.kind
     classes, labels = prepared.competition.classes, prepared.part("train")["label"].to_numpy()
     class_rows = prepared.competition.targets.class_rows(labels, len(classes))
-    search.has_weak_features = are_weak(inner_losses(search, network), class_rows, kind)
+    is_trained = rows_of_fold(search) >= FEW_ROWS and not network.member.architecture.startswith(TIMM)
+    search.has_weak_features = is_trained and are_weak(inner_losses(search, network), class_rows, kind)
     if search.has_weak_features:
         search.job.echo(
             f"budget: pretrained features say little about these images, so networks are trained whole, {network.name} before "

@@ -86,7 +86,7 @@ from types import SimpleNamespace
 from competition.budget import portfolio
 from pipelines.execution import budget_training
 from pipelines.main_job import budget
-portfolio.WEAK_LOSS = {weak}
+portfolio.WEAK_LOSS, budget_training.FEW_ROWS = {weak}, {fewest}
 budget_training.load_of = lambda member, *_: member
 budget_training.cost_of = lambda member, _: SimpleNamespace(seconds=120.0 * member.train.epochs)
 budget_training.at_full_rate = lambda train, rows: replace(train, learning_rate=rows / 1e6)
@@ -363,15 +363,15 @@ def test_a_short_training_on_weak_features_has_its_full_learning_rate() -> None:
         assert at_full_rate(unchanged, rows=1_053) == unchanged
 
 
-@pytest.mark.parametrize(("weak", "made"), [(0.0, ["small-linear", "small-tuned"]), (1.0, ["small-linear"])])
+@pytest.mark.parametrize(("weak", "fewest", "is_trained"), [(0.0, 90, True), (1.0, 90, False), (0.0, 91, False)])
 def test_where_features_are_weak_a_network_is_trained_whole_before_the_features_of_others(
-    prepared, tmp_path, weak, made
+    prepared, tmp_path, weak, fewest, is_trained
 ):
     workspace = prepared.copy_to(tmp_path)
-    assert workspace.run("budget", *HOUR, code=WEAK.format(weak=weak)).code == 0
-    members = load_params(workspace.work / BUDGET_FILE).members
-    assert list(members) == made
-    if weak == 0.0:  # 17 epochs of 138 s, the reserve included, are the most that fit into two thirds of the hour
+    assert workspace.run("budget", *HOUR, code=WEAK.format(weak=weak, fewest=fewest)).code == 0
+    members = load_params(workspace.work / BUDGET_FILE).members  # a fold model has 90 training rows
+    assert list(members) == ["small-linear", *(["small-tuned"] if is_trained else [])]
+    if is_trained:  # 17 epochs of 138 s, the reserve included, are the most that fit into two thirds of the hour
         train = members["small-tuned"].train
         assert (train.epochs, train.trained_share, train.learning_rate) == (17, 1.0, 90e-6)
 
