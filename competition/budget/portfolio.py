@@ -204,17 +204,17 @@ def unanimous_choice(losses: Mapping[str, Sequence[float]]) -> str:
     return choices.pop() if len(choices) == 1 else ""
 
 
-def are_weak(losses: Sequence[float], class_rows: np.ndarray, kind: TargetKind) -> bool:
+def are_weak(losses: Sequence[float], class_rows: Sequence[np.ndarray], kind: TargetKind) -> bool:
     """Whether a linear head on features gains little over constant probabilities in every fold; False of a regression.
 
-    losses: one per fold, on rows that this fold trains on, as for unanimous_choice.  class_rows: (N, C) bool, of all training rows.
+    losses: one per fold, on rows that it trains on, as for unanimous_choice.  class_rows: per fold (N, C) bool, of its training rows.
     """
-    shares = np.clip(class_rows.mean(0), 1e-7, 1 - 1e-7)
-    entropies = -shares * np.log(shares)
-    if kind == "multi":
-        entropies -= (1 - shares) * np.log(1 - shares)
-    constant = entropies.sum() if kind == "single" else entropies.mean()
-    return kind != "regression" and bool(min(losses) > WEAK_LOSS * constant)
+    from scipy.special import entr
+
+    shares = [rows.mean(0) for rows in class_rows]
+    constant = [entr(one).sum() if kind == "single" else (entr(one) + entr(1 - one)).mean() for one in shares]
+    is_weak = (loss > WEAK_LOSS * least for loss, least in zip(losses, constant, strict=True))
+    return kind != "regression" and all(is_weak)
 
 
 def fine_tuned(network: Network, rows: int, kind: TargetKind, whole: bool) -> Member:

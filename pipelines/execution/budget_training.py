@@ -53,11 +53,15 @@ class Candidate:
 
 def fine_tune_first(search: Search, network: Network) -> None:
     """If features are weak, train all layers of the cheapest network before the features of others, if it can be trained at all."""
-    prepared, kind = search.job.prepared, search.job.prepared.competition.targets.kind
-    classes, labels = prepared.competition.classes, prepared.part("train")["label"].to_numpy()
-    class_rows = prepared.competition.targets.class_rows(labels, len(classes))
+    competition, train = search.job.prepared.competition, search.job.prepared.part("train")
+    rows, losses = (
+        competition.targets.class_rows(train["label"].to_numpy(), len(competition.classes)),
+        inner_losses(search, network),
+    )
+    # No row that a fold holds out takes part in what that fold says.
+    of_folds = [rows[(train["fold"] != fold).to_numpy()] for fold in range(len(losses))]
     is_trained = rows_of_fold(search) >= FEW_ROWS and not network.member.architecture.startswith(TIMM)
-    search.has_weak_features = is_trained and are_weak(inner_losses(search, network), class_rows, kind)
+    search.has_weak_features = is_trained and are_weak(losses, of_folds, competition.targets.kind)
     if search.has_weak_features:
         search.job.echo(
             f"budget: pretrained features say little about these images, so networks are trained whole, {network.name} before "

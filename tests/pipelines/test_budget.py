@@ -89,6 +89,11 @@ from pipelines.main_job import budget
 portfolio.WEAK_LOSS, budget_training.FEW_ROWS = {weak}, {fewest}
 budget_training.load_of = lambda member, *_: member
 budget_training.cost_of = lambda member, _: SimpleNamespace(seconds=120.0 * member.train.epochs)
+are_weak = budget_training.are_weak
+def of_training_rows(losses, class_rows, kind):
+    assert [len(rows) for rows in class_rows] == [90, 90]
+    return are_weak(losses, class_rows, kind)
+budget_training.are_weak = of_training_rows
 budget_training.at_full_rate = lambda train, rows: replace(train, learning_rate=rows / 1e6)
 budget.make_features = lambda *_: exit()
 """
@@ -347,11 +352,14 @@ def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow
 
 def test_features_are_weak_if_every_fold_says_so_by_its_own_training_rows() -> None:
     four_classes = np.eye(4, dtype=bool)  # constant probabilities of .25 lose 1.386
-    assert portfolio.are_weak([0.70, 0.80], four_classes, "single")
-    assert not portfolio.are_weak([0.69, 0.80], four_classes, "single")
-    assert not portfolio.are_weak([0.70, 0.80], four_classes, "regression")
+    both = [four_classes, four_classes]
+    assert portfolio.are_weak([0.70, 0.80], both, "single") and not portfolio.are_weak([0.69, 0.80], both, "single")
+    assert not portfolio.are_weak([0.70, 0.80], both, "regression")
+    two_classes = four_classes[[0, 0, 1, 1]]  # those of .5 lose 0.693
+    assert portfolio.are_weak([0.70, 0.35], [four_classes, two_classes], "single")
+    assert not portfolio.are_weak([0.35, 0.70], [four_classes, two_classes], "single")
     two_labels = np.array([[True, False], [False, False], [True, True], [False, True]])  # 0.693 each
-    assert portfolio.are_weak([0.35], two_labels, "multi") and not portfolio.are_weak([0.34], two_labels, "multi")
+    assert portfolio.are_weak([0.35], [two_labels], "multi") and not portfolio.are_weak([0.34], [two_labels], "multi")
 
 
 def test_a_short_training_on_weak_features_has_its_full_learning_rate() -> None:
