@@ -78,7 +78,7 @@ def fine_tune(search: Search, networks: Sequence[Network]) -> None:
 
 
 def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Candidate]:
-    """The best network fine-tuned, the members of the file, then the other networks; not those that are complete.
+    """The best network fine-tuned, the members of the file, then the other networks; not those that were tried.
 
     The best one is the preferred one of those that Keras computes, or the best expected one if the folds disagree.
     """
@@ -91,7 +91,8 @@ def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Can
     tuned = [
         Candidate(f"{one.name}-tuned", member, EPOCHS[0] + member.train.freeze_epochs, one) for one, member in members
     ]
-    return [one for one in (*tuned[:1], *stated, *tuned[1:]) if one.name not in search.complete]
+    tried = {trial.name for trial in search.trials}
+    return [one for one in (*tuned[:1], *stated, *tuned[1:]) if one.name not in tried]
 
 
 def preferred_network(search: Search, networks: Sequence[Network]) -> str:

@@ -79,7 +79,7 @@ def slow(member, *others):
     return load if member.views else replace(load, predicted=1e12)
 budget_training.load_of = slow
 """
-# Features are weak, an epoch takes 120 of the 3,600 seconds, and nothing is computed after what comes first.
+# Features are weak, an epoch takes so many of the 3,600 seconds, and there are no other networks.
 WEAK = """
 from dataclasses import replace
 from types import SimpleNamespace
@@ -88,14 +88,14 @@ from pipelines.execution import budget_training
 from pipelines.main_job import budget
 portfolio.WEAK_LOSS, budget_training.FEW_ROWS = {weak}, {fewest}
 budget_training.load_of = lambda member, *_: member
-budget_training.cost_of = lambda member, _: SimpleNamespace(seconds=120.0 * member.train.epochs)
+budget_training.cost_of = lambda member, _: SimpleNamespace(seconds={seconds} * member.train.epochs)
 are_weak = budget_training.are_weak
 def of_training_rows(losses, class_rows, kind):
     assert [len(rows) for rows in class_rows] == [90, 90]
     return are_weak(losses, class_rows, kind)
 budget_training.are_weak = of_training_rows
 budget_training.at_full_rate = lambda train, rows: replace(train, learning_rate=rows / 1e6)
-budget.make_features = lambda *_: exit()
+budget.make_features = lambda *_: {then}
 """
 FLATTERED = """
 from pipelines.execution import training
@@ -376,12 +376,19 @@ def test_where_features_are_weak_a_network_is_trained_whole_before_the_features_
     prepared, tmp_path, weak, fewest, is_trained
 ):
     workspace = prepared.copy_to(tmp_path)
-    assert workspace.run("budget", *HOUR, code=WEAK.format(weak=weak, fewest=fewest)).code == 0
+    code = WEAK.format(weak=weak, fewest=fewest, seconds=120.0, then="exit()")
+    assert workspace.run("budget", *HOUR, code=code).code == 0
     members = load_params(workspace.work / BUDGET_FILE).members  # a fold model has 90 training rows
     assert list(members) == ["small-linear", *(["small-tuned"] if is_trained else [])]
     if is_trained:  # 17 epochs of 138 s, the reserve included, are the most that fit into two thirds of the hour
         train = members["small-tuned"].train
         assert (train.epochs, train.trained_share, train.learning_rate) == (17, 1.0, 90e-6)
+
+
+def test_a_network_that_does_not_fit_before_the_others_is_not_measured_again_after_them(prepared, tmp_path) -> None:
+    code = WEAK.format(weak=0.0, fewest=90, seconds=4_000.0, then="None")
+    result = prepared.copy_to(tmp_path).run("budget", *HOUR, code=code)
+    assert len(re.findall(r"small-tuned .* does not fit", result.out)) == 1, result.out + result.err
 
 
 @pytest.mark.long

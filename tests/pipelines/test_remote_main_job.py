@@ -204,7 +204,7 @@ def test_a_notebook_submits_what_it_trained_and_later_what_is_here(downloaded, n
     remote = downloaded.copy_to(tmp_path)
     sets = "kaggle.submit=notebook train.learning_rate=0.003"
     output, version = remote.do("kernel", sets=sets), len(remote.kaggle.kernels["ada/goldfold-small"])
-    assert f"made by version {version} of ada/goldfold-small; `make submit` submits it" in output
+    assert f'made by version {version} of ada/goldfold-small; `make submit SET="{sets}"` submits it' in output
     assert remote.kaggle.kernels["ada/goldfold-small"][-1].request["kernelType"] == "notebook"
     submission_file = remote.workspace.submission()
     output = remote.do("submit", sets=sets)
