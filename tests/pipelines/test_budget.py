@@ -343,6 +343,9 @@ def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow
     few, many = (portfolio.fine_tuned(network, rows, kind, False).train for rows in (1_000, 30_000))
     whole = portfolio.fine_tuned(network, 1_000, kind, True).train
     assert whole.trained_share == 1.0 > few.trained_share and whole.epochs > few.epochs
+    assert (
+        whole.layer_decay == few.layer_decay < 1.0
+    )  # weak features are still a start: at one rate, the network forgets them
     for train in (few, many, whole):
         check_training(kind, "net-tuned", train)
     assert few.mixup < many.mixup and few.epochs > many.epochs > few.freeze_epochs
