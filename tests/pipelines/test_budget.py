@@ -29,7 +29,7 @@ from competition.report.runs import TUNED_NOTE
 from competition.training.loop import share_after_probe
 from pipelines.execution import first_look
 from pipelines.execution.budget_search import Search, Trial, summary
-from pipelines.execution.budget_training import at_full_rate, fine_tune
+from pipelines.execution.budget_training import at_higher_rate, fine_tune
 
 PARAMS = f"""
 extends: {ROOT}/params.yaml
@@ -94,7 +94,7 @@ def of_training_rows(losses, class_rows, kind):
     assert [len(rows) for rows in class_rows] == [90, 90]
     return are_weak(losses, class_rows, kind)
 budget_training.are_weak = of_training_rows
-budget_training.at_full_rate = lambda train, rows: replace(train, learning_rate=rows / 1e6)
+budget_training.at_higher_rate = lambda train, rows: replace(train, learning_rate=rows / 1e6)
 budget.make_features = lambda *_: {then}
 """
 FLATTERED = """
@@ -365,13 +365,14 @@ def test_features_are_weak_if_every_fold_says_so_by_its_own_training_rows() -> N
     assert portfolio.are_weak([0.35], [two_labels], "multi") and not portfolio.are_weak([0.34], [two_labels], "multi")
 
 
-def test_a_short_training_on_weak_features_has_its_full_learning_rate() -> None:
-    train = replace(load_params(ROOT / "recipes" / "own-images.yaml").train, epochs=3, learning_rate=6e-4)
-    assert train.probe and share_after_probe(train, 3 * 32) < 0.25
-    changed = at_full_rate(train, rows=1_053)  # 32 batches of 32 per epoch
-    assert changed.learning_rate * share_after_probe(changed, 3 * 32) == pytest.approx(6e-4, rel=0.01)
-    for unchanged in (replace(train, epochs=10), replace(train, probe=False)):
-        assert at_full_rate(unchanged, rows=1_053) == unchanged
+@pytest.mark.parametrize(("epochs", "full_share"), [(1, 0.1024), (2, 0.4096), (3, 0.9216), (4, 1.0), (10, 1.0)])
+def test_a_short_training_on_weak_features_is_protected_for_half_of_the_steps(epochs, full_share) -> None:
+    train = replace(load_params(ROOT / "recipes" / "own-images.yaml").train, epochs=epochs, learning_rate=6e-4)
+    changed = at_higher_rate(train, rows=1_053)  # 32 batches of 32 per epoch
+    rate = changed.learning_rate * share_after_probe(changed, epochs * 32)
+    assert train.probe and rate == pytest.approx(full_share * 6e-4, rel=0.01)
+    alone = replace(train, probe=False)
+    assert at_higher_rate(alone, rows=1_053) == alone
 
 
 @pytest.mark.parametrize(("weak", "fewest", "is_trained"), [(0.0, 90, True), (1.0, 90, False), (0.0, 91, False)])
