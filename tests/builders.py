@@ -1,12 +1,13 @@
 """Small synthetic images whose colour shows their class, and a tiny member."""
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from competition.config.params import Member, Params, Train
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import NO_PLUGINS, activate
+from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
 from competition.prepare.prepared import Prepared
 from competition.submission.ledger import Entry
@@ -66,6 +68,13 @@ def files_below(folder: Path) -> dict[str, bytes]:
     """Path below the folder -> content of every file that is not hidden."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def write_weights(folder: Path, weights: bytes, depends: Mapping[str, object] = MappingProxyType({})) -> None:
+    """Write the files of a fold model that other results depend on, like `make train`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "weights.npz").write_bytes(weights)
+    write_manifest(folder / "manifest.json", depends, [folder / "weights.npz"], {}, {})
 
 
 @contextmanager

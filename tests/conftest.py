@@ -3,17 +3,22 @@
 import importlib
 import importlib.util
 import os
+import pwd
 import shutil
 import signal
-from collections.abc import Callable
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import wrapt
 from filelock import FileLock
-from postgres import postgres  # noqa: F401
 from stages import FEWER_DIGITS, MAIN_JOB, Workspace, new_workspace
+
+from competition.config.plugins import NO_PLUGINS, activate
 
 if importlib.util.find_spec("triton"):
     importlib.import_module("triton")  # before TensorFlow; see competition/training/backend.py
@@ -38,14 +43,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow files first, so that all workers end at about the same time (with --no-loadscope-reorder).
-
-    Tests of whole stages and of servers get a longer time limit: their fixtures contain complete training runs, which
-    are slow on a busy machine.
-    """
+    """Slow files first, so that all workers end at about the same time (with --no-loadscope-reorder)."""
     places = {name: place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: places.get(item.path.relative_to(item.config.rootpath).parts[1], len(SLOW)))
-    for item in items:
+    for (
+        item
+    ) in items:  # fixtures of whole stages and of servers contain training runs, which are slow on a busy machine
         if item.path.relative_to(item.config.rootpath).parts[1] in ("pipelines", "faults", "serving"):
             item.add_marker(pytest.mark.timeout(7200 if item.get_closest_marker("soak") else 900))
 
@@ -59,6 +62,12 @@ def configure_devices(tensorflow: ModuleType) -> None:
 # Devices can be configured only before their first use, which may be in the test that imports TensorFlow; tests that do not
 # need it do not wait for it.
 wrapt.register_post_import_hook(configure_devices, "tensorflow")
+
+
+@pytest.fixture(autouse=True)
+def no_plugins_afterwards():
+    yield
+    activate(NO_PLUGINS)
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Workspace:
@@ -89,7 +98,6 @@ def workspace(finished: Workspace, tmp_path: Path) -> Workspace:
 
 @pytest.fixture
 def untrained(workspace: Workspace) -> Workspace:
-    """The finished workspace without its fold models."""
     shutil.rmtree(workspace.work / "members")
     return workspace
 
@@ -101,3 +109,31 @@ def exported(finished: Workspace, tmp_path_factory: pytest.TempPathFactory) -> W
     formats = ",".join(name for name, package in packages.items() if importlib.util.find_spec(package))
     make = lambda folder: finished.copy_to(folder).do("export", "--format", formats)  # noqa: E731
     return made_once(tmp_path_factory, "exported", make)
+
+
+@pytest.fixture
+def postgres() -> Iterator[str]:
+    """URL of an empty database of a PostgreSQL that runs for this test on 127.0.0.1; skips the test without it."""
+    pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
+    commands = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    folder = commands[-1] if commands else Path(shutil.which("initdb") or "none").parent
+    if not (folder / "initdb").exists():
+        pytest.skip("PostgreSQL is not installed: `apt install postgresql`")
+    # PostgreSQL does not run as root; Debian's package creates a user for it.
+    user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+    place = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    try:
+        if os.geteuid() == 0:
+            shutil.chown(place, user)
+        data, as_user = str(place / "data"), {"user": user, "cwd": place, "capture_output": True, "check": True}
+        subprocess.run([folder / "initdb", "-D", data, "-U", "goldfold", "--auth=trust", "--no-sync"], **as_user)
+        options = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories={place} -c fsync=off"
+        start = [folder / "pg_ctl", "-D", data, "-w", "-l", str(place / "log"), "-o", options, "start"]
+        subprocess.run(start, user=user, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        yield f"postgresql+psycopg://goldfold@127.0.0.1:{port}/postgres"
+        subprocess.run([folder / "pg_ctl", "-D", data, "-m", "immediate", "stop"], **as_user)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pandas as pd
 from builders import ROOT, competition, ledger_entry
-from fake_kaggle.parts import Contest
+from fake_kaggle.parts import FILES, Contest
 from fake_kaggle.server import FakeKaggle
-from fake_kaggle.small_competition import FILES
 from stages import StageResult, Workspace, needs_new_python
 
 from competition.files.manifest import write_manifest
@@ -31,7 +30,7 @@ kernel: {{machine: "", devices: 1, internet: false, hours: 0.2, reserve: 0.01, p
 """
 FORKING = """
 from competition.files import child_process
-from forked_python import ForkedPython, forking
+from preloaded import ForkedPython, forking
 child_process.subprocess = forking(ForkedPython)
 """
 CSV = b"id,label\na,1\nb,0\n"
@@ -40,8 +39,6 @@ DIGEST = hashlib.sha256(CSV).hexdigest()
 
 @dataclass
 class KaggleSetup:
-    """A fake Kaggle server and a workspace that uses it."""
-
     kaggle: FakeKaggle
     workspace: Workspace
     home: Path

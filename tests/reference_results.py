@@ -20,9 +20,8 @@ from competition.ensemble.nested import OofRows
 RECORDED = Path(__file__).with_suffix(".json")
 TOLERANCE = 2e-3  # of probabilities and losses; rounding differs by 1e-5 between processors after these few steps
 BACKENDS = ("tensorflow", "jax")
-Results = dict[
-    str, dict[str, list[float]]
-]  # kind (training | prediction | features | heads | blend) -> case -> numbers
+# Kind (training | prediction | features | heads | blend) -> case -> numbers.
+Results = dict[str, dict[str, list[float]]]
 
 AUGMENTED = {
     "flip": "horizontal", "shift": 0.1, "zoom": 0.1, "rotate": 10.0, "brightness": 0.1, "contrast": 0.1, "saturation": 0.2,

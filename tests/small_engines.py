@@ -10,7 +10,6 @@ length, and two correct results differ. Backends are compared without dropout, b
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -82,32 +81,24 @@ def engine_of(
     return make_engine(lambda: network(norm, train.dropout), device, compiled_in)
 
 
-def share_of(engine: Engine) -> tuple[int, ...]:
-    """The positions in a batch that this host feeds."""
-    mesh = engine._batch_sharding.mesh if BACKEND == "jax" else None
-    return tuple(host_share(Device("cpu", 1, mesh, "", BACKEND), engine.batch).tolist())
-
-
 def trained(
-    engine: Engine,
-    train: Train,
-    checkpoints: Checkpoints | None = None,
-    stop: Callable[[], bool] = lambda: False,
-    after_step: Callable[[], None] = lambda: None,
+    engine: Engine, train: Train, checkpoints: Checkpoints | None = None, last_step: int = 0
 ) -> list[loop.Epoch]:
+    """Raises loop.Stopped after `last_step`, unless that is 0."""
     pixels, labels = pictures()
     targets = np.eye(CLASSES, dtype=np.float32)[labels]
     still = {field: getattr(train, field) for field in Augmentation.__dataclass_fields__}
-    batches = TrainingBatches(
-        pixels, CLASSES, engine.batch, Augmentation(**still), SIDE, Loading(2, 2, share_of(engine))
-    )
+    mesh = engine._batch_sharding.mesh if BACKEND == "jax" else None
+    share = tuple(
+        host_share(Device("cpu", 1, mesh, "", BACKEND), engine.batch).tolist()
+    )  # of a batch, that this host feeds
+    batches = TrainingBatches(pixels, CLASSES, engine.batch, Augmentation(**still), SIDE, Loading(2, 2, share))
     plan = TrainingPlan(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=0)
     scores_after = lambda _: {"held_out": float(held_out(engine).std())}  # noqa: E731
     run = loop.FoldRun(plan, train, lambda _: batches, scores_after, checkpoints=checkpoints)
     for event in loop.train_fold(engine, run):
         if isinstance(event, loop.StepsDone):
-            after_step()
-            event.stop = stop()
+            event.stop = event.step == last_step
     assert isinstance(event, loop.Trained)
     return event.history
 
@@ -130,48 +121,28 @@ def outcome(
     return full_outcome(engine, trained(engine, train))
 
 
-def interrupted(engine: Engine, train: Train, folder: Path) -> State:
-    """The outcome of a run stopped within an epoch and resumed by an engine that has trained something else in between."""
-    steps: list[int] = []
-    checkpoints = Checkpoints(folder, "same")
-    try:
-        trained(engine, train, checkpoints, lambda: len(steps) == 3, lambda: steps.append(0))
-        raise AssertionError("the run was not stopped")
-    except loop.Stopped:
-        trained(engine, replace(train, learning_rate=0.5))
-    return full_outcome(engine, trained(engine, train, checkpoints))
+def uninterrupted_and_resumed() -> tuple[State, State]:
+    """Outcomes of one run, the second one stopped within an epoch and resumed after something else was trained in between.
 
-
-def uninterrupted_and_resumed(**changes: Any) -> tuple[State, State]:
-    """(uninterrupted, interrupted and resumed) outcomes, with dropout, augmentation and a moving average."""
-    train = replace(TRAIN, dropout=0.5, shift=0.2, flip="horizontal", steps_per_call=1, ema=0.5, **changes)
+    With dropout, augmentation and a moving average.
+    """
+    train = replace(TRAIN, dropout=0.5, shift=0.2, flip="horizontal", steps_per_call=1, ema=0.5)
     engine = engine_of(train)
     uninterrupted = full_outcome(engine, trained(engine, train))
     with tempfile.TemporaryDirectory() as folder:
-        return uninterrupted, interrupted(engine, train, Path(folder))
-
-
-def step_by_step(**changes: Any) -> list[State]:
-    """The state before the first step and after every one."""
-    train = replace(TRAIN, steps_per_call=1, **changes)
-    engine = engine_of(train)
-    engine.reset(TRAIN.seed)
-    states = [engine.state()]
-    trained(engine, train, after_step=lambda: states.append(engine.state()))
-    return states
-
-
-def member_weights() -> State:
-    """The initial weights of a member of params.yaml."""
-    member: Member = replace(PARAMS.members["cnn"], image_size=16, alpha=0.25)
-    return {f"{n}": keras.ops.convert_to_numpy(v) for n, v in enumerate(build(member, CLASSES).trainable_variables)}
+        checkpoints = Checkpoints(Path(folder), "same")
+        with suppress(loop.Stopped):
+            trained(engine, train, checkpoints, last_step=3)
+            raise AssertionError("the run was not stopped")
+        trained(engine, replace(train, learning_rate=0.5))
+        return uninterrupted, full_outcome(engine, trained(engine, train, checkpoints))
 
 
 def exportable() -> State:
-    """The variables of a member's network, and the probabilities that this backend gives the pictures with them."""
+    """The initial variables of a member, and the probabilities that this backend gives the pictures with them."""
     model, pixels = build(EXPORTED, CLASSES), pictures()[0].astype(np.float32)
     kernel, _ = model.get_layer("logits").weights
-    kernel.assign(np.random.default_rng(1).normal(0, 1, kernel.shape))
+    kernel.assign(10 * kernel)  # from nearly constant probabilities to different ones
     state = {name: keras.ops.convert_to_numpy(variable) for name, variable in shared.saved_variables(model)}
     return {**state, "probabilities": keras.ops.convert_to_numpy(keras.ops.softmax(model.predict_on_batch(pixels)))}
 
@@ -185,10 +156,9 @@ def several_hosts(number: int) -> dict[str, State]:
     engine = engine_of(train, 0)
     uninterrupted = full_outcome(engine, trained(engine, train))
     with tempfile.TemporaryDirectory() as folder:
-        epochs: list[int] = []
         checkpoints = Checkpoints(Path(folder), "same")
         with suppress(loop.Stopped):
-            trained(engine, train, checkpoints, lambda: len(epochs) == 3, lambda: epochs.append(0))
+            trained(engine, train, checkpoints, last_step=12)
         newest = max(Path(folder).glob("step-*.json"))
         if number == 0:
             newest.unlink()
@@ -252,8 +222,7 @@ def all_outcomes(weights_file: Path | None, programs: Path) -> dict[str, State]:
     outcomes["regression"] = outcome(2, target="regression")
     outcomes["whole"], outcomes["micro_batches"] = outcome(norm=False), outcome(norm=False, accumulate=4)
     outcomes["uninterrupted"], outcomes["resumed"] = uninterrupted_and_resumed()
-    outcomes["member"], outcomes["views"] = member_weights(), views_in_groups()
-    outcomes["exportable"] = exportable()
+    outcomes["views"], outcomes["member"] = views_in_groups(), exportable()
     if weights_file is not None:
         engine = engine_of(TRAIN)
         with np.load(weights_file) as stored:

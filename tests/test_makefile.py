@@ -2,10 +2,10 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 from builders import ROOT
@@ -18,7 +18,7 @@ from pipelines.terminal.verbs import VERBS
 
 
 @pytest.fixture
-def called(tmp_path: Path):
+def called(tmp_path):
     """called("train", "FOLD=2") returns each stage that make runs, with its options."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -36,15 +36,6 @@ def names(stages: list[Stage]) -> list[str]:
     return [stage.name for stage in stages]
 
 
-def test_a_stated_time_replaces_tuning_and_training_by_the_budget(called) -> None:
-    stages = called("download", "train", "predict", "HOURS=0.5")
-    assert names(stages) == ["download", "prepare", "resolve", "preflight", "budget", "predict", "blend"]
-    assert {stage.options.hours for stage in stages[4:]} == {0.5}
-    budget = called("train", "BUDGET=good", "CLUSTER=auto")[-1].options
-    assert (budget.budget, budget.cluster) == ("good", "auto")
-    assert names(stages_of((["-m", "pipelines", "train", "--hours", "1", "--member", "cnn"], {}))) == []
-
-
 TRAIN = ["resolve", "preflight", "tune", "train"]
 
 
@@ -55,6 +46,7 @@ TRAIN = ["resolve", "preflight", "tune", "train"]
         ("train predict submit", [[*TRAIN, "predict", "blend"], ["submit"]]),
         ("train report predict", [TRAIN, ["report"], ["predict", "blend"]]),
         ("train predict DEBUG=1", [[*TRAIN[:3], "debug"], ["predict", "blend"]]),
+        ("train predict HOURS=0.5", [[*TRAIN[:2], "budget", "predict", "blend"]]),
     ],
 )
 def test_the_stages_of_targets_that_follow_each_other_run_in_order_in_one_process(called, goals, processes) -> None:
@@ -117,34 +109,34 @@ def test_a_closed_pipe_is_no_error_of_a_listing_and_one_of_the_main_job(called) 
         assert (process.returncode, len(calls)) == (code, 1) and (code or process.stderr == ""), goals
 
 
+MEMBER = "train MEMBER=cnn FOLD=2 CLUSTER=auto"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("command", "stage", "expected"),
     [
-        (("train", "FORCE=1"), {"member": "", "fold": "", "force": True, "cluster": "", "debug": False}),
-        (("download", 'ONLY=train "images"/*.jpg'), {"only": 'train "images"/*.jpg'}),  # nothing is indexed
-        (("kernel-log",), {"log": True}),
-        (("submit",), {"again": False}),
-        (("submit", "AGAIN=1"), {"again": True}),
-        (("predict", "CLUSTER=10.0.0.1:6379"), {"cluster": "10.0.0.1:6379", "allow_partial": False}),
-        (("serve", "ENGINE=saved_model", "ADDRESS=127.0.0.1:0"), {"engine": "saved_model", "address": "127.0.0.1:0"}),
+        ("train FORCE=1", "train", {"member": "", "fold": "", "force": True, "cluster": "", "debug": False}),
+        (MEMBER, "preflight", {"mode": "ops", "if_tpu": True, "member": "cnn"}),
+        (MEMBER, "tune", {"member": "cnn", "cluster": "", "as_part": True}),
+        (MEMBER, "train", {"member": "cnn", "fold": "2", "cluster": "auto"}),
+        ("train HOURS=0.5", "budget", {"hours": 0.5}),
+        ("predict HOURS=0.5", "blend", {"hours": 0.5}),
+        ("train BUDGET=good CLUSTER=auto", "budget", {"budget": "good", "cluster": "auto"}),
+        ("download ONLY='train \"images\"/*.jpg'", "download", {"only": 'train "images"/*.jpg'}),
+        ("kernel-log", "kernel-status", {"log": True}),
+        ("submit", "submit", {"again": False}),
+        ("submit AGAIN=1", "submit", {"again": True}),
+        ("predict CLUSTER=10.0.0.1:6379", "predict", {"cluster": "10.0.0.1:6379", "allow_partial": False}),
+        ("predict ALLOW_PARTIAL=1", "predict", {"allow_partial": True}),
+        ("predict ALLOW_PARTIAL=1", "blend", {"allow_partial": True}),
+        ("serve ENGINE=saved_model ADDRESS=[::1]:0", "serve", {"engine": "saved_model", "address": "[::1]:0"}),
     ],
 )
-def test_variables_of_make_are_options_of_the_last_stage_of_the_verb(called, arguments, expected) -> None:
-    stages = called(*arguments)
-    stage = stages[0 if arguments[0] == "predict" else -1]
-    assert len(stages) == 1 or "only" not in expected
-    assert {name: getattr(stage.options, name) for name in expected} == expected
-
-
-def test_options_reach_every_stage_that_reads_them_and_no_other(called) -> None:
-    assert [stage.options.allow_partial for stage in called("predict", "ALLOW_PARTIAL=1")] == [True, True]
-    _, preflight, tune, train = called("train", "MEMBER=cnn", "FOLD=2", "CLUSTER=auto")
-    assert (preflight.options.mode, preflight.options.if_tpu, preflight.options.member) == ("ops", True, "cnn")
-    assert (tune.options.member, tune.options.cluster, tune.options.as_part) == ("cnn", "", True)
-    assert (train.options.member, train.options.fold, train.options.cluster) == ("cnn", "2", "auto")
-    _, calls = called.run("train", "DEBUG=1")
-    assert all(stage.options.debug for call in calls for stage in stages_of(call))
-    assert {environment["DEBUG"] for _, environment in calls} == {"1"}
+def test_variables_of_make_are_options_of_the_stages_that_read_them(called, command, stage, expected) -> None:
+    stages = called(*shlex.split(command))
+    (options,) = [each.options for each in stages if each.name == stage]
+    assert {name: getattr(options, name) for name in expected} == expected
+    assert len(stages) == 1 or "only" not in expected  # nothing is indexed
 
 
 def test_help_all_names_every_target_and_variable_and_the_environment_is_not_checked(called, monkeypatch) -> None:
@@ -195,6 +187,10 @@ def test_an_unknown_or_unread_variable_or_verb_is_refused_with_a_suggestion_and_
         ("preflight --limit nan", "goldfold: LIMIT=nan: expected a positive number of seconds"),
         ("train --debug --debug-rows 0", "goldfold: DEBUG_ROWS=0: expected a whole number of at least 1"),
         ("plan --machines -1", "goldfold: MACHINES=-1: expected a whole number of at least 0"),
+        (
+            "train --hours 1 --member cnn",
+            "goldfold: with HOURS= or BUDGET= the members are chosen and trained by the budget",
+        ),
         ("train --epochs 3", "No such option"),
         ("trian", "No such command"),
     ],
@@ -206,7 +202,7 @@ def test_a_wrong_verb_option_or_number_is_refused_with_exit_code_2_before_anythi
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_the_installation_counts_its_packages_and_ends_with_the_error_of_pip(tmp_path: Path, code: int) -> None:
+def test_the_installation_counts_its_packages_and_ends_with_the_error_of_pip(tmp_path, code: int) -> None:
     pip = "printf 'Collecting %s>=1.0 (from x)\\n' keras numpy; echo 'Installing collected packages: keras, numpy'"
     make_executable(tmp_path / "python", f'#!/bin/bash\nif [ "$3" == pip ]; then {pip}; exit {code}; fi\n')
     command = ["make", f"BIN={tmp_path}", "doctor"]

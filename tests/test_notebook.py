@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from builders import ROOT
@@ -30,7 +29,7 @@ for number, source in enumerate(json.loads(sys.argv[-1])):
 FORK = f"""
 import subprocess, sys
 sys.path.append({str(ROOT / "tests")!r})
-from forked_python import ForkedPython, NewProcess
+from preloaded import ForkedPython, NewProcess
 subprocess.Popen = lambda command, **options: (NewProcess if "grade" in command else ForkedPython)(command, **options)
 """
 
@@ -41,14 +40,14 @@ def variables() -> dict[str, str]:
     return {**own, "PYTHONPATH": str(ROOT)}
 
 
-def run(cells: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(cells: list[str], folder, **environment: str) -> subprocess.CompletedProcess[str]:
     command, variables_of_run = [sys.executable, "-c", KERNEL, json.dumps(cells)], {**variables(), **environment}
     return subprocess.run(command, cwd=folder, env=variables_of_run, capture_output=True, text=True)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_every_cell_runs_in_order_and_the_digits_are_recognised(tmp_path: Path) -> None:
+def test_every_cell_runs_in_order_and_the_digits_are_recognised(tmp_path) -> None:
     code, out, err = run_preloaded("", [json.dumps(CELLS)], tmp_path, variables(), FORK + KERNEL)
     assert code == 0, f"{out}\n{err}"
     assert "This is another machine" in out and "all packages are here" in out
@@ -64,13 +63,13 @@ def test_every_cell_runs_in_order_and_the_digits_are_recognised(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("variable", "says"), [("KAGGLE_KERNEL_RUN_TYPE", "This is Kaggle"), ("COLAB_RELEASE_TAG", "This is Colab")]
 )
-def test_it_has_no_outputs_and_says_what_differs_on_kaggle_and_on_colab(tmp_path: Path, variable, says) -> None:
+def test_it_has_no_outputs_and_says_what_differs_on_kaggle_and_on_colab(tmp_path, variable, says) -> None:
     assert not any(cell.get("outputs") for cell in NOTEBOOK["cells"])
     ran = run(CELLS[:1], tmp_path, **{variable: "x"})
     assert ran.returncode == 0 and says in ran.stdout and len(ran.stdout.splitlines()) >= 3
 
 
-def test_without_the_project_it_says_what_to_do(tmp_path: Path) -> None:
+def test_without_the_project_it_says_what_to_do(tmp_path) -> None:
     # An editable installation has put the project on the path.
     not_installed = f"import sys; sys.path[:] = [folder for folder in sys.path if folder != {str(ROOT)!r}]"
     ran = run([not_installed, *CELLS[:2]], tmp_path, PYTHONPATH="")

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 QUICK_LOSS = {  # a dead node is noticed after 3 s instead of 20
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
@@ -53,7 +55,6 @@ class Node:
     process: subprocess.Popen[bytes]
 
     def processes(self) -> set[int]:
-        """Ids of the processes of the node."""
         return {number for number in process_ids() if f"HOME={self.home}\0".encode() in read(number, "environ")}
 
     def kill(self) -> None:
@@ -121,7 +122,10 @@ class RayCluster:
 
 @contextlib.contextmanager
 def ray_nodes(folder: Path, *addresses: str) -> Iterator[RayCluster]:
-    """A cluster of nodes with one CPU each, for a block. The first one that is started is the head."""
+    """A cluster of nodes with one CPU each, for a block. The first one that is started is the head. Skips the test without Ray."""
+    pytest.importorskip("ray", reason="Ray is not installed (goldfold[cluster])")
+    if sys.platform != "linux":
+        pytest.skip("Ray nodes on several loopback addresses need Linux")
     cluster = RayCluster(folder)
     try:
         for address in addresses:

@@ -1,9 +1,12 @@
-"""The driver on two real Ray nodes, with a process that computes nothing."""
+"""The driver on two real Ray nodes, with a process that computes nothing; a computing process ends with the one that started it."""
 
 import hashlib
 import io
+import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Iterator
@@ -17,7 +20,7 @@ from small_child import write_result
 
 from competition.cluster import connection
 from competition.cluster.driver import Callbacks, Status, run_tasks
-from competition.cluster.node import MACHINE_EXIT, Setup, TaskRequest, archive
+from competition.cluster.node import MACHINE_EXIT, Setup, TaskError, TaskRequest, archive, run_process
 from competition.config.errors import UserError
 from competition.config.params import Needs
 
@@ -26,17 +29,13 @@ WHOLE_MACHINE = Needs(cpus=0.0, gpus=0.0, tpu_chips=0, memory_gigabytes=0.0)
 
 
 @pytest.fixture(scope="module")
-def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """A connection to two nodes with one CPU each."""
-    connected = pytest.importorskip("ray", reason="Ray is not installed (goldfold[cluster])")
+def ray_connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     project = tmp_path_factory.mktemp("project")
     shutil.copytree(ROOT / "competition", project / "competition", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(Path(__file__).with_name("small_child.py"), project)
-    with (
-        ray_nodes(tmp_path_factory.mktemp("nodes"), *MACHINES) as cluster,
-        connection.connected(cluster.address, project),
-    ):
-        yield connected
+    nodes = ray_nodes(tmp_path_factory.mktemp("nodes"), *MACHINES)
+    with nodes as cluster, connection.connected(cluster.address, project):
+        yield
 
 
 @dataclass
@@ -44,31 +43,20 @@ class Bench:
     """A folder for the machines, and what came home."""
 
     folder: Path
-    ray: object
     files: dict[str, bytes] = field(default_factory=dict)
     delivered: dict[str, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
-    status: list[Status] = field(default_factory=list)
 
-    def run(self, *requests: TaskRequest, show=None) -> None:
+    def run(self, *requests: TaskRequest, show=lambda status: None) -> None:
         import ray
 
-        self.tries.mkdir(exist_ok=True)
+        (tries := self.folder / "tries").mkdir()
         files = {name: (hashlib.sha256(data).hexdigest(), ray.put(data)) for name, data in self.files.items()}
         setup = Setup(str(self.folder / "machines"), "", files, "start", "", (), ("-u", "-m", "small_child"), ())
-        show = show or self.status.append
-        callbacks = Callbacks(self.archive, self.deliver, self.lines.append, show, lambda *_: None)
-        cluster = replace(params().cluster, retries=2)
-        run_tasks(
-            [replace(r, values={**r.values, "tries": str(self.tries)}) for r in requests], setup, cluster, callbacks
-        )
-
-    @property
-    def tries(self) -> Path:
-        return self.folder / "tries"
-
-    def archive(self, name: str) -> bytes:
-        return archive(self.folder / "home" / name, self.folder)
+        from_home = lambda name: archive(self.folder / "home" / name, self.folder)  # noqa: E731
+        callbacks = Callbacks(from_home, self.deliver, self.lines.append, show, lambda *_: None)
+        tasks = [replace(request, values={**request.values, "tries": str(tries)}) for request in requests]
+        run_tasks(tasks, setup, replace(params().cluster, retries=2), callbacks)
 
     def deliver(self, request: TaskRequest, data: bytes) -> None:
         assert request.name not in self.delivered
@@ -78,14 +66,14 @@ class Bench:
 
     def starts(self, name: str) -> list[tuple[str, int]]:
         """(machine, process) of each time the task was started."""
-        path = self.tries / name
+        path = self.folder / "tries" / name
         lines = path.read_text().splitlines() if path.exists() else []
         return [(machine, int(process)) for machine, process in map(str.split, lines)]
 
 
 @pytest.fixture
-def bench(ray, tmp_path: Path) -> Bench:
-    return Bench(tmp_path, ray)
+def bench(ray_connection, tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
 
 
 def task(name: str, do: str = "work", reads: tuple[str, ...] = (), **values: object) -> TaskRequest:
@@ -136,7 +124,7 @@ def test_ctrl_c_ends_all_processes(bench: Bench) -> None:
     assert re.fullmatch(r"cluster: stopping [23] running tasks; training .*", *bench.lines)  # b2 may wait
 
 
-def test_a_need_that_no_machine_has_and_a_public_address_are_errors(ray) -> None:
+def test_a_need_that_no_machine_has_and_a_public_address_are_errors(ray_connection) -> None:
     machines = connection.alive_machines()
     connection.check_needs(machines, {"a": WHOLE_MACHINE})
     connection.check_addresses(machines, public=False)
@@ -163,3 +151,46 @@ def test_what_a_task_takes_of_a_machine(needs: dict, machines: list[dict], cpus:
     cluster = [connection.Machine(str(n), f"10.0.0.{n}", {**empty, **total}) for n, total in enumerate(machines)]
     taken = connection.demand(replace(WHOLE_MACHINE, **needs), cluster)
     assert (taken and taken["CPU"]) == cpus
+
+
+ENDS_AT_ONCE = "import os; os.write(2, b'goldfold: the file x is missing'); os._exit(1)"  # reads nothing, no line break
+PARENT = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=STDIN, stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+CHILD = """
+import os, time
+from pipelines.execution.cluster_child import bind_to_parent
+bind_to_parent(os.getppid())
+print("bound", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux'")
+def test_it_dies_with_its_parent_although_its_stdin_stays_open() -> None:
+    read_end, write_end = os.pipe()
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", PARENT.replace("STDIN", str(read_end)), CHILD]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, env=variables, text=True, pass_fds=[read_end])
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    assert "bind_to_parent" in command_of(child)
+    parent.kill()
+    parent.wait()
+    end = time.monotonic() + 20
+    while command_of(child) and time.monotonic() < end:
+        time.sleep(0.05)
+    os.close(write_end)
+    assert not command_of(child)
+
+
+@pytest.mark.parametrize("task_bytes", [10, 1_000_000])  # a pipe holds 65,536
+def test_what_a_process_says_before_it_ends_at_once_is_its_error(tmp_path, task_bytes: int) -> None:
+    task, lines = {"project": str(ROOT), "gpus": 0.0, "values": "x" * task_bytes}, list[str]()
+    with pytest.raises(TaskError, match=r"^the file x is missing$"):
+        run_process(("-c", ENDS_AT_ONCE), task, tmp_path / "start", tmp_path / "log.txt", lines.append)
+    assert lines == ["goldfold: the file x is missing"] and (tmp_path / "log.txt").read_text() == lines[0]

@@ -30,7 +30,6 @@ def started_hosts(workspace: Workspace) -> list[Host]:
 
 
 def ends_of(hosts: list[Host], seconds: float = 300) -> list[tuple[int, str]]:
-    """(exit code, output) of each."""
     try:
         outputs = [host.communicate(timeout=seconds)[0] for host in hosts]
     finally:
@@ -40,7 +39,6 @@ def ends_of(hosts: list[Host], seconds: float = 300) -> list[tuple[int, str]]:
 
 
 def newest_step(workspace: Workspace) -> int:
-    """Steps of the newest checkpoint."""
     files = workspace.work.glob("members/*/*/fold*/checkpoints/step-*.json")
     return max((int(file.stem.removeprefix("step-")) for file in files), default=0)
 

@@ -1,5 +1,3 @@
-"""`make plan MACHINES=4`, from speeds that are given."""
-
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +14,8 @@ LOAD = Load(runs=10.0, steps=1000, scored=0, predicted=0, folds=5)
 SPEED = Speed(ready=20.0, step=0.36, scored=0.0, predicted=0.0, ready_to_predict=0.0)  # 6 minutes for each fold model
 
 
-def job(machines: int) -> Job:
-    return Job(Workspace(Path(), params()), Options(machines=machines), Path())
-
-
 def test_four_machines_share_the_work_and_start_their_processes() -> None:
-    planning = job(4)
+    planning = Job(Workspace(Path(), params()), Options(machines=4), Path())
     plan = plan_machines(planning, {"a": (LOAD, SPEED), "b": (LOAD, SPEED)}, starting=10.0)["machines"]
     assert plan["bound"] == 20 * 360 / 4
     assert plan["bound"] < plan["seconds"] < 1.1 * plan["bound"]

@@ -1,17 +1,16 @@
-"""A wrong parameter is an error before anything runs; the message names the place and a correct value."""
-
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ruamel.yaml import YAML
 
 from competition.config.errors import UserError
 from competition.config.params import ExternalFiles, Params
 from competition.config.params_file import file_tree, load_params, parse_overrides
+from competition.config.yaml_text import parse_yaml, set_value
 
 PROJECT = Path(__file__).resolve().parents[2] / "params.yaml"
 # Without its comments, which take half of the time to read.
@@ -245,27 +244,11 @@ def test_set_may_add_a_member_with_all_its_keys(tmp_path: Path) -> None:
     assert "a new member needs architecture, image_size, alpha and weights" in user_error(tmp_path, TEXT, big)
 
 
-YAML_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=6,
-)
-KEY_PATHS = ["train", "train.epochs", "members", "members.cnn", "tune.search", "predict.views", "blend.methods"]
-
-
-@settings(max_examples=6, deadline=None)
-@given(key_path=st.sampled_from(KEY_PATHS), value=YAML_VALUES)
-def test_any_value_at_any_key_gives_params_or_a_user_error(tmp_path_factory, key_path, value) -> None:
-    for key in reversed(key_path.split(".")):
-        value = {key: value}
-    path = tmp_path_factory.mktemp("any") / "params.yaml"
-    path.with_name("base.yaml").write_text(TEXT)
-    with path.open("w", encoding="utf-8") as file:
-        YAML(typ="safe", pure=True).dump({"extends": "base.yaml", **value}, file)
-    try:
-        assert isinstance(load_params(path), Params)
-    except UserError as user_error:
-        assert "params.yaml" in str(user_error)
+@pytest.mark.parametrize("value", ["null", "[1]", "{a: 1}"])
+def test_any_kind_of_value_at_any_key_gives_params_or_a_user_error(tmp_path, value) -> None:
+    for key in ("train", "train.epochs", "members", "members.cnn", "tune.search", "predict.views", "blend.methods"):
+        with suppress(UserError):
+            load(tmp_path, TEXT, f"{key}={value}")
 
 
 EXTERNAL = "  torch:\n    predictions: {oof: a.csv, test: b.csv}\n"
@@ -315,3 +298,55 @@ def test_any_text_of_set_gives_overrides_or_a_user_error(text: str) -> None:
         assert all(override.path for override in parse_overrides(text))
     except UserError as user_error:
         assert str(user_error).startswith("SET")
+
+
+EDITED = """\
+# A file.
+train:        # for all
+  epochs: 12   # passes
+  flip: none
+members:
+  cnn:
+    architecture: cnn     # cnn, or another
+    weights: none         # at the start
+    # teacher: [name]
+  flow: {alpha: 0.5, train: {epochs: 3}, teacher: [a, b]}  # in one line
+  empty: {}
+predict:
+  views: [identity, flip_lr]
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "old", "new"),
+    [
+        (("train", "epochs"), 3, "  epochs: 12   # passes", "  epochs: 3   # passes"),
+        (("predict", "views"), ("identity",), "[identity, flip_lr]", "[identity]"),
+        (("members", "flow", "train", "epochs"), 5, "{epochs: 3}", "{epochs: 5}"),
+        (("members", "flow", "weights"), "my file.h5", "teacher: [a, b]}", 'teacher: [a, b], weights: "my file.h5"}'),
+        (("members", "cnn", "weights"), "true", "weights: none", 'weights: "true"'),
+        (
+            ("members", "cnn", "train", "learning_rate"),
+            1e-05,
+            "    weights: none         # at the start\n",
+            "    weights: none         # at the start\n    train: {learning_rate: 1e-05}\n",
+        ),
+        (("train", "probe"), True, "  flip: none\n", "  flip: none\n  probe: true\n"),
+        (("blend",), {"rounds": 3}, "[identity, flip_lr]\n", "[identity, flip_lr]\nblend: {rounds: 3}\n"),
+    ],
+)
+def test_a_value_is_set_in_the_text_of_a_file_and_every_other_character_stays(
+    keys: tuple[str, ...], value: object, old: str, new: str
+) -> None:
+    assert EDITED.count(old) == 1
+    edited = set_value(EDITED, keys, value)
+    assert edited == EDITED.replace(old, new)
+    read = parse_yaml(edited, "the text")
+    for key in keys:
+        read = read[key]
+    assert read == (list(value) if isinstance(value, tuple) else value)
+
+
+def test_a_value_of_several_lines_is_not_edited() -> None:
+    with pytest.raises(UserError, match=r"train: a value of several lines is not edited; write it as 3"):
+        set_value(EDITED, ("train",), 3)

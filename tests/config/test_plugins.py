@@ -1,6 +1,3 @@
-"""A user's code is found, checked when it is loaded, and its digest changes with what it does and with nothing else."""
-
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -38,12 +35,6 @@ def other(labels, probs):
 
 METRICS = {"halved": halved, "other": other}
 """
-
-
-@pytest.fixture(autouse=True)
-def _no_plugins_afterwards() -> Iterator[None]:
-    yield
-    activate(NO_PLUGINS)
 
 
 def plugins_file(folder: Path, code: str) -> Path:

@@ -1,5 +1,3 @@
-"""A search space is validated before anything runs; members with searched values; what is compiled in."""
-
 from dataclasses import fields, replace
 
 import pytest

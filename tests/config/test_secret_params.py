@@ -1,5 +1,3 @@
-"""The parameters that hold secrets reach no other machine, no message and no page."""
-
 import json
 from pathlib import Path
 
@@ -18,16 +16,13 @@ URL = "postgresql+psycopg://ada:planted%2Fword@host/studies"
 SETS = f"tune.storage={URL} 'convert.beam_options=[--db_password=planted-option]' train.epochs=3"
 
 
-def text_of(value) -> str:
-    return json.dumps(to_plain(value))
-
-
 @pytest.mark.parametrize(
     "sent", [without_secrets, lambda p: kernel_params(p, p.members), lambda p: machine_params(p, p.members)]
 )
 def test_parameters_that_leave_this_machine_have_no_secret(sent) -> None:
     own = params(SETS)
-    assert "planted" in text_of(own) and "planted" not in text_of(sent(own))
+    before, after = (json.dumps(to_plain(each)) for each in (own, sent(own)))
+    assert "planted" in before and "planted" not in after
     assert without_secrets(own).train.epochs == 3 and without_secrets(params()).tune == params().tune
 
 

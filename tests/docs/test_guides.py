@@ -16,7 +16,6 @@ from preloaded import run_preloaded
 from stages import Workspace
 
 from competition.config.params_file import load_params
-from competition.config.plugins import NO_PLUGINS, activate
 from competition.ensemble.settings import validate_params
 from competition.prepare.adapters import ADAPTERS
 from competition.prepare.decoding import encode_png
@@ -130,12 +129,9 @@ def test_the_example_of_older_tpu_code_is_a_valid_member_with_its_own_network(tm
     (tmp_path / "old.yaml").write_text(file.replace("recipes/", f"{ROOT}/recipes/"))
     from competition.training.model import build  # starts TensorFlow
 
-    try:
-        params = validate_params(load_params(tmp_path / "old.yaml"))
-        assert (params.train.batch, params.train.steps_per_call, params.device.tpu.zone) == (1024, 100, "us-central1-b")
-        assert build(params.members["tiny"], 104).output_shape == (None, 104)
-    finally:
-        activate(NO_PLUGINS)
+    params = validate_params(load_params(tmp_path / "old.yaml"))
+    assert (params.train.batch, params.train.steps_per_call, params.device.tpu.zone) == (1024, 100, "us-central1-b")
+    assert build(params.members["tiny"], 104).output_shape == (None, 104)
 
 
 def test_the_five_functions_of_an_adapter_are_those_of_adding_a_competition_md() -> None:

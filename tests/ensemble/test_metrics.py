@@ -1,13 +1,13 @@
 """Metrics against scikit-learn, the trivial baseline of each, and metrics that a user wrote as a function."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from sklearn import metrics as reference
 
 from competition.config.errors import UserError
-from competition.config.plugins import NO_PLUGINS, LowerIsBetter, Plugins, activate
+from competition.config.plugins import LowerIsBetter, Plugins, activate
 from competition.ensemble.bootstrap import Evaluation, paired, score_with_error
 from competition.ensemble.expected_score import expected_scores
 from competition.ensemble.metrics import METRICS, Metric, metric_named
@@ -159,15 +159,14 @@ def test_every_metric_has_a_trivial_baseline_that_a_perfect_result_beats_and_a_u
 
 
 @pytest.fixture
-def metric_of() -> Iterator[Callable[..., Metric]]:
+def metric_of() -> Callable[..., Metric]:
     """metric_of(function) -> the metric that a user wrote like this."""
 
     def activated(function: Callable[..., object] | LowerIsBetter) -> Metric:
         activate(Plugins(metrics={"mine": function}))  # type: ignore[dict-item]
         return metric_named("mine")
 
-    yield activated
-    activate(NO_PLUGINS)
+    return activated
 
 
 SAME = {

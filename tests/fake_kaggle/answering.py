@@ -1,8 +1,27 @@
-"""Base class of the fake servers' HTTP handlers: reads request bodies and sends responses with their length."""
+"""What the fake servers share: a thread that serves a free port of loopback, request bodies, and responses with their length."""
 
+import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+
+class Loopback:
+    """Use as a context manager."""
+
+    def __init__(self, handler: type["Answering"], **attributes: Any) -> None:
+        """attributes: of the handler."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (handler,), attributes))
+        self._server.daemon_threads = True
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
 
 
 class Answering(BaseHTTPRequestHandler):

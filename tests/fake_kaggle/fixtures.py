@@ -1,13 +1,10 @@
-"""Fixtures of the loopback Kaggle server, shared by the tests of `kaggle` and of `kernels`."""
-
 import pytest
-from forked_python import ServedPython, forking
+from preloaded import ServedPython, forking
 
 from competition.files import child_process
 from competition.kaggle.client import Client
-from fake_kaggle.parts import Contest
+from fake_kaggle.parts import FILES, QUICK, Contest
 from fake_kaggle.server import FakeKaggle
-from fake_kaggle.small_competition import FILES, QUICK
 
 
 @pytest.fixture
@@ -26,7 +23,6 @@ def home(tmp_path):
 
 @pytest.fixture
 def messages():
-    """The messages of the client to its user."""
     return []
 
 

@@ -9,21 +9,19 @@ import re
 import shutil
 import ssl
 import subprocess
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from fake_kaggle.answering import Answering
+from fake_kaggle.answering import Answering, Loopback
 
 HOSTS = ("www.googleapis.com", "storage.googleapis.com", "oauth2.googleapis.com")
 
 
-class FakeGcs:
-    """Buckets in memory. Use as a context manager; `buckets` maps bucket -> object -> bytes."""
+class FakeGcs(Loopback):
+    """Buckets in memory: `buckets` maps bucket -> object -> bytes."""
 
     def __init__(self, folder: Path) -> None:
         if shutil.which("openssl") is None:
@@ -39,20 +37,11 @@ class FakeGcs:
         subprocess.run([*command, *files, "-addext", f"subjectAltName={names}"], check=True, capture_output=True)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, folder / "gcs.key")
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Proxy", (Proxy,), {"gcs": self, "context": context}))
-        self._server.daemon_threads = True
-
-    def __enter__(self) -> "FakeGcs":
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Proxy, gcs=self, context=context)
 
     def environment(self) -> dict[str, str]:
         return {
-            "https_proxy": f"http://127.0.0.1:{self._server.server_port}",
+            "https_proxy": self.address,
             "CURL_CA_BUNDLE": str(self.certificate),
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": "stand-in",
             "NO_GCE_CHECK": "true",
@@ -60,7 +49,7 @@ class FakeGcs:
         }
 
 
-class Proxy(BaseHTTPRequestHandler):
+class Proxy(Answering):
     gcs: FakeGcs
     context: ssl.SSLContext
 
@@ -73,9 +62,6 @@ class Proxy(BaseHTTPRequestHandler):
         except (OSError, ValueError):
             pass
         self.close_connection = True
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Log nothing."""
 
 
 class Storage(Answering):
@@ -98,23 +84,13 @@ class Storage(Answering):
 
     def do_POST(self) -> None:
         path, query = self._parsed_request()
-        body = self._body()
+        self._body()
         if match := re.fullmatch(r"/upload/storage/v1/b/([^/]+)/o", path):
             if self._bucket(match.group(1)) is None:
                 return
-            name = query["name"][0]
-            if query["uploadType"] == ["media"]:
-                self.gcs.buckets[match.group(1)][name] = body
-                self._json(self._metadata(name, body))
-                return
             key = f"s{len(self.gcs.sessions)}"
-            self.gcs.sessions[key] = (match.group(1), name, b"")
+            self.gcs.sessions[key] = (match.group(1), query["name"][0], b"")
             self._send(200, b"", {"Location": f"https://www.googleapis.com/upload/session/{key}"})
-        elif match := re.fullmatch(r"/storage/v1/b/([^/]+)/o/(.+)/rewriteTo/b/([^/]+)/o/(.+)", path):
-            data = self._object(match.group(1), unquote(match.group(2)))
-            if data is not None:
-                self.gcs.buckets[match.group(3)][unquote(match.group(4))] = data
-                self._json({"done": True, "resource": self._metadata(unquote(match.group(4)), data)})
 
     def do_PUT(self) -> None:
         path, _ = self._parsed_request()

@@ -1,5 +1,3 @@
-"""Runs the kernels of the fake Kaggle server in a process."""
-
 import json
 import multiprocessing
 import os
@@ -7,15 +5,17 @@ import runpy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from builders import ROOT
-from forked_python import ForkedPython
-from preloaded import become, start_process
+from preloaded import ForkedPython, become, start_process
 
 from fake_kaggle.parts import Run
+
+if TYPE_CHECKING:
+    from fake_kaggle.server import FakeKaggle
 
 PROJECT = ("competition", "pipelines", "goldfold")
 
@@ -40,47 +40,34 @@ socket.create_connection = refuse
 """
 
 
-def run_forked(
-    script: Path, working: Path, environment: dict[str, str], site: Path, hidden: tuple[str, ...], output: Connection
-) -> None:
-    """Run the script without the project and the hidden packages, which the server has imported."""
-    become(working, environment, output.fileno(), output.fileno())
-    tempfile.tempdir = None  # that of this environment
+def run_forked(folder: Path, environment: dict[str, str], hidden: tuple[str, ...], output: Connection) -> None:
+    """Run the script in `folder` without the project and the hidden packages, which the server has imported."""
+    become(folder / "working", environment, output.fileno(), output.fileno())
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for name in [name for name in sys.modules if name.split(".")[0] in {*PROJECT, *hidden}]:
         del sys.modules[name]
     tests = ROOT / "tests"
     others = [path for path in sys.path if path != str(ROOT) and not Path(path).is_relative_to(tests)]
-    sys.path[:] = [str(script.parent), *others]
-    sys.argv = [str(script)]
-    runpy.run_path(str(site / "sitecustomize.py"))
+    sys.path[:] = [str(folder), *others]
+    sys.argv = [str(folder / "script.py")]
+    runpy.run_path(str(folder / "site" / "sitecustomize.py"))
     subprocess.Popen = ForkedPython  # type: ignore[assignment,misc]
-    runpy.run_path(str(script), run_name="__main__")
+    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def run_kernel(
-    run: Run,
-    sources: Mapping[str, Mapping[str, bytes]],
-    hidden: Sequence[str],
-    extra_environment: Mapping[str, str],
-    is_forked: bool,
-    python: str,
-) -> None:
-    """Execute the pushed script in a clean folder: ./working, ../input/<competition>, ../input/<dataset>.
-
-    sources: name below ../input -> file -> bytes.  hidden: modules that cannot be imported.
-    extra_environment: further environment variables.  is_forked: the script and its stages are not new processes, but forked
-    from one that has imported the large packages, which saves seconds of each.  python: that runs the script otherwise.
-    """
+def run_kernel(kaggle: "FakeKaggle", run: Run) -> None:
+    """Execute the pushed script in a clean folder: ./working, ../input/<competition>, ../input/<dataset>."""
     working, site = run.folder / "working", run.folder / "site"
     for folder in (working, site):
         folder.mkdir(parents=True)
-    for path, data in (
-        (run.folder / "input" / name / file, data) for name in sources for file, data in sources[name].items()
-    ):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    (site / "sitecustomize.py").write_text(HIDE.format(hidden=tuple(hidden)))
+    sources = {slug: kaggle.contests[slug].files for slug in run.request.get("competitionDataSources", [])}
+    sources |= {ref.split("/")[1]: kaggle.datasets.get(ref, {}) for ref in run.request.get("datasetDataSources", [])}
+    for name, files in sources.items():
+        for file, data in files.items():
+            path = run.folder / "input" / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    (site / "sitecustomize.py").write_text(HIDE.format(hidden=kaggle.hidden_modules))
     script, text = run.folder / "script.py", run.request["text"]
     if run.request["kernelType"] == "notebook":
         cells = json.loads(text)["cells"]
@@ -93,11 +80,11 @@ def run_kernel(
             "HOME": str(run.folder),
             "PYTHONPATH": str(site),
             "TMPDIR": scratch,
-            **extra_environment,
+            **kaggle.kernel_environment,
         }
-        if is_forked:
+        if kaggle.forks_kernels:
             output, sent = multiprocessing.Pipe(duplex=False)
-            forked = start_process(run_forked, script, working, environment, site, tuple(hidden), sent)
+            forked = start_process(run_forked, run.folder, environment, kaggle.hidden_modules, sent)
             sent.close()
             with output, open(output.fileno(), closefd=False, encoding="utf-8") as lines:
                 run.log.extend(iter(lines.readline, ""))
@@ -105,7 +92,7 @@ def run_kernel(
             code = forked.exitcode
         else:
             options = {"cwd": working, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-            with subprocess.Popen([python, "-u", str(script)], text=True, **options) as new:
+            with subprocess.Popen([kaggle.kernel_python, "-u", str(script)], text=True, **options) as new:
                 assert new.stdout
                 run.log.extend(iter(new.stdout.readline, ""))
             code = new.returncode

@@ -7,9 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from competition.kaggle.archive import UnpackRules
+from competition.kaggle.client import RetryPolicy
+
 STORAGE = "http://storage.test"
 SIGNATURE = "X-Goog-Signature=planted5ignature0f0link"  # must never appear in any output
 LOGIN_PAGE = b"<!DOCTYPE html><html><title>Kaggle: Log in</title></html>"
+
+# A small competition, and short timeouts.
+FILES = {
+    "sample_submission.csv": b"id,label\na,0\nb,0\n",
+    "train/01.tfrec": bytes(range(256)) * 3000,
+    "test/01.tfrec": bytes(reversed(range(256))) * 3000,
+}
+QUICK = RetryPolicy(max_attempts=3, first_wait=0.05, longest_wait=3.0, stall=8.0)
+RULES = UnpackRules(max_ratio=200)
 
 
 @dataclass
@@ -25,7 +37,6 @@ class Contest:
     archive: bytes = b""
     # bytes of a csv -> (status, public, private, error)
     score: Callable[[bytes], tuple[str, str, str, str]] = lambda data: ("COMPLETE", "0.9", "", "")
-
     sent_as_zip: tuple[str, ...] = ()  # files that are sent as a zip with one file if downloaded alone
 
     def sent(self, name: str) -> bytes:
@@ -38,14 +49,11 @@ class Contest:
 
 @dataclass
 class Run:
-    """One version of a kernel."""
-
     request: dict[str, Any]
     folder: Path
     status: str = "QUEUED"
     failure: str = ""
     log: list[str] = field(default_factory=list)
-    polls: int = 0
     unlisted: int = 0  # the number of requests for the kernel that do not show this version yet
 
 
@@ -61,8 +69,3 @@ class Http(Exception):
     def __init__(self, status: int, message: str, headers: Mapping[str, str] = {}):
         super().__init__(message)
         self.status, self.headers = status, headers
-
-
-@dataclass
-class Redirect:
-    url: str

@@ -7,6 +7,8 @@ Faults are queued per method: `kaggle.faults["DownloadDataFiles"] = ["429:1", "5
 `kaggle.calls` lists what was asked.
 """
 
+import base64
+import contextlib
 import hashlib
 import itertools
 import json
@@ -14,19 +16,20 @@ import os
 import re
 import sys
 import threading
+import time
 from collections import defaultdict
-from http.server import ThreadingHTTPServer
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
+from fake_kaggle.answering import Answering, Loopback
 from fake_kaggle.machine import run_kernel
-from fake_kaggle.parts import SIGNATURE, STORAGE, Contest, Http, Redirect, Run
-from fake_kaggle.wire import Handler
+from fake_kaggle.parts import LOGIN_PAGE, SIGNATURE, STORAGE, Contest, Http, Run
 
 
-class FakeKaggle:
-    """Competitions, submissions, kernels that run in a process, datasets and quota. Use as a context manager."""
+class FakeKaggle(Loopback):
+    """Competitions, submissions, kernels that run in a process, datasets and quota."""
 
     username, key, token = "ada", "planted-key-1", "KGAT_planted-token-2"
 
@@ -46,23 +49,18 @@ class FakeKaggle:
         self.held = threading.Event()  # set when a response is delayed by the fault "after:hold"
         self.dataset_polls = 0  # the number of requests for which a dataset is not ready
         self.hidden_modules: tuple[str, ...] = ()  # packages that a kernel cannot import
-        self.kernel_environment: dict[str, str] = {}
+        self.kernel_environment: dict[str, str] = {}  # further variables of kernels
         self.kernel_python = sys.executable  # that runs kernels which are new processes
-        self.forks_kernels = False  # kernels run in forked processes, not in new ones
+        # Kernels and their stages are not new processes, but forked from one that has imported the large packages: saves seconds.
+        self.forks_kernels = False
         self.served = 0.0  # the share of the last requested archive that was sent
         self.released = threading.Event()  # set to end every stalled response
         self._count = itertools.count(1)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"kaggle": self}))
-        self._server.daemon_threads = True
-
-    def __enter__(self) -> "FakeKaggle":
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        return self
+        super().__init__(Handler, kaggle=self)
 
     def __exit__(self, *_: object) -> None:
         self.released.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().__exit__()
 
     def environment(self, home: Path, **variables: str) -> dict[str, str]:
         """Environment variables with which a process uses this server as Kaggle; `home` is an empty folder."""
@@ -70,7 +68,7 @@ class FakeKaggle:
             "PATH": os.environ["PATH"],
             "HOME": str(home),
             "KAGGLE_API_ENVIRONMENT": "LOCALHOST",
-            "HTTP_PROXY": f"http://127.0.0.1:{self._server.server_port}",
+            "HTTP_PROXY": self.address,
             "NO_PROXY": "",
             "KAGGLE_USERNAME": self.username,
             "KAGGLE_KEY": self.key,
@@ -89,8 +87,10 @@ class FakeKaggle:
         return {"active": True, "username": self.username} if request["token"] == self.token else {}
 
     def get_competition(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._contest(request)
-        return self._about(request["competitionName"])
+        contest = self._contest(request)
+        about = {"title": contest.title, "deadline": "2030-01-01T00:00:00Z", "maxDailySubmissions": contest.daily}
+        flags = {"userHasEntered": contest.entered, "isKernelsSubmissionsOnly": contest.kernels_only}
+        return {**about, **flags, "submissionsDisabled": contest.closed, "teamCount": len(contest.leaderboard)}
 
     def list_data_files(self, request: dict[str, Any]) -> dict[str, Any]:
         """One file on the first page, none on the second, which has a token, and two on each later one."""
@@ -100,17 +100,17 @@ class FakeKaggle:
         token = {"nextPageToken": str(page + 1)} if end < len(listed) else {}
         return {"files": [{"name": name, "totalBytes": listed[name]} for name in [*listed][start:end]], **token}
 
-    def download_data_files(self, request: dict[str, Any]) -> "Redirect":
+    def download_data_files(self, request: dict[str, Any]) -> None:
         contest, slug = self._contest(request), request["competitionName"]
         if not contest.entered:
             raise Http(403, "You must accept this competition's rules before you'll be able to download files.")
-        return Redirect(f"{STORAGE}/archives/{slug}/archive.zip?{SIGNATURE}&X-Goog-Expires=60")
+        raise Http(302, "", {"Location": f"{STORAGE}/archives/{slug}/archive.zip?{SIGNATURE}&X-Goog-Expires=60"})
 
-    def download_data_file(self, request: dict[str, Any]) -> "Redirect":
+    def download_data_file(self, request: dict[str, Any]) -> None:
         contest, slug, name = self._contest(request), request["competitionName"], request["fileName"]
         if name not in contest.files:
             raise Http(404, "Not found")
-        return Redirect(f"{STORAGE}/files/{slug}/{quote(name)}?{SIGNATURE}&X-Goog-Expires=60")
+        raise Http(302, "", {"Location": f"{STORAGE}/files/{slug}/{quote(name)}?{SIGNATURE}&X-Goog-Expires=60"})
 
     def start_submission_upload(self, request: dict[str, Any]) -> dict[str, Any]:
         contest = self._contest(request)
@@ -225,26 +225,15 @@ class FakeKaggle:
             raise Http(404, "Not found")
         return self.contests[request["competitionName"]]
 
-    def _about(self, slug: str) -> dict[str, Any]:
-        contest = self.contests[slug]
-        about = {"title": contest.title, "deadline": "2030-01-01T00:00:00Z", "maxDailySubmissions": contest.daily}
-        flags = {"userHasEntered": contest.entered, "isKernelsSubmissionsOnly": contest.kernels_only}
-        return {**about, **flags, "submissionsDisabled": contest.closed, "teamCount": len(contest.leaderboard)}
-
     def _upload(self, fields: dict[str, Any]) -> dict[str, Any]:
         token = f"upload-{next(self._count)}"
         self.uploads[token] = {**fields, "data": b""}
         return {"token": token, "createUrl": f"{STORAGE}/uploads/{token}?{SIGNATURE}"}
 
     def _submitted(self, request: dict[str, Any], data: bytes, name: str) -> dict[str, Any]:
-        result = self.contests[request["competitionName"]].score(data)
-        about = {"slug": request["competitionName"], "message": request.get("submissionDescription", ""), "name": name}
-        state = {
-            "final": result,
-            "sha256": hashlib.sha256(data).hexdigest(),
-            "polls": 0,
-            "unlisted": self.unlisted_looks,
-        }
+        slug, digest = request["competitionName"], hashlib.sha256(data).hexdigest()
+        about = {"slug": slug, "message": request.get("submissionDescription", ""), "name": name, "sha256": digest}
+        state = {"final": self.contests[slug].score(data), "polls": 0, "unlisted": self.unlisted_looks}
         submission = {"ref": 1000 + next(self._count), **about, **state}
         self.submissions.append(submission)
         return {"message": "Successfully submitted", "ref": submission["ref"]}
@@ -272,6 +261,165 @@ class FakeKaggle:
         return runs[int(label[1:]) - 1] if label else runs[-1]
 
     def _run_kernel(self, run: Run) -> None:
-        sources = {slug: self.contests[slug].files for slug in run.request.get("competitionDataSources", [])}
-        sources |= {ref.split("/")[1]: self.datasets.get(ref, {}) for ref in run.request.get("datasetDataSources", [])}
-        run_kernel(run, sources, self.hidden_modules, self.kernel_environment, self.forks_kernels, self.kernel_python)
+        run_kernel(self, run)
+
+
+class Handler(Answering):
+    """Requests, responses and injected faults."""
+
+    kaggle: FakeKaggle
+
+    def do_POST(self) -> None:
+        method = urlsplit(self.path).path.rsplit("/", 1)[-1]
+        request = json.loads(self._body() or b"{}")
+        self.kaggle.calls.append((method, request))
+        self.kaggle.headers.append((method, dict(self.headers)))
+        try:
+            fault = self.kaggle.fault(method)
+            if self._inject_fault(fault):
+                return
+            self._authorize(method)
+            response = getattr(self.kaggle, re.sub(r"(?<!^)(?=[A-Z])", "_", method).lower())(request)
+            if fault == "lost":  # processed, but the response is lost
+                self._drop()
+            elif fault == "after:hold":  # processed, but the response is delayed
+                self.kaggle.held.set()
+                self.kaggle.released.wait(600)
+                self._drop()
+            elif fault == "after:redirect":  # processed, and sent back to itself
+                self._send(307, b"", {"Location": "http://localhost" + urlsplit(self.path).path})
+            elif fault.startswith("after:"):  # processed, but a gateway responds with an error
+                self._json(int(fault[6:]), {"code": int(fault[6:]), "message": "Gateway timeout"})
+            else:
+                self._json(200, response)
+        except Http as error:
+            self._json(error.status, {"code": error.status, "message": str(error)}, error.headers)
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        kind, *rest = parts.path.strip("/").split("/")
+        self.kaggle.headers.append((f"GET {kind}", dict(self.headers)))
+        if kind == "archives":
+            self.kaggle.calls.append(("archive", dict(self.headers)))
+            self._send_stored("archive", self.kaggle.contests[rest[0]].archive)
+        elif kind == "files":  # one file of a competition
+            name = unquote("/".join(rest[1:]))
+            self.kaggle.calls.append(("file", {"name": name, **self.headers}))
+            self._send_stored("file", self.kaggle.contests[rest[0]].sent(name), md5=True)
+        elif kind == "outputs":
+            if not self._inject_fault(self.kaggle.fault("output")):
+                self._send(200, (self.kaggle.folder / rest[0] / "working" / "/".join(rest[1:])).read_bytes())
+        elif "logs/stream" in parts.path:
+            self._log("/".join(parts.path.split("/")[-2:]))
+        elif kind == "account":
+            self._send(200, LOGIN_PAGE, {"Content-Type": "text/html"})
+        else:
+            self._json(404, {"code": 404, "message": "Not found"})
+
+    def do_PUT(self) -> None:
+        token = urlsplit(self.path).path.rsplit("/", 1)[-1]
+        data = self._body()
+        self.kaggle.calls.append(("upload", dict(self.headers)))
+        self.kaggle.headers.append(("PUT", dict(self.headers)))
+        if not self._inject_fault(self.kaggle.fault("upload")):
+            self.kaggle.uploads[token]["data"] = data
+            self._send(200, b"")
+
+    def _authorize(self, method: str) -> None:
+        authorization = self.headers.get("Authorization", "")
+        basic = base64.b64encode(f"{self.kaggle.username}:{self.kaggle.key}".encode()).decode()
+        if method != "IntrospectToken" and authorization not in {f"Basic {basic}", f"Bearer {self.kaggle.token}"}:
+            raise Http(401, "Unauthenticated")
+
+    def _inject_fault(self, fault: str) -> bool:
+        """Inject a fault that any response may have; return True if a response was sent."""
+        kind, _, value = fault.partition(":")
+        if kind == "429":
+            headers = {"Retry-After": value} if value else {}
+            body = {"error": {"code": 429, "message": "Too many requests", "status": "RESOURCE_EXHAUSTED"}}
+            self._json(429, body, headers)
+        elif kind in {"400", "401", "403", "404", "500", "503"}:
+            self._json(int(kind), {"code": int(kind), "message": value or f"error {kind}"})
+        elif kind == "drop":
+            self._drop()
+        elif kind == "stall":
+            self.kaggle.released.wait(60)
+            self._drop()
+        elif kind == "login":
+            self._send(302, b"", {"Location": "http://localhost/account/login"})
+        elif kind == "html":
+            self._send(200, LOGIN_PAGE, {"Content-Type": "text/html"})
+        elif kind == "expired":
+            xml = b"<?xml version='1.0'?><Error><Code>ExpiredToken</Code></Error>"
+            self._send(403, xml, {"Content-Type": "application/xml"})
+        else:
+            return False
+        return True
+
+    def _send_stored(self, fault_method: str, data: bytes, md5: bool = False) -> None:
+        """Send an object of the storage or the requested range of it. fault_method: key of `faults`."""
+        self.kaggle.served = 0.0
+        fault, etag = self.kaggle.fault(fault_method), self.kaggle.etag or f'"{hashlib.md5(data).hexdigest()}"'
+        if self._inject_fault(fault):
+            return
+        match = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        start = int(match[1]) if match and self.headers.get("If-Range", etag) == etag else 0
+        body = data[start:]
+        kind, _, value = fault.partition(":")
+        if kind == "flip":
+            middle = len(body) // 2
+            body = body[:middle] + bytes([body[middle] ^ 255]) + body[middle + 1 :]
+        headers = {"ETag": etag, "Accept-Ranges": "bytes", "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}
+        if md5 and not self.kaggle.etag and not start:  # some storages send it with the whole object only
+            headers["x-goog-hash"] = f"crc32c=AAAAAA==, md5={base64.b64encode(hashlib.md5(data).digest()).decode()}"
+        if start:
+            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+        headers |= {"Connection": "close"} if kind == "nolength" else {"Content-Length": str(len(body))}
+        self.send_response(206 if start else 200)
+        for name, text in headers.items():
+            self.send_header(name, text)
+        self.end_headers()
+        if kind in {"cut", "nolength"}:
+            body = body[: len(body) // 2]
+        try:
+            step = max(1, len(body) // 40) if kind in {"slow", "hang"} else len(body) or 1
+            for offset in range(0, len(body), step):
+                self.wfile.write(body[offset : offset + step])
+                self.kaggle.served = min(1.0, (offset + step) / len(body))
+                if kind == "slow":
+                    time.sleep(float(value or 0.05))
+                if kind == "hang" and offset >= len(body) // 2:
+                    self.kaggle.released.wait(60)
+                    break
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        if kind in {"cut", "nolength", "hang"}:
+            self._drop()
+
+    def _log(self, name: str) -> None:
+        runs = self.kaggle.kernels.get(name)
+        if not runs:
+            self._json(403, {"code": 403, "message": "Permission 'kernels.get' was denied"})
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        run, sent_lines = runs[-1], 0
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the reader has disconnected
+            while run.status in {"QUEUED", "RUNNING"} or sent_lines < len(run.log):
+                for line in run.log[sent_lines:]:
+                    self.wfile.write(f"data: {json.dumps({'stream_name': 'stdout', 'data': line})}\n\n".encode())
+                    sent_lines += 1
+                self.wfile.flush()
+                time.sleep(0.05)
+            self.wfile.write(b"data: END_OF_LOG\n\n")
+        self._drop()
+
+    def _json(self, status: int, value: Any, headers: Mapping[str, str] = {}) -> None:
+        self._send(status, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
+
+    def _drop(self) -> None:
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(2)

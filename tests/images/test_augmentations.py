@@ -1,6 +1,5 @@
 """Augmentations by name: on the host one image at a time, on the device a batch; both repeatable from the step's seed."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -10,18 +9,12 @@ import pytest
 from small_engines import TRAIN, pictures
 
 from competition.config.errors import UserError
-from competition.config.plugins import NO_PLUGINS, Plugins, activate
+from competition.config.plugins import Plugins, activate
 from competition.images.augmentations import AUGMENTATIONS, is_on_device, on_host
 from competition.images.batches import TrainingBatches, TrainingPlan
 from competition.images.draws import epoch_key, generator
 from competition.training.device_augmentation import DeviceAugmentation
 from competition.training.trainer import augmentation_of
-
-
-@pytest.fixture(autouse=True)
-def _no_plugins_afterwards() -> Iterator[None]:
-    yield
-    activate(NO_PLUGINS)
 
 
 def on_batch(augment: dict[str, float], images: np.ndarray, epoch: int = 0) -> np.ndarray:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data_fixtures import encode_image, synthetic_image
 from preloaded import start_process
 
 from competition.config.errors import UserError
@@ -27,18 +28,18 @@ ALL, NONE = 10**9, np.zeros(N, bool)
 
 
 @pytest.fixture
-def shards(tmp_path, helpers):
+def shards(tmp_path):
     """Two record files, whose rows are in another order than IDS."""
     order = [*range(N - 1, -1, -1)]
     for name, selected in (("a-5", order[:5]), ("b-4", order[5:])):
-        rows = [Record(f"i{n}", n, helpers.encode_image(helpers.synthetic_image(n))) for n in selected]
+        rows = [Record(f"i{n}", n, encode_image(synthetic_image(n))) for n in selected]
         record_shards.write_shard(str(tmp_path / f"{name}.tfrec"), rows)
     return [str(tmp_path / "a-5.tfrec"), str(tmp_path / "b-4.tfrec")]
 
 
 @pytest.fixture
-def expected(helpers):
-    return np.stack([decode(helpers.encode_image(helpers.synthetic_image(n)), SIZE, "squash") for n in range(N)])
+def expected():
+    return np.stack([decode(encode_image(synthetic_image(n)), SIZE, "squash") for n in range(N)])
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ def test_an_incomplete_file_is_written_again(shards, budget, expected, damage) -
     np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
 
 
-def test_unreadable_rows_stay_black_and_missing_rows_are_an_error(shards, budget, helpers) -> None:
+def test_unreadable_rows_stay_black_and_missing_rows_are_an_error(shards, budget) -> None:
     ids, unreadable = np.array([*IDS, "gone"]), np.array([*NONE, True])
     for selected in (budget, replace(budget, disk=0), replace(budget, ram=ALL, disk=0)):
         pixels = decoded(shards, selected, ids=ids, unreadable=unreadable)

@@ -11,19 +11,22 @@ from email.utils import format_datetime
 
 import pytest
 from builders import ROOT, files_below, largest_file
-from fake_kaggle.parts import Contest, zip_of
-from fake_kaggle.small_competition import FILES, RULES
+from fake_kaggle.parts import FILES, RULES, Contest, zip_of
 from filelock import FileLock
 
 from competition.config.errors import UserError
 from competition.files import child_process
-from competition.kaggle import download
+from competition.kaggle import chosen_files, download
 from competition.kaggle.client import competition_slug
 from competition.kaggle.errors import KaggleError, retry_after_seconds
 
 
 def fetch(client, folder, rules=RULES, slug="flowers"):
     return download.fetch(client, slug, folder / "raw", folder / "cache", rules)
+
+
+def with_policy(client, **changes):
+    return dataclasses.replace(client, policy=dataclasses.replace(client.policy, **changes))
 
 
 def is_complete(kaggle, folder):
@@ -33,13 +36,17 @@ def is_complete(kaggle, folder):
     return is_whole and {path.name for path in cache.iterdir() if path.suffix != ".lock"} == files
 
 
-def test_a_competition_is_downloaded_completely_and_only_once(kaggle, client, tmp_path):
+def test_a_competition_is_downloaded_completely_and_only_once_unless_the_archive_is_damaged(kaggle, client, tmp_path):
     fetch(client, tmp_path, slug="https://www.kaggle.com/competitions/flowers/data")
     assert files_below(tmp_path / "raw") == kaggle.contests["flowers"].files and is_complete(kaggle, tmp_path)
     requests = len(kaggle.calls)
     shutil.rmtree(tmp_path / "raw")
     assert fetch(client, tmp_path).files["sample_submission.csv"] == 17 and len(kaggle.calls) == requests
     assert not any("Authorization" in headers for name, headers in kaggle.headers if name.startswith("GET"))
+    shutil.rmtree(tmp_path / "raw")
+    (tmp_path / "cache" / "flowers.zip").write_bytes(kaggle.contests["flowers"].archive[:-1] + b"?")
+    fetch(client, tmp_path)
+    assert kaggle.count("DownloadDataFiles") == 2 and is_complete(kaggle, tmp_path)
 
 
 def test_an_archive_with_a_file_named_after_the_credential_leaves_nothing(kaggle, client, tmp_path):
@@ -112,22 +119,13 @@ def test_interruptions_that_make_progress_do_not_use_up_the_tries(kaggle, client
 
 
 def test_a_stalled_download_is_stopped_and_resumed(kaggle, client, tmp_path):
-    impatient = dataclasses.replace(client, policy=dataclasses.replace(client.policy, stall=6.0))
     kaggle.contests["flowers"].archive = zip_of({"big": random.Random(0).randbytes(6_000_000)})
     kaggle.contests["flowers"].listed = {"big": 6_000_000}
     kaggle.faults["archive"] = ["hang"]
-    fetch(impatient, tmp_path)
+    fetch(with_policy(client, stall=6.0), tmp_path)
     assert is_complete(kaggle, tmp_path)
     ranges = [headers.get("Range") for name, headers in kaggle.calls if name == "archive"]
     assert ranges[0] is None and any(ranges[1:])  # the second request continued where the first stopped
-
-
-def test_an_archive_that_was_damaged_on_the_disk_is_downloaded_again(kaggle, client, tmp_path):
-    fetch(client, tmp_path)
-    shutil.rmtree(tmp_path / "raw")
-    (tmp_path / "cache" / "flowers.zip").write_bytes(kaggle.contests["flowers"].archive[:-1] + b"?")
-    fetch(client, tmp_path)
-    assert kaggle.count("DownloadDataFiles") == 2 and is_complete(kaggle, tmp_path)
 
 
 def test_a_second_download_at_the_same_time_is_an_error(kaggle, client, tmp_path):
@@ -160,41 +158,41 @@ download.fetch(client, "flowers", folder / "raw", folder / "cache", archive.Unpa
 """
 
 
-def ended_by(number, process, condition):
-    """Send the signal once `condition()` is true; return False if the process ended before."""
-    while process.poll() is None:
-        if condition():
-            process.send_signal(number)
-            return process.wait(20) != 0
-        time.sleep(0.001)
-    return False
+def is_or_becomes_empty(folder):
+    end = time.monotonic() + 20
+    while any(folder.iterdir()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not any(folder.iterdir())
 
 
 def test_after_signals_at_random_moments_no_child_goes_on_and_the_same_command_completes_the_file(
     kaggle, client, tmp_path
 ):
-    rng, tries, kills, cuts = random.Random(12), 0, 0, 0
+    rng, tries, kills, cuts, with_links = random.Random(12), 0, 0, 0, 0
     kaggle.contests["flowers"] = Contest({"train/01.tfrec": rng.randbytes(3_000_000)})
-    environment = {**client.environment, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", CODE, tmp_path]
-    while kills < 5 or cuts < 2:  # at least 2 during the archive, on a machine of any speed
-        number = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[tries % 3]
+    environment, command = {**client.environment, "PYTHONPATH": str(ROOT)}, [sys.executable, "-c", CODE, tmp_path]
+    while kills < 5 or cuts < 2 or not with_links:  # at least 2 during the archive, on a machine of any speed
         tries += 1
         assert tries <= 40, (kills, cuts)
-        kaggle.faults["archive"], kaggle.served = ["slow:0.01"], 0.0
-        calls_before = {method: kaggle.count(method) for method in ("ListDataFiles", "DownloadDataFiles")}
-        method, share = rng.choice([*calls_before, "archive", "archive", "archive"]), rng.uniform(0.02, 1.05)
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if method == "archive":
-            kills += ended_by(number, process, lambda share=share: kaggle.served >= min(share, 1))
-            cuts += kaggle.served < 1
-        else:
-            calls = calls_before[method]
-            kills += ended_by(number, process, lambda method=method, calls=calls: kaggle.count(method) > calls)
+        (links := tmp_path / f"tmp{tries}").mkdir()  # for the upload links and settings of a child
+        method, share = ("archive", "ListDataFiles", "archive", "DownloadDataFiles")[tries % 4], rng.uniform(0.02, 1.0)
+        kaggle.faults |= {"archive": ["slow:0.01"], **({method: ["stall"]} if method != "archive" else {})}
+        kaggle.served, calls = 0.0, kaggle.count(method)
+        variables = {**environment, "TMPDIR": str(links)}
+        process = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and (
+            kaggle.count(method) == calls or (method == "archive" and kaggle.served < share)
+        ):
+            time.sleep(0.001)
+        is_running = process.poll() is None
+        with_links += is_running and method != "archive" and any(links.iterdir())
+        process.send_signal((signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[tries % 3])
+        kills += process.wait(20) != 0 and is_running
+        cuts += method == "archive" and kaggle.served < 1
         time.sleep(0.2)
         served = kaggle.served
         time.sleep(0.1)
-        assert kaggle.served == served
+        assert kaggle.served == served and (method == "archive" or is_or_becomes_empty(links))
         if (tmp_path / "cache" / "flowers.json").exists():  # whenever the process was ended
             assert is_complete(kaggle, tmp_path)
             shutil.rmtree(tmp_path / "cache")
@@ -204,31 +202,71 @@ def test_after_signals_at_random_moments_no_child_goes_on_and_the_same_command_c
     assert any(ranges)  # partial files were resumed
 
 
-REQUEST = """
-import os
-from competition.kaggle.client import Client, RetryPolicy
-from competition.kaggle.download import require_access
-require_access(Client(dict(os.environ), RetryPolicy(1, 1, 1, 60), print), "flowers")
-"""
-
-
-def test_a_killed_command_leaves_no_folder_with_upload_links_in_tmp(kaggle, client, tmp_path):
-    (folder := tmp_path / "tmp").mkdir()
-    kaggle.faults["GetCompetition"] = ["stall"]
-    environment = {**client.environment, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
-    process, deadline = subprocess.Popen([sys.executable, "-c", REQUEST], env=environment), time.monotonic() + 60
-    while kaggle.count("GetCompetition") == 0 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert list(folder.iterdir())
-    process.kill()
-    process.wait()
-    while list(folder.iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert list(folder.iterdir()) == []
-
-
 @pytest.mark.parametrize("text", ["", "https://example.com/flowers", "a b", "../x"])
 def test_an_invalid_slug_is_an_error(text):
     with pytest.raises(UserError, match="is not a competition: expected its slug"):
         competition_slug(text)
     assert competition_slug("kaggle.com/competitions/flowers/overview?x=1") == "flowers"
+
+
+# ONLY=...: one file or folder of a large competition.
+LARGE = {
+    "train.csv": b"id,label\na,0\n",
+    "train/a b.jpg": bytes(range(256)) * 40,
+    "train/deep/a b.jpg": b"another file of the same name",
+    "test/c.jpg": b"c" * 1000,
+}
+
+
+def fetch_some(client, pattern, folder):
+    chosen_files.fetch_some(client, "flowers", pattern, folder, RULES, lambda *_: None)
+
+
+def test_only_files_that_match_and_are_missing_or_damaged_are_downloaded(kaggle, client, tmp_path):
+    kaggle.contests["flowers"] = Contest(LARGE)
+    for _ in range(2):
+        fetch_some(client, "train/", tmp_path)
+        assert files_below(tmp_path) == {name: LARGE[name] for name in ("train/a b.jpg", "train/deep/a b.jpg")}
+        assert kaggle.count("file") == 2 and kaggle.count("DownloadDataFiles") == 0
+    (tmp_path / "train" / "a b.jpg").write_bytes(bytes(256 * 40))  # the right size, other bytes
+    fetch_some(client, "*.jpg", tmp_path)
+    sent = [headers["name"] for name, headers in kaggle.calls if name == "file"]
+    assert sent[2:] == ["train/a b.jpg", "test/c.jpg"]
+    assert files_below(tmp_path).items() <= LARGE.items()
+
+
+@pytest.mark.parametrize("wrong", ["another file under the same ETag", "damaged on the disk"])
+def test_a_part_that_does_not_belong_to_the_rest_is_detected(kaggle, client, tmp_path, wrong):
+    first, second = (random.Random(seed).randbytes(1_000_000) for seed in (0, 1))
+    kaggle.contests["flowers"] = Contest({"big": first})
+    kaggle.etag = '"the same"' if "ETag" in wrong else ""  # with it the storage sends no MD5
+    kaggle.faults["file"] = ["cut"]
+    with pytest.raises(KaggleError):
+        fetch_some(with_policy(client, max_attempts=1), "big", tmp_path)
+    if "ETag" in wrong:
+        kaggle.contests["flowers"] = Contest({"big": second})
+    else:
+        with (tmp_path / "big.part").open("r+b") as part:
+            part.write(b"damaged")
+    fetch_some(client, "big", tmp_path)
+    assert files_below(tmp_path) == kaggle.contests["flowers"].files
+
+
+def test_a_file_that_is_sent_as_a_zip_is_unpacked(kaggle, client, tmp_path):
+    kaggle.contests["flowers"] = Contest(LARGE, sent_as_zip=("train/a b.jpg",))
+    fetch_some(client, "train/a b.jpg", tmp_path)
+    assert [(p.name, p.read_bytes()) for p in (tmp_path / "train").iterdir()] == [("a b.jpg", LARGE["train/a b.jpg"])]
+
+
+@pytest.mark.parametrize(
+    ("listed", "message"),
+    [
+        ({"test/c.jpg": 999}, "c.jpg has 1000 of 999 listed bytes"),
+        *(({name: 5}, "a name that leaves the folder") for name in ("../evil", "/etc/evil", "a\\..\\evil")),
+    ],
+)
+def test_another_size_than_listed_and_a_name_outside_the_folder_are_errors(kaggle, client, tmp_path, listed, message):
+    kaggle.contests["flowers"] = Contest(LARGE, listed=listed)
+    with pytest.raises(UserError, match=message):
+        fetch_some(client, "*", tmp_path / "only")
+    assert files_below(tmp_path / "only") == {}

@@ -5,13 +5,11 @@ import html
 import json
 import textwrap
 import traceback
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from fake_kaggle.parts import SIGNATURE
+from fake_kaggle.parts import QUICK, RULES, SIGNATURE
 from fake_kaggle.server import FakeKaggle
-from fake_kaggle.small_competition import QUICK, RULES
 
 from competition.config.errors import UserError
 from competition.config.redaction import redact
@@ -99,13 +97,6 @@ def test_the_environment_of_the_client_has_one_credential_and_no_unrelated_varia
 
 
 def test_credentials_are_searched_in_the_order_of_the_kaggle_client(tmp_path):
-    def put(name, text):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        path.chmod(0o600)
-        return str(path)
-
     environment = {"HOME": str(tmp_path)}
     with pytest.raises(UserError, match="no Kaggle credential was found: make a token"):
         credentials.find_credential(environment)
@@ -115,11 +106,14 @@ def test_credentials_are_searched_in_the_order_of_the_kaggle_client(tmp_path):
         (".kaggle/kaggle.json", '{"username": "ada", "key": "k-2"}'),
         (".kaggle/access_token", "KGAT_abcdefgh\n"),
     ):
-        token = put(name, content)
-        assert credentials.find_credential(environment).source == token
-    by_file = credentials.find_credential({**environment, "KAGGLE_API_TOKEN": token})
+        token = tmp_path / name
+        token.parent.mkdir(parents=True, exist_ok=True)
+        token.write_text(content)
+        token.chmod(0o600)
+        assert credentials.find_credential(environment).source == str(token)
+    by_file = credentials.find_credential({**environment, "KAGGLE_API_TOKEN": str(token)})
     assert by_file.source == f"KAGGLE_API_TOKEN (the file {token})"
-    Path(token).chmod(0o644)
+    token.chmod(0o644)
     (warning,) = credentials.find_credential(environment).warnings
     assert warning == f"{token} is readable by other users of this machine: chmod 600 {token}"
 

@@ -27,14 +27,26 @@ def request_for(source, again=False, lag=300.0):
     return submit.SubmissionRequest("flowers", source, DIGEST, "two members", again, lag)
 
 
-def send(client, file, lag=300.0):
-    return submit.submit(client, request_for(file, lag=lag))
+def ledger_of(file):
+    return read(file.with_name("ledger.jsonl"))
+
+
+def deliver(client, file, again=False, lag=300.0):
+    """Submit the file and wait for its score, as `make submit` does; `steps` are then those in the ledger."""
+    before = already_sent(ledger_of(file), DIGEST)
+    earlier = refs(ledger_of(file), DIGEST) if before is not None and before.what == "sending" else None
+    wait = sending.ScoreWait(20, 0.01, 0.05)
+    return sending.send(client, request_for(file, again, lag), earlier, file.with_name("ledger.jsonl"), wait)
+
+
+def steps(file):
+    return [event.what for event in ledger_of(file).events]
 
 
 def test_a_submission_that_kaggle_did_not_accept_is_sent_again(kaggle, client, file):
     kaggle.faults |= {"upload": ["500"], "StartSubmissionUpload": ["503"], "CreateSubmission": ["429"]}
     client = dataclasses.replace(client, policy=dataclasses.replace(client.policy, max_attempts=4))
-    ref = send(client, file)
+    ref = deliver(client, file).ref
     assert [(str(submission["ref"]), submission["sha256"]) for submission in kaggle.submissions] == [(ref, DIGEST)]
 
 
@@ -42,40 +54,23 @@ def test_a_submission_that_kaggle_did_not_accept_is_sent_again(kaggle, client, f
 def test_after_a_lost_response_the_submission_is_searched_for_and_not_sent_twice(kaggle, client, file, fault):
     kaggle.faults["CreateSubmission"] = [fault]
     kaggle.unlisted_looks = 2  # the first two lists after the submission do not show it
-    ref = send(client, file)
+    ref = deliver(client, file).ref
     assert [str(submission["ref"]) for submission in kaggle.submissions] == [ref]
     assert kaggle.count("CreateSubmission") == 1
-
-
-def ledger_of(file):
-    return read(file.with_name("ledger.jsonl"))
-
-
-def deliver(client, file, again=False, lag=300.0):
-    before = already_sent(ledger_of(file), DIGEST)
-    earlier = refs(ledger_of(file), DIGEST) if before is not None and before.what == "sending" else None
-    wait = sending.ScoreWait(20, 0.01, 0.05)
-    return sending.send(client, request_for(file, again, lag), earlier, file.with_name("ledger.jsonl"), wait)
-
-
-def events(file):
-    return [(event.what, event.public_score, event.error) for event in ledger_of(file).events]
-
-
-def steps(file):
-    return [event.what for event in ledger_of(file).events]
 
 
 def test_every_step_is_recorded_in_the_ledger(kaggle, client, file):
     kaggle.faults["GetSubmission"] = ["404"]  # Kaggle does not know the submission at once
     scored = deliver(client, file)
     assert (scored.status, scored.public, scored.private, scored.error) == ("COMPLETE", 0.9, None, "")
-    assert events(file) == [("sending", None, ""), ("submitted", None, ""), ("scored", 0.9, "")]
+    assert steps(file) == ["sending", "submitted", "scored"] and ledger_of(file).events[-1].public_score == 0.9
     assert already_sent(ledger_of(file), DIGEST).ref == str(kaggle.submissions[0]["ref"])
-    assert send(client, file) == scored.ref and len(kaggle.submissions) == 1  # the same file is not sent twice
+    again = submit.submit(client, request_for(file))
+    assert again == scored.ref and len(kaggle.submissions) == 1  # the same file is not sent twice
     kaggle.contests["flowers"].score = lambda data: ("ERROR", "", "", "Required column 'label' could not be found")
     deliver(client, file, again=True)
-    assert events(file)[-1] == ("failed", None, "Required column 'label' could not be found")
+    failed = ledger_of(file).events[-1]
+    assert (failed.what, failed.error) == ("failed", "Required column 'label' could not be found")
 
 
 @pytest.mark.parametrize(
@@ -147,6 +142,12 @@ def test_the_output_of_a_kernel_is_submitted_once_although_the_response_is_lost(
 def test_the_daily_limit_is_checked_before_the_upload(kaggle, client, file):
     kaggle.contests["flowers"].daily = 1
     assert submit.refuse_when_used_up(client, "flowers").left == 1
-    send(client, file)
+    deliver(client, file)
     with pytest.raises(UserError, match=r"no submission to flowers is left today \(1 were made\)"):
         submit.refuse_when_used_up(client, "flowers")
+    used_up = {"numToday": 0, "numTotal": 40, "numAllowedNow": 0, "limitedByTotal": True}
+    kaggle.get_submission_limits = lambda request: used_up
+    with pytest.raises(UserError, match=r"\(40 were made\): the competition limits their total number"):
+        submit.refuse_when_used_up(client, "flowers")
+    kaggle.get_submission_limits = lambda request: {"numToday": 3}  # what Kaggle does not say stops nothing
+    assert submit.refuse_when_used_up(client, "flowers").left is None

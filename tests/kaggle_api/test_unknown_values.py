@@ -5,9 +5,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from fake_kaggle.parts import Contest, Run
-from fake_kaggle.server import FakeKaggle
-from fake_kaggle.small_competition import FILES
+from fake_kaggle.parts import Run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,26 +82,21 @@ def test_no_field_of_an_answer_can_stop_an_action(method, data):
             assert "rules of flowers are not accepted" in str(error)
 
 
-@pytest.fixture(scope="module")
-def server_and_api(tmp_path_factory):
-    """The loopback server and an unmodified KaggleApi of this process that uses it."""
-    folder = tmp_path_factory.mktemp("server")
-    with pytest.MonkeyPatch.context() as patch, FakeKaggle(folder) as server:
-        for name, value in {**server.environment(folder), "KAGGLE_CONFIG_DIR": str(folder)}.items():
-            patch.setenv(name, value)
-        patch.delenv("KAGGLE_API_TOKEN", raising=False)
-        from kaggle.api.kaggle_api_extended import KaggleApi
+@pytest.fixture
+def api(kaggle, home, monkeypatch):
+    """An unmodified KaggleApi of this process that uses the server."""
+    for name, value in kaggle.environment(home, KAGGLE_CONFIG_DIR=str(home)).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("KAGGLE_API_TOKEN", raising=False)
+    from kaggle.api.kaggle_api_extended import KaggleApi
 
-        api = KaggleApi()
-        api.authenticate()
-        server.contests["flowers"] = Contest(FILES)
-        yield server, api
+    (api := KaggleApi()).authenticate()
+    return api
 
 
-def test_null_rows_text_numbers_and_bad_dates_do_not_hide_the_other_submissions(server_and_api, monkeypatch):
-    server, api = server_and_api
+def test_null_rows_text_numbers_and_bad_dates_do_not_hide_the_other_submissions(kaggle, api):
     rows = [None, {**ROW, "ref": "8", "date": "yesterday"}, {**ROW, "ref": "nine", "status": "RESCORING"}, ROW]
-    monkeypatch.setattr(server, "list_submissions", lambda request: {"submissions": rows})
+    kaggle.list_submissions = lambda request: {"submissions": rows}
     listed = [submit.parse_submission(row) for row in child.submissions(api, ignore, "flowers", newest=False)]
     assert [each.ref for each in listed] == ["", "8", "nine", "7"]
     assert [each.date for each in listed] == ["", "yesterday", "2025-12-31T19:00:00", "2025-12-31T19:00:00"]
@@ -135,20 +128,10 @@ def by_number(request):
 
 
 @pytest.mark.parametrize("page", [by_token, by_number, lambda _: {"submissions": LISTED, "nextPageToken": "x"}])
-def test_a_list_of_submissions_is_read_to_its_end_by_tokens_or_by_page_numbers(server_and_api, monkeypatch, page):
-    server, api = server_and_api
-    monkeypatch.setattr(server, "list_submissions", page)
+def test_a_list_of_submissions_is_read_to_its_end_by_tokens_or_by_page_numbers(kaggle, api, page):
+    kaggle.list_submissions = page
     assert [row["ref"] for row in child.submissions(api, ignore, "flowers", newest=False)] == [*range(250, 0, -1)]
     assert child.submissions(api, ignore, "flowers", newest=True)[0]["ref"] == 250
-
-
-def test_missing_limits_do_not_stop_a_submission_and_the_total_limit_has_its_own_words(kaggle, client):
-    kaggle.get_submission_limits = lambda request: {"numToday": 3}
-    assert submit.refuse_when_used_up(client, "flowers").left is None
-    used_up = {"numToday": 0, "numTotal": 40, "numAllowedNow": 0, "limitedByTotal": True}
-    kaggle.get_submission_limits = lambda request: used_up
-    with pytest.raises(UserError, match=r"\(40 were made\): the competition limits their total number"):
-        submit.refuse_when_used_up(client, "flowers")
 
 
 def test_a_kernel_whose_status_is_unknown_is_waited_for(kaggle, client, messages):

@@ -1,3 +1,1 @@
-from fake_kaggle.fixtures import client, home, kaggle, messages
-
-__all__ = ["client", "home", "kaggle", "messages"]
+from fake_kaggle.fixtures import client, home, kaggle, messages  # noqa: F401

@@ -2,23 +2,23 @@ import json
 import random
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from builders import ROOT
-from fake_kaggle.parts import Contest
+from builders import ROOT, write_weights
+from fake_kaggle.parts import FILES, QUICK, Contest, Run
 from fake_kaggle.server import FakeKaggle
-from fake_kaggle.small_competition import FILES, QUICK
 
 from competition.config.errors import UserError
-from competition.files.manifest import files_intact, read_manifest, write_manifest
+from competition.files.manifest import files_intact, read_manifest
+from competition.kaggle.attempts import UnknownOutcome
 from competition.kaggle.client import Client
 from competition.kaggle.errors import KaggleError
 from competition.kernels import api as kernels
 from competition.kernels import packing
+from competition.kernels import push as kernel_push
 from competition.kernels import results as kernel_results
-from competition.kernels.api import Kernel
 from competition.kernels.kernel_script import install, restore
-from competition.kernels.packing import Plan
 
 # A minimal project that "trains" the given folds from the competition's files and writes real manifests.
 TRAIN = """
@@ -43,7 +43,8 @@ for fold in folds:
 TRAIN_FOLDS = ("train.py", "{input:sample_submission.csv}")
 COLLECT, RUN = ("work/*/members/*/*/fold*",), "work/flowers/members/cnn/0123456789ab"
 MODEL = "keras/dinov2/keras/dinov2_small/1"
-KERNEL = Kernel("ada", "goldfold-flowers", "", internet=False, competition="flowers", datasets=(), seconds=600)
+NAME = "ada/goldfold-flowers"
+KERNEL = kernels.Kernel("ada", "goldfold-flowers", "", internet=False, competition="flowers", datasets=(), seconds=600)
 
 
 def project():
@@ -53,7 +54,7 @@ def project():
 
 
 def plan(*folds, run="run-1", seconds=60, **changes):
-    return replace(Plan(run, ((*TRAIN_FOLDS, *folds),), COLLECT, {}, {}, {}, "", 1, seconds, 1), **changes)
+    return replace(packing.Plan(run, ((*TRAIN_FOLDS, *folds),), COLLECT, {}, {}, {}, "", 1, seconds, 1), **changes)
 
 
 def push_and_follow(client, kernel_plan, kernel=KERNEL):
@@ -64,12 +65,6 @@ def push_and_follow(client, kernel_plan, kernel=KERNEL):
 
 def import_results(client, version, work, run="run-1"):
     kernel_results.merge(kernel_results.pull(client, version, run, work.parent / "pulled"), work, COLLECT, 200)
-
-
-def write_fold(folder, weights):
-    folder.mkdir(parents=True)
-    (folder / "weights.npz").write_bytes(weights)
-    write_manifest(folder / "manifest.json", {}, [folder / "weights.npz"], {}, {})
 
 
 def pack_results(root, folder):
@@ -86,7 +81,7 @@ def test_finished_results_are_imported_although_a_command_failed_and_complete_lo
     kaggle, client, tmp_path
 ):
     local = tmp_path / "here" / RUN / "fold0"
-    write_fold(local, b"mine")
+    write_weights(local, b"mine")
     version, outcome, log = push_and_follow(client, plan("0", "1", "8", "2"), replace(KERNEL, models=(MODEL,)))
     assert (version.owner, version.slug, version.version, outcome.status) == ("ada", "goldfold-flowers", 1, "ERROR")
     assert [log.count(f"fold {n}: trained") for n in "012"] == [1, 1, 0] and "fold 8: broken" in log
@@ -96,7 +91,7 @@ def test_finished_results_are_imported_although_a_command_failed_and_complete_lo
     assert (merged["copied"], merged["skipped"]) == ([f"{RUN}/fold1"], [f"{RUN}/fold0"])
     assert (local / "weights.npz").read_bytes() == b"mine"
     assert folds(tmp_path / "here") == ["fold0", "fold1"]
-    request = kaggle.kernels["ada/goldfold-flowers"][0].request
+    request = kaggle.kernels[NAME][0].request
     assert (request["isPrivate"], request["competitionDataSources"]) == (True, ["flowers"])
     assert "dockerImage" not in request and request["modelDataSources"] == [MODEL]
 
@@ -190,48 +185,39 @@ def test_an_output_file_outside_the_folder_is_an_error(finished_kernel, tmp_path
     assert not list(tmp_path.rglob("evil.txt"))
 
 
-def damage_output(folder, damage):
-    listing, pack = folder / "goldfold-output.json", next(folder.glob("*.pack"))
+def edit(listing, **changes):
     content = json.loads(listing.read_text())
-    if damage == "flipped":
-        pack.write_bytes(pack.read_bytes()[:-1] + b"x")
-    elif damage == "path outside the folder":
-        content["archives"][0]["result_folder"] = "../../evil/members/cnn/0123456789ab/fold0"
-    elif damage == "archive outside the folder":
-        shutil.copyfile(pack, folder.parent / pack.name)  # the one inside is undamaged
-        content["archives"][0]["file"] = f"../{pack.name}"
-    listing.write_text("{" if damage == "truncated listing" else json.dumps(content))
-    if damage == "no listing":
-        listing.unlink()
+    content["archives"][0] |= changes
+    listing.write_text(json.dumps(content))
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        ("flipped", "is missing or damaged"),
-        ("path outside the folder", "unexpected result"),
-        ("archive outside the folder", "is missing or damaged"),
-        ("no listing", "left no goldfold-output.json"),
-        ("truncated listing", "is damaged: `make kernel` fetches it again"),
-    ],
-)
-def test_a_damaged_output_is_merged_nowhere_and_no_kernel_resumes_from_it(tmp_path, damage, message):
-    write_fold(tmp_path / "there" / RUN / "fold0", bytes(1000))
+OUTSIDE = "../../evil/members/cnn/0123456789ab/fold0"
+DAMAGED = {
+    "flipped": (lambda listing, pack: pack.write_bytes(pack.read_bytes()[:-1] + b"x"), "is missing or damaged"),
+    "path outside the folder": (lambda listing, pack: edit(listing, result_folder=OUTSIDE), "unexpected result"),
+    "archive outside it": (lambda listing, pack: edit(listing, file=f"../{pack.name}"), "is missing or damaged"),
+    "no listing": (lambda listing, pack: listing.unlink(), "left no goldfold-output.json"),
+    "truncated listing": (lambda listing, pack: listing.write_text("{"), "is damaged: `make kernel` fetches it again"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_output_is_merged_nowhere_and_no_kernel_resumes_from_it(tmp_path, name):
+    write_weights(tmp_path / "there" / RUN / "fold0", bytes(1000))
     pulled = tmp_path / "inputs" / "pulled"
-    pack_results(tmp_path / "there", pulled)
+    pack, listing = pack_results(tmp_path / "there", pulled)
     undamaged = kernel_results.read_output(pulled, "carried", "it")
     assert kernel_results.merge(undamaged, tmp_path / "good", COLLECT, 200)["copied"] == [f"{RUN}/fold0"]
     assert restore(tmp_path / "inputs", tmp_path / "good root") == [f"{RUN}/fold0"]
-    damage_output(pulled, damage)
+    shutil.copyfile(pack, tmp_path / "inputs" / pack.name)  # an undamaged one
+    damage, message = DAMAGED[name]
+    damage(listing, pack)
     with pytest.raises(UserError, match=message):
         kernel_results.merge(kernel_results.read_output(pulled, "carried", "it"), tmp_path / "here", COLLECT, 200)
-    if damage != "archive outside the folder":
+    if name != "archive outside it":
         assert restore(tmp_path / "inputs", tmp_path / "root") == []
-        assert {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*.npz")} == {
-            "there",
-            "good",
-            "good root",
-        }
+        folders = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*.npz")}
+        assert folders == {"there", "good", "good root"}
 
 
 @pytest.mark.parametrize(
@@ -260,3 +246,75 @@ def test_the_real_project_fits_into_a_kernel_and_a_larger_one_is_an_error():
     assert len(packing.pack(files, plan("0"))) < 0.7 * packing.LARGEST
     with pytest.raises(UserError, match=r"the packed project has .* characters, Kaggle accepts 1,000,000"):
         packing.pack({"big.bin": random.Random(0).randbytes(900_000)}, plan("0"))
+
+
+@pytest.fixture
+def state(kaggle, tmp_path):
+    """Where the push of a kernel that runs without end is recorded."""
+    kaggle._run_kernel = lambda run: setattr(run, "status", "RUNNING")
+    return tmp_path / "run.json"
+
+
+def push(client, state, run="run-2"):
+    previous = kernel_push.newest_version(client, "ada", "goldfold-flowers")
+    intent = kernel_push.PushIntent(run, False, ("work/*",), "ada", "goldfold-flowers", 0, "", previous)
+    source = f"print('{run}', 'goldfold-output.json')"
+    return kernel_push.push_once(client, partial(kernels.push, client, KERNEL, source, True), intent, state, 300.0)
+
+
+def test_another_notebook_of_the_same_name_gets_no_version_unless_requested(kaggle, client):
+    kaggle.kernels[NAME].append(Run({"text": "import pandas"}, kaggle.folder))
+    with pytest.raises(UserError, match=r"is another notebook, .* SET=\"kernel.slug=...\", or AGAIN=1"):
+        kernel_push.newest_version(client, "ada", "goldfold-flowers")
+    assert kernel_push.newest_version(client, "ada", "goldfold-flowers", may_be_other=True) == 1
+
+
+def test_the_intent_is_stored_before_the_push_and_after_a_lost_response_the_running_version_is_searched_for(
+    kaggle, client, state, monkeypatch
+):
+    states, save_kernel = [], kaggle.save_kernel
+    monkeypatch.setattr(kaggle, "save_kernel", lambda ask: states.append(state.read_text()) or save_kernel(ask))
+    intent = push(client, state, run="run-1")
+    assert '"run": "run-1"' in states[0] and '"version": 0' in states[0]
+    assert (intent.version, kernel_push.read_push_intent(state)) == (1, intent)
+    kaggle.faults["SaveKernel"] = ["lost"]
+    kaggle.unlisted_looks = 1
+    intent = push(client, state)
+    assert (intent.previous, intent.version) == (1, 2)
+    assert len(kaggle.kernels[NAME]) == kaggle.count("SaveKernel") == 2
+    assert kernel_push.read_push_intent(state) == intent
+
+
+def test_a_version_pushed_by_somebody_else_is_not_mistaken_for_this_push(kaggle, client, state):
+    push(client, state, run="run-1")
+    other = kaggle.kernels[NAME][0]
+    kaggle.faults["SaveKernel"] = ["500"]  # the push never arrived, but the client cannot know that
+    # previous: as if the other version was made after this machine looked for the newest one.
+    intent = kernel_push.PushIntent("run-2", False, (), "ada", "goldfold-flowers", 0, "", previous=0)
+    with pytest.raises(UnknownOutcome, match="`make kernel AGAIN=1` pushes it once more"):
+        kernel_push.push_once(client, partial(kernels.push, client, KERNEL, "print('run-2')"), intent, state, 0.1)
+    assert (kaggle.kernels[NAME], kaggle.count("SaveKernel")) == ([other], 2)
+    assert kernel_push.read_push_intent(state).version == 0  # the next `make kernel` searches again
+    with pytest.raises(UnknownOutcome):
+        kernel_push.find_lost_push(client, kernel_push.read_push_intent(state), state, 0.1)
+
+
+def test_a_short_rate_limit_is_waited_for(kaggle, client, state):
+    kaggle.faults["SaveKernel"] = ["429:1"]
+    assert push(client, state).version == 1
+    assert len(kaggle.kernels[NAME]) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("429:900", r"nothing was sent; run `make kernel` again in 15 minutes, after \d\d:"),
+        ("400:The title is taken", "The title is taken"),
+        ("403", "403"),
+    ],
+)
+def test_a_rejected_push_leaves_no_intent_and_is_not_searched_for(kaggle, client, state, fault, message):
+    kaggle.faults["SaveKernel"] = [fault] * 9
+    with pytest.raises(KaggleError, match=message):
+        push(client, state)
+    assert (kaggle.count("SaveKernel"), kaggle.count("GetKernel"), state.exists()) == (1, 1, False)

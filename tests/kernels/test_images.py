@@ -70,55 +70,43 @@ def run_kernel(
     return subprocess.run(command, **options, stderr=subprocess.STDOUT, text=True).stdout
 
 
-VERIFIED = ("0.10.2", FITS["0.10.2"])
+VERIFIED, OLD = ("0.10.2", FITS["0.10.2"]), ("0.7.2", "0.0.17")
 PAIR = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
 NEEDS = {"PIL": "pillow>=12.3.0", "numpy": "numpy>=2.0"}
 SAYS_WHAT_TRAINS = ("-c", "import jax, PIL; print('trained with jax', jax.__version__, 'and pillow', PIL.__version__)")
-STAYS_OLD = "WARNING the image's pillow 12.1.1 is used, expected pillow>=12.3.0"
+ON_TPU, ON_CPU = {"ISTPUVM": "1"}, {"ISTPUVM": "", "CHIPS": "1"}
+OLD_PILLOW = "WARNING the image's pillow 12.1.1 is used, expected pillow>=12.3.0"
 
 
 def pillow(version: str) -> dict[str, str]:
     return package("pillow", version, "PIL", f"__version__ = {version!r}")
 
 
-def run_on_tpu(folder: Path, image: tuple[str, str], wheels: tuple[str, str] | None, **environment: str) -> str:
-    """Output of a kernel on an image with an old pillow, for which preflight verified jax 0.10.2.
-
-    image, wheels: versions of jax and libtpu; the wheel of a newer pillow is attached with these.
-    """
-    plan = Plan("r", (SAYS_WHAT_TRAINS,), (), {}, NEEDS, PAIR, "tpu", 8, 600, 1)
-    attached = [*jax_packages(*wheels), pillow("12.4.0")] if wheels else []
-    return run_kernel(
-        folder, [*jax_packages(*image), pillow("12.1.1")], attached, plan, **{"ISTPUVM": "1", **environment}
-    )
-
-
 @pytest.mark.parametrize(
-    ("image", "wheels", "lines"),
+    ("image", "wheels", "machine", "lines"),
     [
-        (VERIFIED, None, [STAYS_OLD, "devices: tpu 8", "trained with jax 0.10.2 and pillow 12.1.1", "goldfold: done"]),
+        (VERIFIED, None, ON_TPU, [OLD_PILLOW, "devices: tpu 8", "with jax 0.10.2 and pillow 12.1.1", "goldfold: done"]),
         # The image as it is built today: jax unpinned, libtpu forced.
-        (("0.10.2", "0.0.17"), VERIFIED, ["libtpu 0.0.17: exit code -6", "installing jax 0.10.2", "trained with jax 0.10.2"]),
+        (("0.10.2", "0.0.17"), VERIFIED, ON_TPU, ["libtpu 0.0.17: exit code -6", "installing jax 0.10.2", "with jax 0.10.2"]),
         # The image works, but preflight compiled with another pair.
-        (("0.7.2", "0.0.17"), VERIFIED, ["libtpu 0.0.17: not what preflight compiled with", "trained with jax 0.10.2"]),
-        (("0.7.2", "0.0.17"), ("0.10.2", "0.0.17"), ["WARNING the image's jax is used, which pre", "trained with jax 0.7.2"]),
-        (("0.9.1", "0.0.17"), None, ["goldfold: failed", "8 tpu devices, found: exit code -6", "attach a dataset with its wheels"]),
+        (OLD, VERIFIED, ON_TPU, ["libtpu 0.0.17: not what preflight compiled with", "trained with jax 0.10.2"]),
+        (OLD, ("0.10.2", "0.0.17"), ON_TPU, ["WARNING the image's jax is used, which pre", "trained with jax 0.7.2"]),
+        (("0.9.1", "0.0.17"), None, ON_TPU,
+         ["goldfold: failed", "8 tpu devices, found: exit code -6", "attach a dataset with its wheels"]),
+        (OLD, VERIFIED, ON_CPU, ["expected 8 tpu devices, found: tpu 1"]),
     ],
-    ids=["verified", "newest jax", "another pair", "broken wheels", "offline"],
+    ids=["verified", "newest jax", "another pair", "broken wheels", "offline", "no TPU"],
 )  # fmt: skip
 def test_a_kernel_trains_with_the_verified_pair_and_new_packages_or_says_why_not(
-    tmp_path, image, wheels, lines
+    tmp_path, image, wheels, machine, lines
 ) -> None:
-    output = run_on_tpu(tmp_path, image, wheels)
+    """The image has an old pillow, and preflight verified jax 0.10.2. Versions of jax and libtpu in it, and as wheels with pillow."""
+    plan = Plan("r", (SAYS_WHAT_TRAINS,), (), {}, NEEDS, PAIR, "tpu", 8, 600, 1)
+    attached = [*jax_packages(*wheels), pillow("12.4.0")] if wheels else []
+    output = run_kernel(tmp_path, [*jax_packages(*image), pillow("12.1.1")], attached, plan, **machine)
     assert [line for line in lines if line not in output] == [], output
-    if wheels:
-        assert "and pillow 12.4.0" in output and STAYS_OLD not in output, output
-
-
-def test_without_a_tpu_no_jax_is_installed(tmp_path: Path) -> None:
-    output = run_on_tpu(tmp_path, ("0.7.2", "0.0.17"), VERIFIED, ISTPUVM="", CHIPS="1")
-    assert "installing jax" not in output, output
-    assert "expected 8 tpu devices, found: tpu 1" in output
+    assert ("installing jax" in output) == (image != VERIFIED and machine is ON_TPU), output
+    assert (OLD_PILLOW in output) == (wheels is None), output
 
 
 def test_the_tensorflow_of_the_image_stays(tmp_path: Path) -> None:

@@ -1,45 +1,26 @@
-import ast
+import hashlib
 import json
-import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from builders import ROOT, params
+from builders import ROOT, competition, ledger_entry, params, run_of, write_weights
 
 from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
-from competition.config.plugins import NO_PLUGINS, activate, plugin_digest
+from competition.config.plugins import plugin_digest
 from competition.ensemble.metrics import metric_named
+from competition.files.manifest import read_record
+from competition.kaggle.submit import KernelSubmission
 from competition.kernels import packing
+from competition.kernels import request as kernel_request
+from competition.kernels.api import KernelVersion
+from competition.kernels.import_results import LEDGER, SUBMISSION, ImportTarget, fold_model_of_folder, import_submission
 from competition.kernels.kernel_script import restore
-
-STAGES = ("download", "prepare", "resolve", "tune", "train", "predict", "blend")
-
-
-def imported_names(module):
-    """Names that a module imports at its top level, and modules of this project that it imports in functions."""
-    file = ROOT / (module.replace(".", "/") + ".py")
-    tree = ast.parse(file.read_text() if file.exists() else "")
-    top_level = {id(node) for node in tree.body}
-    for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names] + [node.module]
-        yield from (n for n in names if id(node) in top_level or n.startswith(("competition", "pipelines")))
-
-
-def test_the_kernel_checks_every_package_that_its_stages_import():
-    """JAX is excluded: only the JAX engine imports it, on images that contain it. So is protobuf, which TensorFlow brings."""
-    waiting = [f"pipelines.{next(ROOT.glob(f'pipelines/*/{stage}.py')).parent.name}.{stage}" for stage in STAGES]
-    imported = set()
-    while waiting:
-        if (name := waiting.pop()) not in imported:
-            imported.add(name)
-            waiting += imported_names(name)
-    top_level_names = {name.split(".")[0] for name in imported}
-    external_packages = top_level_names - {"competition", "pipelines", "jax", "google"} - set(sys.stdlib_module_names)
-    assert {"keras", "numpy", "pydantic"} <= external_packages  # the search was complete
-    assert external_packages <= {module.split(".")[0] for module in packing.NEEDS}
+from competition.prepare.prepared import Prepared
+from competition.submission.ledger import append, read
+from competition.workspace.runs import Run
+from competition.workspace.workspace import Workspace
 
 
 def test_packed_parameters_are_equal_but_contain_no_local_paths(tmp_path):
@@ -66,11 +47,8 @@ def test_the_plugins_file_travels_with_the_project(tmp_path):
     (there := tmp_path / "kernel").mkdir()
     for name in (packing.PARAMS, packing.PLUGINS):
         (there / name).write_bytes(packed[name])
-    try:
-        assert load_params(there / packing.PARAMS).plugins == str(there / packing.PLUGINS)
-        assert plugin_digest("METRICS", ["zero"]) and metric_named("zero").name == "zero"
-    finally:
-        activate(NO_PLUGINS)
+    assert load_params(there / packing.PARAMS).plugins == str(there / packing.PLUGINS)
+    assert plugin_digest("METRICS", ["zero"]) and metric_named("zero").name == "zero"
 
 
 def write_files(folder: Path, *names: str) -> None:
@@ -117,3 +95,70 @@ def test_files_outside_the_project_are_errors(sets, message):
     local_params = params(f"'{sets}'")
     with pytest.raises(UserError, match=message):
         packing.own_files(local_params, local_params.members)
+
+
+CSV = b"id,label\na,1\n"
+DIGEST = hashlib.sha256(CSV).hexdigest()
+PUSHED = KernelVersion("ada", "goldfold-digits", 3, "https://www.kaggle.com/code/ada/goldfold-digits")
+
+PREPARED = Prepared(Path("data"), competition(name="x", metric="macro_f1"), pd.DataFrame(), "d")
+
+
+def write_kernel_output(folder, content):
+    """Write the output of a kernel: a submission file and a ledger with the entry of CSV."""
+    folder.mkdir()
+    (folder / SUBMISSION).write_bytes(content)
+    append(folder / LEDGER, ledger_entry(digest=DIGEST, file="there.csv", competition="digits"))
+
+
+def import_target(folder):
+    workspace = Workspace(folder / "work" / "digits", params(), loaded=PREPARED)
+    return ImportTarget(workspace, folder / "submissions", lambda line: None)
+
+
+def test_the_submission_its_ledger_entry_and_its_kernel_version_are_imported_and_no_other_submission(tmp_path):
+    write_kernel_output(tmp_path / "other", b"id,label\na,2\n")
+    with pytest.raises(UserError, match="is not in its ledger"):
+        import_submission(import_target(tmp_path), PUSHED, tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+    write_kernel_output(tmp_path / "output", CSV)
+    import_submission(import_target(tmp_path), PUSHED, tmp_path / "output")
+    (entry,) = read(tmp_path / "submissions" / "ledger.jsonl").entries
+    assert (tmp_path / "submissions" / entry.file).read_bytes() == CSV
+    made = read_record(tmp_path / "work/digits/kernel/submission.json", KernelSubmission)
+    assert (made.kernel, made.version, made.file) == ("ada/goldfold-digits", 3, "submission.csv")
+    assert made.digest == entry.digest == DIGEST
+
+
+def test_another_model_or_blend_setting_changes_the_submission_request(tmp_path):
+    member = params().members["cnn"]
+    run = Run("cnn", member, 2, {}, "", tmp_path / "members" / "cnn" / "0123456789ab", {}, "cnn")
+
+    def digest(changes=""):
+        local_params = params(f"prepare.folds=2 {changes}")
+        return kernel_request.submission_request_digest({name: [run] for name in local_params.members}, local_params)
+
+    for fold in range(2):
+        write_weights(run.folder / f"fold{fold}", b"one")
+    first = digest()
+    assert digest("kaggle.max_attempts=2 device.retries=1 blend.name=mine") == first
+    assert digest("blend.rounds=3") != first and digest("competition.metric=accuracy") != first
+    write_weights(run.folder / "fold1", b"other")
+    assert digest() != first
+
+
+def test_a_fold_model_is_found_by_member_run_and_fold(tmp_path: Path) -> None:
+    target = import_target(tmp_path)
+    run = run_of(target.workspace.folder, PREPARED, params(), "cnn")
+
+    def of(result_folder: str) -> tuple[str, object] | None:
+        fold_model = fold_model_of_folder(target, result_folder)
+        return (fold_model[0].digest, fold_model[1]) if fold_model else None
+
+    folder = f"work/x/members/cnn/{run.folder.name}"
+    assert of(f"{folder}/fold3") == (run.digest, 3)
+    assert of(f"{folder}/without/1-2") == (run.digest, (1, 2))
+    assert of("work/x/members/cnn/0123456789ab/fold3") == (run.digest, 3)  # trained with other parameters
+    for other in (f"{folder}/fold3/views/0123456789ab", "work/x/members/cnn/fold3", "work/x/tune/cnn/0123456789ab"):
+        assert of(other) is None
+    assert of("work/x/members/absent/0123456789ab/fold3") is None

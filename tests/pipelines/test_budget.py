@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ROOT
-from photos import scene
+from data_fixtures import scene
 from PIL import Image
 from stages import FEWER_DIGITS, Workspace, new_workspace
 

@@ -4,8 +4,7 @@ import base64
 from urllib.parse import quote
 
 import pytest
-from fake_kaggle.parts import Contest, Run
-from fake_kaggle.small_competition import FILES
+from fake_kaggle.parts import FILES, Contest, Run
 from light import KaggleSetup, running_kaggle
 
 CALLS = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from builders import params
 
-from competition.config.plugins import NO_PLUGINS, activate, load_plugins
+from competition.config.plugins import activate, load_plugins
 from competition.preflight.answers import run_preflight
 from competition.preflight.lowering import Shapes
 from competition.preflight.results import PreflightRequest, compiled_in
@@ -66,13 +66,10 @@ MODELS, VIEWS, AUGMENTATIONS = {"mine": mine}, {"inverted": lambda images: 255.0
     known = replace(preflight_request("v3-8", "tensorflow", 64, mode="ops"), member=member)
     request = replace(known, shapes=replace(known.shapes, views=("identity", "inverted+shift_up")))
     activate(load_plugins(tmp_path / "mine.py"))
-    try:
-        before, results = compiled_in(request), run_preflight(request, ["train", "predict"], tmp_path, silent, LIMIT)
-        (tmp_path / "mine.py").write_text(code.replace("4, 3", "8, 3"))
-        activate(load_plugins(tmp_path / "mine.py"))
-        assert compiled_in(request) != before
-    finally:
-        activate(NO_PLUGINS)
+    before, results = compiled_in(request), run_preflight(request, ["train", "predict"], tmp_path, silent, LIMIT)
+    (tmp_path / "mine.py").write_text(code.replace("4, 3", "8, 3"))
+    activate(load_plugins(tmp_path / "mine.py"))
+    assert compiled_in(request) != before
     assert [(result.verdict, result.message) for result in results.values()] == [("lowers", "")] * 2
 
 

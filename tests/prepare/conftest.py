@@ -1,3 +1,3 @@
 """The fixtures of tests/data_fixtures.py."""
 
-from data_fixtures import digits, helpers, make_settings, make_source, read, real_data  # noqa: F401
+from data_fixtures import digits, make_settings, make_source, read, real_data  # noqa: F401

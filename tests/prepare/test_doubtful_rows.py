@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import numpy as np
 import pandas as pd
 import pytest
-from photos import another_photo, digit_thumbs, scene, thumb
+from data_fixtures import another_photo, digit_thumbs, scene, thumb
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 

@@ -2,6 +2,7 @@ import shutil
 import zipfile
 
 import pytest
+from data_fixtures import no_network
 
 from competition.config.errors import UserError
 from competition.prepare import index
@@ -144,11 +145,11 @@ def test_a_text_file_that_may_be_the_table_of_labels_is_named(make_source, read)
         read(make_source({"labels.txt": "file\tlabel\n1.jpg\tcat\n2.jpg\tdog\n"}, ["img/1.jpg", "img/2.jpg"]))
 
 
-def test_a_source_that_is_neither_a_zip_nor_a_directory_is_an_error(tmp_path, make_settings, helpers):
+def test_a_source_that_is_neither_a_zip_nor_a_directory_is_an_error(tmp_path, make_settings):
     with pytest.raises(UserError, match=r"a directory or a .zip file expected"):
-        folder.download(tmp_path / "raw", make_settings(source=str(tmp_path / "nothing")), helpers.no_network)
+        folder.download(tmp_path / "raw", make_settings(source=str(tmp_path / "nothing")), no_network)
     with pytest.raises(UserError, match=r"competition.source and competition.slug are both empty"):
-        folder.download(tmp_path / "raw", make_settings(), helpers.no_network)
+        folder.download(tmp_path / "raw", make_settings(), no_network)
 
 
 def test_external_images_are_matched_by_class_name_and_unmatched_folders_are_listed(make_source, read):

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 from builders import params
-from photos import another_photo, scene
+from data_fixtures import another_photo, scene
 
 from competition.config.errors import UserError
 from competition.files.manifest import read_manifest

@@ -105,7 +105,7 @@ def test_weights_trained_on_tensorflow_predict_the_same_on_jax(outcomes: dict[st
 
 
 def test_a_model_of_jax_is_exported_with_the_probabilities_it_has_on_jax(outcomes, tmp_path):
-    weights = dict(outcomes["jax"]["exportable"])
+    weights = dict(outcomes["jax"]["member"])
     expected = weights.pop("probabilities")
     save_arrays(tmp_path / "weights.npz", weights)
     chain = Chain("macro_f1", {"m": {"identity": 1.0}}, Blend("best", "mean", {"m": 1.0}), ARGMAX)

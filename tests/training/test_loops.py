@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_engines import TRAIN, engine_of, held_out, step_by_step, trained
+from small_engines import TRAIN, engine_of, held_out, trained
 
 from competition.config.errors import UserError
 from competition.training import loop
@@ -30,8 +30,11 @@ def test_the_moving_average_is_used_for_prediction_and_saved() -> None:
 @pytest.mark.parametrize(("changes", "limited"), [({"clip_value": 1e-4}, "value"), ({"clip_norm": 1e-4}, "norm")])
 def test_gradients_are_clipped(changes: dict[str, Any], limited: str) -> None:
     """The first moment after one step is a tenth of the clipped gradient."""
-    state = step_by_step(**{"clip_norm": 0.0, **changes})[1]
-    gradients = [10 * value for name, value in state.items() if name.endswith("/m")]
+    train = replace(TRAIN, steps_per_call=1, **{"clip_norm": 0.0, **changes})
+    engine = engine_of(train)
+    with pytest.raises(loop.Stopped):
+        trained(engine, train, last_step=1)
+    gradients = [10 * value for name, value in engine.state().items() if name.endswith("/m")]
     largest = max(np.abs(g).max() for g in gradients)
     norm = sum(np.square(g).sum() for g in gradients) ** 0.5
     assert (largest if limited == "value" else norm) == pytest.approx(1e-4, rel=1e-3)

@@ -1,6 +1,6 @@
 """The network of a user's builder: what it may be, and the sentence for what it may not be; missing ImageNet weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,18 +12,12 @@ from small_engines import CLASSES, PARAMS, ROWS, TRAIN, pictures
 from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.config.params_file import load_params, parse_overrides
-from competition.config.plugins import NO_PLUGINS, Plugins, activate
+from competition.config.plugins import Plugins, activate
 from competition.training.engine import layer_depths
 from competition.training.model import build
 from competition.training.trainer import pooled_features
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _no_plugins_afterwards() -> Iterator[None]:
-    yield
-    activate(NO_PLUGINS)
 
 
 def member_of(builder: Callable[..., object], weights: str = "none") -> Member:

@@ -1,22 +1,18 @@
-"""A changed parameter repeats the results that depend on it, and no others; a run has a name of its own for all of them."""
-
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import ROOT, ledger_entry, params, run_of
-from two_classes import FOLDS, PREPARED, TWO, write_weights
+from builders import ROOT, ledger_entry, params, run_of, write_weights
+from two_classes import FOLDS, PREPARED, TWO
 
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import UserError
 from competition.config.former_keys import REMOVED_FROM_TRAIN
 from competition.config.params import Member, Params
 from competition.config.params_file import load_params, parse_overrides, stated_keys
-from competition.config.plugins import NO_PLUGINS, activate
 from competition.files.manifest import write_manifest
-from competition.prepare.adapter_types import Competition
 from competition.prepare.index import COLUMNS
 from competition.prepare.prepared import Prepared, load_prepared
 from competition.submission import ledger
@@ -28,9 +24,11 @@ from competition.workspace.workspace import Workspace
 
 
 def digests(work: Path, settings: Params, prepared: Prepared = PREPARED) -> dict[str, str]:
+    run = run_of(work, prepared, settings, "cnn")
+    of_equal_weights = replace(run, folder=work / "members" / "cnn" / "0123456789ab")
     depends = {
-        "fold model": fold_model(run_of(work, prepared, settings, "cnn"), 0).depends,
-        "views": views_of_equal_weights(work, prepared, settings),
+        "fold model": fold_model(run, 0).depends,
+        "views": fold_views(of_equal_weights, settings, 0).depends,
         "study": tuning_dependencies(Workspace(Path(), settings, loaded=prepared), "cnn"),
     }
     return {name: digest_of(value) for name, value in depends.items()}
@@ -38,12 +36,6 @@ def digests(work: Path, settings: Params, prepared: Prepared = PREPARED) -> dict
 
 def differing(before: dict[str, str], after: dict[str, str]) -> set[str]:
     return {name for name in before if before[name] != after[name]}
-
-
-def views_of_equal_weights(work: Path, prepared: Prepared, settings: Params) -> dict[str, object]:
-    """What the views of a fold model depend on, if its weights are those of the run of the default parameters."""
-    run, folder = run_of(work, prepared, settings, "cnn"), work / "members" / "cnn" / "0123456789ab"
-    return fold_views(replace(run, folder=folder), settings, 0).depends
 
 
 @pytest.mark.parametrize(
@@ -64,7 +56,7 @@ def views_of_equal_weights(work: Path, prepared: Prepared, settings: Params) -> 
         ("policy.rounds=3 blend.rounds=3 blend.methods=[best] decision.rules=[argmax] honest.seed=3", set()),
     ],
 )
-def test_each_parameter_repeats_the_results_that_depend_on_it(tmp_path: Path, change: str, repeated: set[str]) -> None:
+def test_each_parameter_repeats_the_results_that_depend_on_it(tmp_path: Path, change, repeated: set[str]) -> None:
     assert differing(digests(tmp_path, params()), digests(tmp_path, params(change))) == repeated
 
 
@@ -72,7 +64,7 @@ def test_predictions_depend_on_the_weights_and_not_on_how_they_were_trained(tmp_
     run, found = run_of(tmp_path, PREPARED, params(), "cnn"), list[str]()
     for content in (b"", b"one", b"two"):
         if content:
-            write_weights(run, 0, {}, content)
+            write_weights(run.folder / "fold0", content)
         found.append(digest_of(fold_views(run, params(), 0).depends))
     assert len(set(found)) == 3
 
@@ -85,27 +77,21 @@ def test_pretrained_weights_are_identified_by_content_not_by_name(tmp_path: Path
     assert digests(tmp_path, params(f"members.cnn.weights={weights}"))["fold model"] != first["fold model"]
 
 
-def student_digests(work: Path, scheme: str) -> list[str]:
-    """Digest of what each fold model of a student of cnn depends on."""
+ONE_MODEL = {0: {0}, 1: {1}, 2: {2}, (0, 1): set(), (0, 2): set(), (1, 2): set()}
+TWO_MODELS = {0: set(), 1: set(), 2: set(), (0, 1): {0, 1}, (0, 2): {0, 2}, (1, 2): {1, 2}}
+
+
+@pytest.mark.parametrize(("scheme", "learners"), [("same_fold", ONE_MODEL), ("nested", TWO_MODELS)])
+def test_a_student_depends_on_exactly_the_teacher_models_it_learns_from(tmp_path, scheme, learners) -> None:
     settings = params(f"prepare.folds=3 members.small.teacher=[cnn] members.small.teacher_scheme={scheme}")
-    student = run_of(work, PREPARED, settings, "small")
-    return [digest_of(fold_model(student, fold).depends) for fold in range(FOLDS)]
-
-
-def test_a_student_depends_on_exactly_the_teacher_models_it_learns_from(tmp_path: Path) -> None:
-    models: list[int | tuple[int, int]] = [0, 1, 2, (0, 1), (0, 2), (1, 2)]
-    teacher = run_of(tmp_path, PREPARED, params("prepare.folds=3"), "cnn")
-    for model in models:
-        write_weights(teacher, model, {}, b"one")
-    before = {scheme: student_digests(tmp_path, scheme) for scheme in ("same_fold", "nested")}
-    for model in models:
-        write_weights(teacher, model, {}, b"other")
-        after = {scheme: student_digests(tmp_path, scheme) for scheme in before}
-        changed = [
-            {fold for fold in range(FOLDS) if before[s][fold] != after[s][fold]} for s in ("same_fold", "nested")
-        ]
-        assert changed == ([{model}, set()] if isinstance(model, int) else [set(), set(model)])
-        before = after
+    student, teacher = (run_of(tmp_path, PREPARED, settings, name) for name in ("small", "cnn"))
+    digests_of_folds = lambda: [digest_of(fold_model(student, fold).depends) for fold in range(FOLDS)]  # noqa: E731
+    for weights in (b"one", b"other"):
+        for model, folds in learners.items():
+            before = digests_of_folds()
+            write_weights(fold_manifest_path(teacher, model).parent, weights)
+            changed = [before[fold] != digest for fold, digest in enumerate(digests_of_folds())]
+            assert changed == [fold in folds for fold in range(FOLDS)]
 
 
 CODE = """
@@ -133,17 +119,14 @@ def test_a_changed_plugin_repeats_only_the_results_that_use_it(tmp_path, old, ne
     (tmp_path / "recipe.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
     prepared = replace(PREPARED, competition=replace(TWO, metric="own"))
 
-    def digests_with(code: str) -> dict[str, str]:
+    def digests_with(code) -> dict[str, str]:
         (tmp_path / "mine.py").write_text(code)
         return digests(tmp_path, load_params(tmp_path / "recipe.yaml", parse_overrides(f"{names} {sets}")), prepared)
 
-    try:
-        assert differing(digests_with(CODE), digests_with(CODE.replace(old, new))) == repeated
-    finally:
-        activate(NO_PLUGINS)
+    assert differing(digests_with(CODE), digests_with(CODE.replace(old, new))) == repeated
 
 
-def digest(work: Path, overrides: str = "") -> str:
+def digest(work: Path, overrides=""):
     return run_of(work, PREPARED, params(overrides), "cnn").digest
 
 
@@ -202,7 +185,7 @@ def test_a_stored_run_is_read_from_its_file_or_described_by_its_fold_models(tmp_
 def test_the_data_digest_does_not_contain_the_metric_or_the_form_of_the_submission(tmp_path: Path) -> None:
     (tmp_path / "index.csv").write_text(",".join(COLUMNS) + "\n")
 
-    def prepared(competition: Competition, metric: str = "") -> Prepared:
+    def prepared(competition, metric="") -> Prepared:
         (tmp_path / "competition.json").write_bytes(competition.json_bytes())
         return load_prepared(tmp_path, metric)
 

@@ -1,28 +1,19 @@
-"""What is learned from and blended: soft labels of teachers that did not see a row, and predictions of current runs."""
-
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
+import pandas as pd
 import pytest
-from builders import params, run_of
-from two_classes import FOLDS, INDEX, PREPARED, save_rows, write_weights
+from builders import params, run_of, write_weights
+from two_classes import FOLDS, INDEX, PREPARED
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Params
+from competition.ensemble.predictions import ViewPredictions
 from competition.files.manifest import write_manifest
-from competition.workspace.dependencies import (
-    fold_manifest_path,
-    fold_model,
-    fold_views,
-    nested_teachers,
-    soft_labels_path,
-    teacher_models,
-)
+from competition.workspace import dependencies
 from competition.workspace.ensemble_inputs import EnsembleInputs, load_predictions, prediction_sources
 from competition.workspace.features_and_soft_labels import load_soft_labels
 from competition.workspace.runs import Run, runs_of
@@ -36,11 +27,19 @@ def settings_with(changes: str = "") -> Params:
 SETTINGS = settings_with()
 
 
+def save_rows(path: Path, is_saved: pd.Series, probability: float) -> None:
+    """Write predictions of some rows of the index, in reverse order, with `probability` for the first class."""
+    ids = INDEX.loc[is_saved, "id"].to_numpy(str)[::-1]
+    probs = np.tile(np.array([probability, 1 - probability], np.float16), (len(ids), 1, 1))
+    ViewPredictions(ids, ("identity",), probs).save(path)
+
+
 def write_model(work: Path, settings: Params, name: str, fold: int, probability: float = 0.5, seed: int = 0) -> None:
     """Write the files of a fold model and its predictions, like `make train predict`."""
     run = run_of(work, PREPARED, settings, name, seed=seed)
-    write_weights(run, fold, fold_model(run, fold).depends, f"{run.digest} {fold}".encode())
-    views = fold_views(run, settings, fold)
+    depends = dependencies.fold_model(run, fold).depends
+    write_weights(run.folder / f"fold{fold}", f"{run.digest} {fold}".encode(), depends)
+    views = dependencies.fold_views(run, settings, fold)
     files = [views.manifest.with_name("oof.npz"), views.manifest.with_name("test.npz")]
     for file, is_predicted in zip(files, (INDEX["fold"] == fold, INDEX["part"] == "test"), strict=True):
         save_rows(file, is_predicted, probability)
@@ -127,36 +126,31 @@ IS_TRAIN = INDEX["part"] == "train"
 MODELS: dict[ExcludedFolds, float] = {0: 0.1, 1: 0.2, 2: 0.3, (0, 1): 0.4, (0, 2): 0.5, (1, 2): 0.6}
 
 
-def student_of(scheme: str, teachers: str = "[cnn]") -> Params:
-    return params(f"prepare.folds=3 members.small.teacher='{teachers}' members.small.teacher_scheme={scheme}")
+def student_of(scheme: str, teachers: str = "[cnn]", sets: str = "") -> Params:
+    changes = f"members.small.teacher='{teachers}' members.small.teacher_scheme={scheme} {sets}"
+    return params(f"prepare.folds=3 {changes}")
+
+
+def save_soft_labels(teacher: Run, fold: int, probability: float) -> None:
+    path = dependencies.soft_labels_path(teacher, fold).with_name("soft.npz")
+    save_rows(path, IS_TRAIN & (INDEX["fold"] != fold), probability)
 
 
 @pytest.fixture
 def taught(tmp_path: Path) -> Path:
+    """The predictions of the teacher cnn."""
+    teacher = run_of(tmp_path, PREPARED, params("prepare.folds=3"), "cnn")
     for fold in range(FOLDS):
-        soft = soft_labels_path(run_in(tmp_path, "cnn"), fold).with_name("soft.npz")
-        save_rows(soft, IS_TRAIN & (INDEX["fold"] != fold), MODELS[fold])
+        save_soft_labels(teacher, fold, MODELS[fold])
     for pair in combinations(range(FOLDS), 2):
-        oof = fold_manifest_path(run_in(tmp_path, "cnn"), pair).with_name("oof.npz")
-        save_rows(oof, INDEX["fold"].isin(pair), MODELS[pair])
+        path = dependencies.fold_manifest_path(teacher, pair).with_name("oof.npz")
+        save_rows(path, INDEX["fold"].isin(pair), MODELS[pair])
     return tmp_path
 
 
-def run_in(work: Path, name: str) -> Run:
-    """A run without teachers, by the name of its member."""
-    member = params().members["cnn"]
-    return Run(name, member, FOLDS, {}, name, work / "members" / name / "0123456789ab", {}, name)
-
-
-def label_by_fold(
-    work: Path, settings: Params, fold: ExcludedFolds, runs_of: Mapping[str, Sequence[str]] = MappingProxyType({})
-) -> dict[int, float]:
-    """Fold of the rows -> the soft label of their first class.  runs_of: teacher -> names of its runs, if there are several."""
-    member = settings.members["small"]
-    teachers = {
-        teacher: tuple(run_in(work, name) for name in runs_of.get(teacher, [teacher])) for teacher in member.teacher
-    }
-    table = load_soft_labels(PREPARED, replace(run_in(work, "small"), member=member, teachers=teachers), fold)
+def label_by_fold(student: Run, fold: int) -> dict[int, float]:
+    """Fold of the rows -> the soft label of their first class."""
+    table = load_soft_labels(PREPARED, student, fold)
     fold_of = dict(zip(INDEX["id"], INDEX["fold"], strict=True))
     labels = {fold_of[name]: round(float(p), 2) for name, p in zip(table.ids, table.probs[:, 0], strict=True)}
     assert len(table.ids) == 4 * len(labels)
@@ -164,30 +158,24 @@ def label_by_fold(
 
 
 @pytest.mark.parametrize("fold", range(FOLDS))
-def test_a_label_is_from_the_model_of_the_same_fold_or_from_that_without_the_folds_of_row_and_student(
-    taught: Path, fold: int
-) -> None:
+def test_a_label_is_from_the_model_of_the_same_fold_or_from_that_without_the_folds_of_row_and_student(taught, fold):
+    same_fold, nested = (run_of(taught, PREPARED, student_of(scheme), "small") for scheme in ("same_fold", "nested"))
     others = [other for other in range(FOLDS) if other != fold]
-    assert label_by_fold(taught, student_of("same_fold"), fold) == dict.fromkeys(others, MODELS[fold])
-    nested = {other: MODELS[min(other, fold), max(other, fold)] for other in others}
-    assert label_by_fold(taught, student_of("nested"), fold) == nested
+    assert label_by_fold(same_fold, fold) == dict.fromkeys(others, MODELS[fold])
+    assert label_by_fold(nested, fold) == {other: MODELS[min(other, fold), max(other, fold)] for other in others}
 
 
-def test_several_teachers_are_averaged_by_id(taught: Path) -> None:
-    is_taught = IS_TRAIN & (INDEX["fold"] != 1)
-    save_rows(soft_labels_path(run_in(taught, "wide"), 1).with_name("soft.npz"), is_taught, 0.8)
-    settings = params(
-        "prepare.folds=3 members.wide='{architecture: cnn, image_size: 32, alpha: 1.0, weights: none}' "
-        "members.small.teacher='[cnn, wide]'"
-    )
-    assert label_by_fold(taught, settings, 1) == {0: 0.5, 2: 0.5}
-    save_rows(soft_labels_path(run_in(taught, "wide2"), 1).with_name("soft.npz"), is_taught, 0.4)
-    # A teacher with two seeds counts as one: (0.2 + (0.8 + 0.4) / 2) / 2.
-    assert label_by_fold(taught, settings, 1, {"wide": ["wide", "wide2"]}) == {0: 0.4, 2: 0.4}
+@pytest.mark.parametrize(("seeds", "label"), [(1, (0.2 + 0.8) / 2), (2, (0.2 + (0.8 + 0.4) / 2) / 2)])
+def test_several_teachers_are_averaged_by_id_and_one_with_two_seeds_counts_as_one(taught, seeds, label) -> None:
+    wide = f"members.wide='{{architecture: cnn, image_size: 32, alpha: 1.0, weights: none, seeds: {seeds}}}'"
+    student = run_of(taught, PREPARED, student_of("same_fold", "[cnn, wide]", wide), "small")
+    for teacher, probability in zip(student.teachers["wide"], (0.8, 0.4)):
+        save_soft_labels(teacher, 1, probability)
+    assert label_by_fold(student, 1) == {0: label, 2: label}
 
 
 def test_a_kernel_gets_the_nested_teachers_of_the_folds_it_trains() -> None:
-    assert nested_teachers(student_of("nested"), {"small": [0]}) == [("cnn", (0, 1)), ("cnn", (0, 2))]
-    assert nested_teachers(student_of("same_fold"), {"small": [0]}) == []
+    assert dependencies.nested_teachers(student_of("nested"), {"small": [0]}) == [("cnn", (0, 1)), ("cnn", (0, 2))]
+    assert dependencies.nested_teachers(student_of("same_fold"), {"small": [0]}) == []
     # A nested teacher that is a student itself learns from the models without the same two folds.
-    assert teacher_models(student_of("nested").members["small"], FOLDS, (1, 2)) == [(1, 2)]
+    assert dependencies.teacher_models(student_of("nested").members["small"], FOLDS, (1, 2)) == [(1, 2)]

@@ -1,5 +1,3 @@
-"""Studies: what continues one, the values and folds it starts with, and whose results are used for training."""
-
 from pathlib import Path
 
 import pytest
@@ -10,13 +8,8 @@ from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.files.manifest import write_json, write_manifest
 from competition.tuning.settings import StudySettings
+from competition.workspace import studies
 from competition.workspace.dependencies import fold_model, fold_views
-from competition.workspace.studies import (
-    member_with_tuned_values,
-    study_differences,
-    tuning_dependencies,
-    tuning_result_path,
-)
 from competition.workspace.study_worker import study_settings
 from competition.workspace.workspace import Workspace
 
@@ -29,8 +22,8 @@ def workspace_with(work: Path, overrides: str = "") -> Workspace:
 
 def finish_study(work: Path, overrides: str, values: dict[str, float], folds: list[int]) -> Path:
     """Write the files of a finished study, like `make tune`; return the path of its result."""
-    depends = tuning_dependencies(workspace_with(work, overrides), "cnn")
-    best, own_values = tuning_result_path(work, "cnn", depends), {key: OWN[key] for key in values}
+    depends = studies.tuning_dependencies(workspace_with(work, overrides), "cnn")
+    best, own_values = studies.tuning_result_path(work, "cnn", depends), {key: OWN[key] for key in values}
     chosen = {"values": values, "own_values": own_values, "folds": folds}
     write_json(best, {**chosen, "data": PREPARED.digest, "front": [], "tried": {}})
     finished = f"{len(list((work / 'tune' / 'cnn').iterdir())):03}"
@@ -39,7 +32,7 @@ def finish_study(work: Path, overrides: str, values: dict[str, float], folds: li
 
 
 def tuned(work: Path, overrides: str = "") -> tuple[Member, dict[str, str]]:
-    return member_with_tuned_values(workspace_with(work, overrides), "cnn")
+    return studies.member_with_tuned_values(workspace_with(work, overrides), "cnn")
 
 
 def test_tuned_values_are_used_only_if_their_study_is_finished_and_intact(tmp_path: Path) -> None:
@@ -68,7 +61,7 @@ def test_tuned_values_are_used_only_for_the_member_and_data_they_were_tuned_with
     finish_study(tmp_path, "tune.trials=9", {"learning_rate": 0.25, "weight_decay": 0.5}, [1])
     member, _ = tuned(tmp_path, change)
     assert (member.train.weight_decay == 0.5) == used == (member.tuned_folds == (1,))
-    assert bool(study_differences(workspace_with(tmp_path, change), "cnn")) != used
+    assert bool(studies.study_differences(workspace_with(tmp_path, change), "cnn")) != used
 
 
 def test_the_stated_values_of_an_adopted_trial_are_used_and_those_of_a_study_that_follows_it(tmp_path: Path) -> None:
@@ -118,9 +111,7 @@ def test_warm_starts_bring_the_folds_that_chose_them_and_are_refused_without_the
     assert settings.warm_start == [{"learning_rate": 0.002}, {"learning_rate": 0.001}, {"weight_decay": 0.1}]
     assert settings.folds == [0, 1, 4]
     file.write_text("values: {learning_rate: 0.001}\n")
-    for entry, message in (
-        (file, "the folds whose labels chose them"),
-        ("erlier", "earlier, family or a YAML or JSON"),
-    ):
-        with pytest.raises(UserError, match=message):
-            started(str(entry))
+    with pytest.raises(UserError, match="the folds whose labels chose them"):
+        started(str(file))
+    with pytest.raises(UserError, match="earlier, family or a YAML or JSON"):
+        started("erlier")

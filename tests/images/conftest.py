@@ -1,3 +1,0 @@
-"""The fixtures of tests/data_fixtures.py."""
-
-from data_fixtures import digits, helpers, make_settings, make_source, read, real_data  # noqa: F401
