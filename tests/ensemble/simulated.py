@@ -3,9 +3,8 @@
 import numpy as np
 
 from competition.config.params import Blend, Decision, Honest, Policy
-from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import METRICS
-from competition.ensemble.nested import CrossFitted, NestedCrossFit, OofRows
+from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import ChainSettings
 
@@ -17,9 +16,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return (exponentials / exponentials.sum(-1, keepdims=True)).astype(np.float32)
 
 
-def draw(
-    noise: list[float], rows: int = 400, classes: int = 5, seed: int = 0, signal: float = 3.0
-) -> tuple[np.ndarray, np.ndarray]:
+def draw(noise, rows=400, classes=5, seed=0, signal=3.0) -> tuple[np.ndarray, np.ndarray]:
     """labels (N,) and probs (M, N, C); `noise`: one standard deviation per member. Later classes are more common."""
     rng = np.random.default_rng(seed)
     share = np.arange(1, classes + 1)
@@ -35,14 +32,11 @@ def as_members(probs: np.ndarray) -> dict[str, ViewPredictions]:
     return {f"m{m}": ViewPredictions(ids, ("identity",), p[:, None].astype(np.float16)) for m, p in enumerate(probs)}
 
 
-BLEND = Blend(
-    name="", members=(), methods=("equal", "bagged"), rounds=15, bags=4, ridge=1.0, seed=0, class_shares="training"
-)
+METHODS = ("equal", "bagged")
+BLEND = Blend(name="", members=(), methods=METHODS, rounds=15, bags=4, ridge=1.0, seed=0, class_shares="training")
 DECISION = Decision(rules=("argmax", "prior"), passes=1, shrink_rows=20)
 POLICY = Policy(method="greedy", objective="log_likelihood", rounds=10, seconds_limit=0, same_below=1e-3)
 SETTINGS = ChainSettings("macro_f1", POLICY, BLEND, DECISION)
-
-
 HONEST = Honest(resamples=300, seed=0, blocks=10)
 
 
@@ -54,13 +48,3 @@ def rows_of(labels: np.ndarray, probs: np.ndarray, folds: int = 5) -> OofRows:
 def oof_rows(noise: list[float], rows: int = 400, folds: int = 5, **options: float) -> OofRows:
     """Members with these standard deviations of noise, as `draw` makes them."""
     return rows_of(*draw(noise, rows, **options), folds)
-
-
-def fit_chain(rows: OofRows, settings: ChainSettings, honest: Honest = HONEST) -> Chain:
-    """The chain for test rows, fitted on all rows."""
-    return NestedCrossFit(rows, settings, honest).chain()
-
-
-def cross_fit(rows: OofRows, settings: ChainSettings, honest: Honest = HONEST) -> CrossFitted:
-    """Predictions of each row by a chain fitted without its block."""
-    return NestedCrossFit(rows, settings, honest).cross_fit()

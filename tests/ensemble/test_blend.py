@@ -76,13 +76,11 @@ def test_stacking_of_a_regression_gives_weights_of_sum_1_that_suit_the_errors():
 def exhaustive_picks(parts, labels, metric, rounds):
     """The same search, computed without optimisation."""
     picks, best, length = [], -np.inf, 0
-    row_numbers = np.arange(len(labels))
-    total = np.zeros_like(parts[0])
+    total, rows = np.zeros_like(parts[0]), np.arange(len(labels))
     for n in range(1, rounds + 1):
-        scores = [metric.evaluate(labels, total + p) for p in parts]
-        if metric.name == "log_loss":
-            scores = [metric.evaluate(labels, (total + p) / np.float32(n)) for p in parts]
-        likelihoods = [np.log(np.maximum((total + p)[row_numbers, labels], 1e-7)).mean(dtype=np.float64) for p in parts]
+        divisor = np.float32(n if metric.name == "log_loss" else 1)
+        scores = [metric.evaluate(labels, (total + p) / divisor) for p in parts]
+        likelihoods = [np.log(np.maximum((total + p)[rows, labels], 1e-7)).mean(dtype=np.float64) for p in parts]
         pick = max(range(len(parts)), key=lambda m: (scores[m], np.round(likelihoods[m], 5), -m))
         picks.append(pick)
         total += parts[pick]

@@ -42,9 +42,12 @@ def test_unknown_ids_and_unknown_or_different_folds_are_noted(tmp_path):
     both = csv(tmp_path / "o.csv", [*TRAIN, *TEST, "zzz"], probs(71, 1))
     assert load(both, both).notes == (f"{both}: 1 unknown id not used, 'zzz'",) * 2
     files = csv(tmp_path / "o.csv", TRAIN, probs(40, 1)), csv(tmp_path / "t.csv", TEST, probs(30, 1))
-    assert "folds unknown" in load(*files, declared="").notes[0]
-    for other in ("0" * 64, "f" * 7):
-        assert "other folds than ours" in load(*files, declared=other).notes[0]
+    for declared, note in (
+        ("", "folds unknown"),
+        ("0" * 64, "other folds than ours"),
+        ("f" * 7, "other folds than ours"),
+    ):
+        assert note in load(*files, declared=declared).notes[0]
     assert load(*files, declared="f" * 8).notes == ()
 
 

@@ -15,21 +15,21 @@ from competition.ensemble.decision import fit_label_thresholds, label_sets
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.nested import NestedCrossFit, OofRows, blocks_of, select_candidate
-from competition.ensemble.predictions import ViewPredictions, mean_over_folds, mix_views
+from competition.ensemble.predictions import ViewPredictions, mix_views
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.tables import blend_table
 from competition.ensemble.tta_policy import ViewCache, fit_policy
 from competition.files.manifest import write_json
 
-from .simulated import BLEND, DECISION, HONEST, SETTINGS, cross_fit, draw, fit_chain, oof_rows, rows_of
+from .simulated import BLEND, DECISION, HONEST, SETTINGS, draw, oof_rows, rows_of
 
 F1 = METRICS["macro_f1"]
 BAGGED = replace(SETTINGS, blend=replace(BLEND, methods=("bagged",)), decision=replace(DECISION, rules=("argmax",)))
 NAMES = [(method, rule) for rule in ("argmax", "prior") for method in ("equal", "greedy")]
 
 
-def scored(rows: OofRows, settings=SETTINGS, honest=HONEST, **options) -> HonestResult:
-    return fit_and_score_chain(rows, settings, honest, **options)
+def scored(rows: OofRows, settings=SETTINGS, honest=HONEST) -> HonestResult:
+    return fit_and_score_chain(rows, settings, honest)
 
 
 def selected(rows: OofRows, is_selected: np.ndarray) -> OofRows:
@@ -56,7 +56,7 @@ def test_predictions_of_a_fold_do_not_depend_on_its_labels(folds, blocks, settin
     assert len(np.unique(blocks_of(rows.folds, blocks))) == min(folds, blocks)  # many folds are merged
     in_fold = rows.folds == 3
     others = replace(rows, labels=np.where(in_fold, (rows.labels + 1) % 5, rows.labels))
-    crossed, again = (cross_fit(each, settings, honest) for each in (rows, others))
+    crossed, again = (NestedCrossFit(each, settings, honest).cross_fit() for each in (rows, others))
     assert np.array_equal(again.probs[in_fold], crossed.probs[in_fold])
     assert np.array_equal(again.decided[in_fold], crossed.decided[in_fold])
     assert not np.array_equal(again.probs, crossed.probs)  # the others did learn from them
@@ -88,16 +88,16 @@ def test_the_weight_of_a_member_that_memorised_its_training_rows_depends_on_unse
 def test_cross_fitting_is_fitting_without_the_fold_and_applying_to_it(views, metric, monkeypatch):
     """The chunks in which probabilities are computed change nothing."""
     # With views: one that helps, and one that harms.
-    rows, settings = with_views([1.5, 1.5, 8.0]) if views else oof_rows([1.0, 1.5, 2.5], 300, 3), BAGGED
-    policy = replace(SETTINGS.policy, objective="metric")
-    settings = replace(BAGGED, metric=metric, policy=policy)
-    crossed = cross_fit(rows, settings)
+    rows = with_views([1.5, 1.5, 8.0]) if views else oof_rows([1.0, 1.5, 2.5], 300, 3)
+    settings = replace(BAGGED, metric=metric, policy=replace(SETTINGS.policy, objective="metric"))
+    crossed = NestedCrossFit(rows, settings, HONEST).cross_fit()
+    monkeypatch.setattr("competition.ensemble.predictions.CHUNK_ENTRIES", 200)
     for fold in range(3):
-        chain = fit_chain(selected(rows, rows.folds != fold), settings)
-        monkeypatch.setattr("competition.ensemble.predictions.CHUNK_ENTRIES", 200)
-        probs, labels = apply_chain(chain, selected(rows, rows.folds == fold).members)
-        assert np.allclose(crossed.probs[rows.folds == fold], probs, atol=1e-6)
-        assert np.array_equal(crossed.decided[rows.folds == fold], labels)
+        is_held_out = rows.folds == fold
+        chain = NestedCrossFit(selected(rows, ~is_held_out), settings, HONEST).chain()
+        probs, labels = apply_chain(chain, selected(rows, is_held_out).members)
+        assert np.allclose(crossed.probs[is_held_out], probs, atol=1e-6)
+        assert np.array_equal(crossed.decided[is_held_out], labels)
 
 
 def changed(labels, predicted, right=slice(0), wrong=slice(0)):
@@ -114,9 +114,7 @@ def test_the_simplest_candidate_is_replaced_only_by_a_significant_gain():
     better, worse = changed(labels, wrong, slice(60)), changed(labels, wrong, wrong=slice(130))
     best = changed(labels, better, slice(60, 70))
     luck = changed(labels, better, slice(60, 64), slice(100, 103))  # one row more than better
-    lucky = changed(
-        labels, wrong, slice(22), slice(200, 212)
-    )  # 22 rows right, 12 spoilt: one standard error is not enough
+    lucky = changed(labels, wrong, slice(22), slice(200, 212))  # 12 rows spoilt: one standard error is not enough
     assert F1.evaluate(labels, hair, 4) > F1.evaluate(labels, wrong, 4)
     gain = paired(labels, wrong, lucky, Evaluation(F1, 4, 300, seed=0))
     assert gain.is_better and not gain.is_significant
@@ -134,31 +132,13 @@ def test_the_simplest_candidate_is_replaced_only_by_a_significant_gain():
         assert select_candidate(dict(zip(NAMES, outputs, strict=True)), labels, F1, 4, HONEST) == name
 
 
-@pytest.mark.parametrize(
-    ("method", "rule", "metric"), [("stacking", "prior", "macro_f1"), ("bagged", "thresholds", "quadratic_kappa")]
-)
-def test_a_loaded_chain_gives_identical_outputs(tmp_path, method, rule, metric):
-    blend, decision = replace(BLEND, methods=(method,)), replace(DECISION, rules=(rule,))
-    settings = replace(SETTINGS, metric=metric, blend=blend, decision=decision)
-    rows = oof_rows([1.0, 1.5, 2.5], 300)
-    chain = fit_chain(rows, settings)
-    write_json(tmp_path / "chain.json", chain)
-    loaded_chain = Chain.load(tmp_path / "chain.json")
-    assert digest_of(loaded_chain) == digest_of(chain)
-    for output, loaded in zip(apply_chain(chain, rows.members), apply_chain(loaded_chain, rows.members), strict=True):
-        assert np.array_equal(output, loaded)
-    (tmp_path / "chain.json").write_text("{}")
-    with pytest.raises(UserError, match="is not a valid chain"):
-        Chain.load(tmp_path / "chain.json")
-
-
 def test_rows_are_joined_by_id_and_members_that_do_not_match_are_an_error_with_their_name():
     rows = oof_rows([1.0, 1.5], 50)
     views, ids = rows.members, rows.members["m0"].ids
-    chain = fit_chain(rows, BAGGED)
+    chain = NestedCrossFit(rows, BAGGED, HONEST).chain()
     assert np.array_equal(apply_chain(chain, align(views, ids[::-1]))[1], apply_chain(chain, views)[1][::-1])
     with pytest.raises(UserError, match="member 'm1' has other ids, or another order"):
-        fit_chain(replace(rows, members={**views, "m1": views["m1"].at(ids[::-1])}), BAGGED)
+        NestedCrossFit(replace(rows, members={**views, "m1": views["m1"].at(ids[::-1])}), BAGGED, HONEST)
     with pytest.raises(UserError, match="member 'm1': 10 of 50 ids have no prediction"):
         align({**views, "m1": views["m1"].at(ids[:40])}, ids)
     narrow = ViewPredictions(ids, ("identity",), np.full((50, 1, 2), 0.5, np.float16))
@@ -182,20 +162,6 @@ def test_view_effects_are_counted_on_rows_that_the_policy_was_not_fitted_on():
     assert effect.corrected == ((plain != labels) & (after == labels)).sum() > 0
     assert effect.corrupted == ((plain == labels) & (after != labels)).sum() > 0
     assert effect.value == F1.evaluate(labels, after, 5) - F1.evaluate(labels, plain, 5)
-
-
-def test_thresholds_are_a_candidate_only_for_ordered_classes():
-    rows = oof_rows([1.0, 1.5], 200)
-    rules = replace(DECISION, rules=("argmax", "prior", "thresholds"))
-    for name, tried in (
-        ("quadratic_kappa", set(rules.rules)),
-        ("macro_f1", {"argmax", "prior"}),
-        ("log_loss", {"argmax"}),
-    ):
-        nested = NestedCrossFit(rows, replace(SETTINGS, metric=name, decision=rules), HONEST)
-        assert {rule for _, rule in nested.candidate_keys} == tried
-    with pytest.raises(UserError, match="expected argmax for macro_f1"):
-        fit_chain(rows, replace(SETTINGS, decision=replace(rules, rules=("thresholds",))))
 
 
 def test_no_score_is_of_rows_that_chose_hyperparameters():
@@ -226,7 +192,7 @@ def test_the_table_of_blends_has_every_member_and_method_scored_on_unseen_rows()
     assert [r.name for r in rows] == ["m0", "m1", "m2", "equal", "best", "bagged", "greedy", "stacking"]
     alone, equal, best, greedy = (next(r for r in rows if r.name == n) for n in ("m0", "equal", "best", "greedy"))
     fixed = replace(FITTED, decision=BAGGED.decision)
-    assert greedy.honest.value == F1.evaluate(data.labels, cross_fit(data, fixed, HONEST).decided, 5)
+    assert greedy.honest.value == F1.evaluate(data.labels, NestedCrossFit(data, fixed, HONEST).cross_fit().decided, 5)
     assert greedy.chosen_on >= greedy.honest.value
     assert alone.chosen_on == alone.honest.value == F1.evaluate(data.labels, data.members["m0"].view("identity"))
     assert equal.over.keys() == {"best"} and greedy.over.keys() == {"equal", "best"}
@@ -235,7 +201,7 @@ def test_the_table_of_blends_has_every_member_and_method_scored_on_unseen_rows()
 
 
 FEW_RESAMPLES = replace(HONEST, resamples=100)
-MACRO, RMSE = METRICS["multilabel_macro_f1"], METRICS["rmse"]
+MACRO = METRICS["multilabel_macro_f1"]
 
 
 def test_the_thresholds_of_macro_f1_are_the_best_ones_of_each_class():
@@ -260,56 +226,55 @@ def test_thresholds_without_positives_and_rows_without_a_label():
     assert label_sets(probs, thresholds, at_least_one=True).tolist() == [[True, False], [True, False]]
 
 
-def members(targets, noise, views=("identity",), target="multi", seed=0):
-    """name -> predictions that see the targets through their own noise, the same under every view but for more noise."""
-    rng, ids = np.random.default_rng(seed), np.array([f"i{n:04}" for n in range(len(targets))])
-    columns = targets[:, None] if targets.ndim == 1 else targets
-    result = {}
-    for name, scale in noise.items():
-        seen = [columns + rng.normal(0, scale, columns.shape) for _ in views]
-        probs = np.stack(seen, 1)
-        probs = probs if target == "regression" else 1 / (1 + np.exp(-4 * (probs - 0.6)))
-        result[name] = ViewPredictions(ids, tuple(views), probs.astype(np.float32), target)
-    return result
+def rows_with(target: str) -> OofRows:
+    """Of single labels three members; else a good and a poor one, of which each view sees the targets through its own noise."""
+    if target == "single":
+        return oof_rows([1.0, 1.5, 2.5], 300)
+    rng, folds, views = np.random.default_rng(5), np.arange(200) % 4, ("identity", "flip_lr")
+    targets = rng.random((200, 4)) < [0.5, 0.3, 0.2, 0.1] if target == "multi" else rng.normal(1000, 20, (200, 1))
+    members = {}
+    for name, scale in {"good": 0.5, "poor": 1.0}.items():
+        seen = targets[:, None] + rng.normal(0, scale if target == "multi" else 10.0, (200, 2, targets.shape[1]))
+        probs = 1 / (1 + np.exp(-4 * (seen - 0.6))) if target == "multi" else seen
+        members[name] = ViewPredictions(np.arange(200).astype(str), views, probs.astype(np.float32), target)
+    return OofRows(members, targets if target == "multi" else targets[:, 0], folds)
 
 
-@pytest.mark.parametrize("name", ["multilabel_macro_f1", "samples_f1", "mean_average_precision"])
-def test_the_chain_of_a_multi_label_competition_is_fitted_scored_and_stored(name, tmp_path):
-    rng = np.random.default_rng(5)
-    targets, folds = rng.random((200, 4)) < [0.5, 0.3, 0.2, 0.1], np.arange(200) % 4
-    oof = members(targets, {"good": 0.5, "poor": 1.0}, ("identity", "flip_lr"))
-    result = fit_and_score_chain(
-        OofRows(oof, targets, folds), chain_settings(params("blend.bags=2 blend.rounds=4"), name), FEW_RESAMPLES
-    )
-    assert 0.5 < result.honest.value < 1 and result.honest.error > 0
-    assert result.chain.blend.mixing == "log_odds"
+@pytest.mark.parametrize(
+    ("metric", "sets"),
+    [
+        ("macro_f1", "blend.methods=[stacking] decision.rules=[prior]"),
+        ("quadratic_kappa", "blend.methods=[bagged] decision.rules=[thresholds]"),
+        *((name, "") for name in ("multilabel_macro_f1", "samples_f1", "mean_average_precision", "rmse")),
+    ],
+)
+def test_a_loaded_chain_gives_identical_outputs_and_the_score_that_it_was_chosen_on(metric, sets, tmp_path):
+    settings = chain_settings(params(f"blend.bags=2 blend.rounds=4 {sets}"), metric)
+    metric = METRICS[metric]
+    rows = rows_with(metric.target)
+    result = scored(rows, settings, FEW_RESAMPLES)
     write_json(tmp_path / "chain.json", result.chain)
-    probs, decided = apply_chain(Chain.load(tmp_path / "chain.json"), oof)
-    assert probs.shape == decided.shape == targets.shape and decided.dtype == bool
-    metric = METRICS[name]
-    assert metric.evaluate(targets, metric.output_of(probs, decided)) == pytest.approx(result.chosen_on)
+    loaded_chain = Chain.load(tmp_path / "chain.json")
+    assert digest_of(loaded_chain) == digest_of(result.chain)
+    probs, decided = apply_chain(loaded_chain, rows.members)
+    for output, loaded in zip(apply_chain(result.chain, rows.members), (probs, decided), strict=True):
+        assert np.array_equal(output, loaded)
+    score = metric.evaluate(rows.labels, metric.output_of(probs, decided), probs.shape[1])
+    assert score == pytest.approx(result.chosen_on) and result.honest.error > 0
+    if metric.target == "multi":
+        assert 0.5 < result.honest.value < 1 and result.chain.blend.mixing == "log_odds" and decided.dtype == bool
+    if metric.target == "regression":  # of two members under two views: half the variance or less
+        alone = rows.members["good"].view("identity")
+        assert metric.display(result.honest.value) < 0.75 * metric.display(metric.evaluate(rows.labels, alone))
+    (tmp_path / "chain.json").write_text("{}")
+    with pytest.raises(UserError, match="is not a valid chain"):
+        Chain.load(tmp_path / "chain.json")
 
 
 @pytest.mark.parametrize("name", ["multilabel_mean_column_auc", "mean_average_precision"])
 def test_a_member_alone_keeps_its_score_where_only_the_order_of_rows_counts(name):
-    rng = np.random.default_rng(8)
-    targets = rng.random((120, 3)) < 0.4
-    oof = members(targets, {"alone": 0.8})
-    result = fit_and_score_chain(
-        OofRows(oof, targets, np.arange(120) % 4), chain_settings(params(), name), FEW_RESAMPLES
-    )
-    assert result.honest.value == pytest.approx(
-        METRICS[name].evaluate(targets, oof["alone"].view("identity")), abs=1e-4
-    )
-
-
-def test_the_chain_of_a_regression_averages_values():
-    rng = np.random.default_rng(6)
-    targets, folds = rng.normal(1000, 20, 200), np.arange(200) % 5
-    oof = members(targets, {"a": 10.0, "b": 10.0}, ("identity", "flip_lr"), "regression")
-    settings = chain_settings(params("blend.bags=2 blend.rounds=4"), "rmse")
-    result = fit_and_score_chain(OofRows(oof, targets, folds), settings, FEW_RESAMPLES)
-    alone = RMSE.evaluate(targets, oof["a"].view("identity"))
-    assert RMSE.display(result.honest.value) < 0.75 * RMSE.display(alone)  # half the variance or less
-    assert result.honest.error > 0
-    assert mean_over_folds([oof["a"], oof["a"]]).probs.dtype == np.float32  # 1000 ± 0.5 would be lost in float16
+    rows, settings = rows_with("multi"), chain_settings(params("policy.method=identity"), name)
+    poor = rows.members["poor"]
+    result = scored(replace(rows, members={"poor": poor}), settings, FEW_RESAMPLES)
+    expected = METRICS[name].evaluate(rows.labels, poor.view("identity"))
+    assert result.honest.value == pytest.approx(expected, abs=1e-4)

@@ -12,13 +12,7 @@ def views(ids, probs, names=("identity",)):
     return ViewPredictions(np.array(ids), names, np.asarray(probs, np.float16).reshape(len(ids), len(names), -1))
 
 
-def test_rows_are_joined_by_id_and_missing_or_repeated_ids_and_unknown_views_are_named():
-    table = Predictions(IDS, PROBS)
-    assert table.of_ids(np.array(["007", "b"])).tolist() == PROBS[[2, 0]].tolist()
-    with pytest.raises(UserError, match=r"2 of 3 ids have no prediction, first c, zz"):
-        table.of_ids(np.array(["c", "a", "zz"]))
-    with pytest.raises(UserError, match="1 repeated id, first a"):
-        Predictions(np.array(["a", "b", "a"]), PROBS)
+def test_views_are_joined_by_id_and_an_unknown_one_is_named():  # joins in general: faults/test_properties.py
     ordered = views(["a", "b"], [[1, 0], [0, 1]])
     assert ordered.at(np.array(["a", "b"])) is ordered  # not copied
     assert ordered.at(np.array(["b", "a"])).probs[0, 0].tolist() == [0, 1]
@@ -50,6 +44,10 @@ def test_saved_predictions_are_loaded_unchanged_and_files_are_reproducible(tmp_p
         back = ViewPredictions.load(tmp_path / "v.npz", mapped)
         assert (back.views, back.target, back.probs.dtype) == (both.views, target, stored_as(target))
         assert np.array_equal(back.probs, probs) and back.at(IDS[::-1]).target == target
+    (tmp_path / "v.npz").write_bytes((tmp_path / "v.npz").read_bytes()[:100])
+    for name, problem in (("v.npz", "is not a readable"), ("gone.npz", "does not exist")):
+        with pytest.raises(UserError, match=rf"{name} {problem}"):
+            ViewPredictions.load(tmp_path / name)
 
 
 def test_csv_columns_are_found_by_name(tmp_path):
@@ -64,15 +62,6 @@ def test_csv_columns_are_found_by_name(tmp_path):
         Predictions.load_csv(tmp_path / "t.csv", ["cat", "dog"])
     (tmp_path / "t.csv").write_text("row_id,cat,id\n007,0.25,0.75\n")  # one class is called id
     assert Predictions.load_csv(tmp_path / "t.csv", ["cat", "id"]).ids.tolist() == ["007"]
-
-
-def test_a_truncated_or_missing_file_is_an_error_with_its_name(tmp_path):
-    views(IDS, PROBS[:, None], ("identity",)).save(tmp_path / "p.npz")
-    (tmp_path / "p.npz").write_bytes((tmp_path / "p.npz").read_bytes()[:100])
-    with pytest.raises(UserError, match=r"p\.npz is not a readable"):
-        ViewPredictions.load(tmp_path / "p.npz")
-    with pytest.raises(UserError, match=r"gone\.npz does not exist"):
-        ViewPredictions.load(tmp_path / "gone.npz")
 
 
 def test_fold_models_are_averaged_by_id_and_out_of_fold_parts_that_overlap_are_an_error():

@@ -1,4 +1,4 @@
-"""Standard errors, paired differences, verdicts and expected scores against what repeated sampling shows."""
+"""Standard errors, paired differences, verdicts and expected scores against what repeated sampling shows; comparisons."""
 
 from dataclasses import replace
 
@@ -8,15 +8,20 @@ from scipy.stats import binom
 
 from benchmarks.false_verdicts import SETTINGS, differences
 from benchmarks.leaderboard_coverage import coverage, truth
+from competition.config.errors import UserError
 from competition.ensemble import significance
+from competition.ensemble.blend import Blend
 from competition.ensemble.bootstrap import Evaluation, paired, resampled, score_with_error
+from competition.ensemble.chain import Chain
+from competition.ensemble.compare import compare, diversity, seed_noise, seed_noise_of_difference
+from competition.ensemble.decision import ARGMAX
 from competition.ensemble.expected_score import ExpectedScore, expected_scores, interval
 from competition.ensemble.metrics import METRICS
 from competition.ensemble.rare_classes import small_class_warning
 from competition.ensemble.significance import Difference, mcnemar_mid_p
 from competition.report.terminal import verdict
 
-from .simulated import SINGLE_LABEL, draw, softmax
+from .simulated import SINGLE_LABEL, as_members, draw, softmax
 
 F1, ACCURACY = METRICS["macro_f1"], METRICS["accuracy"]
 
@@ -42,34 +47,18 @@ def test_the_standard_error_is_the_spread_of_the_score_over_samples(name):
     assert np.mean(errors) == pytest.approx(spread, rel=0.25)
 
 
-def test_the_paired_error_is_the_spread_over_new_samples():
-    gains, errors = [], []
-    for seed in range(60):
-        labels, (first, second) = draw([2.0, 1.6], rows=500, seed=seed)
-        gap = paired(labels, first.argmax(1), second.argmax(1), Evaluation(F1, 5, 200, seed=0))
-        gains.append(gap.value)
-        errors.append(gap.error)
-    assert np.mean(errors) == pytest.approx(np.std(gains), rel=0.3)
-
-
-def reported_over_true(metric, rows: int, simulations: int = 100, classes: int = 30, right: float = 0.8) -> float:
-    """Mean reported standard error for 30 classes of `rows` rows, divided by the spread of the score over simulations."""
-    rng, labels = np.random.default_rng(rows), np.repeat(np.arange(classes), rows)
-    scores, errors = [], []
-    for _ in range(simulations):
-        wrong = (labels + rng.integers(1, classes, len(labels))) % classes
-        predicted = np.where(rng.random(len(labels)) < right, labels, wrong)
-        scores.append(metric.evaluate(labels, predicted, classes))
-        errors.append(resampled(labels, [predicted], Evaluation(metric, classes, 100, seed=0))[0].std())
-    return float(np.mean(errors) / np.std(scores))
-
-
 @pytest.mark.parametrize("rows", [1, 2])
 def test_the_standard_error_of_classes_of_few_rows_is_the_true_one(rows):
     """Within counting error (7 %) of 0.9 to 1.1.  Without rescaling: 0 for one row, 0.71 for two, 0.82 for three."""
-    assert 0.84 <= reported_over_true(ACCURACY, rows) <= 1.16
     # F1 of a class bends within two or three rows: there the error is too large by up to 15 %, never too small.
-    assert 0.84 <= reported_over_true(F1, rows) <= 1.22
+    for metric, largest in ((ACCURACY, 1.16), (F1, 1.22)):
+        rng, labels, scores, errors = np.random.default_rng(rows), np.repeat(np.arange(30), rows), [], []
+        for _ in range(100):
+            wrong = (labels + rng.integers(1, 30, len(labels))) % 30
+            predicted = np.where(rng.random(len(labels)) < 0.8, labels, wrong)
+            scores.append(metric.evaluate(labels, predicted, 30))
+            errors.append(resampled(labels, [predicted], Evaluation(metric, 30, 100, seed=0))[0].std())
+        assert 0.84 <= np.mean(errors) / np.std(scores) <= largest
 
 
 @pytest.mark.parametrize("name", SINGLE_LABEL)
@@ -164,3 +153,49 @@ def test_at_most_5_percent_of_pairs_of_equal_classifiers_differ_significantly(na
     result = list(differences(setting, 150, seed=2))
     for verdicts, claimed in (([d.is_significant for d in result], 0.05), ([d.is_better for d in result], 0.16)):
         assert np.mean(verdicts) <= claimed + 3 * np.sqrt(claimed * (1 - claimed) / 150)  # errors of counting
+
+
+@pytest.mark.parametrize("name", ["macro_f1", "log_loss"])
+def test_an_exchange_of_the_two_results_changes_the_sign_of_the_difference_and_nothing_else(name):
+    labels, probs = draw([1.5, 1.5], rows=300)
+    first, second = (METRICS[name].output_of(p, p.argmax(1)) for p in probs)
+    evaluation, ids = Evaluation(METRICS[name], 5, 50, seed=0), np.arange(300)
+    one, other = (compare(ids, labels, *pair, evaluation).difference for pair in ((first, second), (second, first)))
+    assert one.value and one.error and one.changed > 12
+    exchanged = {"value": -one.value, "low": -one.high, "high": -one.low}
+    assert other == replace(one, **exchanged, corrected=one.corrupted, corrupted=one.corrected)
+
+
+def test_seed_noise_is_the_spread_of_scores_beyond_sampling_error():
+    labels, probs = draw([1.5, 1.5, 1.5], rows=1000)
+    first, second, third = predicted = [p.argmax(1) for p in probs]
+    noise = seed_noise(labels, predicted, F1, 5)
+    assert noise.scores == tuple(F1.evaluate(labels, p) for p in probs)
+    assert noise.spread == pytest.approx(np.std(noise.scores, ddof=1))
+    assert noise.changed == pytest.approx(np.mean([first != second, first != third, second != third]))
+    with pytest.raises(UserError, match="two seeds or more, found 1"):
+        seed_noise(labels, [labels], F1, 5)
+
+
+def test_seed_noise_of_a_difference_comes_from_weights_that_the_blends_do_not_share():
+    spreads = {"a": 0.003, "b": 0.004}
+    alone_a, alone_b, both = {"a": 1.0}, {"b": 1.0}, {"a": 0.5, "b": 0.5}
+    assert seed_noise_of_difference(both, both, spreads) == 0
+    assert seed_noise_of_difference(alone_a, alone_b, spreads) == pytest.approx(0.005)
+    assert seed_noise_of_difference(both, alone_a, spreads) == pytest.approx(0.0025)
+    assert seed_noise_of_difference({"a": 2.0, "b": 2.0}, both, spreads) == 0  # stacking's weights do not sum to 1
+    assert seed_noise_of_difference(alone_a, alone_a, spreads, retrained=["a"]) == pytest.approx(0.003 * np.sqrt(2))
+    assert seed_noise_of_difference(alone_a, alone_b, {}) == 0  # no seed study
+
+
+def test_identical_members_agree_on_all_rows_and_contribute_nothing():
+    labels, probs = draw([1.5, 1.5, 2.5], rows=600)
+    probs[2], names = probs[0], ("m0", "m1", "m2")
+    blend = Blend("equal", "mean", dict.fromkeys(names, 1 / 3))
+    chain = Chain("macro_f1", {name: {"identity": 1.0} for name in names}, blend, ARGMAX)
+    table = diversity(chain, as_members(probs), labels, np.arange(600), F1)
+    assert table.names == names
+    assert table.agreement[0, 2] == 1 and table.agreement[0, 1] < 0.95
+    assert table.error_correlation[0, 2] == pytest.approx(1) and table.error_correlation[0, 1] < 0.9
+    assert table.worth[1] > table.worth[2] == pytest.approx(table.worth[0])
+    assert np.allclose(table.score, [F1.evaluate(labels, p) for p in probs], atol=5e-3)

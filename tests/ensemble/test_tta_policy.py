@@ -10,7 +10,7 @@ from competition.ensemble.tta_policy import STEP_RATIO, ViewCache, fit_policy
 
 from .simulated import POLICY, draw, softmax
 
-F1 = METRICS["macro_f1"]
+F1, LOG_LOSS = METRICS["macro_f1"], METRICS["log_loss"]
 
 
 def stacked(labels, probs_of_view):
@@ -33,11 +33,8 @@ def fit(labels, views, settings=POLICY, **options):
 def test_a_helpful_view_is_selected_and_a_harmful_one_is_not(objective):
     labels, views = member(identity=1.5, flip_lr=1.5, rot180=9.0)
     policy = fit(labels, views, replace(POLICY, objective=objective))
-    assert policy.keys() == {"identity", "flip_lr"}
-    assert sum(policy.values()) == pytest.approx(1)
-    log_loss = METRICS["log_loss"]
-    plain = log_loss.evaluate(labels, views.view("identity"))
-    assert log_loss.evaluate(labels, mix_views(views, policy)) > plain
+    assert policy.keys() == {"identity", "flip_lr"} and sum(policy.values()) == pytest.approx(1)
+    assert LOG_LOSS.evaluate(labels, mix_views(views, policy)) > LOG_LOSS.evaluate(labels, views.view("identity"))
 
 
 def test_a_view_that_changes_nothing_is_ignored():
@@ -53,8 +50,7 @@ def test_lower_confidence_alone_does_not_select_a_view():
     sure = softmax(4 * np.log(probs))
     noise = np.random.default_rng(0).normal(size=sure.shape)
     blurred = 0.9 * sure + 0.1 * softmax(0.01 * noise)  # a better likelihood without more information
-    log_loss = METRICS["log_loss"]
-    assert log_loss.evaluate(labels, blurred) > log_loss.evaluate(labels, sure)
+    assert LOG_LOSS.evaluate(labels, blurred) > LOG_LOSS.evaluate(labels, sure)
     assert fit(*stacked(labels, {"identity": sure, "blur": blurred})).get("blur", 0) < 0.5
 
 

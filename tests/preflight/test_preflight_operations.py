@@ -1,14 +1,6 @@
 """Operations that XLA supports on the TensorFlow backend. The registry of TPU operations agrees."""
 
-import os
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-
-if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
-    pytest.skip("about TensorFlow's programs", allow_module_level=True)
-
 import tensorflow as tf
 
 from competition.images.mixup import COUNT
@@ -25,17 +17,15 @@ def seeded() -> None:
     tf.random.set_seed(1)
 
 
-# name -> (function, its arguments, the unsupported operation)
-UNSUPPORTED: dict[str, tuple[Callable[..., Any], Any, str]] = {
-    "decode a JPEG": (lambda: tf.io.decode_jpeg(tf.constant(b"bytes"), channels=3), [], "DecodeJpeg"),
-    "call Python": (lambda x: tf.py_function(lambda y: y, [x], tf.float32), IMAGES, "EagerPyFunc"),
-    "resize with antialias": (lambda x: tf.image.resize(x, (8, 8), antialias=True), IMAGES, "ScaleAndTranslate"),
-}
-
-
-@pytest.mark.parametrize("name", UNSUPPORTED)
-def test_an_unsupported_operation_is_an_error_with_its_name(name: str) -> None:
-    function, specs, operation = UNSUPPORTED[name]
+@pytest.mark.parametrize(
+    ("function", "specs", "operation"),
+    [
+        (lambda: tf.io.decode_jpeg(tf.constant(b"bytes"), channels=3), [], "DecodeJpeg"),
+        (lambda x: tf.py_function(lambda y: y, [x], tf.float32), IMAGES, "EagerPyFunc"),
+        (lambda x: tf.image.resize(x, (8, 8), antialias=True), IMAGES, "ScaleAndTranslate"),
+    ],
+)
+def test_an_unsupported_operation_is_an_error_with_its_name(function, specs, operation) -> None:
     with pytest.raises(CannotCompile) as unsupported:
         lowered(function, specs)
     assert operation in unsupported.value.result["operations"] and operation in REMEDIES

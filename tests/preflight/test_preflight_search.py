@@ -1,31 +1,22 @@
-"""The search for the largest batch, the compiler's error messages and results that are kept; needs no compiler."""
+"""The search for the largest batch, the compiler's error messages and results that are kept, plans; nothing is compiled."""
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import member, params
+from builders import ROOT, member, params
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from preloaded import run_preloaded
 
 from competition.config.errors import UserError
 from competition.preflight.answers import GRAIN, largest_batch, remedy_for
 from competition.preflight.lowering import CannotCompile
+from competition.preflight.planning import Load, Sizes, load_of, sessions_for, sizes_of
 from competition.preflight.results import PreflightResult, objections, request_of, store_result
 from competition.preflight.topology import GIB, topology_named
-
-LIMIT = 16 * GIB
-
-
-def fake_compiler(fixed: int, per_image: int, compiled: list[int], curvature: float = 0.0):
-    """A compiler whose programs need fixed + per_image * batch + curvature * batch ** 1.5 bytes."""
-
-    def compile_batch(batch: int) -> PreflightResult:
-        compiled.append(batch)
-        memory = int(fixed + per_image * batch + curvature * batch**1.5)
-        return PreflightResult("train", batch, "fits" if memory <= LIMIT else "too_big", memory, LIMIT)
-
-    return compile_batch
 
 
 @settings(deadline=None)
@@ -37,21 +28,17 @@ def fake_compiler(fixed: int, per_image: int, compiled: list[int], curvature: fl
     replicas=st.sampled_from([1, 4, 8]),
 )
 def test_the_largest_batch_fits_and_the_next_larger_one_does_not(fixed, per_image, curvature, start, replicas):
+    def compile_batch(batch: int) -> PreflightResult:
+        memory = int(fixed + per_image * batch + curvature * batch**1.5)
+        return PreflightResult("train", batch, "fits" if memory <= 16 * GIB else "too_big", memory, 16 * GIB)
+
     grain, maximum = replicas * GRAIN, 4096
-    largest = largest_batch(fake_compiler(fixed, per_image, [], curvature), replicas, start, maximum)
-    compile_batch = fake_compiler(fixed, per_image, [], curvature)
+    largest = largest_batch(compile_batch, replicas, start, maximum)
     if largest is None:
         assert compile_batch(grain).verdict == "too_big"
     else:
         assert largest.good and largest.batch % grain == 0
         assert largest.batch + grain > maximum or not compile_batch(largest.batch + grain).good
-
-
-def test_few_compilations_suffice_if_memory_is_linear_in_the_batch() -> None:
-    compiled: list[int] = []
-    largest = largest_batch(fake_compiler(GIB, 30 * 2**20, compiled), 8, 128, 4096)
-    assert largest is not None and largest.batch == 512
-    assert len(compiled) == len(set(compiled)) <= 5
 
 
 def test_a_message_means_too_little_memory_with_its_sizes_or_an_unsupported_operation_with_its_remedy() -> None:
@@ -88,7 +75,11 @@ def request():
 
 def test_a_missing_result_differs_from_no_objection_and_an_objection_names_step_reason_and_remedy(tmp_path) -> None:
     assert objections(request(), tmp_path) is None
-    store_result(request(), PreflightResult("train", 64, "fits", GIB, 16 * GIB), tmp_path)
+    # A quick result can approve but not reject a step.
+    quick = replace(request(), mode="quick")
+    store_result(quick, replace(BIG, mode="quick"), tmp_path)
+    assert objections(request(), tmp_path) is None
+    store_result(quick, PreflightResult("train", 64, "fits", GIB, 16 * GIB, mode="quick"), tmp_path)
     assert objections(request(), tmp_path) == []
     store_result(request(), BIG, tmp_path)
     unsupported = PreflightResult("predict", 256, "unsupported", operations=("ResizeBicubic",), remedy="on the host")
@@ -99,11 +90,76 @@ def test_a_missing_result_differs_from_no_objection_and_an_objection_names_step_
     ]
 
 
-def test_a_quick_result_can_approve_but_not_reject_a_step(tmp_path: Path) -> None:
-    quick = replace(request(), mode="quick")
-    store_result(quick, replace(BIG, mode="quick"), tmp_path)
-    assert objections(request(), tmp_path) is None
-    store_result(quick, PreflightResult("train", 64, "fits", GIB, 16 * GIB, mode="quick"), tmp_path)
-    assert objections(request(), tmp_path) == []
-    store_result(request(), BIG, tmp_path)
-    assert len(objections(request(), tmp_path) or []) == 1
+# Hours, sessions and dollars of a plan, with numbers that can be checked by hand.
+PLAN = ["plan", "--params", "recipes/flowers.yaml", "--topology", "v5e-8"]
+SIZES = Sizes(10, 100, 50)
+
+
+def test_the_load_counts_folds_epochs_views_and_trials() -> None:
+    def load_with(changes: str) -> Load:
+        own = "train.epochs=3 train.batch=10 predict.views=[identity,flip_lr] tune.trials=4 tune.folds=[0,1]"
+        settings = params(f"{own} prepare.folds=5 tune.members=[] tune.pruner=none {changes}")
+        return load_of(settings.members["cnn"], settings, "cnn", SIZES, replicas=4)
+
+    load = load_with("")
+    assert load.steps == 3 * (80 // 12)  # a batch of 10 becomes 12 on 4 replicas
+    assert load.scored == 3 * 20 and load.predicted == 2 * (100 + 5 * 50)
+    # A trial is trained once, on one fold where a fold model has four; so are the best and the own values, with two seeds.
+    assert load.runs == 5 + 4 * 1 / 4 + 2 * 2 / 4 and load.pruned == 0 and load.trials == 4
+    assert load_with("tune.trained_on=all_folds").runs == 5 + 4 * 1 + 2 * 2
+    pruned = load_with("tune.pruner=asha tune.trials=23")
+    assert pruned.pruned == (23 - 3) / 4 * 0.5 and pruned.runs == 5 + 23 / 4 - pruned.pruned + 1
+
+
+@pytest.mark.parametrize(("hours", "sessions"), [(8.75, 1), (8.8, 2), (20, 3)])
+def test_work_is_split_into_sessions_with_time_for_setup(hours: float, sessions: int) -> None:
+    result = sessions_for(hours * 3600, session_hours=9, weekly_hours=20, setup_hours=0.25)
+    assert result.sessions == sessions
+    assert result.hours == pytest.approx(hours + sessions * 0.25)
+    assert result.share_of_week == pytest.approx(result.hours / 20)
+    assert result.weeks == (2 if result.hours > 20 else 1)
+
+
+def test_the_sizes_of_a_built_in_competition_are_known_before_the_download(tmp_path: Path) -> None:
+    assert sizes_of(tmp_path, params()) == Sizes(10, 1347, 450)
+    with pytest.raises(UserError, match="run `make download` first"):
+        sizes_of(tmp_path, params("competition.adapter=flowers competition.miniature=0.1"))
+
+
+def plan(work: Path, steps: dict[str, dict], *arguments: str) -> tuple[dict, str]:
+    """(plan.json, stdout) of `make plan` after a preflight with these results of each member."""
+    file = work / "flowers" / "preflight" / "v5e-8.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"members": steps}))
+    code, out, err = run_preloaded("pipelines", [*PLAN, "--work", str(work), *arguments], ROOT, os.environ)
+    assert code == 0, err
+    return json.loads((work / "flowers" / "plan.json").read_text()), out
+
+
+def test_a_plan_for_a_tpu_counts_hours_sessions_and_dollars(tmp_path: Path) -> None:
+    train = {"verdict": "fits", "batch": 128, "roofline": 0.1, "lower_seconds": 20.0, "compile_seconds": 100.0}
+    predict = {"verdict": "fits", "batch": 256, "roofline": 0.256, "lower_seconds": 10.0, "compile_seconds": 50.0}
+    changes = ("--member", "xception", "--set", "train.epochs=10 predict.views=[identity]")
+    plan_result, out = plan(tmp_path, {"xception": {"train": train, "predict": predict}}, *changes)
+    training = 120 + 5 * (10 * (13172 // 128) * 0.1 + 10 * 3293 * 0.001) / 0.4
+    predicting = 60 + (16465 + 5 * 7382) * 0.001 / 0.4
+    assert plan_result["seconds"] == pytest.approx(training + predicting)
+    assert plan_result["kaggle"]["sessions"] == 1
+    (bill,) = [b for b in plan_result["cloud"] if (b["region"], b["kind"]) == ("us-central1", "on demand")]
+    assert bill["dollars"] == pytest.approx(plan_result["seconds"] / 3600 * 9.6)
+    assert plan_result["cloud"][0]["dollars"] == min(b["dollars"] for b in plan_result["cloud"])
+    assert "on Kaggle 1 session of at most 9 h" in out
+
+
+def test_a_plan_counts_the_pass_of_a_frozen_network_once_for_all_heads_on_it(tmp_path: Path) -> None:
+    network = "architecture: MobileNet, image_size: 224, alpha: 1.0, weights: imagenet"
+    heads = {"linear": "[identity, flip_lr, rotate_90]", "rbf": "[identity]"}
+    members = [f"  {kind}: {{{network}, head: {{kind: {kind}, views: {heads[kind]}}}}}\n" for kind in heads]
+    text = f"extends: {ROOT}/recipes/flowers.yaml\ntune: {{trials: 0, members: []}}\nmembers:\n{''.join(members)}"
+    (tmp_path / "heads.yaml").write_text(text)
+    predict = {"verdict": "fits", "batch": 256, "roofline": 0.512, "lower_seconds": 10.0, "compile_seconds": 50.0}
+    changes = ("--params", str(tmp_path / "heads.yaml"), "--set", "predict.views=[identity,flip_lr]")
+    plan_result, out = plan(tmp_path, {name: {"predict": predict} for name in heads}, *changes)
+    passes = 16465 * 3 + 7382 * 2  # rotate_90 is a view of training rows only
+    assert plan_result["seconds"] == pytest.approx(60 + passes * 0.001 / 0.4)
+    assert "plan: linear: features of all images" in out and "plan: rbf" not in out

@@ -1,22 +1,23 @@
-"""A hang ends the process so that it can be resumed; a lost device is opened again; no other error is retried."""
+"""A hang ends the process so that it can be resumed; a lost device is opened again; no other error is retried. What memory allows."""
 
 import shutil
 import subprocess
 import sys
-import textwrap
 import time
-from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from builders import ROOT
+from builders import CLASSES, ROOT, member, params
 from stages import Workspace
 
 from competition.config.errors import UserError
-from competition.training import fault_tolerance
+from competition.training import engines, fault_tolerance
+from competition.training.device import open_device
 from competition.training.fault_tolerance import Watchdog, is_device_loss
-from competition.training.memory import is_out_of_memory
+from competition.training.memory import available_bytes, is_out_of_memory, memory_warning, step_fits, too_large
 
 LOST = tf.errors.UnavailableError(None, None, "Socket closed")
 
@@ -27,9 +28,6 @@ def caused_by(error: Exception) -> Exception:
     return wrapped
 
 
-EXHAUSTED = "RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes"
-
-
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
@@ -38,7 +36,7 @@ EXHAUSTED = "RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes"
         (RuntimeError("UNAVAILABLE: TPU initialization failed"), "device"),
         (tf.errors.InternalError(None, None, "failed to connect to all addresses"), "device"),
         (tf.errors.ResourceExhaustedError(None, None, "failed to allocate"), "memory"),
-        (caused_by(RuntimeError(EXHAUSTED)), "memory"),
+        (caused_by(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")), "memory"),
         (ValueError("shapes differ"), "other"),
     ],
 )
@@ -46,28 +44,23 @@ def test_a_lost_device_and_exhausted_memory_are_recognised_by_the_errors_of_the_
     assert (is_device_loss(error), is_out_of_memory(error)) == (kind == "device", kind == "memory")
 
 
-def test_a_lost_device_is_opened_again_a_limited_number_of_times_and_no_other_error_is_retried(monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "failures", "retries", "attempts"),
+    [(LOST, 2, 2, 3), (LOST, 9, 1, 2), (ValueError("shapes differ"), 9, 5, 1)],
+)
+def test_only_a_lost_device_is_opened_again_a_limited_number_of_times(monkeypatch, error, failures, retries, attempts):
     monkeypatch.setattr(fault_tolerance, "FIRST_PAUSE", 0.0)
-    lines, begun = list[str](), list[int]()
+    begun: list[int] = []
 
-    def failing(error: Exception, times: int) -> Callable[[Callable[[], None]], None]:
-        begun.clear()
+    def work(alive) -> None:
+        begun.append(1)
+        if len(begun) <= failures:
+            raise error
 
-        def work(alive: Callable[[], None]) -> None:
-            begun.append(1)
-            if len(begun) <= times:
-                raise error
-
-        return work
-
-    fault_tolerance.train_with_retries(failing(LOST, 2), 0, 2, lines.append)
-    assert len(begun) == 3 and lines[1].endswith("opening it again, try 2 of 2")
-    with pytest.raises(UserError, match=r"the device was lost 2 times, most recently with: UnavailableError"):
-        fault_tolerance.train_with_retries(failing(LOST, 9), 0, 1, lines.append)
-    assert len(begun) == 2
-    with pytest.raises(ValueError, match="shapes differ"):
-        fault_tolerance.train_with_retries(failing(ValueError("shapes differ"), 9), 0, 5, lines.append)
-    assert len(begun) == 1
+    words = "the device was lost 2 times, most recently with: UnavailableError|shapes differ"
+    with pytest.raises((UserError, ValueError), match=words) if attempts <= failures else nullcontext():
+        fault_tolerance.train_with_retries(work, 0, retries, lambda line: None)
+    assert len(begun) == attempts
 
 
 def test_a_watchdog_calls_once_without_heartbeats_and_never_with_them() -> None:
@@ -81,52 +74,102 @@ def test_a_watchdog_calls_once_without_heartbeats_and_never_with_them() -> None:
     assert len(called) == 1
 
 
+HANGING = """
+import ctypes, faulthandler
+from competition.training import fault_tolerance
+later = faulthandler.dump_traceback_later
+fault_tolerance.faulthandler.dump_traceback_later = lambda seconds, exit: later(seconds - 60, exit=exit)
+with fault_tolerance.Watchdog(0.5, lambda: None):
+    ctypes.PyDLL(None).sleep(30)  # holds the interpreter's lock
+"""
+
+
 def test_a_hang_of_all_python_threads_ends_the_process() -> None:
-    code = """
-    import ctypes, faulthandler
-    from competition.training import fault_tolerance
-    later = faulthandler.dump_traceback_later
-    fault_tolerance.faulthandler.dump_traceback_later = lambda seconds, exit: later(seconds - 60, exit=exit)
-    with fault_tolerance.Watchdog(0.5, lambda: None):
-        ctypes.PyDLL(None).sleep(30)  # holds the interpreter's lock
-    """
-    process = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True, timeout=25
-    )
+    process = subprocess.run([sys.executable, "-c", HANGING], cwd=ROOT, capture_output=True, text=True, timeout=25)
     assert process.returncode == 1 and "Timeout" in process.stderr and 'File "<string>"' in process.stderr
+
+
+UNSTEADY = """
+import time
+import tensorflow as tf
+from competition.training.engine_tensorflow import TensorFlowEngine
+from competition.training import fault_tolerance
+fault_tolerance.FIRST_PAUSE = 0.1
+calls, watchdogs, real = [], [], TensorFlowEngine.train
+class Recorded(fault_tolerance.Watchdog):
+    def __enter__(self):
+        watchdogs.append(self)
+        return super().__enter__()
+fault_tolerance.Watchdog = Recorded
+def unsteady(engine, *arguments):
+    calls.append(id(engine))
+    if len(calls) == 4:
+        raise tf.errors.UnavailableError(None, None, "Socket closed")
+    if len(calls) == 6:
+        assert len(set(calls)) == 2  # another engine
+        watchdogs[-1]._silent_seconds += 27  # of the 30
+        time.sleep(600)
+    return real(engine, *arguments)
+TensorFlowEngine.train = unsteady
+"""
 
 
 @pytest.mark.timeout(900)  # the fixture may have to be built first
 def test_training_resumes_after_a_lost_device_and_ends_when_it_hangs(finished: Workspace, tmp_path: Path) -> None:
     workspace = finished.copy_to(tmp_path)
     shutil.rmtree(workspace.work / "members")
-    code = """
-    import time
-    import tensorflow as tf
-    from competition.training.engine_tensorflow import TensorFlowEngine
-    from competition.training import fault_tolerance
-    fault_tolerance.FIRST_PAUSE = 0.1
-    calls, watchdogs, real = [], [], TensorFlowEngine.train
-    class Recorded(fault_tolerance.Watchdog):
-        def __enter__(self):
-            watchdogs.append(self)
-            return super().__enter__()
-    fault_tolerance.Watchdog = Recorded
-    def unsteady(engine, *arguments):
-        calls.append(id(engine))
-        if len(calls) == 4:
-            raise tf.errors.UnavailableError(None, None, "Socket closed")
-        if len(calls) == 6:
-            assert len(set(calls)) == 2  # another engine
-            watchdogs[-1]._silent_seconds += 27  # of the 30
-            time.sleep(600)
-        return real(engine, *arguments)
-    TensorFlowEngine.train = unsteady
-    """
     arguments = ("--member", "slim", "--fold", "0")
-    ran = workspace.run("train", *arguments, sets="device.hang_seconds=30", code=textwrap.dedent(code))
+    ran = workspace.run("train", *arguments, sets="device.hang_seconds=30", code=UNSTEADY)
     assert ran.code == 5, ran.err
     assert "the device was lost (UnavailableError: Socket closed); opening it again, try 1 of 3" in ran.out
     assert "goldfold: no step for 30 s (device.hang_seconds)" in ran.err
     assert "in unsteady" in ran.err and "in train_fold" in ran.err  # the stacks of the hang
     assert any(workspace.work.glob("members/slim/*/fold0/checkpoints/*.json"))
+
+
+LARGE = replace(params().members["cnn"], image_size=512, train=params("train.batch=128").train)
+GB, V1 = 10**9, "sys/fs/cgroup/memory/memory"
+
+
+@pytest.mark.parametrize(
+    ("files", "available"),
+    [
+        ({"sys/fs/cgroup/memory.max": "max\n", "sys/fs/cgroup/memory.stat": "anon 5\nfile 7\n"}, 8_192_000_000),
+        ({"sys/fs/cgroup/memory.max": "3000\n", "sys/fs/cgroup/memory.stat": "anon 1000\nfile 1900\n"}, 2_000),
+        ({f"{V1}.limit_in_bytes": "3000\n", f"{V1}.stat": "rss 1\ntotal_rss 2900\n"}, 100),
+        ({"sys/fs/cgroup/memory.max": "3000\n", "sys/fs/cgroup/memory.stat": "anon 4000\n"}, 0),
+    ],
+    ids=["no limit", "a limit", "a limit of version 1", "more than the limit"],
+)
+def test_a_container_leaves_its_limit_without_what_its_processes_hold(tmp_path: Path, files, available) -> None:
+    machine = {"proc/meminfo": "MemTotal: 16000000 kB\nMemAvailable: 8000000 kB\n"}
+    for name, text in (machine | files).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert available_bytes(tmp_path) == available
+
+
+def test_batches_that_do_not_fit_are_named_and_none_where_the_memory_is_unknown(tmp_path: Path) -> None:
+    assert available_bytes(tmp_path) is None
+    assert memory_warning("cnn", LARGE, 3, 3 * GB) == memory_warning("cnn", LARGE, 3, None) == ""
+    assert "take 2.1 GB of memory beside the network, 1.0 GB are avail" in memory_warning("cnn", LARGE, 3, GB)
+
+
+def test_the_error_names_the_batch_and_the_number_of_parts_that_fit() -> None:
+    message = str(too_large("b6", member(batch=256), 8, lambda batch: batch <= 100))
+    assert all(text in message for text in ("the largest that fits is 96", "accumulate: 3,", "or train.batch: 96"))
+    in_parts = str(too_large("b6", member(batch=256, accumulate=4), 8, lambda batch: batch < 30))
+    assert "the largest that fits is 24: set train.accumulate: 11," in in_parts
+    assert "so does the smallest batch" in str(too_large("b6", member(batch=256), 8, lambda _: False))
+
+
+def test_a_step_is_trained_to_see_whether_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, make = open_device(params().device), engines.make_engine
+
+    def exhausted(network, device, compiled_in):
+        if compiled_in.batch > 4:
+            raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.")
+        return make(network, device, compiled_in)
+
+    monkeypatch.setattr(engines, "make_engine", exhausted)
+    assert step_fits(member(), CLASSES, device, 4) and not step_fits(member(), CLASSES, device, 8)

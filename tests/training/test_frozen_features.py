@@ -1,10 +1,10 @@
 """Frozen-feature members: heads of every kind and target, the same by NumPy and Keras, on features that are computed once."""
 
+import itertools
 import os
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -13,9 +13,7 @@ from builders import CLASSES, member, params, pixels_of
 from sklearn.linear_model import LogisticRegression
 
 from competition.config.params import Head
-from competition.ensemble.predictions import ViewPredictions
 from competition.images.labelled_images import Images
-from competition.prepare.targets import SINGLE, Targets
 from competition.training import features, logistic_regression
 from competition.training.device import open_device
 from competition.training.fold_rows import FoldRows
@@ -33,7 +31,6 @@ from competition.training.heads import (
 from competition.training.model import build
 
 N, F, VIEWS = 120, 6, 2
-KINDS = ("linear", "rbf", "mlp", "neighbours")
 rng = np.random.default_rng(0)
 LABELS = np.arange(N) % 3
 CENTRES = rng.normal(0, 3, (3, F))
@@ -42,17 +39,13 @@ FEATURES = (CENTRES[LABELS] + rng.normal(0, 1, (VIEWS, N, F))).astype(np.float32
 
 def rows_of(kind: str) -> HeadRows:
     """The rows as classes, as two labels of which one stands for class 2 or as a number."""
-    targets = {
-        "single": LABELS,
-        "multi": np.stack([LABELS == 2, LABELS > 0], axis=1),
-        "regression": 100.0 + 10 * LABELS,
-    }[kind]
-    classes = {"single": 3, "multi": 2, "regression": 1}[kind]
-    return HeadRows(FEATURES, targets, np.ones(N), classes, kind)  # type: ignore[arg-type]
+    several, number = np.stack([LABELS == 2, LABELS > 0], axis=1), 100.0 + 10 * LABELS
+    targets, classes = {"single": (LABELS, 3), "multi": (several, 2), "regression": (number, 1)}[kind]
+    return HeadRows(FEATURES, targets, np.ones(N), classes, kind)
 
 
 @pytest.mark.parametrize("target", ["single", "multi", "regression"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["linear", "rbf", "mlp", "neighbours"])
 def test_every_head_learns_every_kind_of_target_and_keras_computes_what_numpy_does(kind: str, target: str) -> None:
     rows = rows_of(target)
     head = fit_path(Head(kind), rows.part(np.arange(60)), [5.0 if kind == "neighbours" else 1.0], seed=0)[0]
@@ -98,13 +91,12 @@ IMAGE_LABELS = np.arange(48) % CLASSES
 IMAGES = Images(IDS, pixels_of(IMAGE_LABELS), IMAGE_LABELS, np.arange(48) // CLASSES % 3, np.ones(48, bool))
 
 
-def frozen(**head: object):
-    return replace(member(), head=Head("linear", **head))  # type: ignore[arg-type]
+FROZEN = replace(member(), head=Head("linear"))
 
 
 @pytest.fixture(scope="module")
 def engine():
-    return features.feature_engine(frozen(), open_device(params("device.logical_devices=1").device), 7)
+    return features.feature_engine(FROZEN, open_device(params("device.logical_devices=1").device), 7)
 
 
 @pytest.fixture(scope="module")
@@ -115,49 +107,49 @@ def table(engine) -> np.ndarray:
 
 def test_features_of_a_convolutional_network_are_the_means_of_its_last_two_stages() -> None:
     """Whatever sizes the member is trained on; a network of two layers has no such stage and keeps its features."""
-    two_sizes = replace(frozen(), train=replace(frozen().train, low_resolution_epochs=1))
+    two_sizes = replace(FROZEN, train=replace(FROZEN.train, low_resolution_epochs=1))
     network = features.feature_network(replace(two_sizes, architecture="MobileNet", image_size=64))
-    whole = build(replace(frozen(), architecture="MobileNet", image_size=64), 2)
+    whole = build(replace(FROZEN, architecture="MobileNet", image_size=64), 2)
     (backbone,) = (layer for layer in whole.layers if isinstance(layer, keras.Model))
     stages = keras.Model(backbone.inputs, [backbone.get_layer(f"conv_pw_{n}_relu").output for n in (13, 11)])
     pixels = pixels_of(IMAGE_LABELS[:4], size=64).astype(np.float32)
     means = [np.asarray(stage).mean((1, 2)) for stage in stages(pixels / 127.5 - 1)]
     np.testing.assert_allclose(network(pixels), np.concatenate(means, 1), atol=1e-5)
-    small = features.feature_network(frozen())
-    assert small.output_shape == (None, build(frozen(), 2).get_layer("logits").input.shape[1])
+    small = features.feature_network(FROZEN)
+    assert small.output_shape == (None, build(FROZEN, 2).get_layer("logits").input.shape[1])
 
 
 def test_features_of_a_transformer_are_its_class_token_and_the_mean_of_its_patches(tmp_path: Path) -> None:
     keras_hub = pytest.importorskip("keras_hub", reason="a KerasHub preset needs goldfold[hub]")
     tiny = keras_hub.models.ViTBackbone((16, 16, 3), 4, 1, 2, 8, 16)
     tiny.save_to_preset(str(tmp_path / "vit"))
-    stated: dict[str, Any] = {"architecture": "from_file", "weights": str(tmp_path / "vit"), "normalise": "-1..1"}
-    network = features.feature_network(replace(frozen(), **stated))
+    stated = {"architecture": "from_file", "weights": str(tmp_path / "vit"), "normalise": "-1..1"}
+    network = features.feature_network(replace(FROZEN, **stated))
     pixels = pixels_of(IMAGE_LABELS[:4]).astype(np.float32)
     tokens = np.asarray(tiny(pixels / 127.5 - 1))
     assert tokens.shape == (4, 17, 8)
     np.testing.assert_allclose(network(pixels), np.concatenate([tokens[:, 0], tokens[:, 1:].mean(1)], 1), atol=1e-4)
 
 
-def test_a_feature_that_is_rare_in_the_training_rows_does_not_decide_alone() -> None:
+@pytest.mark.parametrize("kind", ["linear", "rbf"])
+def test_a_feature_that_is_rare_in_the_training_rows_does_not_decide_alone(kind: str) -> None:
     """It is .01 in one training row and .3 in every later one, which would be hundreds of standard deviations."""
     rare = np.zeros((VIEWS, N, 1), np.float32)
     rare[:, 0] = 0.01
     rows = replace(rows_of("single"), features=np.concatenate([FEATURES, rare], 2))
     later = np.concatenate([FEATURES[0], np.full((N, 1), 0.3, np.float32)], 1)
-    for kind in ("linear", "rbf"):
-        head = fit_path(Head(kind), rows, [1.0], 0)[0]  # type: ignore[arg-type]
-        assert (head_outputs(head, later, "single").argmax(1) == LABELS).mean() > 0.95
+    head = fit_path(Head(kind), rows, [1.0], 0)[0]
+    assert (head_outputs(head, later, "single").argmax(1) == LABELS).mean() > 0.95
 
 
-def trainer_on(table: np.ndarray, labels: np.ndarray, targets: Targets = SINGLE) -> HeadTrainer:
-    rows = FoldRows(frozen(), replace(IMAGES, labels=labels), CLASSES, targets)
+def trainer_on(table: np.ndarray, labels: np.ndarray = IMAGE_LABELS) -> HeadTrainer:
+    rows = FoldRows(FROZEN, replace(IMAGES, labels=labels), CLASSES)
     return HeadTrainer(rows, "macro_f1", features.stored_features(IDS[::-1], {"identity": table[::-1]}))
 
 
 def test_no_label_of_the_held_out_fold_changes_its_fold_model(table) -> None:
     others = np.where(IMAGES.folds == 1, (IMAGE_LABELS + 1) % CLASSES, IMAGE_LABELS)
-    predictions: list[ViewPredictions] = []
+    predictions = []
     for labels in (IMAGE_LABELS, others):
         trainer = trainer_on(table, labels)
         trained = trainer.train_to_end(1, trainer.member.train)
@@ -168,7 +160,7 @@ def test_no_label_of_the_held_out_fold_changes_its_fold_model(table) -> None:
 
 
 def test_heads_fitted_side_by_side_are_those_fitted_one_after_another(table, monkeypatch) -> None:
-    alone, together = trainer_on(table, IMAGE_LABELS), trainer_on(table, IMAGE_LABELS)
+    alone, together = trainer_on(table), trainer_on(table)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     meeting, stored = threading.Barrier(3, timeout=60), together._features
 
@@ -187,9 +179,9 @@ def test_heads_fitted_side_by_side_are_those_fitted_one_after_another(table, mon
 
 
 def test_the_whole_network_with_its_head_predicts_what_the_stored_features_give(table) -> None:
-    trainer = trainer_on(table, IMAGE_LABELS)
+    trainer = trainer_on(table)
     trainer.train_to_end(0, trainer.member.train)
-    network = network_with_head(frozen(), trainer.weights(), "single")
+    network = network_with_head(FROZEN, trainer.weights(), "single")
     pixels = np.asarray(IMAGES.pixels[np.arange(48)], np.float32)
     probs = trainer.predict(None, IMAGES, np.arange(48), ["identity"]).probs[:, 0]
     np.testing.assert_allclose(keras.ops.softmax(network(pixels)), probs, atol=2e-3)
@@ -231,48 +223,40 @@ def test_an_interrupted_pass_goes_on_behind_its_last_complete_chunk(engine, tabl
     np.testing.assert_array_equal(np.load(file), table.astype(np.float16))
 
 
-@pytest.mark.parametrize("count", [60, 12], ids=["more rows than features", "fewer rows than features"])
+@pytest.mark.parametrize(
+    ("count", "large"),
+    [(60, logistic_regression.LARGE), (12, logistic_regression.LARGE), (60, 1.0)],
+    ids=["more rows than features", "fewer rows than features", "summed over blocks of rows"],
+)
 @pytest.mark.parametrize("kind", ["single", "multi"])
-def test_the_linear_head_is_the_logistic_regression_of_scikit_learn(kind: str, count: int) -> None:
+def test_the_linear_head_is_the_logistic_regression_of_scikit_learn(kind: str, count: int, large: float, monkeypatch):
+    monkeypatch.setattr(logistic_regression, "LARGE", large)
     random = np.random.default_rng(3)
     labels, weights = np.arange(count) % 3, random.uniform(0.5, 2.0, count)
     features = (random.normal(0, 1, (3, 20))[labels] + random.normal(0, 2, (count, 20))).astype(np.float32)
     truth = np.eye(3)[labels] + np.eye(3)[::-1][labels] > 0
     rows = HeadRows(features[None], truth if kind == "multi" else labels, weights, 3, kind)
+    scale = np.hypot(features.std(0), LEAST_SCALE * features.std(0).mean())
+    x = (features - features.mean(0)) / scale
     for strength, head in zip((0.01, 1.0), fit_path(Head("linear"), rows, (0.01, 1.0), 0), strict=True):
-        scale = np.hypot(features.std(0), LEAST_SCALE * features.std(0).mean())
-        x = (features - features.mean(0)) / scale
         theirs = LogisticRegression(C=strength, tol=1e-7, max_iter=1000)
-        probs = probabilities_of(head_outputs(head, features, kind), kind)
-        for label in range(3) if kind == "multi" else [slice(None)]:
-            fitted = theirs.fit(x, truth[:, label] if kind == "multi" else labels, sample_weight=weights)
-            expected = fitted.predict_proba(x)[:, 1] if kind == "multi" else fitted.predict_proba(x)
-            assert np.abs(probs[:, label] - expected).max() < 0.02
-
-
-def test_a_large_regression_is_summed_over_blocks_of_rows_to_the_same_solution(monkeypatch) -> None:
-    random = np.random.default_rng(0)
-    labels = random.integers(0, 4, 200)
-    features = random.normal(size=(1, 200, 12)).astype(np.float32) + np.eye(4, 12, dtype=np.float32)[labels]
-    rows = HeadRows(features, labels, np.ones(200), 4, "single")
-    fitted = []
-    for large in (logistic_regression.LARGE, 1.0):
-        monkeypatch.setattr(logistic_regression, "LARGE", large)
-        fitted.append(fit_path(Head("linear"), rows, [1.0], 0)[0]["head/kernel"])
-    np.testing.assert_allclose(fitted[1], fitted[0], atol=2e-3)
-    assert np.abs(fitted[0]).max() > 0.1
+        if kind == "multi":
+            fits = [theirs.fit(x, truth[:, label], sample_weight=weights).predict_proba(x)[:, 1] for label in range(3)]
+            expected = np.stack(fits, 1)
+        else:
+            expected = theirs.fit(x, labels, sample_weight=weights).predict_proba(x)
+        assert np.abs(probabilities_of(head_outputs(head, features, kind), kind) - expected).max() < 0.02
 
 
 @pytest.mark.parametrize("kind", ["linear", "rbf", "mlp"])
 def test_a_fit_ends_as_soon_as_there_is_no_time_left(kind: str) -> None:
-    calls = list[int]()
+    calls = itertools.count(1)
 
     def time_is_up_at_the_third_call() -> None:
-        calls.append(1)
-        if len(calls) >= 3:
+        if next(calls) >= 3:
             raise TimeoutError
 
-    rows = rows_of("single")
+    parts = inner_parts_of(LABELS, np.arange(N), 0)
     with pytest.raises(TimeoutError):
-        fit_best_head(Head(kind), rows, inner_parts_of(LABELS, np.arange(N), 0), 0, time_is_up_at_the_third_call)
-    assert len(calls) < 20  # and not one for every step of every fit
+        fit_best_head(Head(kind), rows_of("single"), parts, 0, time_is_up_at_the_third_call)
+    assert next(calls) <= 20  # and not one for every step of every fit

@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from builders import ROOT
 from small_engines import CLASSES, PARAMS, ROWS, TRAIN, pictures
 
 from competition.config.errors import UserError
@@ -17,15 +18,13 @@ from competition.training.engine import layer_depths
 from competition.training.model import build
 from competition.training.trainer import pooled_features
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def member_of(builder: Callable[..., object], weights: str = "none") -> Member:
     activate(Plugins(models={"mine": builder}))  # type: ignore[dict-item]
     return replace(PARAMS.members["cnn"], architecture="mine", image_size=8, weights=weights, train=TRAIN)
 
 
-def features(image_size: int, classes: int, side: int = 0, output: str = "map", name: str = "dense") -> keras.Model:
+def features(image_size, classes, side=0, output="map", activation=None) -> keras.Model:
     """A small network. output: map (h, w, F) | tokens (T, F) | vector (F,) | logits (classes,)."""
     inputs = keras.Input((side or image_size, side or image_size, 3))
     x = keras.layers.Conv2D(5, 3, use_bias=False)(keras.layers.Rescaling(1 / 255)(inputs))
@@ -34,13 +33,8 @@ def features(image_size: int, classes: int, side: int = 0, output: str = "map", 
     elif output != "map":
         x = keras.layers.GlobalAveragePooling2D()(x)
     if output == "logits":
-        x = keras.layers.Dense(classes, name=name)(x)
+        x = keras.layers.Dense(classes, activation, name="logits")(x)
     return keras.Model(inputs, x)
-
-
-def softmax_named_logits(image_size: int, classes: int) -> keras.Model:
-    model = features(image_size, classes, 0, "vector")
-    return keras.Model(model.inputs, keras.layers.Dense(classes, "softmax", name="logits")(model.outputs[0]))
 
 
 @pytest.mark.parametrize("output", ["map", "tokens", "vector"])
@@ -52,7 +46,7 @@ def test_features_of_any_rank_get_the_last_layer(output: str) -> None:
 
 
 def test_logits_of_the_builder_are_the_output_and_its_last_layer_the_head() -> None:
-    model = build(member_of(lambda image_size, classes: features(image_size, classes, 0, "logits", "logits")), CLASSES)
+    model = build(member_of(lambda image_size, classes: features(image_size, classes, output="logits")), CLASSES)
     assert [layer.name for layer in model._flatten_layers() if isinstance(layer, keras.layers.Dense)] == ["logits"]
     assert model.get_layer("logits").input.shape == (None, 5) and model.output.dtype == "float32"
     assert layer_depths(model)[1].tolist() == [False, True, True]
@@ -79,13 +73,14 @@ def test_the_seed_decides_the_initial_weights_and_a_file_replaces_them(tmp_path:
     ("builder", "message"),
     [
         (lambda image_size, classes: 1 / 0, "ZeroDivisionError: division by zero"),
-        (softmax_named_logits, "its layer 'logits' must be a Dense layer without activation"),
+        (lambda image_size, classes: features(image_size, classes, 0, "logits", "softmax"),
+         "its layer 'logits' must be a Dense layer without activation"),
         (lambda image_size, classes: 3, r"a keras\.Model with one input and one output was expected; int was found"),
         (lambda image_size, classes: features(image_size, classes, 16), r"its input is \(16, 16, 3\); expected .*\(8, 8, 3\)"),
-        (lambda image_size, classes: features(image_size, 7, 0, "logits", "logits"), r"'logits' gives \(7,\); expected \(3,\)"),
+        (lambda image_size, classes: features(image_size, 7, 0, "logits"), r"'logits' gives \(7,\); expected \(3,\)"),
     ],
 )  # fmt: skip
-def test_a_wrong_network_is_one_sentence(builder: Callable[..., object], message: str) -> None:
+def test_a_wrong_network_is_one_sentence(builder, message: str) -> None:
     with pytest.raises(UserError, match=rf"MODELS\['mine'\]: .*{message}"):
         build(member_of(builder), CLASSES)
 

@@ -1,7 +1,4 @@
-"""Training after a probe does not end below the solved last layer: photos of Oxford 102 and the ImageNet weights of MobileNet.
-
-The rows that are trained on and those that are predicted are drawn anew for every number of rows per class.
-"""
+"""Training after a probe does not end below the solved last layer: photos of Oxford 102 and the ImageNet weights of MobileNet."""
 
 import io
 import zipfile

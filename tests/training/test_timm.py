@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -20,18 +19,13 @@ from competition.images.labelled_images import Images
 from competition.prepare.decoding import encode_png
 from competition.training.features import compute_features
 
-if TYPE_CHECKING:
-    from competition.training.timm_features import TimmEngine
-
 HEAD = "head: {kind: linear, views: [identity, flip_lr]}"
+with_timm = pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in ("timm", "torch")), reason="goldfold[timm] is not installed"
+)
 
 
-def need_timm() -> None:
-    if not all(importlib.util.find_spec(name) for name in ("timm", "torch")):
-        pytest.skip("goldfold[timm] is not installed")
-
-
-def engine_of(architecture: str = "timm:test_vit", weights: object = "none") -> "TimmEngine":
+def engine_of(architecture: str = "timm:test_vit", weights: object = "none"):
     from competition.training.timm_features import TimmEngine
 
     stated = {"architecture": architecture, "weights": str(weights), "image_size": 32, "head": Head("linear")}
@@ -54,8 +48,8 @@ def test_a_member_that_timm_cannot_be_is_refused_before_anything_starts(tmp_path
         load_params(file)
 
 
+@with_timm
 def test_features_are_those_of_timm_in_the_order_of_the_rows_under_every_view() -> None:
-    need_timm()
     import timm
     import torch
 
@@ -73,45 +67,42 @@ def test_features_are_those_of_timm_in_the_order_of_the_rows_under_every_view() 
         views = [(x - mean) / deviation for x in (scaled, scaled.flip(3))]
         # What its last layer reads, the class token, and the mean of the patches.
         patches = [network.forward_features(x)[:, network.num_prefix_tokens :].mean(1) for x in views]
-        expected = [
-            torch.cat([network(x), mean_patch], 1).numpy() for x, mean_patch in zip(views, patches, strict=True)
-        ]
+        expected = [torch.cat([network(x), means], 1).numpy() for x, means in zip(views, patches, strict=True)]
     readable = images.readable[rows]
     for view in (0, 1):
         np.testing.assert_allclose(features[readable, view], expected[view][readable], atol=2e-4)
     assert not features[~readable].any()
 
 
+@with_timm
 def test_pytorch_can_be_loaded_after_tensorflow_was_started() -> None:
-    need_timm()
     code = "from competition.training.backend import start_backend; start_backend('tensorflow'); import timm"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+@with_timm
 def test_weights_come_from_a_safetensors_file_with_its_last_layer_or_the_file_is_refused(tmp_path: Path) -> None:
-    need_timm()
     import timm
     from safetensors.torch import save_file
 
-    save_file(timm.create_model("test_convnext", num_classes=1000).state_dict(), str(tmp_path / "net.safetensors"))
+    file = tmp_path / "net.safetensors"
+    save_file(timm.create_model("test_convnext", num_classes=1000).state_dict(), str(file))
     pixels = pixels_of(np.arange(3), seed=1, size=32)
     images = Images(np.arange(3).astype(str), pixels, np.zeros(3, int), np.zeros(3, int), np.ones(3, bool))
 
     def features(weights: object) -> np.ndarray:
-        return compute_features(
-            engine_of(architecture="timm:test_convnext", weights=weights), images, np.arange(3), ["identity"]
-        )
+        return compute_features(engine_of("timm:test_convnext", weights), images, np.arange(3), ["identity"])
 
-    loaded = features(tmp_path / "net.safetensors")
-    assert np.array_equal(loaded, features(tmp_path / "net.safetensors")) and not np.allclose(loaded, features("none"))
+    loaded = features(file)
+    assert np.array_equal(loaded, features(file)) and not np.allclose(loaded, features("none"))
     with pytest.raises(UserError, match=r"weights .*net.safetensors cannot be loaded"):
-        engine_of(architecture="timm:test_vit", weights=tmp_path / "net.safetensors")
+        engine_of(weights=file)
     with pytest.raises(UserError, match=r"timm .* has no network of this name; did you mean 'test_vit'"):
-        engine_of(architecture="timm:test_vitt")
+        engine_of("timm:test_vitt")
 
 
+@with_timm
 def test_a_member_of_timm_takes_the_whole_main_job_and_new_images_its_way(tmp_path: Path) -> None:
-    need_timm()
     workspace = Workspace(tmp_path)
     workspace.params.write_text(
         f"extends: {ROOT}/params.yaml\ncompetition: {{name: small}}\nprepare: {{folds: 3}}\ntune: {{trials: 0}}\n"
@@ -124,15 +115,12 @@ def test_a_member_of_timm_takes_the_whole_main_job_and_new_images_its_way(tmp_pa
     assert "timm:test_vit is computed by PyTorch" in refused and "make predict-folder" in refused
 
 
+@with_timm
 def test_the_example_of_fine_tuning_in_timm_runs_and_its_predictions_are_those_of_the_held_out_rows(tmp_path):
     """docs/external_predictions.md with a tiny network without weights, on photos whose colour shows their class."""
-    need_timm()
     text = (ROOT / "docs" / "external_predictions.md").read_text(encoding="utf-8")
     text = text[text.index("# Begin (tested)") : text.index("### fastai")]
-    blocks = [
-        "# Begin" + text.partition("```")[0].removeprefix("# Begin"),
-        *re.findall(r"```python\n(.*?)```", text, re.DOTALL),
-    ]
+    blocks = [text.partition("```")[0], *re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
     labels = np.arange(12) % 3
     (tmp_path / "work" / "photos").mkdir(parents=True)
     for number, pixels in enumerate(pixels_of(labels, size=40)):
@@ -140,11 +128,8 @@ def test_the_example_of_fine_tuning_in_timm_runs_and_its_predictions_are_those_o
     lines = [f"{n},{'abc'[label]},{n // 6},{n},{tmp_path}/{n}.png" for n, label in enumerate(labels)]
     (tmp_path / "work" / "photos" / "folds.csv").write_text("\n".join(["id,label,fold,group,file", *lines]) + "\n")
     (tmp_path / "work" / "photos" / "test_ids.csv").write_text(f"id,file\nt,{tmp_path}/0.png\n")
-    code = (
-        "\n".join(blocks)
-        .replace("convnext_tiny.fb_in22k_ft_in1k", "test_vit")
-        .replace("pretrained=True", "pretrained=False")
-    )
+    code = "\n".join(blocks).replace("convnext_tiny.fb_in22k_ft_in1k", "test_vit")
+    code = code.replace("pretrained=True", "pretrained=False")
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=250)
     with np.load(tmp_path / "torch_oof.npz") as oof, np.load(tmp_path / "torch_test.npz") as test:
         assert oof["probs"].shape == (12, 3) and np.allclose(oof["probs"].sum(1), 1, atol=1e-5)

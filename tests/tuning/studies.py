@@ -2,9 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from optuna.trial import FrozenTrial, Trial
 
@@ -24,15 +22,12 @@ def distance(values: Values, trial: Trial) -> Evaluation:
     return Evaluation(-abs(values["zoom"] - 0.3), 0.01, 0.0)
 
 
-def settings(trials: int, **changes: Any) -> StudySettings:
+def settings(trials: int, **changes) -> StudySettings:
     plain = {"name": "study", "search": SPACE, "seed": 1, "sampler": "tpe", "pruner": "none", "own_values": OWN}
-    plain["heartbeat"] = 1.0
-    return StudySettings(**{**plain, "trials": trials, **changes})
+    return StudySettings(**{**plain, "heartbeat": 1.0, "trials": trials, **changes})
 
 
-def searched(
-    journal: Path, trials: int, evaluate: Callable[[Values, Trial], Evaluation] = distance, **changes: Any
-) -> tuple[list[FrozenTrial], list[Values]]:
+def searched(journal: Path, trials: int, evaluate=distance, **changes) -> tuple[list[FrozenTrial], list[Values]]:
     """Finished trials of the study after one worker, and the points that it evaluated."""
     tried: list[Values] = []
 

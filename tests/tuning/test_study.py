@@ -4,9 +4,11 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import numpy as np
 import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend
@@ -17,13 +19,14 @@ from studies import OWN, distance, searched, settings, work_in
 from competition.config.errors import UserError
 from competition.config.params import Dimension
 from competition.config.search_space import Values, grid
+from competition.ensemble.metrics import metric_named
 from competition.tuning.choice import (
     best_trial,
     finished_trials,
+    gain_over_own_values,
     limit_reached,
     origin_of,
     own_trial,
-    trials_without_improvement,
 )
 from competition.tuning.journal import Journal, JournalLock, open_journal, repair_journal
 from competition.tuning.samplers import SeededByNumber
@@ -31,29 +34,16 @@ from competition.tuning.storage import open_storage
 from competition.tuning.study import Evaluation, open_study, run_worker, should_prune
 
 
-def start_worker(folder: Path, trials: int, seconds: float, url: str = "") -> ForkServerProcess:
-    return start_process(work_in, folder, trials, seconds, url)
-
-
-def exit_code(worker: ForkServerProcess) -> int | None:
-    worker.join(300)
-    return worker.exitcode
+def exit_codes(workers: list[ForkServerProcess]) -> list[int | None]:
+    for worker in workers:
+        worker.join(300)
+    return [worker.exitcode for worker in workers]
 
 
 def trials_of(folder: Path, trials: int, url: str = "") -> tuple[list[FrozenTrial], list[FrozenTrial]]:
     """(finished trials, all trials) of the study in a folder or a database."""
     every = open_study(open_storage(url, folder / "study.log"), settings(trials)).get_trials()
     return finished_trials(every, settings(trials)), every
-
-
-def wait_for_start(folder: Path) -> str:
-    """The first line that a worker writes when it starts a trial."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        if lines := [line for file in folder.glob("started*") for line in file.read_text().splitlines()]:
-            return lines[0]
-        time.sleep(0.05)
-    raise AssertionError("no worker has started a trial")
 
 
 def test_trials_of_an_earlier_process_count(tmp_path: Path) -> None:
@@ -92,35 +82,22 @@ def test_a_partial_last_line_is_moved_to_another_file(tmp_path: Path, partial_li
     assert journal.read_bytes().startswith(complete_lines) and journal.with_suffix(".torn").read_bytes() == partial_line
 
 
-def test_the_last_trial_is_run_once_by_workers_that_all_look_before_any_of_them_starts_it(tmp_path: Path) -> None:
-    started, together = list[Values](), threading.Barrier(4)
+def test_the_last_trial_is_run_once_although_another_worker_starts_it_after_this_one_has_looked(tmp_path: Path) -> None:
+    path, tried = tmp_path / "study.log", list[Values]()
 
-    class Simultaneous(Journal):
+    class Late(Journal):
         has_looked = False
 
         def get_all_trials(self, study_id: int, deepcopy: bool = True, states=None) -> list[FrozenTrial]:
             trials = super().get_all_trials(study_id, deepcopy, states)
             if states is None and not self.has_looked:
                 self.has_looked = True
-                together.wait(20)
+                assert searched(path, 1)[1] == [OWN]
             return trials
 
-    def start() -> None:
-        path = tmp_path / "study.log"
-        study = open_study(Simultaneous(JournalFileBackend(str(path), lock_obj=JournalLock(path))), settings(1))
-        run_worker(study, settings(1), evaluate)
-
-    def evaluate(values: Values, trial: Trial) -> Evaluation:
-        started.append(values)
-        time.sleep(0.5)
-        return distance(values, trial)
-
-    workers = [threading.Thread(target=start) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert started == [OWN]
+    study = open_study(Late(JournalFileBackend(str(path), lock_obj=JournalLock(path))), settings(1))
+    run_worker(study, settings(1), lambda values, trial: tried.append(values) or distance(values, trial))
+    assert tried == [] and len(finished_trials(study.get_trials(), settings(1))) == 1
 
 
 def test_values_that_end_their_worker_again_and_again_are_replaced_except_the_own_ones(tmp_path: Path) -> None:
@@ -134,10 +111,8 @@ def test_values_that_end_their_worker_again_and_again_are_replaced_except_the_ow
 
     for _ in range(6):
         study = open_study(open_journal(tmp_path / "study.log"), settings(3))
-        try:
+        with suppress(KeyError):
             run_worker(study, settings(3), broken)
-        except KeyError:
-            continue
     assert [values == OWN for values in tried] == [True] * 4 + [False] * 4
     assert tried[4] == tried[5] != tried[6]  # repeated once, then replaced
     assert len(finished_trials(study.get_trials(), settings(3))) == 3
@@ -238,18 +213,16 @@ def test_a_grid_is_searched_completely_after_the_own_values_and_warm_starts(tmp_
     assert {str(point) for point in grid(search)} == set(map(str, tried))
 
 
-def test_a_study_ends_when_nothing_improves_beyond_noise(tmp_path: Path) -> None:
-    trials, _ = searched(tmp_path / "study.log", 50, even, patience=4)
-    assert len(trials) == 5 and trials_without_improvement(trials) == 4
-    assert "tune.patience" in limit_reached(trials, settings(50, patience=4))
-
-
-def test_a_study_ends_when_its_hours_are_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("limit", "amount", "trials"), [("patience", 4, {5}), ("hours", 0.25 / 3600, {1, 2, 3})], ids=["patience", "hours"]
+)
+def test_a_study_ends_when_nothing_improves_beyond_noise_or_its_hours_are_used(tmp_path, limit, amount, trials) -> None:
     def slow(values: Values, trial: Trial) -> Evaluation:
         time.sleep(0.1)
-        return distance(values, trial)
+        return even(values, trial)
 
-    assert 1 <= len(searched(tmp_path / "study.log", 50, slow, hours=0.25 / 3600)[0]) <= 3
+    finished, _ = searched(tmp_path / "study.log", 50, slow, **{limit: amount})
+    assert len(finished) in trials and f"tune.{limit}" in limit_reached(finished, settings(50, **{limit: amount}))
 
 
 @pytest.mark.parametrize(("sampler", "package"), [("gp", "torch"), ("cmaes", "cmaes")])
@@ -269,8 +242,8 @@ def test_a_database_that_cannot_be_reached_is_one_sentence_without_its_password(
 def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(tmp_path: Path, postgres: str) -> None:
     trials = 12
     # The first trial of the victim does not end by itself, and the others wait for it.
-    victim, *_ = workers = [start_worker(tmp_path, trials, seconds, postgres) for seconds in (600.0, 0.3, 0.3, 0.3)]
-    wait_for_start(tmp_path)
+    pauses = (600.0, 0.3, 0.3, 0.3)
+    victim, *_ = workers = [start_process(work_in, tmp_path, trials, seconds, postgres) for seconds in pauses]
     running: list[int] = []
     while not running:
         assert victim.is_alive()
@@ -278,7 +251,7 @@ def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(
         every = trials_of(tmp_path, trials, postgres)[1]
         running = [t.number for t in every if t.user_attrs.get("worker", "").endswith(f"/{victim.pid}")]
     victim.kill()
-    assert [exit_code(worker) for worker in workers] == [-signal.SIGKILL if w is victim else 0 for w in workers]
+    assert exit_codes(workers) == [-signal.SIGKILL, 0, 0, 0]
     finished, every = trials_of(tmp_path, trials, postgres)
     assert len(finished) == len({origin_of(trial) for trial in finished}) == trials
     assert sorted(trial.number for trial in every) == list(range(len(every)))
@@ -288,10 +261,44 @@ def test_four_workers_on_an_empty_postgresql_one_killed_finish_every_trial_once(
 
 
 def test_eight_workers_on_a_fresh_journal_run_every_trial_once(tmp_path: Path) -> None:
-    workers = [start_worker(tmp_path, 24, 0.05) for _ in range(8)]
-    assert [exit_code(worker) for worker in workers] == [0] * 8
+    assert exit_codes([start_process(work_in, tmp_path, 24, 0.05, "") for _ in range(8)]) == [0] * 8
     finished, every = trials_of(tmp_path, 24)
     started = [line for file in tmp_path.glob("started*") for line in file.read_text().splitlines()]
     assert len(finished) == len(started) == len(set(started)) == 24
     assert [trial.number for trial in every] == list(range(len(every)))
     assert [trial.params for trial in finished if trial.params == OWN] == [OWN]
+
+
+# Tuned values replace the own ones only if they win by more than the noise over rows and seeds.
+LABELS = np.arange(400) % 4
+
+
+def predictions(accuracy: float, seed: int) -> np.ndarray:
+    """(400, 4) probabilities whose argmax is right for about this share of the rows."""
+    rng = np.random.default_rng(seed)
+    right = rng.random(len(LABELS)) < accuracy
+    answers = np.where(right, LABELS, (LABELS + rng.integers(1, 4, len(LABELS))) % 4)
+    return np.eye(4)[answers]
+
+
+def gain(before, after, metric: str = "accuracy", seed: int = 0):
+    return gain_over_own_values(LABELS, before, after, metric_named(metric), 4, seed)
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "accuracy", "log_loss"])
+def test_a_clear_improvement_is_a_gain_and_a_loss_is_none(metric: str) -> None:
+    worse = [predictions(0.6, seed) * 0.9 + 0.025 for seed in (1, 2)]
+    better = [predictions(0.8, seed) * 0.9 + 0.025 for seed in (3, 4)]
+    assert gain(worse, better, metric).is_gain and not gain(better, worse, metric).is_gain
+
+
+def test_equally_good_settings_win_about_as_often_as_one_standard_error_allows() -> None:
+    """P(z > 1) is .16; a rule without noise would adopt half of them."""
+    drawn = [[predictions(0.8, 1000 * n + seed) for seed in (0, 1, 500, 501)] for n in range(40)]
+    assert np.mean([gain(four[:2], four[2:], seed=n).is_gain for n, four in enumerate(drawn)]) < 0.3
+
+
+def test_seeds_that_disagree_widen_the_error() -> None:
+    steady = gain([predictions(0.6, 1)] * 2, [predictions(0.8, 2)] * 2)
+    torn = gain([predictions(0.8, 1), predictions(0.3, 2)], [predictions(0.8, 3)] * 2)
+    assert torn.error > 3 * steady.error and (steady.seeds, steady.rows) == (2, 400)
