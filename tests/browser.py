@@ -5,14 +5,13 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-
-
-def executable() -> str | None:
-    return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 class Browser:
@@ -99,3 +98,13 @@ class Browser:
         self._process.wait()
         os.close(self._to_write)
         os.close(self._from_read)
+
+
+@pytest.fixture(scope="module", name="page")
+def open_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        pytest.skip(f"no browser is installed (looked for {', '.join(NAMES)})")
+    browser = Browser(program, tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()

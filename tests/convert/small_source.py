@@ -6,6 +6,7 @@ import numpy as np
 from PIL import Image
 
 from competition.convert.shard import Recipe, Shard, SourceImage, codecs
+from competition.prepare import tfrecord_format
 from competition.storage import files
 
 
@@ -21,6 +22,13 @@ def write_photos(folder: Path) -> Path:
     for number in range(12):
         write_photo(folder / f"r{number:02}.{('jpg', 'png')[number % 2]}", number)
     return folder
+
+
+def write_records(path: Path, examples: list[dict[str, bytes | int]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        for features in examples:
+            tfrecord_format.write_record(file, tfrecord_format.serialize_example(features))
 
 
 def rows_of(folder: Path) -> list[SourceImage]:

@@ -1,40 +1,56 @@
 import io
 import json
+import multiprocessing
+import os
+import signal
 from collections import Counter
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from small_source import digests, stamps
+from small_source import digests, recipe_of, rows_of, shards_of, stamps, write_photos, write_records
 
 from competition.config.errors import UserError
+from competition.convert.local import convert_shards
 from competition.convert.shard import Shard, SourceImage, convert_shard, finished_shard, make_shards, verify_file
 from competition.prepare import decoding as images
-from competition.prepare import record_shards, tfrecord_format
+from competition.prepare import record_shards
 
 
-def test_each_size_gets_one_file_with_kaggles_name_and_the_rows_in_order(shards, recipe):
-    outcome = convert_shard(shards[0], recipe)
-    names = {size: f"tfrecords-jpeg-{size}x{size}/train/00-{size}x{size}-4.tfrec" for size in (16, 24)}
+@pytest.fixture
+def photos(tmp_path):
+    return write_photos(tmp_path / "source")
+
+
+@pytest.fixture
+def recipe(photos, tmp_path):
+    return recipe_of(photos, tmp_path / "target")
+
+
+@pytest.fixture
+def shards(photos):
+    return shards_of(rows_of(photos))
+
+
+def test_each_size_gets_one_file_with_kaggles_name_the_rows_in_order_and_the_pixels_of_the_decoder(
+    shards, recipe, photos
+):
+    outcome = convert_shard(shards[0], replace(recipe, kind="png"))
+    names = {size: f"tfrecords-png-{size}x{size}/train/00-{size}x{size}-4.tfrec" for size in (16, 24)}
     assert [*outcome.files] == [*names.values()]
     for size, name in names.items():
         read = list(record_shards.read_shard(f"{recipe.target}/{name}", labelled=True))
         assert [(record.id, record.label) for record in read] == [("r00", 0), ("r01", 1), ("r02", 2), ("r03", 0)]
-        assert all(Image.open(io.BytesIO(record.image)).size == (size, size) for record in read)
+        for record in read:
+            (path,) = photos.glob(f"{record.id}.*")
+            pixels = np.array(Image.open(io.BytesIO(record.image)))
+            assert np.array_equal(pixels, images.decode(path.read_bytes(), size, "squash"))
 
 
-def test_one_size_has_the_pixels_of_the_training_decoder(rows, recipe, photos):
-    lossless = replace(recipe, sizes=(16,), kind="png")
-    (name,) = convert_shard(Shard("train", "00", tuple(rows)), lossless).files
-    for record in record_shards.read_shard(f"{recipe.target}/{name}", labelled=True):
-        (path,) = photos.glob(f"{record.id}.*")
-        expected = images.decode(path.read_bytes(), 16, "squash")
-        assert np.array_equal(np.array(Image.open(io.BytesIO(record.image))), expected)
-
-
-def test_a_finished_shard_is_not_touched_and_anything_it_depends_on_makes_it_stale(shards, recipe):
+def test_a_finished_shard_is_not_touched_unless_it_is_damaged_or_something_it_depends_on_changed(shards, recipe):
     first = convert_shard(shards[0], recipe)
     untouched = stamps(recipe.target)
     again = convert_shard(shards[0], recipe)
@@ -46,50 +62,40 @@ def test_a_finished_shard_is_not_touched_and_anything_it_depends_on_makes_it_sta
     assert finished_shard(changed, recipe) is None
     with pytest.raises(UserError, match="the work list asks for Pillow 1"):  # of an environment with other codecs
         convert_shard(shards[0], replace(recipe, codecs="Pillow 1"))
-
-
-@pytest.mark.parametrize("damage", ["removed", "one bit", "broken manifest"])
-def test_a_damaged_shard_is_written_again(shards, recipe, damage):
-    outcome = convert_shard(shards[0], recipe)
-    expected, file = digests(recipe.target), Path(recipe.target) / next(iter(outcome.files))
+    # A damaged one is written again.
+    expected, file = digests(recipe.target), Path(recipe.target) / next(iter(first.files))
     manifest = Path(recipe.target) / shards[0].manifest
-    if damage == "removed":
-        file.unlink()
-    elif damage == "one bit":
-        file.write_bytes(file.read_bytes()[:-1] + b"?")
-    else:
-        manifest.write_text(manifest.read_text()[:50])
-    assert not convert_shard(shards[0], recipe).reused
-    assert digests(recipe.target) == expected and json.loads(manifest.read_text())["written"] == 4
-
-
-def write_file(path: Path, triples: list[tuple[str, int, bytes]]) -> None:
-    with path.open("wb") as file:
-        for row_id, label, image in triples:
-            tfrecord_format.write_record(
-                file, tfrecord_format.serialize_example({"id": row_id.encode(), "class": label, "image": image})
-            )
+    for damaged, content in (
+        (file, b""),
+        (file, file.read_bytes()[:-1] + b"?"),
+        (manifest, manifest.read_bytes()[:50]),
+    ):
+        damaged.write_bytes(content)
+        assert not convert_shard(shards[0], recipe).reused
+        assert digests(recipe.target) == expected and json.loads(manifest.read_text())["written"] == 4
+    file.unlink()
+    assert not convert_shard(shards[0], recipe).reused and digests(recipe.target) == expected
 
 
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ([("a", 0, b"A")], "1 records were read back, 2 were written"),
-        ([("a", 0, b"A"), ("b", 1, b"B"), ("c", 1, b"C")], "record 2: it differs"),
-        ([("b", 1, b"B"), ("a", 0, b"A")], "record 0: it differs"),
-        ([("a", 0, b"A"), ("b", 2, b"B")], "record 1: it differs"),
-        ([("a", 0, b"A"), ("b", 1, b"X")], "record 1: it differs"),
+        ("a0A", "1 records were read back, 2 were written"),
+        ("a0A b1B c1C", "record 2: it differs"),
+        ("b1B a0A", "record 0: it differs"),
+        ("a0A b2B", "record 1: it differs"),
+        ("a0A b1X", "record 1: it differs"),
     ],
 )
 def test_reading_back_compares_count_ids_labels_and_images(tmp_path, written, message):
-    import hashlib
+    def write(records):  # an id, a label and the bytes of an image each
+        examples = [{"id": i.encode(), "class": int(c), "image": data.encode()} for i, c, data in records.split()]
+        write_records(tmp_path / "f", examples)
 
-    expected = [
-        (row_id, label, hashlib.sha256(data).hexdigest()) for row_id, label, data in (("a", 0, b"A"), ("b", 1, b"B"))
-    ]
-    write_file(tmp_path / "f", [("a", 0, b"A"), ("b", 1, b"B")])
+    expected = [("a", 0, sha256(b"A").hexdigest()), ("b", 1, sha256(b"B").hexdigest())]
+    write("a0A b1B")
     verify_file(tmp_path / "f", "f", expected)
-    write_file(tmp_path / "f", written)
+    write(written)
     with pytest.raises(UserError, match=message):
         verify_file(tmp_path / "f", "f", expected)
 
@@ -114,17 +120,53 @@ ROWS = [SourceImage(f"id{n}", label, f"{n}.jpg", "") for n, label in enumerate(L
 
 @pytest.mark.parametrize("stratify", [True, False])
 @pytest.mark.parametrize("count", [1, 4, 7, 81])
-def test_every_row_is_in_one_shard_and_shards_are_even(count, stratify):
+def test_every_row_is_in_one_of_even_shards_stratified_ones_depend_on_the_ids_alone(count, stratify):
     shards = make_shards("train", ROWS, count, stratify)
     assert sorted(row.id for shard in shards for row in shard.rows) == sorted(row.id for row in ROWS)
     assert len(shards) == count and max(len(s.rows) for s in shards) - min(len(s.rows) for s in shards) <= 1
+    if stratify:
+        assert shards == make_shards("train", ROWS[::-1], count, stratify=True)
+        for label in range(4):
+            counts = [Counter(row.label for row in shard.rows)[label] for shard in shards]
+            assert max(counts) - min(counts) <= 1
+    if stratify and count == 1:  # classes are mixed within a shard
+        assert [row.label for row in shards[0].rows] != LABELS
 
 
-def test_stratified_shards_have_the_same_share_of_every_class_and_depend_on_the_ids_alone():
-    shards = make_shards("train", ROWS, 7, stratify=True)
-    for label in range(4):
-        counts = [Counter(row.label for row in shard.rows)[label] for shard in shards]
-        assert max(counts) - min(counts) <= 1
-    assert make_shards("train", ROWS, 7, stratify=True) == make_shards("train", ROWS[::-1], 7, stratify=True)
-    first = make_shards("train", ROWS, 1, stratify=True)[0].rows
-    assert [row.label for row in first] != sorted(row.label for row in first)  # classes are mixed within a shard
+def test_several_processes_write_the_bytes_of_one_and_report_every_image(shards, recipe):
+    alone = replace(recipe, target=f"{recipe.target}-alone")
+    for shard in shards:
+        convert_shard(shard, alone)
+    reports: list[int] = []
+    outcomes = list(convert_shards(shards, recipe, 2, reports.append))
+    assert {outcome.name for outcome in outcomes} == {"00", "01"} and len(outcomes) == 3
+    assert digests(recipe.target) == digests(alone.target) and len(digests(recipe.target)) == 6
+    assert reports[-1] == 12 and reports == sorted(reports)
+
+
+def test_a_killed_worker_loses_nothing_and_finished_shards_are_kept(photos, recipe):
+    shards = [Shard("train", f"{n:02}", tuple(rows_of(photos))) for n in range(6)]
+    done, finished = [], {}
+    for outcome in convert_shards(shards, recipe, 2):
+        done.append(outcome.name)
+        if not finished:
+            # A shard is finished when both of its sizes are written; the other worker may be between its two.
+            finished = {file: stamp for file, stamp in stamps(recipe.target).items() if f"/{outcome.name}-" in file}
+            worker = multiprocessing.active_children()[0]
+            worker.kill()
+            worker.join()
+    assert sorted(done) == [f"{n:02}" for n in range(6)] and len(digests(recipe.target)) == 12
+    assert len(finished) == 2 and finished.items() <= stamps(recipe.target).items()
+
+
+def test_the_error_of_a_worker_is_raised_and_repeated_deaths_end_with_advice(shards, recipe, photos, monkeypatch):
+    (photos / "r05.png").write_bytes(b"")
+    with pytest.raises(UserError, match=r"image 'r05' \(r05.png\): the file is empty; repair"):
+        list(convert_shards(shards, recipe, 1))
+    monkeypatch.setattr("competition.convert.local.convert_shard", _die)
+    with pytest.raises(UserError, match=r"killed 3 times before it finished a shard.*set convert.processes"):
+        list(convert_shards(shards, recipe, 1))
+
+
+def _die(shard, recipe, on_image):
+    os.kill(os.getpid(), signal.SIGKILL)

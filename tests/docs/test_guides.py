@@ -1,16 +1,16 @@
-"""The commands of the guides run as they are written, through the Makefile, on small competitions."""
+"""The documentation builds, its commands exist, and those of the guides run as they are written, through the Makefile."""
 
 import inspect
 import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from builders import ROOT, pixels_of
+from builders import ROOT, params, pixels_of
 from make_calls import calls_of_make
 from preloaded import run_preloaded
 from stages import Workspace
@@ -19,15 +19,21 @@ from competition.config.params_file import load_params
 from competition.ensemble.settings import validate_params
 from competition.prepare.adapters import ADAPTERS
 from competition.prepare.decoding import encode_png
+from pipelines.terminal.make_variables import makefile_targets
 
 # Commands of the tutorial that train, which other tests do.
 TRAINING = ("make download train predict", 'make train predict SET="train.epochs=20"')
+PAGES = {path.name: path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+
+
+def text_of(page: str) -> str:
+    return PAGES[page].read_text(encoding="utf-8")
 
 
 def code_of(page: str) -> str:
     """The code blocks of a page, indented or fenced without another language than sh."""
     code, fence = [], None
-    for line in (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines():
+    for line in text_of(page).splitlines():
         if line.startswith("```"):
             fence = None if fence is not None else line.removeprefix("```")
         elif fence in ("", "sh") or (fence is None and line.startswith("    ")):
@@ -35,10 +41,14 @@ def code_of(page: str) -> str:
     return "\n".join(code)
 
 
+def without_explanation(line: str) -> str:
+    return " ".join(re.split(r"#|(?<=\S) {2,}", line)[0].split())
+
+
 def commands(page: str) -> list[str]:
-    """The make commands of a page without what explains them, each once."""
+    """The make commands in the code blocks of a page, each once."""
     lines = [line for line in code_of(page).splitlines() if line.startswith("make ")]
-    return list(dict.fromkeys(" ".join(re.split(r"#|(?<=\S) {2,}", line)[0].split()) for line in lines))
+    return list(dict.fromkeys(map(without_explanation, lines)))
 
 
 def run_as_written(workspace: Workspace, line: str, sets: str = "", params: Path | None = None) -> str:
@@ -47,22 +57,17 @@ def run_as_written(workspace: Workspace, line: str, sets: str = "", params: Path
     sets: SET of a command that has none.  params: instead of those of the workspace.
     """
     words = [re.sub(r"\bcnn\b", "slim", word) for word in shlex.split(line)[1:] if not word.startswith("PARAMS=")]
-    folder = workspace.folder / "bin"
-    folder.mkdir(exist_ok=True)
-    process, calls = calls_of_make(folder, *words, *([f"SET={sets}"] if sets else []))
+    (programs := workspace.folder / "bin").mkdir(exist_ok=True)
+    process, calls = calls_of_make(programs, *words, *([f"SET={sets}"] if sets else []))
     assert process.returncode == 0 and calls, process.stderr
-    output = ""
-    paths = {
-        "PARAMS": params or workspace.params,
-        "WORK": workspace.folder / "work",
-        "SUBMISSIONS": workspace.submissions,
-    }
+    output, folder = "", workspace.folder
+    paths = {"PARAMS": params or workspace.params, "WORK": folder / "work", "SUBMISSIONS": workspace.submissions}
+    options = {f"GOLDFOLD_{name}": str(path) for name, path in paths.items()}
     for arguments, given in calls:
-        options = {name: value for name, value in given.items() if name.startswith("GOLDFOLD_")}
-        options |= {f"GOLDFOLD_{name}": str(path) for name, path in paths.items()}
         _, module, *verbs = arguments  # python -m module verbs
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), **options}
-        code, out, err = run_preloaded(module, verbs, workspace.folder, environment)
+        of_make = {name: value for name, value in given.items() if name.startswith("GOLDFOLD_")}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **of_make, **options}
+        code, out, err = run_preloaded(module, verbs, folder, environment)
         assert code == 0, f"{line}: {arguments}: {out}\n{err}"
         output += out
     return output
@@ -75,54 +80,36 @@ def test_the_commands_of_the_tutorial_run_as_they_are_written(workspace: Workspa
         run_as_written(workspace, line.replace("train.epochs=20 ", ""))  # models of 20 epochs are not trained here
 
 
-CLASSES, EACH = ("daisy", "rose", "tulip"), 12
 # Instead of a MobileNet with weights that are downloaded; one epoch.
 SMALL = "train.epochs=1 train.probe=false train.layer_decay=1.0 train.freeze_norm=false prepare.folds=3"
 for name in ("mobilenet", "linear", "rbf"):
     SMALL += f" members.{name}.architecture=cnn members.{name}.image_size=16 members.{name}.alpha=0.25 members.{name}.weights=none"
 
 
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
-    """A folder with class folders in photos/ after the commands of docs/own_images.md, and what these printed."""
-    workspace = Workspace(tmp_path_factory.mktemp("own_images"))
-    for label, name in enumerate(CLASSES):
-        (workspace.folder / "photos" / name).mkdir(parents=True)
-        for number, pixels in enumerate(pixels_of(np.full(EACH, label), seed=label)):
-            (workspace.folder / "photos" / name / f"{number}.png").write_bytes(encode_png(pixels))
+def test_own_images_end_in_an_honest_score_and_a_report(tmp_path: Path) -> None:
+    """A folder with class folders in photos/, and the commands of docs/own_images.md."""
+    workspace, file = Workspace(tmp_path), tmp_path / "photos.yaml"
+    for label, name in enumerate(("daisy", "rose", "tulip")):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number, pixels in enumerate(pixels_of(np.full(12, label), seed=label)):
+            (tmp_path / "photos" / name / f"{number}.png").write_bytes(encode_png(pixels))
     (line,) = re.findall(r"^printf .* > photos.yaml$", code_of("own_images.md"), re.MULTILINE)
-    line = line.replace("/home/me/photos", f"{workspace.folder}/photos").replace("recipes/", f"{ROOT}/recipes/")
-    subprocess.run(["bash", "-c", line], cwd=workspace.folder, check=True)
-    file = workspace.folder / "photos.yaml"
-    return workspace, "".join(run_as_written(workspace, line, SMALL, file) for line in commands("own_images.md"))
-
-
-def test_own_images_end_in_an_honest_score_and_a_report(photos: tuple[Workspace, str]) -> None:
-    workspace, output = photos
-    assert f"prepare: {3 * EACH} train, 3 classes; metric macro_f1_present" in output
+    line = line.replace("/home/me/photos", f"{tmp_path}/photos").replace("recipes/", f"{ROOT}/recipes/")
+    subprocess.run(["bash", "-c", line], cwd=tmp_path, check=True)
+    output = "".join(run_as_written(workspace, line, SMALL, file) for line in commands("own_images.md"))
+    assert "prepare: 36 train, 3 classes; metric macro_f1_present" in output
     assert re.search(
         r"(?s)honest macro_f1_present \d\.\d{4} ± \S+(?: \(at \w+ \d\))? on 36 rows.*no submission is written", output
     )
-    assert (workspace.folder / "work" / "photos" / "report.html").is_file()
-
-
-def test_predictions_trained_elsewhere_are_blended_as_written(photos: tuple[Workspace, str]) -> None:
-    workspace, folder = photos[0], photos[0].folder
-    get_folds, blend, *_ = commands("external_predictions.md")
-    (digest,) = re.findall(r"\b[0-9a-f]{64}\b", run_as_written(workspace, get_folds, SMALL, folder / "photos.yaml"))
-    folds = pd.read_csv(folder / "work" / "photos" / "folds.csv", dtype=str)
-    probs = np.where(folds["label"].to_numpy()[:, None] == np.array(CLASSES), 0.8, 0.1)
-    np.savez(folder / "torch_oof.npz", ids=folds["id"].to_numpy(str), classes=np.array(CLASSES), probs=probs)
-    text = (ROOT / "docs" / "external_predictions.md").read_text(encoding="utf-8")
-    (elsewhere,) = re.findall(r"```yaml\n(# elsewhere.yaml.*?)```", text, re.DOTALL)
-    elsewhere = elsewhere.replace("DIGEST", digest).replace(", test: torch_test.npz", "")  # there are no test images
-    (folder / "elsewhere.yaml").write_text(elsewhere)
-    output = run_as_written(workspace, blend, "prepare.folds=3", folder / "elsewhere.yaml")
-    assert "honest macro_f1_present 1.0000" in output and "folds unknown" not in output
+    assert (tmp_path / "work" / "photos" / "report.html").is_file()
+    # The same folder with predictions that were trained elsewhere.
+    (elsewhere,) = re.findall(r"```yaml\n(# elsewhere.yaml.*?)```", text_of("external_predictions.md"), re.DOTALL)
+    (tmp_path / "elsewhere.yaml").write_text(elsewhere.replace("DIGEST", "d" * 64))
+    assert list(validate_params(load_params(tmp_path / "elsewhere.yaml")).external) == ["torch"]
 
 
 def test_the_example_of_older_tpu_code_is_a_valid_member_with_its_own_network(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "older_tpu_code.md").read_text(encoding="utf-8")
+    text = text_of("older_tpu_code.md")
     (plugin,) = re.findall(r"```python\n(# old.py.*?)```", text, re.DOTALL)
     (file,) = re.findall(r"```yaml\n(# old.yaml.*?)```", text, re.DOTALL)
     (tmp_path / "old.py").write_text(plugin)
@@ -135,10 +122,47 @@ def test_the_example_of_older_tpu_code_is_a_valid_member_with_its_own_network(tm
 
 
 def test_the_five_functions_of_an_adapter_are_those_of_adding_a_competition_md() -> None:
-    text = (ROOT / "docs" / "adding_a_competition.md").read_text(encoding="utf-8")
-    documented = re.findall(r"^def (\w+)\((.*?)\) -> .*?: \.\.\.$", text, re.MULTILINE)
+    pattern = r"^def (\w+)\((.*?)\) -> .*?: \.\.\.$"
+    documented = re.findall(pattern, text_of("adding_a_competition.md"), re.MULTILINE)
     assert len(documented) == 5
     for name, parameters in documented:
         names = re.findall(r"(\w+): ", parameters)
         for adapter in ADAPTERS.values():
             assert list(inspect.signature(getattr(adapter, name)).parameters) == names, (adapter.__name__, name)
+
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+(LISTED,) = re.findall(r"^VARIABLES := (.*?[^\\])$", MAKEFILE, re.MULTILINE | re.DOTALL)
+VARIABLES = set(LISTED.replace("\\", "").split())
+TARGETS = set(makefile_targets())
+
+
+def test_the_site_builds_without_a_broken_link_and_loads_nothing(tmp_path: Path) -> None:
+    options = ["-q", "-W", "--keep-going", "-d", f"{tmp_path}/read", "docs", f"{tmp_path}/site"]
+    command = [sys.executable, "-m", "sphinx", *options]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    files = [file for file in (tmp_path / "site").rglob("*") if file.suffix in (".html", ".css")]
+    assert len(files) > 40
+    loads = re.compile(
+        r"<(?:script|img|iframe)[^>]+src=.?(?:https?:)?//|<link[^>]+stylesheet[^>]+href=.?https?:|url\(.?https?:|@import"
+    )
+    assert [file for file in files if loads.search(file.read_text(encoding="utf-8"))] == []
+    assert "Difference" in (tmp_path / "site" / "reference" / "python.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_make_commands_name_targets_variables_and_parameters_that_exist(page: str) -> None:
+    assert len(commands("tutorial.md")) > 5
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text_of(page))
+    assert [link for link in links if "://" not in link and not (PAGES[page].parent / link).exists()] == []
+    in_text = re.findall(r"`(make [a-z][^`]*)`", text_of(page))
+    for line in [*commands(page), *map(without_explanation, in_text)]:
+        words = re.findall(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""", line)[1:]
+        targets = {word for word in words if "=" not in word and re.fullmatch(r"[a-z-]+", word)}
+        names = {word.partition("=")[0] for word in words if re.match(r"[A-Z_]+=", word)}
+        assert targets and targets <= TARGETS and names <= VARIABLES, line
+        file = re.search(r"PARAMS=(recipes/[\w.-]+)", line)
+        assert file is None or (ROOT / file[1]).is_file(), line
+        if (sets := re.search(r'SET="([^"]+)"', line)) and "..." not in sets[1] and "members" not in sets[1]:
+            validate_params(params(sets[1]))

@@ -1,15 +1,21 @@
-"""A result is current only if it is complete, undamaged and was made from exactly the current inputs."""
+"""A result is current only if it is complete and of the current inputs; a model replaces the earlier one only when it is complete."""
 
 import json
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from competition.files import manifest as m
-
-VERSIONS = {"python": "3"}
+from competition.files.replacement import finish_replacements, replace_model, retraining_path
 
 
 def write_result(folder: Path, depends: dict[str, object]) -> Path:
@@ -18,7 +24,7 @@ def write_result(folder: Path, depends: dict[str, object]) -> Path:
     files = [folder / "a.bin", folder / "sub" / "b.bin"]
     for file in files:
         file.write_bytes(file.name.encode() * 10)
-    m.write_manifest(folder / "manifest.json", depends, files, {"score": 0.5}, VERSIONS)
+    m.write_manifest(folder / "manifest.json", depends, files, {"score": 0.5}, {"python": "3"})
     return folder / "manifest.json"
 
 
@@ -30,17 +36,13 @@ def test_a_result_is_current_only_for_the_dependencies_it_was_made_from(tmp_path
     assert not m.is_current(tmp_path / "nowhere.json", {})
 
 
-@pytest.mark.parametrize("damage", ["changed", "deleted", "folder"])
-def test_a_damaged_file_is_not_current(tmp_path: Path, damage: str) -> None:
+def test_a_result_with_a_changed_or_deleted_file_or_a_folder_in_its_place_is_not_current(tmp_path: Path) -> None:
     path, file = write_result(tmp_path, {}), tmp_path / "sub" / "b.bin"
-    data = file.read_bytes()
-    if damage == "changed":
-        file.write_bytes(bytes([data[0] ^ 1]) + data[1:])
-    else:
-        file.unlink()
-        if damage == "folder":
-            file.mkdir()
-    assert not m.is_current(path, {})
+    assert m.is_current(path, {})
+    changed = bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:]
+    for damage in (lambda: file.write_bytes(changed), file.unlink, file.mkdir):
+        damage()
+        assert not m.is_current(path, {})
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_an_invalid_manifest_counts_as_missing(tmp_path: Path, content: bytes) -
     assert m.read_manifest(path) is None and not m.is_current(path, {})
 
 
-def test_a_writer_that_fails_leaves_the_old_file_and_no_temporary_file(tmp_path: Path) -> None:
+def test_a_writer_that_fails_leaves_the_old_file_and_a_new_file_appears_when_it_is_complete(tmp_path: Path) -> None:
     path = write_result(tmp_path, {"n": 1})
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ZeroDivisionError), m.atomic_write(tmp_path / "a.bin") as temporary:
@@ -64,9 +66,7 @@ def test_a_writer_that_fails_leaves_the_old_file_and_no_temporary_file(tmp_path:
         m.write_json(tmp_path / "a.bin", float("nan"))
     assert sorted(tmp_path.rglob("*")) == before
     assert m.is_current(path, {"n": 1})
-
-
-def test_a_written_file_appears_complete_and_is_readable_by_others(tmp_path: Path) -> None:
+    # One that ends well: the file appears complete, and others may read it.
     file = tmp_path / "deep" / "x.npy"
     with m.atomic_write(file) as temporary:
         np.save(temporary, np.arange(3))  # numpy adds a suffix to a name without one
@@ -84,17 +84,76 @@ def test_digests_are_of_values_not_of_python_types() -> None:
         m.digest_of({"rate": float("nan")})
 
 
-def test_differences_name_the_keys_with_both_values() -> None:
-    before = {"member": {"train": {"epochs": 2, "batch": 8}}, "data": "a" * 64, "gone": 1}
-    after = {"member": {"train": {"epochs": 3, "batch": 8}}, "data": "b" * 64, "new": [1]}
-    assert m.changed_keys(before, after) == [
-        "member.train.epochs: 2 -> 3",
-        "data: aaaaaaaaaaaa -> bbbbbbbbbbbb",
-        "gone: 1 -> absent",
-        "new: absent -> [1]",
-    ]
-    drawn = {"rate": 0.005508504878833396, "decay": 0.0123456789}
-    assert m.changed_keys(drawn, {"rate": 0.004, "decay": 0.0123456788}) == [
-        "rate: 0.00551 -> 0.004",
-        "decay: 0.0123456789 -> 0.0123456788",
-    ]
+MODEL = "fold2/manifest.json"
+
+
+def write_model(manifest: Path, weights: bytes) -> None:
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    file = manifest.with_name("weights.npz")
+    file.write_bytes(weights)
+    m.write_manifest(manifest, {}, [file], {}, {})
+
+
+def weights_of(manifest: Path) -> bytes:
+    """Weights of a complete model."""
+    assert m.intact_manifest(manifest) is not None
+    return manifest.with_name("weights.npz").read_bytes()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a run with one complete model and its predictions."""
+    folder = tmp_path / "members" / "cnn" / "0123456789ab"
+    write_model(folder / MODEL, b"old")
+    (folder / "fold2" / "views").mkdir()
+    (folder / "fold2" / "views" / "oof.npz").write_bytes(b"predictions")
+    return folder
+
+
+def test_a_model_that_is_not_complete_replaces_nothing(run: Path, tmp_path: Path) -> None:
+    again = retraining_path(run, run / MODEL)
+    again.parent.mkdir(parents=True)
+    again.with_name("weights.npz").write_bytes(b"half")
+    finish_replacements(tmp_path)
+    assert weights_of(run / MODEL) == b"old" and again.with_name("weights.npz").exists()
+
+
+@pytest.mark.parametrize("weights", [b"new", b"old"])
+def test_a_complete_model_replaces_the_earlier_one_and_equal_weights_keep_their_predictions(run, weights) -> None:
+    write_model(retraining_path(run, run / MODEL), weights)
+    replace_model(run, run / MODEL)
+    assert weights_of(run / MODEL) == weights
+    assert (run / "fold2" / "views" / "oof.npz").exists() == (weights == b"old")
+    assert {path.name for path in run.iterdir()} == {"fold2", "replace.lock"}
+
+
+def killed_replacement(run: Path, count: int) -> None:
+    """In a process of its own: replace the model, and be killed before change number `count` of a folder."""
+    remaining = iter(range(count))
+
+    def counted(function: Callable) -> Callable:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if next(remaining, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+
+        return call
+
+    os.rename, os.replace, os.mkdir, shutil.rmtree = map(counted, (os.rename, os.replace, os.mkdir, shutil.rmtree))
+    replace_model(run, run / MODEL)
+
+
+def test_a_kill_at_any_moment_leaves_one_complete_model_and_the_next_command_finishes(run: Path, tmp_path) -> None:
+    for kills in count():
+        write_model(retraining_path(run, run / MODEL), b"new")
+        process = multiprocessing.get_context("fork").Process(target=killed_replacement, args=(run, kills))
+        process.start()
+        process.join()
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+        finish_replacements(tmp_path)
+        assert weights_of(run / MODEL) == b"new"
+        assert {path.name for path in run.iterdir()} == {"fold2", "replace.lock"}
+        write_model(run / MODEL, b"old")
+    assert kills >= 3  # between any two of its renames

@@ -3,11 +3,11 @@
 import io
 import shutil
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
+from builders import files_below
 from PIL import Image
 from sklearn.datasets import load_digits
 
@@ -25,25 +25,16 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def downloaded(tmp_path_factory, make_settings):
-    """downloaded(name) -> (adapter, raw folder, settings); tests must not change the folder."""
-
-    @cache
-    def download(name):
-        raw, settings = tmp_path_factory.mktemp(name), make_settings(name=f"{name}-small", adapter=name, **CASES[name])
-        ADAPTERS[name].download(raw, settings, None)
-        return ADAPTERS[name], raw, settings
-
-    return download
+@pytest.fixture(scope="module", params=CASES)
+def adapter_case(request, tmp_path_factory, make_settings):
+    """(adapter, raw folder, settings); tests must not change the folder."""
+    name = request.param
+    raw, settings = tmp_path_factory.mktemp(name), make_settings(name=f"{name}-small", adapter=name, **CASES[name])
+    ADAPTERS[name].download(raw, settings, None)
+    return ADAPTERS[name], raw, settings
 
 
-@pytest.fixture(params=CASES)
-def adapter_case(request, downloaded):
-    return downloaded(request.param)
-
-
-def test_the_files_of_an_adapter_are_consistent(adapter_case):
+def test_the_files_of_an_adapter_are_consistent_and_the_same_seed_makes_them_again(adapter_case, tmp_path):
     adapter, raw, settings = adapter_case
     described, rows = adapter.describe(raw, settings), list(adapter.rows(raw, settings))
     ids = [row.id for row in rows]
@@ -60,18 +51,12 @@ def test_the_files_of_an_adapter_are_consistent(adapter_case):
     assert set(answers["usage"]) == {"Public", "Private"}
     assert set(answers["label"]) <= {str(n) for n in range(len(described.classes))}
 
-
-def test_the_same_seed_makes_the_same_files(adapter_case, tmp_path):
-    adapter, raw, settings = adapter_case
     adapter.download(tmp_path, settings, None)
-    names = sorted(path.relative_to(raw) for path in raw.rglob("*") if path.is_file())
-    assert names == sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
-    assert all((raw / name).read_bytes() == (tmp_path / name).read_bytes() for name in names)
+    assert files_below(tmp_path) == files_below(raw)
 
 
-def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(downloaded):
-    adapter, digits, settings = downloaded("digits")
-    rows = list(adapter.rows(digits, settings))
+def test_digits_are_complete_and_undamaged_in_shards_of_different_sizes(digits, make_settings):
+    rows = list(ADAPTERS["digits"].rows(digits, make_settings()))
     assert [sum(row.part == part for row in rows) for part in ("train", "test")] == [1347, 450]
     sizes = [len(list(record_shards.read_shard(str(path), False))) for path in sorted(digits.rglob("*.tfrec"))]
     assert len(sizes) == 8 and len(set(sizes)) == 8
@@ -94,15 +79,13 @@ def test_the_configured_size_is_read_or_the_largest_and_missing_sizes_and_parts_
         list(flowers.rows(tmp_path, make_settings(image_size=192)))
 
 
-@pytest.mark.parametrize("values", ["1,0,1,0", "nan,1,0,0"])
-def test_rows_that_are_not_one_hot_are_an_error_with_their_ids(downloaded, tmp_path, values):
-    adapter, raw, settings = downloaded("plants")
-    shutil.copytree(raw, tmp_path, dirs_exist_ok=True)
-    lines = (raw / "train.csv").read_text().splitlines()
-    lines[4] = f"Train_3,{values}"
-    (tmp_path / "train.csv").write_text("\n".join(lines))
-    with pytest.raises(UserError, match=r"train.csv: 1 row not one-hot over 'healthy'.* 'Train_3'"):
-        list(adapter.rows(tmp_path, settings))
+def test_rows_that_are_not_one_hot_are_an_error_with_their_ids(tmp_path, make_settings):
+    (tmp_path / "test.csv").write_text("image_id\n")
+    for values in ("1,0,1,0", "nan,1,0,0"):
+        lines = "image_id,healthy,multiple_diseases,rust,scab", "Train_2,0,1,0,0", f"Train_3,{values}"
+        (tmp_path / "train.csv").write_text("\n".join(lines))
+        with pytest.raises(UserError, match=r"train.csv: 1 row not one-hot over 'healthy'.* 'Train_3'"):
+            list(plants.rows(tmp_path, make_settings()))
 
 
 def test_a_prediction_type_or_target_that_the_competition_does_not_have_is_an_error(adapter_case):

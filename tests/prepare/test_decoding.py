@@ -95,13 +95,15 @@ def test_a_truncated_file_of_every_format_is_a_bad_image(image_format):
         images.decode(data[: len(data) // 2], 32, "squash")
 
 
-def test_a_small_file_with_too_many_pixels_is_an_error_before_decoding():
+def test_a_small_file_with_too_many_pixels_or_of_an_unsafe_format_is_an_error_before_decoding():
     bomb = encode_image(Image.new("1", (13_000, 13_000)))
     assert len(bomb) < 100_000
     with pytest.raises(images.BadImage, match="13000 x 13000 pixels are more than"):
         images.decode(bomb, 32, "crop")
     with pytest.raises(images.BadImage):
         images.size_of(bomb)
+    with pytest.raises(images.BadImage, match="no JPEG, PNG"):  # a format that needs an external program
+        images.decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 8, "crop")
 
 
 def test_the_limit_of_pixels_can_be_set_and_larger_images_are_written_smaller(monkeypatch):
@@ -113,8 +115,3 @@ def test_the_limit_of_pixels_can_be_set_and_larger_images_are_written_smaller(mo
     assert images.size_of(written, 4_000) == (60, 45)
     smaller, original = images.decode(written, 32, "squash", 4_000), images.decode(photo, 32, "squash", 10_800)
     assert np.abs(smaller.astype(int) - original).mean() < 3
-
-
-def test_formats_that_need_external_programs_are_not_decoded():
-    with pytest.raises(images.BadImage, match="no JPEG, PNG"):
-        images.decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 8, "crop")

@@ -8,7 +8,6 @@ from data_fixtures import another_photo, scene
 from competition.config.errors import UserError
 from competition.files.manifest import read_manifest
 from competition.prepare.index import load
-from competition.report.caveats import series_line
 from competition.workspace.workspace import Workspace
 from pipelines.main_job import download, prepare
 from pipelines.terminal.options import Options
@@ -69,15 +68,14 @@ def test_series_across_folds_and_unlike_test_photos_are_reported_with_a_contact_
     assert (tmp_path / "data" / "series.png").is_file()
     assert folds_per_object(tmp_path).max() > 1
     by_hash = (tmp_path / "data" / "index.csv").read_bytes()
-    found = pd.read_csv(tmp_path / "data" / "series.csv", dtype={"id": str})
-    (line,) = series_line(load(tmp_path / "data" / "index.csv"), found, "column")
-    assert "set prepare.group_by" not in line and "the same value in prepare.group_column" in line
 
     (line,) = [line for line in stage("prepare.group_by=embedding") if "may be series" in line]
     assert "none crosses a fold" in line
     members = pd.read_csv(tmp_path / "data" / "series.csv", dtype={"id": str})
     assert len(members) >= 0.9 * CLASSES * SERIES * PHOTOS
-    assert folds_per_object(tmp_path)[members["id"].str.rsplit("-", n=1).str[0]].max() == 1
+    members["object"], nearest = (members[column].str.rsplit("-", n=1).str[0] for column in ("id", "nearest"))
+    assert (members.groupby("series")["object"].nunique() == 1).all() and (members["object"] == nearest).all()
+    assert folds_per_object(tmp_path)[members["object"]].max() == 1
 
     saved = tmp_path / "like.csv"
     load(tmp_path / "data" / "index.csv").drop(columns="sha256").to_csv(saved, index=False)
@@ -86,13 +84,10 @@ def test_series_across_folds_and_unlike_test_photos_are_reported_with_a_contact_
     assert (tmp_path / "data" / "index.csv").read_bytes() == by_series != by_hash
 
 
-def test_a_group_column_keeps_its_objects_in_one_fold_and_is_not_used_as_label(stage, tmp_path):
+def test_a_group_column_keeps_its_objects_in_one_fold_and_is_no_label_or_cannot_be_used(stage, tmp_path):
     stage("prepare.group_by=column prepare.group_column=object competition.label_column=")
     assert folds_per_object(tmp_path).max() == 1
     assert len(load(tmp_path / "data" / "index.csv")["label"].unique()) == CLASSES + 1  # and -1 of the test rows
-
-
-def test_a_group_column_that_cannot_be_used_is_an_error(stage):
     few = r"\d+ training images in 34 groups \(prepare.group_by: column object\) cannot make 50 folds"
     for change, message in (
         (" prepare.group_column=object prepare.folds=50", few),

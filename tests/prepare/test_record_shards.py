@@ -12,13 +12,6 @@ from competition.prepare import folds, index, record_shards, tfrecord_format
 from competition.prepare.record_shards import Record
 
 
-@pytest.fixture
-def shard(tmp_path):
-    path = tmp_path / "00-32x32-5.tfrec"
-    record_shards.write_shard(str(path), [Record(f"i{n}", n, encode_image(synthetic_image(n))) for n in range(5)])
-    return path
-
-
 def record(serialized: bytes) -> bytes:
     tfrecord_format.write_record(file := io.BytesIO(), serialized)
     return file.getvalue()
@@ -47,8 +40,9 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_or_missing_shard_is_an_error_with_file_and_record(shard, name):
-    damage, message = DAMAGED[name]
+def test_a_damaged_or_missing_shard_is_an_error_with_file_and_record(tmp_path, name):
+    (damage, message), shard = DAMAGED[name], tmp_path / "00-32x32-5.tfrec"
+    record_shards.write_shard(str(shard), [Record(f"i{n}", n, encode_image(synthetic_image(n))) for n in range(5)])
     data = shard.read_bytes()
     records = tfrecord_format.read_records(io.BytesIO(data), shard.name)
     ends = [offset + len(one) + tfrecord_format.TAIL for offset, one in records]

@@ -4,13 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from builders import competition, params
 
 from competition.config.errors import UserError
 from competition.prepare.adapter_types import Competition, needs_a_label, with_metric
-from competition.prepare.adapters.target_tables import detect_target
 from competition.prepare.columns import MOST_VALUES, encoded_columns
 from competition.prepare.targets import check_training
 
@@ -18,8 +16,8 @@ IDS = [f"i{n:02}" for n in range(12)]
 TEST_IDS = ["t0", "t1"]
 
 
-def table(header: str, cells: list[str], ids: list[str] = IDS) -> str:
-    return "\n".join([header, *(f"{id_},{cell}" for id_, cell in zip(ids, cells, strict=True))]) + "\n"
+def table(header: str, cells: list[str]) -> str:
+    return "\n".join([header, *(f"{id_},{cell}" for id_, cell in zip(IDS, cells, strict=True))]) + "\n"
 
 
 @pytest.fixture
@@ -37,8 +35,6 @@ def read(make_source, read):
 
 COLUMNS = table("image_id,scab,rust", ["1,0", "0,1", "1,1", "0,0"] * 3)
 LISTS = table("image,labels", ["scab", "rust scab", "healthy", "rust"] * 3)
-
-
 GRADES, SCORES = table("id,grade", ["0", "1", "3", "4"] * 3), table("id,score", ["0.5", "1.25", "-3", "4"] * 3)
 SAMPLE = "image,scab,rust,healthy\nt0,0.5,0.5,0.5\nt1,0.5,0.5,0.5\n"
 # Name -> (train.csv, sample submission, settings, what is detected, the first targets, the note).
@@ -61,9 +57,24 @@ DETECTED = {
         {"target": "single"}, [0, 1, 2, 3, 4, 5],
         "cells of 'labels' such as 'blue rose' are one class each; if they are several labels: competition.target=multi",
     ),
+    "class names with blanks": (
+        table("image,labels", ["pink primrose", "globe thistle", "spear thistle", "iris"] * 3), "", {}, {"target": "single"}, [2], "",
+    ),
+    "classes of the sample that look like a list": (
+        table("image,labels", ["red car", "red", "car", "blue"] * 3), "image,red car,red,car,blue\nt0,0,0,0,1\nt1,0,0,0,1\n", {},
+        {"target": "single", "prediction_columns": ("red car", "red", "car", "blue")}, [0, 1, 2, 3], "",
+    ),
+    "whole numbers may be classes": (table("image,labels", ["7", "7.0", "8", "9"] * 3), "", {}, {"target": "single"}, [0, 1, 2, 3], ""),
+    "where a bar separates labels, a comma and a blank do not": (
+        table("image,labels", ['"reddish, warm|blue"', "blue", "bright|blue", '"reddish, warm|bright"'] * 3), "", {},
+        {"classes": ("blue", "bright", "reddish, warm"), "list_separator": "|"}, [[1, 0, 1], [1, 0, 0]], "",
+    ),
     "numbers that are not whole": (
         SCORES, "", {}, {"target": "regression", "metric": "rmse"}, [0.5, 1.25, -3, 4],
         "ids are in column 'id', column 'score' holds numbers from -3 to 4: regression",
+    ),
+    "numbers with a decimal comma, if the user says so": (
+        SCORES.replace(",", ";").replace(".", ","), "id,score\nt0,0\nt1,0\n", {"target": "regression"}, {}, [0.5, 1.25, -3, 4], "",
     ),
     "whole numbers, if the user says so": (
         table("id,score", [str(n) for n in range(12)]), "id,score\nt0,50\nt1,50\n", {"target": "regression"},
@@ -76,6 +87,14 @@ DETECTED = {
 }  # fmt: skip
 
 
+for separator in (" ", "; ", ","):
+    DETECTED[f"lists of labels separated by {separator!r}"] = (
+        LISTS.replace("rust scab", f'"rust{separator}scab"'), "", {},
+        {"target": "multi", "classes": ("healthy", "rust", "scab"), "metric": "multilabel_macro_f1", "predicts": "label",
+         "list_separator": separator, "is_label_list": True}, [[0, 0, 1], [0, 1, 1], [1, 0, 0]], "",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("name", DETECTED)
 def test_the_target_and_the_form_of_a_submission_are_detected(read, name):
     train, sample, settings, expected, targets, note = DETECTED[name]
@@ -85,41 +104,10 @@ def test_the_target_and_the_form_of_a_submission_are_detected(read, name):
     assert any(note in one for one in competition.notes)
 
 
-def test_where_a_bar_or_a_semicolon_separates_labels_a_comma_and_a_blank_do_not(read):
-    train = table("image,labels", ['"reddish, warm|blue"', "blue", "bright|blue", '"reddish, warm|bright"'] * 3)
-    competition, _ = read(train)
-    assert competition.classes == ("blue", "bright", "reddish, warm") and competition.list_separator == "|"
-
-
-@pytest.mark.parametrize("separator", [" ", "; ", ","])
-def test_lists_of_labels_are_read_and_written_with_their_separator(read, separator):
-    competition, labels = read(LISTS.replace("rust scab", f'"rust{separator}scab"'))
-    assert competition.target == "multi" and competition.classes == ("healthy", "rust", "scab")
-    assert competition.targets.of(labels)[1].tolist() == [False, True, True]
-    assert (competition.metric, competition.predicts) == ("multilabel_macro_f1", "label")
-    assert competition.list_separator == separator and competition.is_label_list and needs_a_label(competition)
-
-
-@pytest.mark.parametrize(
-    ("names", "text"), [(("rot", "scab"), "rot scab"), (("rot", "leaf, curled"), "rot|leaf, curled")]
-)
-def test_label_sets_are_written_with_a_separator_that_no_class_holds(names, text):
-    several = competition(names, target="multi", prediction_columns=names, label_targets=("11",))
-    assert several.written(np.array([[True, True], [False, True]])) == [text, names[1]]
-
-
-@pytest.mark.parametrize(
-    ("cells", "listed", "target"),
-    [
-        (["pink primrose", "globe thistle", "spear thistle", "iris"], [], "single"),  # names with blanks
-        (["scab", "rust scab", "healthy", "rust"], [], "multi"),
-        (["red car", "red", "car", "blue"], ["red car", "red", "car", "blue"], "single"),  # of classes.csv
-        (["7", "7.0", "8", "9"], [], "single"),  # whole numbers may be classes
-        (["0.5", "1.25", "3", "4"], [], "regression"),
-    ],
-)
-def test_the_content_of_one_column_says_what_it_is(cells, listed, target):
-    assert detect_target(pd.DataFrame({"label": cells * 3}), ["label"], listed, "", "") == target
+def test_label_sets_are_written_with_a_separator_that_no_class_holds():
+    for names, text in ((("rot", "scab"), "rot scab"), (("rot", "leaf, curled"), "rot|leaf, curled")):
+        several = competition(names, target="multi", prediction_columns=names, label_targets=("11",))
+        assert several.written(np.array([[True, True], [False, True]])) == [text, names[1]]
 
 
 @pytest.mark.parametrize(
@@ -138,6 +126,7 @@ def test_what_does_not_fit_is_answered_in_one_sentence(read, train, changes, mat
 
 def test_a_description_survives_its_file_and_single_labels_add_nothing_to_it(read, tmp_path):
     competition, _ = read(LISTS)
+    assert needs_a_label(competition)
     (tmp_path / "c.json").write_bytes(competition.json_bytes())
     assert Competition.load(tmp_path / "c.json") == competition
     single = Competition("f", "", ("a", "b"), "macro_f1", "label", "id", ("label",), ("0", "1"))
@@ -164,18 +153,16 @@ def test_another_metric_changes_the_form_of_a_multi_label_submission_without_new
     assert (back.metric, back.predicts) == ("mean_average_precision", "probabilities")
 
 
-@pytest.mark.parametrize(
-    ("kind", "change", "refused"),
-    [
-        ("multi", {"class_weights": "balanced"}, "class_weights: balanced was found; it is not defined for multi"),
-        ("regression", {"cutmix": 1.0}, "cutmix: 1.0"),
-    ],
-)
-def test_training_parameters_that_a_target_has_no_meaning_for_are_refused(kind, change, refused):
-    with pytest.raises(UserError, match=f"members.cnn.train.{refused}"):
-        check_training(kind, "cnn", replace(params().train, **change))
-    check_training("multi", "cnn", replace(params().train, cutmix=1.0, focal_gamma=2.0, label_smoothing=0.1))
-    check_training("single", "cnn", replace(params().train, class_weights="balanced", probe=True))
+def test_training_parameters_that_a_target_has_no_meaning_for_are_refused():
+    train = params().train
+    with pytest.raises(
+        UserError, match=r"members.cnn.train.class_weights: balanced was found; it is not defined for multi"
+    ):
+        check_training("multi", "cnn", replace(train, class_weights="balanced"))
+    with pytest.raises(UserError, match=r"members.cnn.train.cutmix: 1.0"):
+        check_training("regression", "cnn", replace(train, cutmix=1.0))
+    check_training("multi", "cnn", replace(train, cutmix=1.0, focal_gamma=2.0, label_smoothing=0.1))
+    check_training("single", "cnn", replace(train, class_weights="balanced", probe=True))
 
 
 ROW_IDS = np.array(["c", "a", "b", "external/1"])

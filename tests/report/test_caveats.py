@@ -51,18 +51,16 @@ def test_the_warning_states_the_score_of_the_rows_that_test_rows_resemble():
 def test_rows_with_and_without_a_mate_of_their_series_are_scored_separately():
     predictions = np.where(np.arange(ROWS) % 8 == 7, 1 - LABELS, LABELS)
     predictions[:40] = LABELS[:40]
-    scores = scores_of(series=SERIES, predictions=predictions)
+    within = {name: 50 + int(fold) for name, fold in zip(IDS, FOLDS)}  # series of rows of one fold
+    scores = scores_of(series=within | SERIES, predictions=predictions)
     with_mate, without_mate = (scores["caveats"]["series"][name] for name in ("with_mate", "without_mate"))
     assert (with_mate["rows"], without_mate["rows"]) == (40, 160)
     assert (with_mate["value"], without_mate["value"]) == (1.0, 0.875)
     assert with_mate["error"] > 0.02
     (line,) = caution_lines(scores)
     assert "accuracy 1.0000" in line and "0.8750" in line and "group_by=embedding" in line
-
-
-def test_series_within_their_folds_and_rows_that_were_tuned_on_are_not_counted():
-    together = {name: int(fold) for name, fold in zip(IDS, FOLDS)}
-    assert scores_of(series=together)["caveats"] == {}
+    assert scores_of(series=within)["caveats"] == {}
+    # Rows that were tuned on do not count.
     tuned = scores_of(series=SERIES, tuned=(0,))["caveats"]["series"]
     assert tuned["with_mate"]["rows"] + tuned["without_mate"]["rows"] == int((FOLDS != 0).sum())
 

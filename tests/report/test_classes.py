@@ -14,8 +14,7 @@ from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows, rare_note
 from competition.report.labels_and_values import glance_blocks, label_charts
 from competition.report.members import TrainedFold, scores_table
-from competition.report.mistakes import class_scores, confusion, largest_cells, reliability, worst_pairs
-from competition.report.page import Charts, SideBySide
+from competition.report.mistakes import class_scores, confusion, reliability
 from competition.report.terminal import with_error
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 3])
@@ -32,12 +31,6 @@ def test_every_class_has_the_scores_of_scikit_learn_the_worst_and_of_two_equal_o
         assert [getattr(score, of) for score in scores] == pytest.approx(expected[numbers])
     confusions = {score.number: (score.confused_with, score.confused_rows) for score in scores}
     assert confusions == {0: (1, 2), 1: (2, 1), 2: (-1, 0), 3: (0, 1), 4: (-1, 0)}
-
-
-def test_pairs_are_the_most_frequent_errors_and_no_more_than_there_are() -> None:
-    table = confusion(LABELS, PREDICTED, CLASSES)
-    assert largest_cells(table - np.diag(table.diagonal()), 10) == [(0, 1), (1, 2), (3, 0)]
-    assert worst_pairs(np.array([[9, 2, 3], [2, 9, 0], [0, 0, 9]]), 9) == [(0, 1), (0, 2)]  # both directions together
 
 
 def test_the_calibration_error_is_the_mean_gap_over_rows() -> None:
@@ -60,38 +53,23 @@ def test_rare_classes_are_called_worse_only_beyond_noise() -> None:
 NAMES = ("cat", "dog", "<b>owl", "nowhere")
 
 
-def drawn(rows: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """targets, decided: (N, 4) bool; scores: (N, 4), with ties. Nothing has the last label."""
+IDS = np.array([f"i{n:02}" for n in range(40)])
+INDEX, PIXELS = pd.DataFrame({"id": IDS, "part": "train"}), np.zeros((40, 8, 8, 3), np.uint8)
+
+
+def test_several_labels_have_the_threshold_of_their_highest_f1_and_pictures_of_the_rows_they_are_wrong_in() -> None:
     rng = np.random.default_rng(0)
-    targets = rng.random((rows, 4)) < [0.5, 0.3, 0.1, 0.0]
-    scores = np.round((targets * [0.5, 0.3, 0.1, 0.0] + rng.random((rows, 4))) / 1.5, 2)
-    return targets, scores >= 0.5, scores
-
-
-def test_the_highest_f1_of_a_label_is_that_of_its_threshold() -> None:
-    targets, decided, scores = drawn()
+    targets = rng.random((40, 4)) < [0.5, 0.3, 0.1, 0.0]  # nothing has the last label
+    scores = np.round((targets * [0.5, 0.3, 0.1, 0.0] + rng.random((40, 4))) / 1.5, 2)  # with ties
+    decided = scores >= 0.5
     (_, _, thresholds) = label_charts(targets, decided, scores, NAMES, [1]).drawings
     stated = re.search(r"dog: highest F1 (\S+) at threshold ([\d.]+)", str(thresholds))
     values = {t: f1_score(targets[:, 1], scores[:, 1] >= t) for t in np.unique(scores[:, 1])}
     best = max(values, key=lambda t: (values[t], t))
     assert (stated[1], stated[2]) == (f"{values[best]:.3f}", f"{best:.3f}")
 
-
-IDS = np.array([f"i{n:02}" for n in range(40)])
-PIXELS = np.zeros((40, 8, 8, 3), np.uint8)
-
-
-def prepared(target: str, names: tuple[str, ...], metric: str) -> Prepared:
-    return Prepared(
-        Path(), competition(names, metric=metric, target=target), pd.DataFrame({"id": IDS, "part": "train"}), ""
-    )
-
-
-def test_the_first_screen_of_several_labels_shows_the_worst_ones_with_the_rows_they_are_wrong_in() -> None:
-    targets, decided, scores = drawn(40)
-    rows, data = HonestRows(IDS, targets, decided, scores), prepared("multi", NAMES, "multilabel_macro_f1")
-    bars, worst = glance_blocks(rows, data, PIXELS)
-    assert isinstance(bars, Charts) and isinstance(worst, SideBySide) and worst.name == "Worst labels"
+    data = Prepared(Path(), competition(NAMES, metric="multilabel_macro_f1", target="multi"), INDEX, "")
+    _, worst = glance_blocks(HonestRows(IDS, targets, decided, scores), data, PIXELS)
     title = re.compile(r"nowhere: F1 0\.00; 0 of 0 rows missed, given to \d+ w")
     (tiles,) = (tiles for name, tiles in worst.groups if title.match(name))
     assert len(tiles) == 2
@@ -103,23 +81,16 @@ def test_the_first_screen_of_several_labels_shows_the_worst_ones_with_the_rows_t
 def test_the_first_screen_of_a_regression_shows_the_truth_beside_the_prediction_and_the_largest_errors() -> None:
     truth = np.linspace(1, 40, 40)
     values = truth + np.where(np.arange(40) == 7, 25.0, 0.1)
-    rows = HonestRows(IDS, truth, values, values[:, None])
-    chart, worst = glance_blocks(rows, prepared("regression", ("value",), "rmse"), PIXELS)
-    assert "predictions against the truth of 40 rows" in chart.drawings[0]
+    data = Prepared(Path(), competition(("value",), metric="rmse", target="regression"), INDEX, "")
+    _, worst = glance_blocks(HonestRows(IDS, truth, values, values[:, None]), data, PIXELS)
     assert list(worst.groups[0][1][0].lines) == ["is 8", "predicted 33", "i07"]
 
 
-@pytest.mark.parametrize(
-    ("score", "error", "metric", "text"),
-    [
-        (1.0, 0.1188, "accuracy", "1.0000 ± 0.1188 (at most 1)"),
-        (0.02, 0.05, "macro_f1", "0.0200 ± 0.0500 (at least 0)"),
-        (1.2, 0.5, "log_loss", "1.2000 ± 0.5000"),  # without an upper limit
-        (1.0, 0.1188, "mine", "1.0000 ± 0.1188"),  # a metric of the user's
-    ],
-)
-def test_a_score_and_its_error_do_not_claim_more_than_the_metric_can_reach(score, error, metric, text) -> None:
-    assert with_error(score, error, metric) == text
+def test_a_score_and_its_error_do_not_claim_more_than_the_metric_can_reach() -> None:
+    assert with_error(1.0, 0.1188, "accuracy") == "1.0000 ± 0.1188 (at most 1)"
+    assert with_error(0.02, 0.05, "macro_f1") == "0.0200 ± 0.0500 (at least 0)"
+    assert with_error(1.2, 0.5, "log_loss") == "1.2000 ± 0.5000"  # without an upper limit
+    assert with_error(1.0, 0.1188, "mine") == "1.0000 ± 0.1188"  # a metric of the user's
 
 
 TRIVIAL = [("the most frequent class for every row", score) for score in (0.2, 0.2, 0.3, 0.3)]

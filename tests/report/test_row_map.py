@@ -1,31 +1,32 @@
-"""The map of the rows: what is near, which rows are drawn, and what each point says."""
+"""What the report shows of single rows: their map, doubtful labels and pictures; and the next steps that follow from them."""
 
 import base64
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 from builders import competition, numbered
 from PIL import Image
 from threadpoolctl import threadpool_limits
 
+from competition.ensemble.metrics import METRICS
+from competition.files.manifest import write_manifest
+from competition.images.decoded_cache import cache_file
 from competition.prepare.prepared import Prepared
-from competition.report.classes import HonestRows
+from competition.report.classes import HonestRows, current_issues, dependencies_of_issues, label_issues_section
+from competition.report.next_steps import label_steps
 from competition.report.page import PointMap
+from competition.report.pictures import training_pixels
 from competition.report.row_map import MOST_PICTURES, map_section
 from competition.report.tsne import map_places
 
 IDS = np.array([f"r{n:03}" for n in range(90)])
-NAMES = ("ant", "bee", "cat")
-
-
-@pytest.fixture
-def prepared(tmp_path: Path) -> Prepared:
-    index = pd.DataFrame({"id": IDS, "label": np.arange(len(IDS)) % 3, "part": "train"})
-    return Prepared(tmp_path, competition(NAMES), index, "digest")
+INDEX = pd.DataFrame({"id": IDS, "label": np.arange(len(IDS)) % 3, "part": "train"})
+NAMES = ("rose", "tulip", "aster")
+PREPARED = Prepared(Path(), competition(NAMES), INDEX, "digest")
 
 
 def scored_rows(numbers: np.ndarray, wrong: int = 4) -> HonestRows:
@@ -37,11 +38,6 @@ def scored_rows(numbers: np.ndarray, wrong: int = 4) -> HonestRows:
     return HonestRows(IDS[numbers], labels, predicted, scores / scores.sum(1, keepdims=True))
 
 
-def point_map(section) -> PointMap:
-    (block,) = section.blocks
-    return block
-
-
 def drawn_points(block: PointMap) -> list[tuple[str, float, float, str]]:
     """(tooltip, x, y, number of the picture or "") of every point."""
     points = []
@@ -51,12 +47,12 @@ def drawn_points(block: PointMap) -> list[tuple[str, float, float, str]]:
     return points
 
 
-def test_features_are_joined_by_id_whatever_the_order_of_the_scored_rows(prepared: Prepared) -> None:
+def test_features_are_joined_by_id_whatever_the_order_of_the_scored_rows() -> None:
     clusters, table = np.arange(60) % 2, np.zeros((len(IDS), 8), np.float16)
     vectors = np.random.default_rng(1).normal(size=(60, 8)) + 20 * clusters[:, None]  # noise around two distant centres
     numbers = np.random.default_rng(2).permutation(len(IDS))[:60]
     table[numbers] = vectors
-    block = point_map(map_section(scored_rows(numbers), prepared, None, ("vit", table)))
+    (block,) = map_section(scored_rows(numbers), PREPARED, None, ("vit", table)).blocks
     cluster_of_id = dict(zip(IDS[numbers], clusters, strict=True))
     points = drawn_points(block)
     assert len(points) == 60 and "frozen network of vit" in block.note
@@ -74,12 +70,12 @@ def test_the_places_do_not_depend_on_the_number_of_processors() -> None:
     assert np.array_equal(*places)
 
 
-def test_a_point_says_its_class_and_prediction_and_its_picture_is_that_of_its_id(prepared: Prepared) -> None:
+def test_a_point_says_its_class_and_prediction_and_its_picture_is_that_of_its_id() -> None:
     rows = scored_rows(np.arange(90)[::-1].copy())
-    block = point_map(map_section(rows, prepared, numbered(90), None))
+    (block,) = map_section(rows, PREPARED, numbered(90), None).blocks
     points = drawn_points(block)
-    assert len(points) == 90 and "cat predicted as ant · r089" in [text for text, *_ in points]
-    assert "bee, predicted right · r001" in [text for text, *_ in points]
+    assert len(points) == 90 and "aster predicted as rose · r089" in [text for text, *_ in points]
+    assert "tulip, predicted right · r001" in [text for text, *_ in points]
     for text, _, _, picture in points:
         tile, name = block.tiles[int(picture)], text.rpartition(" · ")[2]
         assert tile.lines[-1] == name
@@ -87,14 +83,63 @@ def test_a_point_says_its_class_and_prediction_and_its_picture_is_that_of_its_id
             assert image.getpixel((0, 0))[0] == int(name[1:])  # image n has the value n in all pixels
     assert [tile.lines[1][0] for tile in block.tiles[:4]] == ["✕"] * 4  # the wrong rows come first
     assert len({tile.address for tile in block.tiles}) == 90 <= MOST_PICTURES
-    without = point_map(map_section(rows, prepared, None, None))
+    (without,) = map_section(rows, PREPARED, None, None).blocks
     assert not without.tiles and not any(picture for *_, picture in drawn_points(without))
 
 
-def test_there_is_no_map_of_no_rows_or_of_rows_that_differ_in_fewer_than_two_dimensions(prepared: Prepared) -> None:
-    assert map_section(scored_rows(np.arange(0)), prepared, None, None) is None
-    assert map_section(scored_rows(np.arange(5)), prepared, None, None) is None
+def test_there_is_no_map_of_no_rows_or_of_rows_that_differ_in_fewer_than_two_dimensions() -> None:
+    assert map_section(scored_rows(np.arange(0)), PREPARED, None, None) is None
+    assert map_section(scored_rows(np.arange(5)), PREPARED, None, None) is None
     confidence = np.linspace(0.01, 0.99, 50)[:, None]
     logs = np.log(np.hstack([confidence, 1 - confidence]))
     assert map_places(logs - logs.mean(1, keepdims=True)) is None
     assert map_places(np.ones((50, 8), np.float32)) is None
+
+
+def test_the_pair_with_most_confusions_comes_first_and_its_gain_is_that_of_perfect_rows() -> None:
+    labels = np.repeat([0, 1, 2], 10)
+    predicted, metric = labels.copy(), METRICS["macro_f1"]
+    predicted[29] = 0  # an aster is taken for a rose
+    better = predicted.copy()
+    predicted[:3] = 1  # three roses are taken for tulips
+    rows = HonestRows(np.arange(30).astype(str), labels, predicted, np.eye(3)[predicted])
+    first, second, look = label_steps(rows, metric, NAMES, None, False)
+    assert first.what == "tell rose and tulip apart" and second.what == "tell rose and aster apart"
+    assert first.at_most and first.gain == metric.evaluate(labels, better, 3) - metric.evaluate(labels, predicted, 3)
+    assert look.what == "look for wrong labels" and look.gain is None
+
+
+def test_doubtful_labels_are_pictures_of_their_own_rows_and_only_those_of_this_blend_and_data(tmp_path: Path) -> None:
+    index = pd.DataFrame({"id": ["a", "-b", "c"], "part": "train"})
+    data, file = Prepared(tmp_path, competition(NAMES), index, "d"), tmp_path / "label_issues.csv"
+    columns = "id,label,suggested,label_probability,suggested_probability"
+    file.write_text(f"{columns}\nc,rose,tulip,0.1,0.9\n'-b,aster,rose,0.21,0.5\n")
+    blend, other = (write_manifest(tmp_path / f"{name}.json", {"members": name}, [], {}, {}) for name in ("a", "b"))
+    write_manifest(tmp_path / "label_issues.json", dependencies_of_issues(data, blend), [file], {}, {})
+    assert current_issues(tmp_path, data, other) is None
+    assert current_issues(tmp_path, replace(data, digest="corrected labels"), blend) is None
+    (stale,) = label_issues_section(None, True, data, None).blocks
+    assert "for another blend or for other data" in stale.lines[0]
+    assert label_issues_section(None, False, data, None) is None
+    issues = current_issues(tmp_path, data, blend)
+    _, sheet = label_issues_section(issues, True, data, numbered(3)).blocks
+    assert [tile.lines for tile in sheet.tiles] == [
+        ["is rose 0.10", "✕ tulip 0.90", "c"],
+        ["is aster 0.21", "✕ rose 0.50", "-b"],
+    ]
+    for tile, row in zip(sheet.tiles, (2, 1)):
+        with Image.open(io.BytesIO(base64.b64decode(tile.address.partition(",")[2]))) as image:
+            assert image.getpixel((0, 0)) == (row, row, row)  # image n has the value n in all pixels
+
+
+def test_pictures_are_those_of_the_largest_cached_size_that_a_page_shows_in_index_order(tmp_path: Path) -> None:
+    ids, cache = np.array([f"id ü {n:02}" for n in range(12)]), tmp_path / "cache"
+    data = Prepared(tmp_path, competition(), pd.DataFrame({"id": ids, "part": "train"}), "digest")
+    cache.mkdir()
+    assert training_pixels(data, [16], "squash", cache) is None
+    for size in (16, 32, 256):
+        np.save(cache_file(cache, data.digest, ids, size, "squash"), numbered(12, size))
+    pixels = training_pixels(data, [256, 64, 32, 16], "squash", cache)
+    assert pixels is not None and pixels.shape == (12, 32, 32, 3)
+    assert pixels[np.array([7, 2])][:, 0, 0, 0].tolist() == [7, 2]
+    assert training_pixels(data, [16], "crop", cache) is None  # other images

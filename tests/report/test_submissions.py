@@ -28,27 +28,38 @@ def row(name: str, honest: float, public: float | None = None, **changes) -> Row
     return Row(entry, "made", "", public, None, "", "2026-01-02T03:04:05Z")
 
 
-def chosen(rows, changed=lambda a, b: None) -> list[str]:
-    return [row.entry.file[0] for row, _ in choose_two(rows, changed)]
+HALF = {"oof_rows": 500}
+# Which are recommended: the submissions, and the first and the second choice.
+CHOICES = {
+    "the best public score of those within a standard error of the best": (
+        [row("a", 0.900, 0.93), row("b", 0.905, 0.91), row("c", 0.880, 0.99), row("d", 0.901, 0.92)], "ba",
+    ),
+    "without public scores the one that differs most": ([row("a", 0.900), row("b", 0.905), row("d", 0.901)], "bd"),
+    "the only one": ([row("a", 0.900)], "a"),
+    "no partial one beside complete ones": ([row("a", 0.9), row("b", 0.905), row("e", 0.99, partial="2of5")], "ba"),
+    "a partial one alone": ([row("e", 0.99, partial="2of5")], "e"),
+    "the smaller log loss, and no optimistic one": (
+        [row("a", 0.3, metric="log_loss"), row("b", 0.29, metric="log_loss"), row("c", 0.1, metric="log_loss", optimistic=True)], "ba",
+    ),
+    "none on other rows": ([row("a", 0.999, **HALF), row("b", 0.90), row("c", 0.90), row("d", 0.95, optimistic=True)], "cb"),
+    "no worse one while others do not compare": ([row("c", 0.97, **HALF), row("b", 0.85), row("g", 0.95)], "g"),
+    "a worse one if no other is known": ([row("b", 0.85), row("g", 0.95)], "gb"),
+    "no doubted one": ([row("a", 0.9), row("b", 0.999, is_doubted=True), row("c", 0.9), row("d", 1.0, is_doubted=True)], "ca"),
+    "a doubted one alone": ([row("b", 0.999, is_doubted=True)], "b"),
+}  # fmt: skip
 
 
-def test_the_best_honest_score_comes_first_and_the_best_public_score_within_noise_second() -> None:
-    rows = [row("a", 0.900, 0.93), row("b", 0.905, 0.91), row("c", 0.880, 0.99), row("d", 0.901, 0.92)]
-    assert chosen(rows) == ["b", "a"]  # c has the best public score, but is worse by more than a standard error
+def changed(first: str, second: str) -> float | None:
+    """The share of rows in which two files differ; of most pairs it is not known."""
+    return {("b.csv", "a.csv"): 0.02, ("b.csv", "d.csv"): 0.07}.get((first, second))
 
 
-def test_without_public_scores_the_second_is_the_one_that_differs_most() -> None:
-    rows = [row("a", 0.900), row("b", 0.905), row("d", 0.901)]
-    shares = {("b.csv", "a.csv"): 0.02, ("b.csv", "d.csv"): 0.07}
-    assert chosen(rows, lambda a, b: shares[a, b]) == ["b", "d"]
-    assert chosen(rows[:1]) == ["a"]
-    partial = row("e", 0.99, partial="2of5")
-    assert chosen([*rows, partial], lambda a, b: None) == ["b", "d"] and chosen([partial]) == ["e"]
-
-
-def test_a_smaller_log_loss_is_better_and_optimistic_scores_are_not_compared() -> None:
-    losses = [row("a", 0.30), row("b", 0.29), row("c", 0.1, optimistic=True)]
-    assert chosen([replace(one, entry=replace(one.entry, metric="log_loss")) for one in losses]) == ["b", "a"]
+@pytest.mark.parametrize("name", CHOICES)
+def test_two_submissions_are_recommended(name: str) -> None:
+    rows, expected = CHOICES[name]
+    choices = choose_two(rows, changed)
+    assert "".join(chosen.entry.file[0] for chosen, _ in choices) == expected
+    assert ("DOUBTED" in choices[0][1]) == choices[0][0].entry.is_doubted
 
 
 def test_the_rank_correlation_is_spearmans() -> None:
@@ -61,37 +72,20 @@ def test_the_rank_correlation_is_spearmans() -> None:
 def test_a_public_score_outside_the_interval_of_chance_is_counted() -> None:
     expected = (ExpectedScore(500, 0.90, 0.02, 0.01, 1.0),)
     rows = [row("a", 0.90, 0.905, expected=expected), row("b", 0.91, 0.60, expected=expected)]
-    section = leaderboard_section(rows, 0.3, lambda a, b: None, True)
+    section = leaderboard_section(rows, 0.3, changed, True)
     assert "2 submissions with a public score; 1 of them is outside" in section.blocks[0].lines[0]
 
 
-def test_honest_scores_of_other_rows_are_not_compared_and_every_score_names_its_rows() -> None:
-    rows = [row("a", 0.999, oof_rows=400), row("b", 0.90), row("c", 0.90), row("d", 0.95, optimistic=True)]
-    assert chosen(rows) == ["c", "b"]
-    table = leaderboard_section(rows, 0.3, lambda a, b: None, True).blocks[-1]
-    assert all("on 1,000 rows" in cells[2] for cells in table.rows)
-    assert "2 of 4 submissions do not compare with cccc" in table.note
-    assert [why for _, why in choose_two(rows[:2], lambda a, b: None)] == ["the only submission on these rows"]
-
-
-def test_a_worse_submission_is_no_second_choice_while_others_do_not_compare() -> None:
-    elsewhere = [row("a", 0.91, oof_rows=400), row("c", 0.97, oof_rows=400), row("d", 0.92, oof_rows=400)]
+def test_the_table_names_the_rows_of_each_score_and_what_does_not_compare_with_them() -> None:
+    elsewhere = [row("a", 0.91, **HALF), row("c", 0.97, **HALF), row("d", 0.92, **HALF)]
     doubted, other_metric = row("e", 1.0, is_doubted=True), row("f", 0.99, metric="accuracy")
-    worse, best = row("b", 0.85), row("g", 0.95)
-    rows = [*elsewhere, doubted, other_metric, worse, best]
-    table = leaderboard_section(rows, 0.3, lambda a, b: None, True).blocks[-1]
-    assert [cells[0] for cells in table.rows] == ["g.csv"]
+    rows = [*elsewhere, doubted, other_metric, row("b", 0.85), row("g", 0.95)]
+    table = leaderboard_section(rows, 0.3, changed, True).blocks[-1]
+    assert [(cells[0], "on 1,000 rows" in cells[2]) for cells in table.rows] == [("g.csv", True)]
+    assert "5 of 7 submissions do not compare with gggg" in table.note
     assert "`make compare-blends A=gggggggg B=cccccccc` compares cccc with gggg on their common rows" in table.note
-    assert chosen([worse, best]) == ["g", "b"]  # nothing else is known that may be better
-
-
-def test_a_doubted_submission_is_never_recommended_and_says_so_where_it_is_alone() -> None:
-    rows = [row("a", 0.90), row("b", 0.999, is_doubted=True), row("c", 0.90), row("d", 1.0, is_doubted=True)]
-    assert chosen(rows) == ["c", "a"] and chosen(rows[:2]) == ["a"]
-    ((_, why),) = choose_two(rows[1:2], lambda a, b: None)
-    assert why == "the only submission; DOUBTED, see the warnings above"
-    is_marked = [line["honest"].endswith(" DOUBTED") for line in ledger.table(rows, 0.3, "macro_f1")]
-    assert is_marked == [False, True, False, True]
+    is_marked = [line["honest"].endswith(" DOUBTED") for line in ledger.table([doubted, rows[-1]], 0.3, "macro_f1")]
+    assert is_marked == [True, False]
 
 
 DIFFERENCE = {"value": 0.01, "error": 0.02, "low": -0.03, "high": 0.05, "changed": 3, "corrected": 2, "corrupted": 1}
@@ -120,20 +114,17 @@ def test_a_grade_is_shown_only_beside_an_honest_score_of_its_metric(tmp_path: Pa
         assert ("private, make grade 0.8700" in chart, "make grade" in chart) == (is_shown, is_shown)
 
 
-def test_scores_on_rows_that_chose_hyperparameters_are_hollow_and_left_out_folds_are_named() -> None:
+def test_only_a_score_of_rows_that_took_no_part_is_drawn_and_quoted_as_honest() -> None:
+    chart, caption = chart_and_caption({})
+    assert "blend, honest" in chart and "Quote the filled one" in caption
     chart, caption = chart_and_caption({"optimistic": True, "tuned_folds": [0, 1]})
     assert 'class="dot"' not in chart and "All are hollow, because every row chose hyperparameters" in caption
     chart, caption = chart_and_caption({"tuned_folds": [0, 1]})
     assert chart.count('class="hollow"') == 1
     assert "the same 539 out-of-fold rows; those of folds 0, 1 chose hyperparameters and are left out" in caption
-
-
-def test_a_doubted_blend_is_labelled_so_and_nothing_says_to_quote_it() -> None:
     for doubt in (NOT_OUT_OF_FOLD, OTHER_FOLDS):
         chart, caption = chart_and_caption({"notes": [f"vit: {doubt}"]})
         assert "blend, doubted" in chart and "blend, honest" not in chart and "Quote" not in caption
-    chart, caption = chart_and_caption({})
-    assert "blend, honest" in chart and "Quote the filled one" in caption
 
 
 def test_what_a_member_is_worth_names_its_loss_as_it_is_stated_everywhere() -> None:

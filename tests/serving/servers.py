@@ -1,37 +1,35 @@
-"""Servers in processes of their own on loopback."""
+"""Servers in processes of their own on loopback, and the images to send to them."""
 
 import http.client
+import importlib.util
 import json
 import os
-import signal
 import socket
 import subprocess
+import sys
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pytest
 from builders import ROOT
+from stages import Workspace
 
-# Limits small enough to be reached in a test.
-SMALL = """
-import sys
-from pathlib import Path
-from competition.workspace.dependencies import export_path
+from competition.images.decoded_cache import cached_images
+from competition.prepare.decoding import encode_png
 from competition.prepare.prepared import load_prepared
-from competition.serving.app import create_app
-from competition.serving.engines import open_engine
-from competition.serving.requests import Limits
-from competition.serving.server import listen, run_server
-from competition.serving.similar import cached_training_images
 
-work, engine = Path(sys.argv[1]), sys.argv[2]
-limits = Limits(body_bytes=4_000_000, header_seconds=1.0, body_seconds=1.0, instances=64, waiting=64, connections=1_200)
-folder = export_path(work, "blend").parent
-engine = open_engine(engine, folder)
-training = lambda: cached_training_images(load_prepared(work / "data"), [], engine, work / "cache")
-listener = listen("127.0.0.1:0")
-app = create_app(engine, limits, training, True, (folder / "README.md").read_text())
-run_server(app, listener, limits, lambda: print("port", listener.getsockname()[1], flush=True))
+# `goldfold` with limits small enough to be reached in a test.
+SMALL = """
+from functools import partial
+from competition.serving import requests
+from pipelines.terminal.cli import main
+
+limits = dict(body_bytes=4_000_000, header_seconds=1.0, body_seconds=1.0, instances=64, waiting=64, connections=1_200)
+requests.Limits = partial(requests.Limits, **limits)
+main()
 """
 
 
@@ -40,8 +38,8 @@ class Server:
     process: "subprocess.Popen[str]"
     port: int
 
-    def connect(self, timeout: float = 30.0) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout)
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
@@ -55,15 +53,34 @@ class Server:
         status, body, _ = self.request("POST", path, json.dumps(value))
         return status, json.loads(body)
 
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
 
-
-def start(command: list[str], port_after: str, **options: Any) -> Server:
-    """Start a server, which says its port when it answers.  port_after: the text before the port in a line of its output."""
+def start(command: list[str], **options: Any) -> Server:
+    """Start a server by a command whose output says its address when it answers."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment, **options)
     assert process.stdout is not None
-    line = next(line for line in process.stdout if port_after in line)
-    return Server(process, int(line.split(port_after)[1].split("/")[0].split()[0]))
+    address = next(line for line in process.stdout if "http://" in line)
+    return Server(process, int(address.split("127.0.0.1:")[1].split("/")[0]))
+
+
+@pytest.fixture(scope="session")
+def small_server(exported: Workspace) -> Iterator[Server]:
+    """A server with the ONNX engine and small limits."""
+    for package in ("onnxruntime", "tf2onnx", "starlette", "uvicorn", "prometheus_client"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"goldfold[serve] and goldfold[onnx] are not installed: {package}")
+    arguments = exported.command("serve", "--address", "127.0.0.1:0", "--engine", "onnx")[3:]
+    server = start([sys.executable, "-c", SMALL, *arguments])
+    yield server
+    server.process.kill()
+    server.process.wait()
+
+
+@pytest.fixture(scope="session")
+def rows(exported: Workspace) -> list[tuple[str, bytes]]:
+    """(id, image) of every test row: its decoded pixels as a PNG, read without TensorFlow."""
+    prepared = load_prepared(exported.work / "data")
+    ids = prepared.part("test")["id"].to_numpy(str)
+    pixels = cached_images(exported.work / "cache", prepared.digest, ids, 16, "squash")
+    assert pixels is not None
+    return list(zip(ids.tolist(), map(encode_png, pixels[np.arange(len(ids))]), strict=True))

@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 
 from competition.prepare.decoding import encode_png
-from competition.serving.bundle import Bundle
 
 pytest.importorskip("prometheus_client", reason="goldfold[serve] is not installed")
 pytest.importorskip("starlette", reason="goldfold[serve] is not installed")
@@ -18,13 +17,9 @@ pytest.importorskip("starlette", reason="goldfold[serve] is not installed")
 from competition.serving.batching import Batcher, Metrics
 from competition.serving.requests import Limits
 
-BUNDLE = Bundle("the blend", "small", "", "", ("dark", "bright"), (1,), 1, "squash", ("onnx",))
-
 
 class Brightness:
     """A model that waits to be released: the probability of "bright" is the mean of the image."""
-
-    name, bundle = "onnx", BUNDLE
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -57,26 +52,16 @@ def run(limits: Limits, requests: Sequence[Sequence[int]], goes_away: int | None
         batcher, tasks = Batcher(engine, limits, Metrics()), []
         for number, values in enumerate(requests):
             tasks.append(asyncio.create_task(batcher.predict([image(value) for value in values])))
-            await asyncio.sleep(0.2 if goes_away is not None else 0)
+            await asyncio.sleep(0.2)
             if number == goes_away:
                 tasks[number].cancel()
                 await asyncio.sleep(0)
-        await asyncio.sleep(0.3)
         engine.released.set()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         await batcher.stop()
         return results
 
     return engine, asyncio.run(all_requests())
-
-
-def test_waiting_images_form_batches_of_at_most_the_limit_and_each_gets_its_own_answer() -> None:
-    values = [10 * n for n in range(20)]
-    engine, results = run(Limits(batch=8), [[value] for value in values])
-    assert sum(engine.batches) == 20 and max(engine.batches) <= 8 and len(engine.batches) <= 5
-    got = [results[n][0][0][1] for n in range(20)]
-    np.testing.assert_allclose(got, [value / 255 for value in values], atol=1e-6)
-    assert [results[n][0][1] for n in range(20)] == [int(value > 127) for value in values]
 
 
 def test_images_of_a_client_that_goes_away_are_not_predicted_and_do_not_count_as_waiting() -> None:
@@ -86,7 +71,8 @@ def test_images_of_a_client_that_goes_away_are_not_predicted_and_do_not_count_as
     assert engine.batches == [1, 3]
 
 
-def test_an_error_of_the_model_reaches_its_requests_and_the_next_is_answered() -> None:
-    engine, results = run(Limits(batch=1), [[255], [100]])
-    assert isinstance(results[0], RuntimeError) and len(results[1]) == 1
-    assert engine.batches == [1, 1]
+def test_an_error_of_the_model_reaches_its_requests_and_the_next_ones_get_their_own_answers() -> None:
+    engine, results = run(Limits(batch=1), [[255], [100], [50]])
+    assert isinstance(results[0], RuntimeError)
+    np.testing.assert_allclose([result[0][0][1] for result in results[1:]], [100 / 255, 50 / 255], atol=1e-6)
+    assert engine.batches == [1, 1, 1]

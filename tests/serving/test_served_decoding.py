@@ -1,11 +1,12 @@
 """The graph reads an image as Pillow does, or refuses it."""
 
-import io
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from data_fixtures import encode_image
 from PIL import Image
 
 from competition.prepare.decoding import decode
@@ -15,18 +16,17 @@ AWKWARD = Path(__file__).resolve().parents[3] / "shared" / "data" / "awkward_ima
 SIDES = ((8, 8), (16, 16), (37, 211), (211, 37), (300, 400), (700, 90))  # height, width: shrunk, enlarged, wide, tall
 
 
-def encoded(pixels: np.ndarray, kind: str, mode: str = "", **options) -> bytes:
-    """mode: of Pillow; "" is that of the pixels."""
-    image, out = Image.fromarray(pixels), io.BytesIO()
-    (image.convert(mode) if mode else image).save(out, kind, **options)
-    return out.getvalue()
+def encoded(pixels: np.ndarray, kind: str, mode: str | None = None, **options: object) -> bytes:
+    """mode: of Pillow; None is that of the pixels."""
+    return encode_image(Image.fromarray(pixels).convert(mode or Image.fromarray(pixels).mode), kind, **options)
 
 
 def noise(height: int, width: int) -> np.ndarray:
     return np.random.default_rng(height).integers(0, 256, (height, width, 3)).astype(np.uint8)
 
 
-def reader(sizes=(16, 48), fit="squash"):
+@cache
+def reader(sizes=(16,), fit="squash"):
     signature = [tf.TensorSpec((None,), tf.string)]
     return tf.function(lambda data: decode_batch(data, sizes, fit), autograph=False, input_signature=signature)
 
@@ -36,7 +36,7 @@ def test_the_pixels_of_jpeg_and_png_are_those_of_pillow(fit) -> None:
     images = [encoded(noise(*sides), kind) for sides in SIDES for kind in ("JPEG", "PNG")]
     images += [encoded(noise(*sides)[..., 0], kind) for sides in SIDES[2:4] for kind in ("JPEG", "PNG")]  # grey
     images.append(encoded(noise(300, 400), "JPEG", progressive=True, quality=40))
-    for size, pixels in zip((16, 48), reader(fit=fit)(images), strict=True):
+    for size, pixels in zip((16, 48), reader((16, 48), fit)(images), strict=True):
         np.testing.assert_array_equal(pixels.numpy(), np.stack([decode(image, size, fit) for image in images]))
 
 
@@ -56,23 +56,18 @@ REFUSED = {
 }
 
 
-@pytest.fixture(scope="module")
-def read():
-    return reader(sizes=(16,))
-
-
 @pytest.mark.parametrize("reason", REFUSED)
-def test_what_tensorflow_reads_differently_is_refused_with_its_reason(read, reason) -> None:
+def test_what_tensorflow_reads_differently_is_refused_with_its_reason(reason) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
-        read([SMALL, REFUSED[reason]])
+        reader()([SMALL, REFUSED[reason]])
 
 
 @pytest.mark.skipif(not AWKWARD.is_dir(), reason="the folder of awkward real images is not on this machine")
-def test_awkward_real_files_give_pillows_pixels_or_an_error(read) -> None:
+def test_awkward_real_files_give_pillows_pixels_or_an_error() -> None:
     results = []
     for file in sorted(AWKWARD.glob("*/*")):
         try:
-            pixels = read([file.read_bytes()])[0].numpy()[0]
+            pixels = reader()([file.read_bytes()])[0].numpy()[0]
         except tf.errors.InvalidArgumentError:
             results.append("refused")
         else:

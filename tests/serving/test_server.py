@@ -12,18 +12,22 @@ import textwrap
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from builders import ROOT
+from data_fixtures import encode_image
 from PIL import Image
 from servers import Server, start
 from stages import Workspace
 
 from competition.config.errors import UserError
 from competition.ensemble.predictions import load_scores
+from competition.serving.bundle import load_bundle
+from pipelines.serving.serve import outdated_lines
 
 PREDICT = "/v1/models/goldfold:predict"
 POST = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\n".encode() + b"%s"
@@ -34,10 +38,8 @@ def instances(images: list[bytes]) -> dict[str, object]:
 
 
 def encoded(kind: str, sides: tuple[int, int] = (40, 30), **options) -> bytes:
-    out = io.BytesIO()
     pixels = np.random.default_rng(0).integers(0, 256, (*sides, 3)).astype(np.uint8)
-    Image.fromarray(pixels).save(out, kind, **options)
-    return out.getvalue()
+    return encode_image(Image.fromarray(pixels), kind, **options)
 
 
 def probabilities(predictions: list[dict]) -> list[list[float]]:
@@ -101,14 +103,14 @@ def test_curl_sends_image_files_as_they_are(small_server: Server, tmp_path: Path
 
 
 FORM = b'--b\r\nContent-Disposition: form-data; name="n"%s\r\n\r\n1\r\n'
-Image.new("1", (8_000, 8_000)).save(BOMB := io.BytesIO(), "PNG")  # black pixels in a few kilobytes
+BOMB = encode_image(Image.new("1", (8_000, 8_000)))  # black pixels in a few kilobytes
 HOSTILE = {
     "form without a file": (FORM % b"" + b"--b--\r\n", 400, "the form holds no file"),
     "no form": (b"junk", 400, "the form cannot be read"),
     "form with too many files": (FORM % b'; filename="a"' * 65 + b"--b--\r\n", 400, "form cannot be read: Too many files"),
     "truncated": (instances([encoded("JPEG", (300, 300))[:2_000]]), 400, "cannot be decoded"),
     "one bad image of three": (instances([encoded("PNG"), b"\x89PNG\r\n\x1a\n junk", encoded("PNG")]), 400, "instance 1: "),
-    "decompression bomb": (instances([BOMB.getvalue()]), 400, "8000 x 8000 pixels are more than the 50,000,000"),
+    "decompression bomb": (instances([BOMB]), 400, "8000 x 8000 pixels are more than the 50,000,000"),
     "web page": (instances([b"<html></html>"]), 400, "a web page or XML, not an image"),
     "not base64": (b'{"instances": [{"b64": "%%%"}]}', 400, "instance 0: b64 is not base64"),
     "too many instances": (b'{"instances": [' + b"1," * 64 + b"1]}", 400, "65 instances were sent"),
@@ -155,9 +157,7 @@ RAW = {  # name -> (what is sent, the beginning of the answer)
 
 
 @pytest.mark.parametrize("name", RAW)
-def test_what_is_not_http_or_stops_gets_a_4xx_or_a_clean_close_within_the_time_limit(
-    small_server: Server, name
-) -> None:
+def test_what_is_not_http_or_stops_gets_a_4xx_or_a_clean_close_within_the_time_limit(small_server, name) -> None:
     (sent, expected), started = RAW[name], time.monotonic()
     try:
         answer = exchange(small_server, sent)
@@ -225,24 +225,34 @@ def test_sigterm_ends_the_command_after_the_running_requests_and_ctrl_c_says_tha
 ):
     images = [data for _, data in rows[:20]] + [encoded("WEBP")]
     expected = small_server.post(PREDICT, instances(images))[1]["predictions"]
-    server = start(exported.command("serve", "--address", "127.0.0.1:0"), "http://127.0.0.1:")
+    server = start(exported.command("serve", "--address", "127.0.0.1:0"))
     try:
         with ThreadPoolExecutor(4) as pool:
             answers = [pool.submit(server.post, PREDICT, instances(images)) for _ in range(4)]
             while "goldfold_waiting_images 0.0" in server.request("GET", "/metrics")[1].decode():
                 if all(answer.done() for answer in answers):
                     break
-            assert server.stop() == 0
+            server.process.terminate()
+            assert server.process.wait(30) == 0
         for answer in answers:
             status, content = answer.result()
             assert status == 200
             np.testing.assert_allclose(probabilities(content["predictions"]), probabilities(expected), atol=1e-5)
     finally:
         server.process.kill()
-    server = start(exported.command("serve", "--address", "127.0.0.1:0"), "http://127.0.0.1:", stderr=-1)
+    server = start(exported.command("serve", "--address", "127.0.0.1:0"), stderr=-1)
     server.process.send_signal(signal.SIGINT)
     out, err = server.process.communicate(timeout=60)
     assert (server.process.returncode, out, err) == (130, "", "goldfold: the server was stopped\n")
+
+
+def test_the_server_says_that_the_blend_or_the_data_are_no_longer_those_of_the_export(exported: Workspace) -> None:
+    bundle, job = load_bundle(exported.work / "export" / "blend"), exported.job()
+    assert outdated_lines(job, bundle, []) == []
+    (line,) = outdated_lines(job, replace(bundle, data="before a label was corrected"), [])
+    assert "from other data" in line
+    (line,) = outdated_lines(job, replace(bundle, digest="of other weights"), [])
+    assert "an earlier blend" in line and "`make export` makes it again" in line
 
 
 def test_what_cannot_be_served_is_one_sentence(exported: Workspace, small_server: Server) -> None:
