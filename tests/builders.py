@@ -1,7 +1,7 @@
 """Small synthetic images whose colour shows their class, and a tiny member."""
 
 import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -17,6 +17,7 @@ from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import NO_PLUGINS, activate
 from competition.files.manifest import write_manifest
 from competition.prepare.adapter_types import Competition
+from competition.prepare.decoding import encode_png
 from competition.prepare.prepared import Prepared
 from competition.submission.ledger import Entry
 from competition.workspace.runs import Run, runs_of
@@ -101,6 +102,13 @@ def pixels_of(labels: np.ndarray, seed: int = 0, size: int = SIZE) -> np.ndarray
     images = rng.integers(0, 160, (len(labels), size, size, 3))
     images[np.arange(len(labels)), :, :, labels] += 90
     return images.astype(np.uint8)
+
+
+def save_images(folder: Path, names: Iterable[str], images: np.ndarray) -> None:
+    """Write each image as PNG under its name, which may have folders."""
+    for name, image in zip(names, images, strict=True):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(encode_png(image))
 
 
 def numbered(count: int, size: int = 2) -> np.ndarray:

@@ -29,7 +29,7 @@ ENVIRONMENT = {
     "GITHUB_TOKEN": "ghp_planted0token0of0github0000000000",
 }
 SECRETS = (*ENVIRONMENT.values(), "planted-key-1", "KGAT_planted-token-2", "planted5ignature0f0link")
-TESTS = ("faults", "kaggle_api", "kernels", "pipelines/test_hostile_answers.py", "pipelines/test_submit_once.py")
+TESTS = ("faults", "kaggle_api", "kernels", "pipelines/test_kaggle_verbs.py")
 BELONGS = (".kaggle", "kaggle")  # folders of a credential
 PLANTED = "test_prints_a_secret*/*"  # the kernel that a test lets print a secret
 READ_WHOLE = 300_000  # bytes: larger files are searched for the usual forms only

@@ -20,15 +20,11 @@ UNIQUE_IDS = st.lists(IDS, min_size=1, max_size=12, unique=True)
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def probabilities(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.dirichlet(np.ones(shape[-1]), shape[:-1]).astype(np.float32)
-
-
 @FEW
 @given(ids=UNIQUE_IDS, seed=SEEDS)
 def test_a_join_returns_the_row_of_each_id_in_any_order(ids: list[str], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    probs = probabilities(rng, len(ids), 3)
+    probs = rng.dirichlet(np.ones(3), len(ids)).astype(np.float32)
     order, wanted = rng.permutation(len(ids)), rng.permutation(len(ids))
     shuffled = Predictions(np.array(ids)[order], probs[order])
     np.testing.assert_array_equal(shuffled.of_ids(np.array(ids)[wanted]), probs[wanted])
@@ -67,14 +63,10 @@ def test_any_bytes_are_a_table_or_a_user_error(tmp_path_factory, data: bytes) ->
 def test_every_training_row_is_in_one_fold_that_neither_order_nor_duplicates_decide(seed, folds, classes) -> None:
     rng = np.random.default_rng(seed)
     count = int(rng.integers(4 * folds * classes, 8 * folds * classes))
+    parts, groups = np.where(rng.random(count) < 0.1, "test", "train"), rng.integers(0, 2 * count, count)
     index = pd.DataFrame(
-        {
-            "id": [f"i{n}" for n in range(count)],
-            "part": np.where(rng.random(count) < 0.1, "test", "train"),
-            "group": rng.integers(0, 2 * count, count),
-        }
+        {"id": np.arange(count).astype(str), "part": parts, "group": groups, "label": groups % classes}
     )
-    index["label"] = index["group"] % classes
     try:
         index["fold"] = assign(index, folds, seed=1)
     except UserError as error:

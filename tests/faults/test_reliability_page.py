@@ -1,8 +1,9 @@
-"""docs/reliability.md lists all 72 cases, each with tests that exist."""
+"""docs/reliability.md lists all 72 cases, each with tests that exist; every fault point has a test in this folder."""
 
 import ast
 import re
 from functools import cache
+from pathlib import Path
 
 from builders import ROOT
 
@@ -27,3 +28,11 @@ def test_all_72_cases_have_a_behaviour_and_tests_that_exist() -> None:
         assert case and behaviour and references
         assert "".join(f"`{file}::{name}`" for file, name in references) == tests.replace(", ", ""), case
     assert [f"{file}::{name}" for file, name in REFERENCE.findall(PAGE) if name not in names_in(file)] == []
+
+
+def test_every_point_has_a_test_and_every_tested_point_exists() -> None:
+    files = [file for folder in ("competition", "pipelines") for file in (ROOT / folder).rglob("*.py")]
+    tests = "\n".join(file.read_text(encoding="utf-8") for file in Path(__file__).parent.glob("test_*.py"))
+    source = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    points = [ast.literal_eval(name) for name in re.findall(r"(?<!def )\bfault_point\(([^,)]+)", source)]
+    assert sorted(points) == sorted(set(re.findall(r'["\s]([a-z]+\.[a-z_]+)(?:@[^"\s:]*)?:\d+', tests)))

@@ -12,8 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from builders import ROOT
-from data_fixtures import scene
+from builders import ROOT, pixels_of, save_images
 from PIL import Image
 from stages import FEWER_DIGITS, Workspace, new_workspace
 
@@ -32,32 +31,18 @@ from pipelines.execution.budget_search import Search, Trial, summary
 from pipelines.execution.budget_training import at_higher_rate, fine_tune
 
 PARAMS = f"""
-extends: {ROOT}/params.yaml
-competition: {{name: small, adapter: digits}}
-prepare: {{folds: 2}}
+extends: {ROOT}/tests/small.yaml
 budget: {{portfolio: FOLDER/portfolio.yaml}}
 members:
   unused: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {{kind: linear}}}}
 predict: {{batch: 100, views: [identity, shift_up, shift_left]}}
-policy: {{rounds: 1}}
-blend: {{rounds: 1, bags: 1}}
-honest: {{resamples: 50}}
 """
 CANDIDATE = "  - {{name: {}, cost: {}, source: a test, member: {{architecture: cnn, image_size: {}, alpha: {}, weights: none}}}}"
 SMALL, MIDDLE = CANDIDATE.format("small", 1, 16, 0.25), CANDIDATE.format("middle", 2, 16, 0.5)
 HUGE = CANDIDATE.format("huge", 9, 448, 2.0)
 HOUR = ("--hours", "1")
 FEW = FEWER_DIGITS.replace("[:600]", "[:240]")  # 180 train, 60 test
-KILL = """
-import os, signal
-from competition.config.faults import at_points
-left = [{count}]
-def reached(name, path):
-    left[0] -= name == "result.after_manifest"
-    if left[0] < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-at_points(reached)
-"""
+FAULTS = f"import runpy; runpy.run_path('{ROOT}/tests/faults/inject/sitecustomize.py')"
 # The second network fits under its first view, and then takes so long that the second view does not.
 ONE_VIEW = """
 from pipelines.main_job import budget
@@ -106,15 +91,8 @@ def tampered(session, *others):
 training.train_and_store = tampered
 """
 SAMPLED = """
-from competition.training.loop import share_after_probe
 from pipelines.execution import first_look
 first_look.MANY_ROWS, first_look.SAMPLE = 150, 40
-"""
-# The heads of the first network take long; nothing is computed after its features.
-SLOW_HEADS = """
-from pipelines.main_job import budget
-budget.look_at_sample = lambda *_: 5_000.0
-budget.keep_first = lambda *_: exit()
 """
 
 
@@ -170,7 +148,7 @@ def search_in(workspace: Workspace, *views: str) -> Search:
     return Search(workspace.job(), start_clock(1.0, ""), None, views)  # type: ignore[arg-type]
 
 
-def test_a_score_with_rows_that_chose_hyperparameters_is_marked_as_in_the_table_of_runs(prepared: Workspace) -> None:
+def test_a_score_with_rows_that_chose_hyperparameters_is_marked_as_in_the_table_of_runs(prepared) -> None:
     search = search_in(prepared, "identity")
     plain = replace(search.job.params.members["unused"], head=None)
     search.members.update(plain=plain, tuned=replace(plain, tuned_folds=(0,)))
@@ -184,16 +162,17 @@ def test_views_are_given_up_if_a_second_network_fits_instead(prepared: Workspace
     member = replace(prepared.job().params.members["unused"], head=None)
     first, second = Network("small", member, 1.0), Network("middle", replace(member, alpha=0.5), 2.0)
     assert len(prepared.job().prepared.index) == 240
-    for small, middle, views in (  # seconds of each image
-        (1.25, 2.5, 2),
-        (1.25, 7.5, 1),  # both fit into the hour under one view, and not under two
-        (1.25, 22.5, 2),  # the second one does not even fit under one
-        (0.0001, 14.75, 2),  # the views of the first one cost next to nothing
+    for small, middle, heads, views in (  # seconds of each image, and of the heads of a member
+        (1.25, 2.5, 0, 2),
+        (1.25, 7.5, 0, 1),  # both fit into the hour under one view, and not under two
+        (1.25, 22.5, 0, 2),  # the second one does not even fit under one
+        (0.0001, 14.75, 0, 2),  # the views of the first one cost next to nothing
+        (1.25, 2.5, 1_000, 1),  # with heads that take long two views are too many
     ):
         seconds, search = {"small": small, "middle": middle}, search_in(prepared, "identity", "shift_up")
         search.engines.update({name: name for name in seconds})  # type: ignore[misc]
         monkeypatch.setattr(first_look, "pass_seconds", lambda engine, member, seconds=seconds: seconds[engine])
-        first_look.settle_views(search, first, [second], 0.0)
+        first_look.settle_views(search, first, [second], heads)
         assert search.views == ("identity", "shift_up")[:views]
 
 
@@ -231,42 +210,35 @@ def test_the_written_file_repeats_the_submission_to_the_byte_without_the_search(
 def test_scores_decide_nothing(prepared, spent, tmp_path) -> None:
     workspace = prepared.copy_to(tmp_path)
     workspace_with(tmp_path, SMALL)
-    result = workspace.run("budget", *HOUR, code=FLATTERED + SAMPLED)
-    assert result.code == 0 and re.search(r"small-rbf .* 1\.0000 +kept", result.out), result.err
+    output = workspace.do_in_one_process("budget", arguments=HOUR, code=FLATTERED + SAMPLED)
+    assert re.search(r"small-rbf .* 1\.0000 +kept", output), output
     flattered, plain = (load_params(one.work / BUDGET_FILE).members for one in (workspace, spent[0]))
     assert flattered == {name: member for name, member in plain.items() if name.startswith("small")}
     # Of many rows a sample is scored first, each fold of it by a head that was fitted to its other folds.
     honest = r"budget: (first )?honest macro_f1 after \S+ \w+: (0\.\d+) ± \S+ by (\S+)( on 40 rows of 180)?"
-    looks = re.findall(honest, result.out)
+    looks = re.findall(honest, output)
     assert [look[0] and look[3] for look in looks] == [" on 40 rows of 180", ""] and looks[0][2] == "small-linear"
     assert 0.3 < float(looks[0][1]) < 0.92, looks  # more on rows that the heads were fitted to
-    assert re.search(rf"^  small-linear on 40 rows .* a first look: {looks[0][1]} ± ", result.out, re.M), result.out
+    assert re.search(rf"^  small-linear on 40 rows .* a first look: {looks[0][1]} ± ", output, re.M), output
 
 
 def test_a_second_call_computes_what_is_missing_and_a_network_that_does_not_fit_predicts_identity_only(spent, tmp_path):
     workspace = spent[0].copy_to(tmp_path)
     workspace_with(tmp_path, SMALL)
     shutil.rmtree(workspace.work / "members" / "small-tuned")
-    result = workspace.run("budget", *HOUR, code=SLOW_VIEWS)
-    assert result.code == 0 and "features of" not in result.out, result.err
-    assert set(re.findall(r"^train (\S+) fold \d: .* held-out rows", result.out, re.M)) == {"small-tuned"}
+    output = workspace.do_in_one_process("budget", arguments=HOUR, code=SLOW_VIEWS)
+    assert "features of" not in output, output
+    assert set(re.findall(r"^train (\S+) fold \d: .* held-out rows", output, re.M)) == {"small-tuned"}
     members = load_params(workspace.work / BUDGET_FILE).members
     views = {name: member.views for name, member in members.items()}
     assert views == {name: ("identity",) if name.endswith("-tuned") else () for name in members} and len(views) == 4
-    assert re.search(r"small-tuned for \d+ epochs under all views .* does not fit: needs about", result.out), result.out
-
-
-def test_the_first_member_gives_up_views_whose_heads_would_take_too_long(prepared, tmp_path) -> None:
-    workspace = prepared.copy_to(tmp_path)
-    workspace_with(tmp_path, SMALL)
-    result = workspace.run("budget", *HOUR, code=SLOW_HEADS)
-    assert "small fits under one view only, so identity is the only one" in result.out, result.err
+    assert re.search(r"small-tuned for \d+ epochs under all views .* does not fit: needs about", output), output
 
 
 def test_whenever_it_is_killed_the_complete_members_are_submitted(prepared, tmp_path) -> None:
     workspace, states = prepared.copy_to(tmp_path), []
-    for count in (6, 4, 9):  # results that are completed before the next kill
-        workspace.run("budget", *HOUR, code=KILL.format(count=count))
+    for count in (7, 5, 10):  # results that are completed before the next kill
+        workspace.run("budget", *HOUR, code=FAULTS, GOLDFOLD_FAULTS=f"result.after_manifest:{count}:kill")
         if (workspace.work / BUDGET_FILE).is_file():
             workspace.do_in_one_process("predict", "blend", arguments=HOUR)
             states.append(load_params(workspace.work / BUDGET_FILE).blend.members)
@@ -277,33 +249,34 @@ def test_whenever_it_is_killed_the_complete_members_are_submitted(prepared, tmp_
     assert all(len(file.read_text().splitlines()) == 61 for file in workspace.submissions.glob("*.csv"))
 
 
-def test_a_candidate_that_does_not_fit_is_left_out_and_the_budget_is_kept(prepared, tmp_path) -> None:
+def test_a_candidate_that_does_not_fit_is_left_out_but_the_smallest_member_is_made_in_any_case(prepared, tmp_path):
     workspace = prepared.copy_to(tmp_path)
     workspace_with(tmp_path, HUGE, SMALL)
     started = time.monotonic()
     output = workspace.do("budget", "--hours", "0.005", sets="predict.batch=4")
     assert all(re.search(rf"huge-{kind} .* (does not fit|stopped)", output) for kind in ("linear", "tuned")), output
     assert time.monotonic() - started < 0.005 * 3600 + 60  # a process starts, and the machine may be busy
+    shutil.rmtree(workspace.work)
+    workspace = prepared.copy_to(tmp_path)
+    output = workspace.do("budget", "--hours", "0.0000001")
+    assert "do not pay for the smallest member, small-linear" in output and "it is made nevertheless" in output
+    assert load_params(workspace.work / BUDGET_FILE).blend.members == ("small-linear",)
 
 
 @pytest.mark.long
 def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.delenv("GOLDFOLD_GOALS")
+    names = [f"{name}/{number}.png" for name in ("bright", "dark") for number in range(12)]
     for folder in (photos := tmp_path / "my photos", tmp_path / "other" / "my photos"):
-        for name, colour in (("bright", "white"), ("dark", "navy")):
-            (folder / name).mkdir(parents=True)
-            for number in range(12):
-                picture = scene(100 * len(name) + number)
-                tinted = Image.blend(picture, Image.new("RGB", picture.size, colour), 0.5)
-                tinted.save(folder / name / f"{number}.png")
+        save_images(folder, names, pixels_of(np.repeat([0, 2], 12)))
     with pytest.raises(goldfold.UserError, match="expected a positive number of hours"):
         goldfold.fit(photos, hours=-1.0, work=tmp_path / "work")
     file = tmp_path / "my-photos.yaml"
     assert load_params(file).competition.source == str(photos)
     workspace_with(tmp_path, SMALL)
-    few = "prepare: {folds: 2}\nhonest: {resamples: 50}\nmembers: {net: {architecture: cnn, image_size: 16, alpha: 0.25, weights: none, "
-    budget = f"budget: {{portfolio: {tmp_path}/portfolio.yaml}}\ntrain: {{probe: false}}\n"
-    file.write_text(file.read_text() + few + "head: {kind: linear}}}\n" + budget)
+    net = "{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {kind: linear}}"
+    budget = f"budget: {{portfolio: {tmp_path}/portfolio.yaml}}\ntrain: {{probe: false}}\nmembers: {{net: {net}}}\n"
+    file.write_text(f"{file.read_text()}prepare: {{folds: 2}}\nhonest: {{resamples: 50}}\n{budget}")
     project = goldfold.fit(photos, hours=0.005, work=tmp_path / "work")
     assert "small-linear" in project.scores().index
     (command,) = re.findall(r"^next: (.*)$", capsys.readouterr().out, re.MULTILINE)
@@ -313,7 +286,7 @@ def test_from_python_the_file_is_written_beside_work_and_the_project_is_opened(t
         goldfold.fit(tmp_path / "other" / "my photos", work=tmp_path / "work")
 
 
-def test_a_line_that_is_no_network_with_a_cost_and_a_name_of_its_own_is_refused(tmp_path: Path) -> None:
+def test_a_line_that_is_no_network_is_refused_and_every_network_has_a_name_of_its_own(tmp_path: Path) -> None:
     for candidates, message in (
         ([SMALL.replace("cost: 1", "cost: 0")], "candidates.0.cost: Input should be greater than 0"),
         ([SMALL, MIDDLE.replace("middle", "small")], "candidates.1.name: two candidates are called small"),
@@ -322,9 +295,6 @@ def test_a_line_that_is_no_network_with_a_cost_and_a_name_of_its_own_is_refused(
         workspace_with(tmp_path, *candidates)
         with pytest.raises(UserError, match=re.escape(message)):
             portfolio.read_portfolio(tmp_path / "portfolio.yaml", load_params(ROOT / "params.yaml"))
-
-
-def test_every_network_has_a_name_of_its_own_which_no_member_has() -> None:
     params = load_params(ROOT / "params.yaml")
     network = next(iter(params.members.values()))
     params = replace(params, members={"net": network, "net-linear": network, "net-network-rbf": network})
@@ -353,7 +323,7 @@ def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow
     assert (min(tried), max(tried)) == (1 if kind == "single" else 2, few.epochs)
 
 
-def test_features_are_weak_if_every_fold_says_so_by_its_own_training_rows() -> None:
+def test_features_are_weak_if_every_fold_says_so_and_a_short_training_on_them_has_its_full_learning_rate() -> None:
     four_classes = np.eye(4, dtype=bool)  # constant probabilities of .25 lose 1.386
     both = [four_classes, four_classes]
     assert portfolio.are_weak([0.70, 0.80], both, "single") and not portfolio.are_weak([0.69, 0.80], both, "single")
@@ -403,10 +373,3 @@ def test_a_network_that_fits_under_one_view_only_takes_the_views_of_the_first_me
     params = load_params(workspace.work / BUDGET_FILE)
     assert params.predict.views == ("identity",) and len(params.blend.members) > 2
     assert {member.head.views for member in params.members.values() if member.head} == {("identity",)}
-
-
-def test_a_budget_below_the_smallest_member_says_so_and_makes_it_nevertheless(prepared, tmp_path) -> None:
-    workspace = prepared.copy_to(tmp_path)
-    output = workspace.do("budget", "--hours", "0.0000001")
-    assert "do not pay for the smallest member, small-linear" in output and "it is made nevertheless" in output
-    assert load_params(workspace.work / BUDGET_FILE).blend.members == ("small-linear",)

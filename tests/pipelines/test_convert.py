@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import ROOT, params
+from builders import ROOT, params, pixels_of, save_images
 from fake_kaggle.gcs import FakeGcs
-from PIL import Image
 from stages import MAIN_JOB, Workspace, new_workspace
 
 from competition.config.errors import UserError
@@ -24,14 +23,11 @@ from competition.prepare.adapters import flowers
 from competition.storage import files
 
 PARAMS = f"""
-extends: {ROOT}/params.yaml
-competition: {{name: small, adapter: folder}}
-prepare: {{folds: 2, near_bits: 0}}
+extends: {ROOT}/tests/small.yaml
+competition: {{adapter: folder}}
+prepare: {{near_bits: 0}}
 train: {{epochs: 1, batch: 16}}
-members:
-  slim: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}
-predict: {{batch: 16, views: [identity]}}
-honest: {{resamples: 20}}
+predict: {{batch: 16}}
 convert: {{source: SOURCE, sizes: [16, 24], least_shards: 3, processes: 2}}
 """
 NAMES = ("oak", "pine", "yew")
@@ -40,14 +36,9 @@ NAMES = ("oak", "pine", "yew")
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     """A folder with class folders in source/: 3 x 10 training photos, 9 test photos."""
-    rng = np.random.default_rng(0)
-    for number in range(39):
-        name, folder = f"{number:03}.jpg", NAMES[number % 3]
-        small = rng.integers(0, 120, (4, 4, 3))
-        small[..., number % 3] += 120
-        path = tmp_path / "source" / (f"train/{folder}/{name}" if number < 30 else f"test/{name}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(small.astype(np.uint8)).resize((40, 30), Image.Resampling.BICUBIC).save(path)
+    train, test = ([f"{n:03}.png" for n in numbers] for numbers in (range(30), range(30, 39)))
+    names = [*(f"train/{NAMES[n % 3]}/{name}" for n, name in enumerate(train)), *(f"test/{name}" for name in test)]
+    save_images(tmp_path / "source", names, pixels_of(np.arange(39) % 3))
     return new_workspace(tmp_path, PARAMS.replace("SOURCE", f"{tmp_path}/source"))
 
 
@@ -64,7 +55,7 @@ def test_a_competition_trains_from_images_that_are_converted_once_and_again_afte
     sets = f"competition.adapter=flowers competition.source={target}"
     workspace.do_in_one_process(*MAIN_JOB, arguments=["--set", sets])
     head, *lines = workspace.submission().decode().splitlines()
-    assert head == "id,label" and [line.split(",")[0] for line in lines] == [f"test/{n:03}.jpg" for n in range(30, 39)]
+    assert head == "id,label" and [line.split(",")[0] for line in lines] == [f"test/{n:03}.png" for n in range(30, 39)]
     assert {line.split(",")[1] for line in lines} <= set(NAMES)  # the labels of the source, not class numbers
     workspace.do("convert", sets="convert.sizes=[20] convert.least_shards=2")
     assert {name.split("/")[0] for name in shards(target)} == {"tfrecords-jpeg-20x20"}
@@ -129,13 +120,13 @@ def test_images_and_shards_may_be_in_a_bucket(workspace, tmp_path):
         pytest.skip("openssl makes the certificate of the stand-in for Google's storage, and is not installed")
     source, local = workspace.folder / "source", workspace.folder / "local"
     sets = "convert.least_shards=1 convert.processes=1"
-    for path in source.rglob("*.jpg"):
+    for path in source.rglob("*.png"):
         if 3 <= int(path.stem) < 36:  # one photo per class and three test photos remain
             path.unlink()
     workspace.do("convert", "--target", str(local), sets=sets)
     (tmp_path / "gcs").mkdir()
     with FakeGcs(tmp_path / "gcs") as gcs:
-        photos = {path.relative_to(source).as_posix(): path.read_bytes() for path in source.rglob("*.jpg")}
+        photos = {path.relative_to(source).as_posix(): path.read_bytes() for path in source.rglob("*.png")}
         gcs.buckets["mine"] = {f"photos/{name}": data for name, data in photos.items()}
         arguments = ("--source", "gs://mine/photos", "--target", "gs://mine/shards")
         ran = workspace.run("convert", *arguments, sets=sets, **gcs.environment())

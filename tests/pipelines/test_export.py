@@ -1,5 +1,6 @@
-"""`make export` after the main job: one model that predicts what was submitted, without this project."""
+"""`make export` and `goldfold predict-folder`: new images get what the models and the chain of the submission predict."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from builders import files_below
+from builders import competition, files_below
 from stages import Workspace
 
 from competition.ensemble.predictions import ViewPredictions, load_scores
@@ -17,6 +18,7 @@ from competition.prepare.decoding import decode
 from competition.prepare.prepared import load_prepared
 from competition.serving.bundle import load_bundle
 from competition.serving.engines import Engine
+from pipelines.serving import predict_folder
 
 FRESH = """
 import sys
@@ -95,12 +97,11 @@ def test_every_other_format_gives_the_same_probabilities(exported: Workspace, an
     np.testing.assert_allclose(one[0], probs[7], atol=1e-6)
 
 
-def test_the_card_states_score_digests_and_limits_and_the_manifest_covers_every_file(exported: Workspace) -> None:
+def test_the_card_states_score_and_data_and_the_manifest_covers_every_file(exported: Workspace) -> None:
     folder, scores = exported.work / "export" / "blend", exported.scores
     card, manifest = (folder / "README.md").read_text(), read_manifest(folder / "manifest.json")
-    stated = [f"{scores['honest']:.4f} ± {scores['standard_error']:.4f}", load_prepared(exported.work / "data").digest]
-    stated += ["450 out-of-fold rows", "| slim | cnn | 16 |", "Intended use and limits"]
-    assert [text for text in stated if text not in card] == []
+    assert f"{scores['honest']:.4f} ± {scores['standard_error']:.4f}" in card and "450 out-of-fold rows" in card
+    assert load_prepared(exported.work / "data").digest in card
     files = {name for name in files_below(folder) if not name.endswith(".lock")}
     assert manifest is not None and files_intact(folder / "manifest.json", manifest)
     assert set(manifest.files) == files - {"manifest.json"}
@@ -117,8 +118,74 @@ def test_one_fold_model_is_exported_alone_and_a_second_export_is_current(exporte
     stored = ViewPredictions.load(workspace.views("slim", 1) / "test.npz").at(ids[:50])
     np.testing.assert_allclose(probs, stored.view("identity"), atol=5e-4)
     assert "current" in workspace.here("export", member="slim", fold="1", format="saved_model")
-    assert "One fold model predicts under " in (folder / "README.md").read_text()
-    # What cannot be exported is one sentence.
     assert "'tflite' is not a format" in workspace.refused_here("export", format="tflite")
     changed = workspace.refused_here("export", "members.slim.alpha=0.5", member="slim")
     assert "member slim fold 0 is not trained with these parameters" in changed
+
+
+def test_every_image_has_a_line_and_the_prediction_of_the_blend_or_of_a_member(workspace: Workspace, tmp_path) -> None:
+    folder, out, prepared = tmp_path / "photos", tmp_path / "predictions.csv", load_prepared(workspace.work / "data")
+    for number, (name, _, data) in zip(range(40), record_shards.read(prepared.records("test"))):
+        place = folder / ("a" if number % 2 else "b") / f"{name}.png"
+        place.parent.mkdir(exist_ok=True, parents=True)
+        place.write_bytes(data)
+    (folder / "cut.png").write_bytes(data[:-30])
+    (folder / "page.jpg").write_text("<html>")
+    (folder / "phone.heic").write_bytes(b"x")
+    output = workspace.do("predict-folder", "--folder", str(folder), "--out", str(out))
+    as_text = {"dtype": str, "keep_default_na": False, "index_col": "id"}
+    table, classes = pd.read_csv(out, **as_text), prepared.competition.classes
+    assert list(table.columns) == ["label", *classes, "problem"] and len(table) == 42
+    assert table.index.tolist() == sorted(table.index)
+    readable = table.drop(["cut.png", "page.jpg"])
+    ids = np.array([Path(name).stem for name in readable.index])
+    _, probs = load_scores(workspace.blend / "test.npz", ids)
+    assert np.abs(readable[list(classes)].astype(float).to_numpy() - probs).max() < 2e-3  # float16, other batches
+    (submission,) = workspace.submissions.glob("*.csv")
+    written = pd.read_csv(submission, dtype=str).set_index("id")["label"].loc[ids].astype(int)
+    assert readable["label"].tolist() == [classes[number] for number in written]
+    assert (readable["problem"] == "").all()
+    damaged = table.loc[["cut.png", "page.jpg"]]
+    assert (damaged[["label", *classes]] == "").all(axis=None) and (damaged["problem"] != "").all()
+    assert "40 images by the blend" in output and "2 images could not be read and have no prediction" in output
+    assert "page.jpg: it is a web page" in output and "1 image (.heic) is not read" in output
+    # A member alone predicts by its own models.
+    workspace.do("predict-folder", "--folder", str(folder / "a"), "--out", str(out), "--member", "slim")
+    table = pd.read_csv(out, **as_text)
+    best = table[list(classes)].astype(float).to_numpy().argmax(1)
+    assert len(table) == 20 and table["label"].tolist() == [classes[number] for number in best]
+
+
+def test_wrong_folders_and_files_of_the_user_are_refused(finished: Workspace, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Path("labels.csv").write_text("id,label\na.jpg,cat\n")
+    Path("link.csv").symlink_to("labels.csv")
+    os.mkfifo("pipe")
+    for folder, out, message in (
+        ("", "out.csv", "FOLDER= is not given; state a folder of images"),
+        ("nowhere", "out.csv", "FOLDER=nowhere does not exist; expected a folder of images"),
+        ("empty", "out.csv", "no image was found"),
+        (".", "photo.JPG", "OUT=photo.JPG: expected a CSV file, this is the name of an image"),
+        (".", "labels.csv", "not written by predict-folder; choose another name"),
+        (".", "link.csv", "this is a link, a device or a pipe"),
+        (".", "pipe", "this is a link, a device or a pipe"),
+        (".", "/dev/null", "this is a link, a device or a pipe"),
+    ):
+        assert message in finished.refused_here("predict_folder", folder=folder, out=out)
+    assert Path("labels.csv").read_text() == "id,label\na.jpg,cat\n"
+
+
+def test_names_of_images_are_neither_formulas_nor_lines_of_their_own_nor_an_error(tmp_path: Path) -> None:
+    not_utf8 = b"caf\xe9.jpg".decode(errors="surrogateescape")
+    names = ["=1+1.jpg", "+1.jpg", "-1.jpg", "@A1.jpg", "a,b.jpg", "two\nlines.jpg", not_utf8]
+    classes = competition(("id", "label"), prediction_columns=("class",), label_values=("0", "1"))
+    probs, decided = np.full((len(names), 2), 0.5), np.zeros(len(names), int)
+    table = predict_folder.prediction_table(classes, names, probs, decided)
+    predict_folder.write_predictions(table, {"a,b.jpg": "cut"}, classes, tmp_path / "out.csv")
+    predict_folder.require_writable(tmp_path / "out.csv")  # again
+    written = pd.read_csv(tmp_path / "out.csv", keep_default_na=False)
+    formulas = ["./=1+1.jpg", "./+1.jpg", "./-1.jpg", "./@A1.jpg"]
+    assert written.iloc[:, 0].tolist() == [*formulas, "a,b.jpg", "two\nlines.jpg", "caf\\udce9.jpg"]
+    assert written["problem"].tolist() == ["", "", "", "", "cut", "", ""]
+    assert written.columns[1:3].tolist() == ["row_label", "id"]  # columns of ours give way to classes of the same name

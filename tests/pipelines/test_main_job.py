@@ -1,37 +1,36 @@
 """`make download train predict`: complete, repeated, from scratch, killed, and after every kind of change."""
 
 import json
+import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from builders import ROOT
 from filelock import FileLock
+from PIL import Image
 from stages import MAIN_JOB, Workspace, new_workspace
 
 from competition.config.validation import ARCHITECTURES
 from competition.ensemble.chain import Chain
 from competition.ensemble.predictions import ViewPredictions, load_scores
-from competition.submission.ledger import count_solution_accesses
+from competition.submission import ledger
 from pipelines.terminal.options import Options
 from pipelines.terminal.stage import run_stage
 
-MEMBERS, FOLDS = ("slim", "wide"), range(3)
-
-
-def ids_of(workspace: Workspace, part: str) -> list[str]:
-    index = pd.read_csv(workspace.work / "data" / "index.csv", dtype=str, keep_default_na=False)
-    return index.loc[index["part"] == part, "id"].tolist()
-
 
 def test_every_row_has_one_prediction(finished: Workspace) -> None:
-    rows, test = ids_of(finished, "train"), ids_of(finished, "test")
+    index = pd.read_csv(finished.work / "data" / "index.csv", dtype=str, keep_default_na=False)
+    rows, test = (index.loc[index["part"] == part, "id"].tolist() for part in ("train", "test"))
     assert len(rows) == 450 and len(test) == 150  # neither divides by the batches of 32 and 100
-    for member in MEMBERS:
-        views = [finished.views(member, fold) for fold in FOLDS]
+    for member in ("slim", "wide"):
+        views = [finished.views(member, fold) for fold in range(3)]
         oof = [ViewPredictions.load(folder / "oof.npz") for folder in views]
         assert sorted(name for fold in oof for name in fold.ids) == sorted(rows)
         for folder in views:
@@ -45,12 +44,11 @@ def test_every_row_has_one_prediction(finished: Workspace) -> None:
     (line,) = finished.ledger()
     assert line["file"] == file.name and line["digest"].startswith(file.stem)
     assert line["oof_rows"] == len(rows) and line["test_rows"] == len(sample)
-    assert line["partial"] == "" and line["members"] == list(MEMBERS)
+    assert line["partial"] == "" and line["members"] == ["slim", "wide"]
     assert line["honest_score"] > 0.4 and line["standard_error"] > 0  # chance is 0.1
 
 
 def test_in_a_second_run_everything_is_current(workspace: Workspace) -> None:
-    """test_light_commands.py has the packages that these stages then import."""
     workspace.params.write_text(workspace.params.read_text() + "\n# a comment changes nothing\n")
     before = workspace.files()
     output = workspace.here(*MAIN_JOB)
@@ -60,7 +58,6 @@ def test_in_a_second_run_everything_is_current(workspace: Workspace) -> None:
 
 
 def test_a_run_that_was_stopped_and_killed_ends_with_the_same_results(finished: Workspace, workspace) -> None:
-    """Stopped by SIGTERM in the first fold model, killed in the second; each continues, in a process for each stage."""
     for folder in (workspace.submissions, *(workspace.work / name for name in ("members", "blend", "blends"))):
         shutil.rmtree(folder)
     stopped = workspace.stopped(signal.SIGTERM, "members/slim/*/fold0/checkpoints/*.json", "train")
@@ -76,8 +73,6 @@ def test_a_run_that_was_stopped_and_killed_ends_with_the_same_results(finished: 
     assert workspace.weights() == finished.weights() and workspace.submission() == finished.submission()
     assert len(set(finished.weights().values())) == 6
     assert not list(workspace.work.rglob("checkpoints")) and not list(workspace.work.glob("members/**/.*"))
-    for file in finished.work.glob("members/*/*/fold*/history.csv"):
-        assert (workspace.work / file.relative_to(finished.work)).read_bytes() == file.read_bytes()
     for file in finished.work.glob("members/**/*.npz"):
         with np.load(file) as one_process, np.load(workspace.work / file.relative_to(finished.work)) as several:
             assert one_process.files == several.files
@@ -114,26 +109,8 @@ def test_a_missing_fold_is_named_with_its_command_and_a_partial_submission_is_ma
     workspace.here("predict", "blend", allow_partial=True)
     (file,) = workspace.submissions.glob("*-partial2of3.csv")
     line = workspace.ledger()[-1]
-    assert (line["partial"], line["file"]) == ("2of3", file.name)
+    assert (line["partial"], line["file"], line["test_rows"]) == ("2of3", file.name, 150)
     assert "The blend is partial; `make train predict` makes the complete one." in workspace.here("report")
-    assert line["test_rows"] == len(ids_of(workspace, "test"))
-
-
-def test_changed_views_of_a_member_repeat_its_predictions_but_no_training(workspace: Workspace) -> None:
-    sets, before = "members.slim.views=[identity]", workspace.files()
-    output = workspace.do_in_one_process("train", "predict", "blend", arguments=("--set", sets))
-    assert "predict wide: 3 of 3 fold models current" in output and "1 view of 3 fold models" in output
-    assert "blend: current" not in output
-    assert set(Chain.load(workspace.blend / "chain.json").policies["slim"]) == {"identity"}
-    after = workspace.files()
-    changed = {path for path in before if after[path] != before[path]}
-    assert {Path(path).name for path in changed} <= {"ledger.jsonl", "newest.txt"}  # nothing else is replaced
-    added = after.keys() - before.keys()
-    assert all(any(part in path for part in ("/views/", "/blend/", "/blends/", "submissions/")) for path in added)
-    output = workspace.here("predict", "blend")  # those under the views before are still there
-    assert output.count("3 of 3 fold models current") == 2 and "blend: current" in output
-    refused = workspace.refused_here("predict", "members.slim.views=[shift_up]")
-    assert "members.slim.views: expected 'identity' among the views" in refused
 
 
 def test_grade_and_report_take_the_blend_of_the_current_parameters_and_name_what_differs(workspace: Workspace) -> None:
@@ -170,7 +147,7 @@ def test_a_submission_is_graded_by_the_metric_of_its_honest_score_and_only_if_th
     assert f"{file.name} was blended by log_loss, and competition.metric is macro_f1; `make blend`" in refused
     assert "the solution was not opened" in workspace.refused_here("grade", sets)
     assert workspace.ledger() == before
-    assert count_solution_accesses(workspace.submissions / "ledger.jsonl", "small") == 0
+    assert ledger.count_solution_accesses(workspace.submissions / "ledger.jsonl", "small") == 0
 
 
 def test_a_deleted_submission_is_written_again_unless_another_process_writes_the_result(workspace: Workspace) -> None:
@@ -183,18 +160,15 @@ def test_a_deleted_submission_is_written_again_unless_another_process_writes_the
 
 
 def test_a_wrong_member_or_fold_is_an_error(finished: Workspace) -> None:
-    for given in ("3", "-1", "0,,1"):
-        message = f"FOLD={given}: folds are whole numbers from 0 to 2"
-        assert message in finished.refused_here("train", fold=given)
-    message = "MEMBER=wid: no such member; the members are slim, wide"
-    assert message in finished.refused_here("train", member="wid")
+    for fold in ("3", "-1", "0,,1"):
+        assert f"FOLD={fold}: folds are whole numbers from 0 to 2" in finished.refused_here("train", fold=fold)
+    assert "MEMBER=wid: no such member; the members are slim, wide" in finished.refused_here("train", member="wid")
 
 
 def test_data_prepared_for_another_task_are_refused_by_every_stage(workspace: Workspace) -> None:
     for sets, change in (
         ("prepare.folds=2", "prepare.folds: 3 -> 2"),
         ("competition.metric=quadratic_kappa", "competition.target: single -> ordinal"),
-        ("competition.target=ordinal", "competition.target: single -> ordinal"),
         ("competition.label_column=other", "competition.label_column:  -> other"),
     ):
         message = f"the data were prepared with other parameters ({change}); `make download` prepares them again"
@@ -228,7 +202,8 @@ def test_every_wrong_name_is_found_before_anything_is_downloaded(tmp_path: Path)
         ("blend.methods=[bagging]", "blend.methods: 'bagging' is not known; did you mean 'bagged'?"),
         ("decision.rules=[argmin]", "decision.rules: 'argmin' is not known; did you mean 'argmax'?"),
         ("competition.metric=macro_f", "competition.metric: 'macro_f' is not known; did you mean 'macro_f1'?"),
-        ("competition.metric=zzz", "competition.metric: 'zzz' is not known; known are macro_f1, "),
+        ("members.slim.views=[shift_up]", "members.slim.views: expected 'identity' among the views"),
+        ("'members.slim.head={kind: rbf}' members.slim.teacher=[wide]", "a member with a head is fitted to labels"),
     ):
         assert re.search(message.replace("?", r"\?"), workspace.refused_here("download", override)), override
     assert not list(tmp_path.rglob("raw*"))
@@ -238,3 +213,193 @@ def test_every_network_of_keras_is_known_without_importing_keras() -> None:
     import keras
 
     assert set(ARCHITECTURES) - {"cnn"} == {name for name in dir(keras.applications) if name[0].isupper()}
+
+
+SECOND = "members.slim.train.learning_rate=0.02 members.slim.train.epochs=1"
+# The code of a later version of goldfold, whose trained models are others.
+NEXT_VERSION = """
+import sys
+from competition.training.versions import TRAINING
+for module in [module for name, module in sys.modules.items() if name.startswith(("competition.", "pipelines."))]:
+    if hasattr(module, "TRAINING"):
+        module.TRAINING = TRAINING + 1
+"""
+APPENDED_OR_POINTERS = {"ledger.jsonl", "newest.txt", "report.html"}
+
+
+def assert_kept(before: dict[str, tuple[int, int]], workspace: Workspace) -> None:
+    """No result was replaced, changed or removed."""
+    after = workspace.files()
+    changed = {path for path, state in before.items() if after.get(path) != state}
+    assert {path for path in changed if Path(path).name not in APPENDED_OR_POINTERS} == set()
+
+
+def label_of(workspace: Workspace, *others: str) -> str:
+    """Name of the only other run of slim, e.g. slim@1a2b3c4d."""
+    labels = {f"slim@{folder.name[:8]}" for folder in (workspace.work / "members" / "slim").iterdir()}
+    (label,) = labels - set(others)
+    return label
+
+
+def test_two_runs_are_trained_blended_and_returned_to_without_training_or_losing_anything(workspace: Workspace) -> None:
+    (first_submission,) = workspace.submissions.glob("*.csv")
+    first, first_blend, start = label_of(workspace), workspace.blend, workspace.files()
+
+    # The second run. Without training, it has no predictions, and the sentence says what differs.
+    error = workspace.refused_here("predict", SECOND)
+    assert f"(its run {first} differs: member.train." in error and "learning_rate: 0.004 -> 0.02" in error
+    output = workspace.do("train", "--member", "slim", sets=SECOND)
+    second = label_of(workspace, first)
+    assert f"train slim: run {second} on" in output and "3 folds, mean held-out score" in output
+    trained = workspace.files()
+    assert_kept(start, workspace)
+    assert len([path for path in trained.keys() - start.keys() if path.endswith("weights.npz")]) == 3
+
+    # Both runs of slim and the other member in one blend.
+    both = f"{SECOND} blend.members='[slim, {first}, wide]' blend.name=both"
+    workspace.do("predict", sets=both)
+    workspace.here("blend", sets=both)
+    assert set(Chain.load(workspace.blend / "chain.json").blend.weights) == {"slim", first, "wide"}
+    assert workspace.blend.name.startswith("both-")
+    entry = ledger.read(workspace.submissions / "ledger.jsonl").entries[-1]
+    assert entry.members == ("slim", first, "wide") and set(entry.runs) >= {first, second}
+
+    # Other views of a member: its predictions are others, and no model is.
+    before = workspace.files()
+    output = workspace.do_in_one_process("train", "predict", arguments=("--set", "members.wide.views=[identity]"))
+    assert "predict slim: 3 of 3 fold models current" in output and "1 view of 3 fold models" in output
+    assert_kept(before, workspace)
+    assert all("/views/" in path for path in workspace.files().keys() - before.keys())
+
+    # Another metric and another blend: data, models and predictions are current; only the blend is another one.
+    metric = "competition.metric=accuracy blend.methods=[best]"
+    output = workspace.here("prepare", "train", "predict", sets=metric)
+    for stage in ("prepare", "train slim", "train wide", "predict slim", "predict wide"):
+        assert re.search(f"^{stage}: .*current", output, re.MULTILINE), output
+    assert "made again" not in output
+    assert "accuracy" in workspace.here("blend", sets=metric)
+    assert workspace.scores["metric"] == "accuracy"
+
+    # Back to the first run: everything is found at once.
+    before = workspace.files()
+    output = workspace.here("train", "predict", "blend")
+    assert "made again" not in output and "blend: current" in output
+    assert workspace.blend == first_blend and first_submission.exists()
+    assert_kept(before, workspace)
+    assert_kept(start, workspace)
+    assert before.keys() == workspace.files().keys()
+
+
+def test_a_run_of_another_version_of_training_keeps_its_predictions(workspace: Workspace) -> None:
+    label, before = label_of(workspace), workspace.files()
+    stored = f"blend.members=['{label}']"  # its stored predictions still count
+    for stage, sets, words in (
+        ("predict", "", f"member slim lacks fold 0 (not trained)|its run {label} differs: training_version: "),
+        ("predict", stored, "current"),
+        ("blend", stored, "submission: "),
+        ("predict", f"{stored} predict.views=[identity,shift_down]", f"run {label} was trained with other version"),
+    ):
+        ran = workspace.run(stage, sets=sets, code=NEXT_VERSION)
+        assert all(part in ran.out + ran.err for part in words.split("|"))
+    assert_kept(before, workspace)
+
+
+def test_the_parameters_of_a_run_are_adopted_and_unused_runs_are_pruned(workspace: Workspace) -> None:
+    first, text = label_of(workspace), workspace.params.read_text()
+    workspace.do("train", "--member", "slim", "--fold", "0", sets=SECOND)
+    second = label_of(workspace, first)
+    workspace.here("adopt", run=second)
+    line = "  slim: {architecture: cnn, image_size: 16, alpha: 0.25, weights: none"
+    adopted = text.replace(line, f"{line}, train: {{epochs: 1, learning_rate: 0.02}}")
+    assert workspace.params.read_text() == adopted
+    assert "train slim: fold 0 current" in workspace.here("train", member="slim", fold="0")
+
+    assert "every run is used" in workspace.here("prune")  # the first by a submission, the second by the parameters
+    workspace.params.write_text(text)
+    listed = workspace.here("prune")
+    folder = next((workspace.work / "members" / "slim").glob(f"{second.partition('@')[2]}*"))
+    assert f"{folder.name}: " in listed and "1 folder, " in listed and folder.exists()
+    before = workspace.files()
+    assert "removed 1 folder, " in workspace.here("prune", force=True)
+    removed = before.keys() - workspace.files().keys()
+    assert not folder.exists() and removed == {path for path in before if f"/{folder.name}/" in path}
+
+
+# None of these is needed to read results; each takes a tenth of a second up to some seconds to import.
+HEAVY = {"tensorflow", "keras", "jax", "ray", "plotly", "matplotlib", "scipy", "sklearn", "optuna", "cv2", "kaggle"}
+CHARTS = {"scipy", "matplotlib", "plotly", "optuna", "sklearn"}  # charts, importance of tuned parameters, the map
+
+
+def imported(workspace: Workspace, stages: list[list[str]]) -> set[str]:
+    """The packages that one process imports in which these stages run one after another."""
+    arguments = [word for words in stages for word in ("+", *workspace.command(*words)[3:])][1:]
+    environment = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+    command = [sys.executable, "-m", "pipelines", *arguments]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr[-2000:]}"
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in result.stderr.splitlines() if "|" in line}
+
+
+def test_commands_that_read_results_import_no_large_package_and_others_only_what_they_compute_with(workspace) -> None:
+    (file,), run = workspace.submissions.glob("*.csv"), workspace.fold("slim", 0).parent.name[:8]
+    both = ["--a", file.stem[:6], "--b", file.stem]  # the only submission twice
+    listing = [[stage] for stage in ("download", "prepare", "resolve", "tune", "train", "predict", "blend")]  # current
+    listing += [["runs"], ["folds"], ["compare-submissions", *both], ["grade"], ["submissions"], ["leaderboard"]]
+    listing += [["prune"], ["adopt", "--run", f"slim@{run}"], ["doctor", "--explain", "No TPU platform found"]]
+    packages = imported(workspace, listing)
+    assert "pandas" in packages and HEAVY & packages == set()
+    packages = imported(workspace, [["compare-blends", *both], ["list-blends"], ["report"]])
+    assert (HEAVY - CHARTS) & packages == set()
+
+
+def test_a_closed_pipe_ends_a_command_quietly(workspace: Workspace) -> None:
+    for closed, words in (
+        ("stdout", ("runs", "+", "report")),  # which is then not begun
+        ("stderr", ("adopt", "--run", "slim@00000000")),  # an error
+    ):
+        reading, writing = os.pipe()
+        os.close(reading)
+        with os.fdopen(writing, "w") as nobody:
+            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, closed: nobody}
+            result = subprocess.run(workspace.command(*words), cwd=ROOT, text=True, **streams)
+        assert (result.returncode, result.stdout or "", result.stderr or "") == (141, "", ""), closed
+    assert not (workspace.work / "report.html").exists()
+
+
+# Decoding takes at least 50 ms, so that a rate above 20 images per second and thread is one of other work.
+SHORT = """
+import time
+from competition.images import stream
+from competition.training import bench
+bench.MEASURED_SECONDS = 0.2
+decode = stream.decode_record
+stream.decode_record = lambda *record: time.sleep(0.05) or decode(*record)
+"""
+
+
+@pytest.mark.long
+def test_plan_bench_and_debug_measure_and_draw_and_change_no_result(workspace: Workspace) -> None:
+    before = workspace.files()
+    output = workspace.do("plan", "--member", "slim", "--machines", "2")
+    planned = json.loads((workspace.work / "plan.json").read_text())
+    cost = planned["members"]["slim"]
+    assert min(cost["train"], cost["predict"]) > 0 and planned["seconds"] > cost["train"] + cost["predict"]
+    assert "plan: slim: training " in output and planned["machines"]["number"] == 2
+
+    ran = workspace.run("bench", "--member", "slim", code=SHORT)
+    assert ran.code == 0 and "waits for data" in ran.out, ran
+    result = json.loads((workspace.work / "bench.json").read_text())["slim"]
+    assert set(result["images_per_second"]) == {"decoded", "read", "augmented", "step", "trained"}
+    assert min(result["images_per_second"].values()) > 1 and 0 <= result["waiting"] < 1
+    # The images are in the cache since they were trained on, and are decoded all the same.
+    assert result["images_per_second"]["decoded"] < 20 * (os.cpu_count() or 1) < result["images_per_second"]["read"]
+
+    arguments = ("--debug", "--member", "slim", "--fold", "1", "--debug-rows", "40")
+    ran = workspace.run("debug", *arguments, TF_ENABLE_ONEDNN_OPTS="1")
+    # No start-up lines of TensorFlow.
+    assert ran.code == 0 and not re.search(r"absl|port\.cc|oneDNN|^[IWE]\d{4} ", ran.out + ran.err, re.MULTILINE)
+    for name in ("slim-fold1-batch.png", "slim-fold1-worst.png"):
+        with Image.open(workspace.work / "debug" / name) as sheet:
+            assert min(sheet.size) > 100 and len(set(sheet.convert("L").getdata())) > 10  # not a blank image
+    after = workspace.files()
+    assert {path: after.get(path) for path in before} == before

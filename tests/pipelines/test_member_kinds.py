@@ -1,15 +1,20 @@
-"""Every kind of member that can be trained is exported, explained, trained in a kernel and on a cluster."""
+"""Every kind of member that can be trained is exported, explained, trained in a kernel and on a cluster.
+
+Features of frozen networks are computed once however many members, folds and trials use them.
+"""
 
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
-from builders import ROOT
-from stages import MAIN_JOB, Workspace, new_workspace
+from builders import ROOT, save_images
+from stages import FEWER_DIGITS, MAIN_JOB, Workspace, new_workspace
 from test_remote_main_job import KaggleWorkspace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
@@ -17,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 from fake_kaggle.server import FakeKaggle
 from ray_nodes import RayCluster
 
+from competition.config.params_file import load_params
+
 pytestmark = pytest.mark.timeout(1800)
 PARAMS = """
-extends: {root}/params.yaml
+extends: {root}/tests/small.yaml
 plugins: my_plugins.py
-competition: {{name: small, adapter: digits}}
-prepare: {{folds: 2}}
 train: {{epochs: 1, batch: 150, steps_per_call: 5}}
 members:
   cnn: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}
@@ -32,9 +37,8 @@ members:
   keras_file: {{architecture: from_file, image_size: 16, alpha: 1.0, weights: models/network.keras, normalise: 0..1}}
   frozen: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {{kind: rbf, strengths: [30]}}}}
 {preset}
-predict: {{batch: 300, views: [identity]}}
-policy: {{rounds: 1}}
-blend: {{methods: [equal], rounds: 1, bags: 1}}
+predict: {{batch: 300}}
+blend: {{methods: [equal]}}
 decision: {{rules: [argmax]}}
 honest: {{resamples: 20}}
 kernel: {{machine: "", devices: 1, internet: false, hours: 0.5, reserve: 0.01, pause: 0.1}}
@@ -83,17 +87,10 @@ def finished_kinds(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return workspace
 
 
-def in_folder(workspace: Workspace, stage: str, *arguments: str) -> str:
-    """Run a stage in the folder of the workspace."""
-    result = workspace.run(stage, *arguments, cwd=workspace.folder)
-    assert result.code == 0, f"{stage}: {result.out}\n{result.err}"
-    return result.out
-
-
 @pytest.mark.long
 def test_the_blend_of_all_kinds_is_exported_and_both_formats_give_the_submission(finished_kinds, tmp_path) -> None:
     workspace = finished_kinds.copy_to(tmp_path)
-    in_folder(workspace, "export", "--format", "saved_model,onnx")
+    workspace.do_in_one_process("export", arguments=["--format", "saved_model,onnx"], cwd=workspace.folder)
     folder = workspace.work / "export" / "blend"
     result = json.loads((folder / "manifest.json").read_text())["result"]
     assert [check["format"] for check in result["checks"]] == ["saved_model", "onnx"]
@@ -106,7 +103,7 @@ def test_the_blend_of_all_kinds_is_exported_and_both_formats_give_the_submission
 def test_members_of_every_kind_are_explained(finished_kinds: Workspace, tmp_path: Path) -> None:
     workspace = finished_kinds.copy_to(tmp_path)
     for kind in [kind for kind in ALL_KINDS if kind not in ("cnn", "pupil")]:  # theirs are the methods of application
-        in_folder(workspace, "grad-cam", "--member", kind)
+        workspace.do_in_one_process("grad-cam", arguments=["--member", kind], cwd=workspace.folder)
         result = json.loads((workspace.work / "grad_cam.json").read_text())["result"]
         assert result["method"] == ("Grad-CAM" if kind == "application" else "Occlusion"), kind
         with np.load(workspace.work / "grad_cam.npz") as arrays:
@@ -129,11 +126,95 @@ def test_members_trained_elsewhere_are_those_of_this_machine(verb: str, finished
         cluster = RayCluster(machine)
         try:
             cluster.start("127.0.0.2")
-            output = in_folder(workspace, "train", "--cluster", cluster.address)
+            arguments = ["--cluster", cluster.address]
+            output = workspace.do_in_one_process("train", arguments=arguments, cwd=workspace.folder)
         finally:
             cluster.stop()
     assert "Traceback" not in output
     here, there = finished_kinds.weights(), workspace.weights()
     assert here == there and {fold.partition("/")[0] for fold in here} == set(ALL_KINDS)
-    output = in_folder(workspace, "train")
+    output = workspace.do_in_one_process("train", cwd=workspace.folder)
     assert all(f"train {kind}: folds 0, 1 current" in output for kind in ALL_KINDS)
+
+
+FROZEN_PARAMS = f"""
+extends: {ROOT}/tests/small.yaml
+prepare: {{folds: 3}}
+train: {{batch: 300}}
+tune: {{trials: 3, members: [linear], folds: [0, 1], search: {{head.strength: {{low: 0.01, high: 10.0, log: true}}}}}}
+members:
+  linear: {{architecture: cnn, image_size: 16, alpha: 0.5, weights: none,
+    head: {{kind: linear, views: [identity, shift_up], strengths: [0.1, 1.0]}}}}
+  rbf: {{architecture: cnn, image_size: 16, alpha: 0.5, weights: none, head: {{kind: rbf}}}}
+  both: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none, head: {{kind: linear, also: [rbf]}}}}
+predict: {{batch: 300, views: [identity, shift_up]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, str]:
+    workspace = new_workspace(tmp_path_factory.mktemp("frozen"), FROZEN_PARAMS)
+    return workspace, workspace.do_in_one_process(*MAIN_JOB, code=FEWER_DIGITS)
+
+
+def test_features_are_computed_once_for_all_members_folds_and_trials_and_the_heads_are_blended(frozen, tmp_path):
+    workspace, output = frozen
+    # Two networks, train and test images; 3 members x 3 folds, and trials.
+    assert output.count(" images under 2 views took ") == 4, output
+    assert len(list(workspace.work.glob("features/*/features.npy"))) == 8  # of each under two views
+    assert not list(workspace.work.glob("features/*/features-*.npy"))
+    assert "3 trials of head.strength" in output
+    assert not list(workspace.work.glob("cache/*.npy"))  # no decoded images are kept
+    assert set(workspace.scores["members"]) == {"linear", "rbf", "both"}
+    assert workspace.scores["honest"] > 0.85  # features of a network with random weights
+    before = workspace.submission()
+    again = workspace.here("tune", "train", "predict", "blend")
+    assert "features of" not in again and "held-out rows" not in again
+    assert workspace.submission() == before
+    other_folds = ["--set", "prepare.folds=4 tune.trials=0"]
+    again = workspace.copy_to(tmp_path).do_in_one_process("prepare", "train", "predict", arguments=other_folds)
+    assert "train rbf fold 3" in again and " images under " not in again
+
+
+def test_a_strength_is_adopted_without_another_study_and_trial_0_brings_the_own_ones_back(frozen, tmp_path) -> None:
+    workspace = frozen[0].copy_to(tmp_path)
+    before = load_params(workspace.params).members["linear"]
+    (best,) = (json.loads(path.read_text()) for path in workspace.work.glob("tune/linear/*/best.json"))
+    workspace.here("adopt", trial="linear:2")
+    adopted = load_params(workspace.params).members["linear"]
+    assert adopted.head.strengths == (best["tried"]["2"]["head.strength"],)
+    assert "tune linear: current" in workspace.here("tune")
+    assert "members.linear.head.strengths: [0.1, 1.0]" in workspace.here("adopt", trial="linear:0")
+    assert load_params(workspace.params).members["linear"] == replace(before, tuned_folds=(0, 1))
+
+
+def test_a_member_whose_weights_are_missing_leaves_no_run_and_a_stored_one_takes_no_features_of_other_networks(frozen):
+    workspace = frozen[0]
+    absent = "{architecture: cnn, image_size: 16, alpha: 0.5, weights: absent.weights.h5, head: {kind: rbf}}"
+    assert "SET members.absent" in workspace.refused("train", "--member", "absent", sets=f"'members.absent={absent}'")
+    assert not (workspace.work / "members" / "absent").exists()
+    (run,) = workspace.work.glob("members/both/*")
+    sets = f"blend.members=[both@{run.name}] members.rbf.alpha=0.25 predict.views=[identity,shift_down]"
+    assert "features of other networks than those that head.also names now" in workspace.refused("predict", sets=sets)
+
+
+def test_columns_of_the_tables_decide_where_the_photos_say_nothing_and_a_changed_one_is_another_run(tmp_path) -> None:
+    photos, names = tmp_path / "photos", [f"{n}.png" for n in range(60)]
+    save_images(photos, names, np.random.default_rng(0).integers(0, 256, (60, 16, 16, 3), np.uint8))
+    table = pd.DataFrame({"image": names, "label": ["a", "b", "c"] * 20, "site": ["x", "y", "z"] * 20})
+    table[:45].to_csv(photos / "train.csv", index=False)
+    table[45:].drop(columns="label").to_csv(photos / "test.csv", index=False)
+    workspace = new_workspace(
+        tmp_path,
+        f"extends: {ROOT}/tests/small.yaml\ncompetition: {{adapter: folder, source: {photos}}}\nprepare: {{folds: 3}}\n"
+        "members:\n  sited: {architecture: cnn, image_size: 16, alpha: 0.25, weights: none, "
+        "head: {kind: linear, strengths: [1.0], columns: [site]}}\n",
+    )
+    output = workspace.do_in_one_process("download", "prepare", "resolve", "train", "predict", "blend")
+    assert "head.columns of a member can add 'site' to its features" in output
+    assert workspace.scores["honest"] > 0.9
+    refused = workspace.refused("predict_folder", "--folder", str(photos))
+    assert "columns of tables beside the features of photos" in refused
+    columns = workspace.work / "data" / "columns.csv"
+    columns.write_text(columns.read_text().replace("z", "x"))
+    assert workspace.do("train").count("held-out rows") == 3

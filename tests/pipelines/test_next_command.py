@@ -1,9 +1,7 @@
 """Each stage ends with the command that usually follows it, and a printed command is in the words of its caller, without a secret."""
 
-import os
 import shlex
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from builders import ROOT, params
@@ -15,41 +13,33 @@ from pipelines.terminal.output import GOALS, as_called, with_params
 from pipelines.terminal.stage import next_line, run_stage
 from pipelines.terminal.verbs import VERBS
 
-PARAMS = ROOT / "params.yaml"
 
-
-@pytest.fixture(autouse=True)
-def in_the_project(monkeypatch) -> None:
-    monkeypatch.chdir(ROOT)
-
-
-def line(verb: str, with_make=True, file=PARAMS, work=Path("none"), given="", sets="", **options) -> str:
+def line(verb: str, file=ROOT / "params.yaml", work=Path("none"), given="", sets="", **options) -> str:
     """given: SET of the command.  sets: overrides of the parameters."""
-    with patch.dict(os.environ, {GOALS: ""} if with_make else {}):
-        if not with_make:
-            os.environ.pop(GOALS, None)
-        return next_line(verb, VERBS[verb].next, params(sets), Options(file, given, **options), work)
+    return next_line(verb, VERBS[verb].next, params(sets), Options(file, given, **options), work)
 
 
-def test_the_next_command_is_that_of_make_or_of_goldfold_with_the_same_parameters_and_overrides(tmp_path: Path) -> None:
-    assert line("prepare") == "next: make train"
-    assert line("train", False, Path("/elsewhere/x.yaml")) == "next: goldfold predict --params /elsewhere/x.yaml"
-    assert line("train", file=Path("/my photos/x's.yaml")) == """next: make predict PARAMS='/my photos/x'"'"'s.yaml'"""
-    assert line("train", False, given="train.epochs=3") == 'next: goldfold predict --set "train.epochs=3"'
+def test_the_next_command_is_that_of_make_or_of_goldfold_with_the_same_parameters_and_overrides(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "raw" / "private").mkdir(parents=True)
+    of_budget = ROOT / "work" / "photos" / BUDGET_FILE  # it states the overrides itself
+    overridden = {"work": tmp_path, "sets": "competition.slug=x", "given": "train.epochs=3"}
+    for printed, expected in (
+        (line("prepare"), "next: make train"),
+        (line("train", Path("/my photos/x's.yaml")), """next: make predict PARAMS='/my photos/x'"'"'s.yaml'"""),
+        (line("blend", of_budget, given="train.epochs=3"), "next: make report PARAMS=work/photos/budget/params.yaml"),
+        (line("blend"), "next: make report"),
+        (line("blend", work=tmp_path), "next: make report or make grade"),
+        (line("blend", **overridden), 'next: make report SET="train.epochs=3" or make submit SET="train.epochs=3"'),
+        (line("train", member="cnn") + line("train", fold="0") + line("folds") + line("tune", join=True), ""),
+    ):
+        assert printed == expected
     quoted = """predict.views="[identity, flip_lr]" competition.slug='a'"""
     assert shlex.split(line("train", given=quoted))[3:] == [f"SET={quoted}"]
-    of_budget = ROOT / "work" / "photos" / BUDGET_FILE  # it states the overrides itself
-    text = line("blend", file=of_budget, given="train.epochs=3")
-    assert text == "next: make report PARAMS=work/photos/budget/params.yaml"
-    # After a blend comes the report and what scores the submission.
-    assert line("blend", work=tmp_path) == "next: make report"
-    (tmp_path / "raw" / "private").mkdir(parents=True)
-    assert line("blend", work=tmp_path) == "next: make report or make grade"
-    text = line("blend", work=tmp_path, sets="competition.slug=x", given="train.epochs=3")
-    assert text == 'next: make report SET="train.epochs=3" or make submit SET="train.epochs=3"'
-    # A part of a stage names nothing but its server.
-    assert line("train", member="cnn") == line("train", fold="0") == line("folds") == line("tune", join=True) == ""
-    assert line("export", False, member="small", fold="0") == "next: goldfold serve --member small --fold 0"
+    monkeypatch.delenv(GOALS)
+    assert line("train", Path("/elsewhere/x.yaml")) == "next: goldfold predict --params /elsewhere/x.yaml"
+    assert line("train", given="train.epochs=3") == 'next: goldfold predict --set "train.epochs=3"'
+    assert line("export", member="small", fold="0") == "next: goldfold serve --member small --fold 0"
     assert {verb.next for verb in VERBS.values()} - {""} <= VERBS.keys()
 
 
@@ -59,7 +49,6 @@ def test_overrides_with_a_secret_or_of_many_characters_are_not_repeated() -> Non
         "train.epochs=3 'convert.beam_options=[--db_password=s3cret-word]'",
         f"members.cnn.weights={'long/' * 50}",
     ):
-        assert line("tune", given=sets) == 'next: make train SET="..."'
         assert with_params("`make tune`", "params.yaml", sets) == '`make tune SET="..."`'
 
 
@@ -69,14 +58,11 @@ def test_verbs_of_one_command_share_the_common_options_and_only_the_last_one_nam
     assert with_common_options(stages) == [["download", *common], ["train", "--force", *common], stages[2]]
     different = [["train", "--params", "x.yaml"], ["train", "--params", "y.yaml"]]
     assert with_common_options(different) == different
-    monkeypatch.delenv(GOALS, raising=False)
-    assert is_last_goal("train")
     monkeypatch.setenv(GOALS, "train predict folds")
     assert is_last_goal("folds") and not is_last_goal("predict")
 
 
-def test_the_commands_of_an_error_name_the_parameter_file(tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setenv(GOALS, "prepare")
+def test_the_commands_of_an_error_name_the_parameter_file(tmp_path: Path, capsys) -> None:
     (tmp_path / "a b.yaml").write_text(f"extends: {ROOT}/params.yaml\n")
     options = Options(tmp_path / "a b.yaml", work=tmp_path, submissions=tmp_path)
     with pytest.raises(SystemExit):
@@ -87,12 +73,8 @@ def test_the_commands_of_an_error_name_the_parameter_file(tmp_path: Path, monkey
 
 
 def test_a_command_of_make_is_shown_in_the_words_of_the_caller(monkeypatch) -> None:
-    for message, shown in (
-        ("it is stale; make download FORCE=1 fetches it", "it is stale; goldfold download --force fetches it"),
-        ("make trains, make sure, make tests, `make beam`", "make trains, make sure, make tests, `make beam`"),
-        ('`make kernel submit SET="a.b=1" FOLD=2`', '`goldfold kernel + submit --set "a.b=1" --fold 2`'),
-    ):
-        monkeypatch.setenv(GOALS, "train")
-        assert as_called(message) == message
-        monkeypatch.delenv(GOALS)
-        assert as_called(message) == shown
+    message = 'make sure; `make beam`, make download FORCE=1, `make kernel submit SET="a.b=1" FOLD=2`'
+    assert as_called(message) == message
+    monkeypatch.delenv(GOALS)
+    shown = 'make sure; `make beam`, goldfold download --force, `goldfold kernel + submit --set "a.b=1" --fold 2`'
+    assert as_called(message) == shown

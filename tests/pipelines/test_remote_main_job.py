@@ -3,37 +3,43 @@
 import base64
 import hashlib
 import io
+import re
 import shutil
 import zipfile
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
-import pandas as pd
 import pytest
-from builders import ROOT, files_below
+from builders import ROOT, files_below, params
 from fake_kaggle.gcs import FakeGcs
 from fake_kaggle.parts import SIGNATURE, Contest
 from fake_kaggle.server import FakeKaggle
 from light import KaggleSetup
 from stages import MAIN_JOB, StageResult, new_workspace
 
+from competition.config.errors import UserError
+from competition.config.params import Params
 from competition.config.params_file import BUDGET_FILE, load_params
 from competition.files.manifest import write_json, write_manifest
 from competition.kaggle.submit import KernelSubmission
+from competition.preflight.pairs import KAGGLE, NEWEST, PAIRS, JaxPair
+from competition.preflight.results import PreflightResult, request_of, store_result
+from competition.preflight.topology import GIB, topology_named
 from competition.prepare.adapters import drawn
 from competition.prepare.adapters.flowers import NAMES
+from competition.workspace.workspace import Workspace
+from pipelines.kaggle.kernel import check_preflight
+from pipelines.terminal.options import Options
+from pipelines.terminal.runner import Job
 
 PARAMS = f"""
-extends: {ROOT}/params.yaml
-competition: {{name: small, adapter: flowers, slug: flowers, image_size: 32}}
-prepare: {{folds: 2}}
+extends: {ROOT}/tests/small.yaml
+competition: {{adapter: flowers, slug: flowers, image_size: 32}}
 train: {{epochs: 1, batch: 100, steps_per_call: 5}}
-members:
-  slim: {{architecture: cnn, image_size: 16, alpha: 0.25, weights: none}}
-predict: {{batch: 100, views: [identity]}}
-policy: {{rounds: 1}}
-blend: {{methods: [equal], rounds: 1, bags: 1}}
+predict: {{batch: 100}}
+blend: {{methods: [equal]}}
 decision: {{rules: [argmax]}}
 honest: {{resamples: 20}}
 kaggle: {{max_attempts: 3, first_wait: 0.05, longest_wait: 3.0, stall: 60.0, score_wait: 60.0, score_pause: 0.05}}
@@ -64,19 +70,11 @@ def downloaded(tmp_path_factory):
     """The workspace after `make download`; tests must not change it."""
     folder = tmp_path_factory.mktemp("remote")
     drawn.flowers(folder / "raw", NAMES, 0.001, (32,), 42)
-    shutil.move(folder / "raw" / "private" / "solution.csv", folder / "solution.csv")
-    truth = pd.read_csv(folder / "solution.csv", dtype=str, index_col="id")["label"]
-
-    def score(data: bytes) -> tuple[str, str, str, str]:
-        labels = pd.read_csv(io.BytesIO(data), dtype=str, index_col="id")["label"]
-        if sorted(labels.index) != sorted(truth.index):
-            return "ERROR", "", "", f"Submission must have {len(truth)} rows"
-        return "COMPLETE", f"{(labels[truth.index] == truth).mean():.5f}", "", ""
-
+    shutil.rmtree(folder / "raw" / "private")
     for name in ("server", "home"):
         (folder / name).mkdir()
     with FakeKaggle(folder / "server") as kaggle:
-        contest = Contest(files_below(folder / "raw"), entered=False, daily=50, score=score)
+        contest = Contest(files_below(folder / "raw"), entered=False, daily=50)
         kaggle.contests["flowers"] = contest
         kaggle.hidden_modules, kaggle.forks_kernels = NOT_ON_KAGGLE, True
         remote = KaggleWorkspace(kaggle, new_workspace(folder / "workspace", PARAMS), folder / "home")
@@ -290,3 +288,43 @@ def test_no_planted_secret_is_in_any_output_or_file(submitted) -> None:
     assert any(path.name == "ledger.jsonl" for path in files) and len(submitted.outputs) > 10
     visible_text = "".join([*submitted.outputs, *(path.read_text(errors="replace") for path in files)])
     assert [secret for secret in planted if secret in visible_text or quote(secret) in visible_text] == []
+
+
+def store(folder: Path, parameters: Params, verdict: str, pair: JaxPair) -> None:
+    """Store the preflight verdict for training the member cnn on a v5e-8."""
+    request = request_of(parameters.members["cnn"], parameters, topology_named("v5e-8"), "auto", 10)
+    result = PreflightResult("train", 64, verdict, 20 * GIB, 16 * GIB, remedy="lower train.batch")
+    store_result(replace(request, pair=pair), result, folder / "preflight" / "answers")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "compiled_with", "machine", "force", "used"),
+    [
+        ("too_big", KAGGLE, "TpuV5E8", False, None),  # refused
+        ("too_big", KAGGLE, "TpuV5E8", True, KAGGLE),
+        ("too_big", KAGGLE, "NvidiaTeslaT4", False, None),  # its own jax
+        ("fits", KAGGLE, "TpuV5E8", False, KAGGLE),
+        ("fits", NEWEST, "TpuV5E8", False, NEWEST),
+        ("fits", None, "TpuV5E8", False, NEWEST),
+    ],
+)
+def test_a_step_that_does_not_fit_is_refused_and_a_kernel_uses_the_jax_that_preflight_compiled_with(
+    tmp_path, verdict, compiled_with, machine, force, used
+):
+    parameters, is_too_big = params(f"kernel.machine={machine}"), verdict == "too_big" and machine == "TpuV5E8"
+    if compiled_with:
+        store(tmp_path, parameters, verdict, compiled_with)
+    job = Job(Workspace(tmp_path, parameters), Options(force=force), tmp_path)
+    words = r"cnn train needs 20.00 GiB of memory .* 16.00 GiB .*: lower train.batch; .*FORCE=1"
+    with pytest.raises(UserError, match=words) if is_too_big and not force else nullcontext():
+        pair = check_preflight(job, 10, {"cnn": parameters.members["cnn"]})
+        assert pair == ({"jax": used.jax, "jaxlib": used.jax, "libtpu": used.libtpu} if used else {})
+    assert any("WARNING cnn train needs 20.00 GiB" in line for line in job.echoed) == is_too_big
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_a_pair_is_what_its_requirements_pin(pair: JaxPair) -> None:
+    text = (ROOT / pair.requirements).read_text(encoding="utf-8")
+    packages = {r"^\W*(?:preflight = \[\")?jax": pair.jax, "jaxlib": pair.jax, "libtpu": pair.libtpu}
+    for package, version in packages.items():
+        assert re.findall(rf"{package}==([\d.]+)", text, re.M) == [version]

@@ -1,28 +1,29 @@
-"""What `make train` and `make blend` say about scores, without trained members."""
+"""What `make train` and `make blend` say about scores, without trained members, and that no score of random labels is above chance."""
 
-from dataclasses import replace
+import json
+import os
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from builders import competition, params
+from builders import ROOT, competition, params
+from preloaded import run_preloaded
 
 from competition.config.digests import to_plain
-from competition.config.params import Honest
 from competition.ensemble.bootstrap import Evaluation, score_with_error
+from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import OTHER_IDS, is_doubted
 from competition.ensemble.honest import fit_and_score_chain
 from competition.ensemble.metrics import METRICS, metric_named
 from competition.ensemble.nested import OofRows
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.settings import chain_settings
-from competition.ensemble.significance import Difference
 from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_manifest
 from competition.prepare.prepared import Prepared
-from competition.report.blend_tables import gains_table
 from competition.report.overview import score_figures
 from competition.report.scores_json import member_score, scores_of
 from competition.report.terminal import summary_rows
@@ -33,7 +34,6 @@ from competition.workspace.scores import summary_lines, trivial_text
 from competition.workspace.workspace import Workspace
 from pipelines.main_job.blend import caution_lines, conclusion
 
-F1 = METRICS["macro_f1"]
 LABELS = np.arange(60) % 3
 IDS = np.array([f"i{n:02}" for n in range(60)])
 
@@ -48,11 +48,23 @@ def member(names: tuple[str, ...], right: tuple[float, ...]) -> ViewPredictions:
 
 
 def test_a_member_is_scored_by_its_identity_view_at_any_position_or_else_by_its_first_one() -> None:
-    all_rows, evaluation = np.ones(60, bool), Evaluation(F1, 3, 20, 0)
+    all_rows, evaluation = np.ones(60, bool), Evaluation(METRICS["macro_f1"], 3, 20, 0)
     shifted_first, external = member(("shift_up", "identity"), (0.2, 0.9)), member(("given", "flipped"), (0.9, 0.2))
     score = member_score(evaluation, shifted_first, LABELS, all_rows)
     assert score == score_with_error(LABELS, shifted_first.view("identity").argmax(1), evaluation)
     assert member_score(evaluation, external, LABELS, all_rows).value == score.value
+
+
+def scores_of_blend(
+    metric: str, targets: np.ndarray, predictions: ViewPredictions, tuned: tuple[int, ...] = ()
+) -> tuple[dict[str, Any], Chain]:
+    """scores.json and the chain of one member, with `tuned` of four folds."""
+    parameters = params("honest.resamples=20 blend.rounds=1 blend.bags=1 blend.methods=[equal]")
+    settings, folds, oof = chain_settings(parameters, metric), np.arange(60) // 3 % 4, {"m": predictions}
+    result = fit_and_score_chain(OofRows(oof, targets, folds, tuned_folds=tuned), settings, parameters.honest)
+    rows = EnsembleInputs(IDS, targets, folds, oof, IDS[:20], {}, tuple(range(4)), tuned, ())
+    views = {"m": {"effect": result.view_effects["m"], "left_out": {}}}
+    return to_plain({**scores_of(parameters, result, METRICS[metric], rows), "views": views}), result.chain
 
 
 @pytest.mark.parametrize(
@@ -60,13 +72,8 @@ def test_a_member_is_scored_by_its_identity_view_at_any_position_or_else_by_its_
     [((), "on 60 rows; "), ((1,), "on 45 of 60 rows (the others chose hyperparameters)"), ((0, 1, 2, 3), "OPTIMISTIC")],
 )
 def test_the_conclusion_names_the_rows_it_rests_on_and_what_is_doubted(tuned: tuple[int, ...], words: str) -> None:
-    parameters = params("honest.resamples=20 blend.rounds=2 blend.bags=2 blend.methods=[equal]")
-    settings, fold_of_row = chain_settings(parameters, "macro_f1"), np.arange(60) // 3 % 4
-    oof = {"m": member(("identity",), (0.8,))}
-    result = fit_and_score_chain(OofRows(oof, LABELS, fold_of_row, tuned_folds=tuned), settings, Honest(20, 0, 10))
-    rows = EnsembleInputs(IDS, LABELS, fold_of_row, oof, IDS[:20], {}, tuple(range(4)), tuned, ())
-    views = {"m": {"effect": result.view_effects["m"], "left_out": {}}}
-    scores = to_plain({**scores_of(parameters, result, F1, rows), "views": views}) | {"leaderboard_band": [0.8, 0.9]}
+    scores, _ = scores_of_blend("macro_f1", LABELS, member(("identity",), (0.8,)), tuned)
+    scores["leaderboard_band"] = [0.8, 0.9]
     assert words in conclusion(scores) and "NOT HONEST" not in conclusion(scores) and not is_doubted(scores)
     is_cautious = any("no row is left that took no part in any choice" in line for line in caution_lines(scores))
     assert is_cautious == (words == "OPTIMISTIC")
@@ -85,55 +92,21 @@ def test_the_conclusion_names_the_rows_it_rests_on_and_what_is_doubted(tuned: tu
         assert figures[2].value == "unknown"
 
 
-def test_equal_weights_that_are_better_by_more_than_noise_are_named_below_the_score() -> None:
-    over = Difference(-0.02, 0.004, -0.028, -0.012, 20, 5, 15, swap_p=0.001)
-    gain = to_plain(replace(over, value=0.02))
-    scores = {"members": {"a": {}, "b": {}}, "over_equal": to_plain(over), "over_best": gain, "caveats": {}}
-    (line,) = caution_lines(scores)
-    assert "equal weights score +0.0200 ± 0.0040, a gain (p = 0.001)" in line and "blend.methods=[equal]" in line
-    assert caution_lines({**scores, "over_equal": to_plain(replace(over, value=-0.001))}) == []
-    noise = replace(over, value=-0.001, swap_p=0.6)
-    (line,) = caution_lines({**scores, "over_equal": gain, "over_best": to_plain(noise)})
-    assert "the best member scores more on these rows, but not by more than noise" in line
-    (line,) = caution_lines({**scores, "over_equal": gain, "over_best": to_plain(over)})
-    assert "the best member scores more on these rows, by more than noise" in line and "blend.methods=[best]" in line
-
-
 @pytest.mark.parametrize(
-    ("metric", "classes", "answer"),
+    ("metric", "targets", "output", "answer"),
     [
-        ("macro_f1", 40, "classes drawn at random"),
-        ("quadratic_kappa", 5, "the most frequent class for every row"),
-        ("multilabel_macro_f1", 3, "every label for every row"),
-        ("rmse", 1, "the mean of all rows"),
+        ("macro_f1", LABELS, np.eye(3)[np.roll(LABELS, 1)], "classes drawn at random"),
+        ("multilabel_macro_f1", np.eye(3, dtype=bool)[LABELS], np.tile([0.3, 0.7, 0.5], (60, 1)), "every label for"),
+        ("rmse", LABELS, np.roll(LABELS, 7)[:, None], "the mean of all rows"),
     ],
 )
-def test_a_useless_result_of_every_kind_of_target_is_called_useless_in_the_terminal_and_on_the_page(
-    metric: str, classes: int, answer: str
-) -> None:
-    rng = np.random.default_rng(0)
-    if METRICS[metric].target == "regression":
-        targets = rng.normal(50, 10, 900)
-        output = rng.permutation(targets)[:, None]
-    elif METRICS[metric].target == "multi":
-        targets, output = rng.random((900, classes)) < 0.4, rng.uniform(0.3, 0.7, (900, classes))
-    else:
-        targets, output = rng.integers(0, classes, 900), rng.dirichlet(np.full(classes, 0.3), 900)
-    ids, folds = np.array([f"i{n:03}" for n in range(900)]), np.arange(900) % 3
-    oof = {"m": ViewPredictions(ids, ("identity",), output[:, None].astype(np.float32), METRICS[metric].target)}
-    parameters = params("honest.resamples=60 blend.rounds=1 blend.bags=2")
-    result = fit_and_score_chain(OofRows(oof, targets, folds), chain_settings(parameters, metric), parameters.honest)
-    rows = EnsembleInputs(ids, targets, folds, oof, ids[:50], {}, (0, 1, 2), (), ())
-    scores = to_plain(scores_of(parameters, result, METRICS[metric], rows))
-    scores["views"] = {"m": {"effect": to_plain(result.view_effects["m"]), "left_out": {}}}
+def test_a_useless_result_of_every_kind_of_target_is_called_useless(metric, targets, output, answer) -> None:
+    useless = ViewPredictions(IDS, ("identity",), output[:, None].astype(np.float32), METRICS[metric].target)
+    scores, chain = scores_of_blend(metric, targets, useless)
     assert f"WARNING not better than an answer that looks at no image: {answer}" in conclusion(scores)
-    ((_, _, _, note), _) = summary_rows(scores, result.chain)
+    assert "not better than an answer" in score_figures(scores, [])[0].note
+    ((_, _, _, note), _) = summary_rows(scores, chain)
     assert note == "identity; not better than the trivial baseline"
-    table, (figure, *_) = gains_table(scores, result.chain), score_figures(scores, [])
-    assert "not better than an answer" in figure.note
-    assert ("argmax" in str(table) or "corrupted" in str(table)) is (metric != "rmse")
-    low, high = scores["leaderboard_band"]
-    assert METRICS[metric].range[0] <= low < high <= METRICS[metric].range[1]
 
 
 INDEX = pd.DataFrame({"part": "train", "label": [0, 1] * 5, "fold": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]})
@@ -165,3 +138,32 @@ def test_the_mean_of_a_tuned_member_is_called_optimistic_and_stands_beside_the_t
         assert all("these means are not honest scores" in note and note.endswith(end_of_note) for note in notes)
     assert trivial_text(PREPARED, score=0.1).endswith("on 10 rows, NOT BEATEN")
     assert trivial_text(PREPARED, score=0.9).endswith("on 10 rows")
+
+
+KINDS = ("plain", "student", "stopped", "tuned")
+ROWS, FOLDS = 300, 5
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """The result of `benchmarks.random_labels` for one seed: every kind of member through every stage."""
+    file: Path = tmp_path_factory.mktemp("random") / "result.json"
+    options = ["--seeds=1", "--first-seed=0", f"--rows={ROWS}", f"--folds={FOLDS}", "--epochs=16", "--trials=2"]
+    options += [f"--json={file}", "--kinds", *KINDS]
+    _, _, errors = run_preloaded("benchmarks.random_labels", options, ROOT, os.environ)
+    assert file.exists(), errors[-2_000:]
+    (seed_result,) = json.loads(file.read_text())
+    return seed_result
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [*KINDS, "blend"])
+def test_the_honest_score_is_chance_within_its_standard_error(result: dict, kind: str) -> None:
+    """One seed, so |z| <= 2.5. A teacher trained on the held-out fold gives 13, early stopping on the held-out fold 2.8."""
+    assert abs(result["kinds"][kind]["z"]) <= 2.5
+
+
+@pytest.mark.long
+def test_rows_that_chose_hyperparameters_are_excluded_from_the_honest_score(result: dict) -> None:
+    assert result["tuned_folds"] == [0, 1]
+    assert result["honest_rows"] == ROWS * (FOLDS - 2) // FOLDS

@@ -3,8 +3,9 @@
 import importlib.util
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -144,23 +145,17 @@ def test_no_secret_and_no_command_line_is_in_what_trackers_hold(followed) -> Non
 def test_a_tracker_that_fails_is_left_out_with_one_line_and_the_others_go_on(tmp_path: Path, monkeypatch) -> None:
     logged: list[float] = []
 
-    class Failing:
-        def __init__(self, *_: object) -> None: ...
+    def failing(*_: object) -> None:
+        raise ConnectionError("mlflow://me:secret-password@host is away\nsecond line")
 
-        def log(self, *_: object) -> None:
-            raise ConnectionError("mlflow://me:secret-password@host is away\nsecond line")
+    def missing(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'wandb'")
 
-        def end(self, outcome: object) -> None: ...
+    def tracker(log: Callable[..., None]) -> Callable[..., object]:
+        return lambda *_: SimpleNamespace(log=log, end=lambda outcome: None)
 
-    class Working(Failing):
-        def log(self, axis: str, number: int, values: dict[str, float]) -> None:
-            logged.extend(values.values())
-
-    class Missing(Failing):
-        def __init__(self, *_: object) -> None:
-            raise ModuleNotFoundError("No module named 'wandb'")
-
-    replacements = {"tensorboard": Working, "mlflow": Failing, "wandb": Missing}
+    works = tracker(lambda axis, number, values: logged.extend(values.values()))
+    replacements = {"tensorboard": works, "mlflow": tracker(failing), "wandb": missing}
     monkeypatch.setattr("competition.workspace.tracking.TRACKERS", replacements)
     lines: list[str] = []
     run = Tracked(params("track=[mlflow,wandb,tensorboard]"), tmp_path, Subject("fold", "g", "n", {}), lines.append)

@@ -15,7 +15,6 @@ from stages import FEWER_DIGITS, Workspace, new_workspace
 from competition.config.search_space import own_values
 from competition.ensemble.predictions import ViewPredictions
 from competition.files.manifest import read_manifest
-from competition.prepare.prepared import load_prepared
 from competition.workspace.runs import runs_of
 from competition.workspace.studies import member_with_tuned_values, tuning_trials, used_study
 from pipelines.execution.equal_runs import equal_runs
@@ -41,11 +40,8 @@ def best_of(workspace: Workspace) -> dict:
 def test_every_trial_is_one_line_and_the_end_says_what_training_uses(tuned) -> None:
     workspace, output = tuned
     lines = re.findall(r"tune slim: trial (\d+) complete 0\.\d{4} \(learning_rate .*?, batch \d+\); best", output)
-    assert sorted(map(int, lines)) == list(range(4))
+    assert sorted(lines) == ["0", "1", "2", "3"]
     assert "best of 4 trials" in output and re.search(r"`make train.*` uses learning_rate", output)
-    rows = int((load_prepared(workspace.work / "data").part("train")["fold"] == 0).sum())
-    baseline = rf"where the trivial baseline \(.+?\) scores [\d.]+ on {rows} rows"
-    assert re.search(rf"on fold 0, trained within folds 0, 1 alone, {baseline}", output)
     best = best_of(workspace)
     assert best["trials"] == tuning_trials(workspace.work) == 4 and best["folds"] == [0, 1]
     assert best["own_values"] == {"learning_rate": 0.004, "batch": 32}

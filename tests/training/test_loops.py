@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_engines import SIDE, TRAIN, engine_of, held_out, network, step_by_step, trained
+from small_engines import SIDE, TRAIN, engine_of, held_out, network, trained
 
 from competition.config.errors import UserError
 from competition.training import loop
@@ -34,8 +34,11 @@ def test_the_moving_average_is_used_for_prediction_and_saved() -> None:
 @pytest.mark.parametrize("limited", ["clip_value", "clip_norm"])
 def test_gradients_are_clipped(limited: str) -> None:
     """The first moment after one step is a tenth of the clipped gradient."""
-    state = step_by_step(**{"clip_norm": 0.0, limited: 1e-4})[1]
-    gradients = np.concatenate([10 * value.ravel() for name, value in state.items() if name.endswith("/m")])
+    train = replace(TRAIN, steps_per_call=1, **{"clip_norm": 0.0, limited: 1e-4})
+    engine = engine_of(train)
+    with pytest.raises(loop.Stopped):
+        trained(engine, train, last_step=1)
+    gradients = np.concatenate([10 * v.ravel() for name, v in engine.state().items() if name.endswith("/m")])
     size = np.abs(gradients).max() if limited == "clip_value" else np.linalg.norm(gradients)
     assert size == pytest.approx(1e-4, rel=1e-3)
 

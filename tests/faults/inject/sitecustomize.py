@@ -1,7 +1,7 @@
 """Python imports this first where it is on PYTHONPATH: it arms the faults that the variable GOLDFOLD_FAULTS describes.
 
 Faults are separated by spaces: point@path:n:action, where @path (a pattern) may be left out. The action happens when the
-point is reached for the n-th time with a matching path. GOLDFOLD_POINTS names a file that lists every point reached.
+point is reached for the n-th time with a matching path.
 """
 
 import ctypes
@@ -9,7 +9,6 @@ import errno
 import os
 import signal
 from fnmatch import fnmatch
-from pathlib import Path
 
 from competition.config.faults import at_points
 
@@ -38,14 +37,10 @@ def parse(text: str) -> list[tuple[str, str, int, str]]:
 
 
 FAULTS = parse(os.environ.get("GOLDFOLD_FAULTS", ""))
-TRACE = os.environ.get("GOLDFOLD_POINTS", "")
 reached_times = [0] * len(FAULTS)
 
 
 def reached(name: str, path: str) -> None:
-    if TRACE:
-        with Path(TRACE).open("a") as file:
-            file.write(f"{name} {path}\n")
     for number, (point, pattern, count, action) in enumerate(FAULTS):
         if point != name or not fnmatch(path, pattern):
             continue
@@ -56,6 +51,6 @@ def reached(name: str, path: str) -> None:
             ACTIONS[action]()
 
 
-if FAULTS or TRACE:
+if FAULTS:
     at_points(reached)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores Ctrl-C
