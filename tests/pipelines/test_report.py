@@ -56,6 +56,7 @@ def test_the_page_has_the_figures_of_the_terminal_the_problems_of_the_data_and_p
 
 
 def test_a_blend_of_other_parameters_or_data_has_a_warning_and_after_an_error_the_previous_page_is_kept(workspace):
+    shutil.rmtree(workspace.views("wide", 1))
     workspace.here("report", sets="blend.rounds=9")
     page, label = workspace.page, "(of the current parameters, not of the blend)</h2>"
     assert "The blend was made with other parameters (blend.rounds: 3 -&gt; 9)" in page
@@ -64,8 +65,7 @@ def test_a_blend_of_other_parameters_or_data_has_a_warning_and_after_an_error_th
     text = described.read_text()
     described.write_text(text.replace('"nine"', '"ten"'))
     assert "The blend is of other data than those that are here now" in workspace.here("report")
-    before = workspace.page
-    keys = SECTION.findall(before)
+    before, keys = workspace.page, SECTION.findall(workspace.page)
     assert "blend" in keys and not {"classes", "map", "calibration", "errors"} & set(keys)
     described.write_text(text)
     (workspace.blend / "honest_oof.npz").write_bytes(b"cut")
