@@ -11,12 +11,14 @@ import tensorflow as tf
 from builders import member, pixels_of
 
 from competition.config.params import Head, Member
-from competition.ensemble.blend import Blend
+from competition.ensemble.blend import STACKED, Blend
 from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.decision import ARGMAX, Decision
+from competition.ensemble.mixing import MEAN_OF
 from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.view_transforms import get_views
 from competition.serving.graph import ExportedChain, load_model
+from competition.serving.model_card import averaging_sentence
 from competition.serving.served_models import Selection
 from competition.serving.writing import _onnx
 from competition.training.checkpoint import load_arrays, save_arrays
@@ -159,3 +161,13 @@ def test_the_constants_of_a_position_embedding_are_no_inputs_of_the_onnx_file() 
     pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)).astype(np.uint8)
     (output,) = session.run(None, {"images": pixels})
     np.testing.assert_allclose(output, function(pixels), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("mixing", sorted({*STACKED.values(), *MEAN_OF.values()}))
+def test_the_card_says_how_members_are_mixed_for_every_kind_of_blend(mixing: str) -> None:
+    chain = SimpleNamespace(
+        policies={"a": {"identity": 1.0}, "b": {"identity": 1.0}}, blend=Blend("equal", mixing, {"a": 0.5, "b": 0.5})
+    )
+    selection = SimpleNamespace(chain=chain, members={"a": None, "b": None}, digests={"a": ["1"], "b": ["2"]})
+    sentence = averaging_sentence(selection)
+    assert "mixed by the weighted " in sentence and "blend method: equal" in sentence
