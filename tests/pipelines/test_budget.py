@@ -313,9 +313,7 @@ def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow
     few, many = (portfolio.fine_tuned(network, rows, kind, False).train for rows in (1_000, 30_000))
     whole = portfolio.fine_tuned(network, 1_000, kind, True).train
     assert whole.trained_share == 1.0 > few.trained_share and whole.epochs > few.epochs
-    assert (
-        whole.layer_decay == few.layer_decay < 1.0
-    )  # weak features are still a start: at one rate, the network forgets them
+    assert whole.layer_decay == few.layer_decay < 1.0  # at one rate for all layers, weak features are forgotten
     for train in (few, many, whole):
         check_training(kind, "net-tuned", train)
     assert few.mixup < many.mixup and few.epochs > many.epochs > few.freeze_epochs
@@ -323,7 +321,7 @@ def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow
     assert (min(tried), max(tried)) == (1 if kind == "single" else 2, few.epochs)
 
 
-def test_features_are_weak_if_every_fold_says_so_and_a_short_training_on_them_has_its_full_learning_rate() -> None:
+def test_features_are_weak_if_every_fold_says_so_by_its_own_training_rows() -> None:
     four_classes = np.eye(4, dtype=bool)  # constant probabilities of .25 lose 1.386
     both = [four_classes, four_classes]
     assert portfolio.are_weak([0.70, 0.80], both, "single") and not portfolio.are_weak([0.69, 0.80], both, "single")
