@@ -126,7 +126,9 @@ def compute(request: TaskRequest, setup: Setup, gpus: float, events: "Queue", *i
             install(packed, work / name, RESULT_RATIO)
         if request.force:
             (work / request.result_folder / "manifest.json").unlink(missing_ok=True)
-        settings = {"work": str(work), "cache": str(own / "cache"), "project": str(Path.cwd()), "gpus": gpus}
+        # Not the current folder: Ray replaces it under a running worker when another node joins that shares its session's folder.
+        project = Path(__file__).resolve().parents[2]
+        settings = {"work": str(work), "cache": str(own / "cache"), "project": str(project), "gpus": gpus}
         start, log = common / setup.start_folder, folder / "log.txt"
         run_process(
             setup.command,
