@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import ROOT
-from injection import KILLED, environment, run_stage
+from injection import ARM, KILLED, environment, run_stage
 from preloaded import run_preloaded
-from stages import MAIN_JOB, StageResult, Workspace, new_workspace
+from stages import FEWER_DIGITS, MAIN_JOB, StageResult, Workspace, new_workspace
 
 from competition.config.errors import UserError
 from competition.ensemble.predictions import ViewPredictions
@@ -260,9 +260,9 @@ def test_a_stage_that_is_killed_before_a_rename_is_made_again(changing: Workspac
         ("prepare", "records.before_rename:2:kill"),
         ("blend", "file.before_rename@*/submission.csv:1:kill"),
     ):
-        killed = run_stage(changing, fault, stage, "--force")
+        killed = changing.run(stage, "--force", code=f"{ARM}\n{FEWER_DIGITS}", **environment(fault))
         assert killed.code == KILLED, killed
-        again = changing.do(stage)
+        again = changing.do_in_one_process(stage, code=FEWER_DIGITS)
         assert f"{stage}: current" not in again and "was killed or crashed" in again
     assert "train slim: folds 0, 1, 2 current" in changing.do("train")  # the same data as before
     assert "current" in changing.do("predict") and "blend: current" in changing.do("blend")
