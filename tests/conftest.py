@@ -46,9 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow files first, so that all workers end at about the same time (with --no-loadscope-reorder)."""
     places = {name: place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: places.get(item.path.relative_to(item.config.rootpath).parts[1], len(SLOW)))
-    for (
-        item
-    ) in items:  # fixtures of whole stages and of servers contain training runs, which are slow on a busy machine
+    for item in items:  # fixtures of whole stages and servers contain trainings, which are slow on a busy machine
         if item.path.relative_to(item.config.rootpath).parts[1] in ("pipelines", "faults", "serving"):
             item.add_marker(pytest.mark.timeout(7200 if item.get_closest_marker("soak") else 900))
 

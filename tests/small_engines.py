@@ -89,9 +89,7 @@ def trained(
     targets = np.eye(CLASSES, dtype=np.float32)[labels]
     still = {field: getattr(train, field) for field in Augmentation.__dataclass_fields__}
     mesh = engine._batch_sharding.mesh if BACKEND == "jax" else None
-    share = tuple(
-        host_share(Device("cpu", 1, mesh, "", BACKEND), engine.batch).tolist()
-    )  # of a batch, that this host feeds
+    share = tuple(host_share(Device("cpu", 1, mesh, "", BACKEND), engine.batch).tolist())  # of a batch, of this host
     batches = TrainingBatches(pixels, CLASSES, engine.batch, Augmentation(**still), SIDE, Loading(2, 2, share))
     plan = TrainingPlan(ROWS, targets, np.linspace(0.5, 1.5, N, dtype=np.float32), seed=2, fold=0)
     scores_after = lambda _: {"held_out": float(held_out(engine).std())}  # noqa: E731

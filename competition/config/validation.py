@@ -120,9 +120,8 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
         blocks = {block: schema for block, schema in get_type_hints(Params).items() if is_dataclass(schema)}
         blocks |= {"members.NAME": Member, "members.NAME.predictions": ExternalFiles}
         elsewhere = [f"{block}.{name}" for block, schema in blocks.items() if name in {f.name for f in fields(schema)}]
-        is_elsewhere = (
-            len(elsewhere) == 1 and keys[0] != "external"
-        )  # of external predictions only their own keys are meant
+        # Of external predictions only their own keys are meant.
+        is_elsewhere = len(elsewhere) == 1 and keys[0] != "external"
         siblings = _sibling_keys(keys)
         is_plural = f"{name}s" in siblings  # blend.method is blend.methods, although there is policy.method
         hint = f"; did you mean '{elsewhere[0]}'?" if is_elsewhere and not is_plural else did_you_mean(name, siblings)

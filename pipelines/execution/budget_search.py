@@ -67,9 +67,7 @@ class Search:
     complete: list[str] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     each: dict[str, float] = field(default_factory=dict)  # network -> seconds of one image under one view
-    engines: "dict[str, FeatureEngine]" = field(
-        default_factory=dict
-    )  # network -> compiled, until its features are there
+    engines: "dict[str, FeatureEngine]" = field(default_factory=dict)  # network -> compiled, until its features exist
     compile_seconds: dict[str, float] = field(default_factory=dict)  # network -> until its first features were there
     widths: dict[str, int] = field(default_factory=dict)  # network -> number of its features
     column_seconds: float = 0.0  # all fold models of the first member, divided by its number of features

@@ -187,9 +187,8 @@ def at_higher_rate(train: Train, rows: int) -> Train:
     from competition.images.batches import steps_per_epoch
     from competition.training.loop import share_after_probe
 
-    share = share_after_probe(
-        train, steps_per_epoch(rows, train.batch) * train.epochs
-    )  # grows with the square of the steps
+    # The share grows with the square of the steps.
+    share = share_after_probe(train, steps_per_epoch(rows, train.batch) * train.epochs)
     return replace(train, learning_rate=float(f"{train.learning_rate * min(4.0, 1 / share):.3g}"))
 
 

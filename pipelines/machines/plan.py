@@ -151,9 +151,8 @@ def plan_machines(
     ]
     start = starting + sum(speed.ready for _, speed in works.values()) / len(works)
     estimate = time_on_machines(fold_models, machines, start)
-    bound = max(
-        sum(fold_models) / machines, max(fold_models)
-    )  # one fold model per machine at a time, without starts and gaps
+    # One fold model per machine at a time, without starts and gaps.
+    bound = max(sum(fold_models) / machines, max(fold_models))
     alone = sum(fold_models) + len(works) * start  # without a cluster, a process trains all fold models of a member
     number = counted(machines, "machine")
     kind = f"with {job.options.topology}" if job.options.topology else "like this one"
