@@ -54,10 +54,8 @@ class Candidate:
 def fine_tune_first(search: Search, network: Network) -> None:
     """If features are weak, train all layers of the cheapest network before the features of others, if it can be trained at all."""
     competition, train = search.job.prepared.competition, search.job.prepared.part("train")
-    rows, losses = (
-        competition.targets.class_rows(train["label"].to_numpy(), len(competition.classes)),
-        inner_losses(search, network),
-    )
+    rows = competition.targets.class_rows(train["label"].to_numpy(), len(competition.classes))
+    losses = inner_losses(search, network)
     # No row that a fold holds out takes part in what that fold says.
     of_folds = [rows[(train["fold"] != fold).to_numpy()] for fold in range(len(losses))]
     is_trained = rows_of_fold(search) >= FEW_ROWS and not network.member.architecture.startswith(TIMM)

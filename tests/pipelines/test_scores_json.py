@@ -1,7 +1,5 @@
-"""What `make train` and `make blend` say about scores, without trained members, and that no score of random labels is above chance."""
+"""What `make train` and `make blend` say about scores, without trained members."""
 
-import json
-import os
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -9,8 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from builders import ROOT, competition, params
-from preloaded import run_preloaded
+from builders import competition, params
 
 from competition.config.digests import to_plain
 from competition.ensemble.bootstrap import Evaluation, score_with_error
@@ -138,32 +135,3 @@ def test_the_mean_of_a_tuned_member_is_called_optimistic_and_stands_beside_the_t
         assert all("these means are not honest scores" in note and note.endswith(end_of_note) for note in notes)
     assert trivial_text(PREPARED, score=0.1).endswith("on 10 rows, NOT BEATEN")
     assert trivial_text(PREPARED, score=0.9).endswith("on 10 rows")
-
-
-KINDS = ("plain", "student", "stopped", "tuned")
-ROWS, FOLDS = 300, 5
-
-
-@pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> dict:
-    """The result of `benchmarks.random_labels` for one seed: every kind of member through every stage."""
-    file: Path = tmp_path_factory.mktemp("random") / "result.json"
-    options = ["--seeds=1", "--first-seed=0", f"--rows={ROWS}", f"--folds={FOLDS}", "--epochs=16", "--trials=2"]
-    options += [f"--json={file}", "--kinds", *KINDS]
-    _, _, errors = run_preloaded("benchmarks.random_labels", options, ROOT, os.environ)
-    assert file.exists(), errors[-2_000:]
-    (seed_result,) = json.loads(file.read_text())
-    return seed_result
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", [*KINDS, "blend"])
-def test_the_honest_score_is_chance_within_its_standard_error(result: dict, kind: str) -> None:
-    """One seed, so |z| <= 2.5. A teacher trained on the held-out fold gives 13, early stopping on the held-out fold 2.8."""
-    assert abs(result["kinds"][kind]["z"]) <= 2.5
-
-
-@pytest.mark.long
-def test_rows_that_chose_hyperparameters_are_excluded_from_the_honest_score(result: dict) -> None:
-    assert result["tuned_folds"] == [0, 1]
-    assert result["honest_rows"] == ROWS * (FOLDS - 2) // FOLDS
