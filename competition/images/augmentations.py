@@ -7,15 +7,20 @@ There are two kinds, told apart by their parameters:
 
 All randomness comes from rng, which depends on (seed, fold, epoch, row), or from seed, which depends on the model's seed
 and the step: a resumed run gets the same images. Host functions are called from several threads.
+
+`train.albumentations` is a pipeline of Albumentations in its own serialised form (A.save), applied to each training image.
 """
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import local
 from typing import Any
 
 import numpy as np
 
-from competition.config.errors import UserError, did_you_mean
+from competition.config.errors import UserError, did_you_mean, needed_for
 from competition.config.plugins import active, plugin_named
 from competition.images import draws
 
@@ -65,21 +70,74 @@ def mismatch(augmented: Any, image: Any) -> str:
     return f"{type(augmented).__name__ if shape is None else shape} {dtype}".strip()
 
 
+def checked_augmentation(name: str) -> Function:
+    """The function of this name: (image or images, strength, rng or seed) -> what it makes of them.
+
+    It raises UserError for a result of another shape or dtype.
+    """
+    function, plugins, what = augmentation_named(name), active(), f"AUGMENTATIONS[{name!r}]"
+
+    def augment_checked(images: Any, strength: float, randomness: Any) -> Any:
+        augmented = plugins.call(what, function, images, strength, randomness)
+        if found := mismatch(augmented, images):
+            expected = f"{tuple(images.shape)} {'uint8' if isinstance(images, np.ndarray) else 'float32'}"
+            raise UserError(plugins.problem(what, f"expected {expected}, received {found}"))
+        return augmented
+
+    return augment_checked
+
+
 def on_host(augment: Mapping[str, float]) -> HostAugmentation:
     """The host augmentations among `augment`, in order, as one function of an image.
 
     It returns an image of the same shape and dtype, and may modify its argument.
     """
-    functions = [(name, augmentation_named(name), augment[name]) for name in augment if not is_on_device(name)]
-    plugins = active()
+    functions = [(checked_augmentation(name), augment[name]) for name in augment if not is_on_device(name)]
 
     def augment_image(image: np.ndarray, generator: GeneratorOf) -> np.ndarray:
-        for number, (name, function, strength) in enumerate(functions):
-            what = f"AUGMENTATIONS[{name!r}]"
-            augmented = plugins.call(what, function, image, strength, generator(draws.PLUGINS + number))
-            if found := mismatch(augmented, image):
-                raise UserError(plugins.problem(what, f"expected {image.shape} uint8, received {found}"))
-            image = np.ascontiguousarray(augmented)  # as OpenCV needs it
+        for number, (function, strength) in enumerate(functions):
+            image = np.ascontiguousarray(function(image, strength, generator(draws.PLUGINS + number)))  # for OpenCV
         return image
 
+    return augment_image
+
+
+def pipeline_of(file: str) -> HostAugmentation:
+    """The pipeline of a file as a function of an image (H, W, 3) uint8, which keeps its shape and type.
+
+    Its random numbers are seeded for each image by the generator of (seed, fold, epoch, row), so a resumed run gets the same
+    images. Raises UserError if the file or Albumentations is missing, or the file holds no pipeline.
+    """
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # its import would ask a server for a newer version
+    with needed_for(f"train.albumentations: {file}", "albumentations"):
+        import albumentations
+    pipelines = local()  # a pipeline holds its random state, so each thread of the loader has one of its own
+
+    def load_pipeline() -> None:
+        if not Path(file).is_file():
+            raise UserError(
+                f"train.albumentations: {file} was not found; expected a file that albumentations.save has written"
+            )
+        try:
+            data_format = "json" if file.endswith(".json") else "yaml"
+            pipelines.of_this_thread = albumentations.load(file, data_format=data_format)
+        except Exception as error:  # whatever its reader meets
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(
+                f"train.albumentations: {file} is not a pipeline that albumentations.save has written ({reason})"
+            ) from None
+
+    def augment_image(image: np.ndarray, generator_of: GeneratorOf) -> np.ndarray:
+        if not hasattr(pipelines, "of_this_thread"):
+            load_pipeline()
+        pipelines.of_this_thread.set_random_seed(int(generator_of(draws.PIPELINE).integers(2**32)))
+        augmented = pipelines.of_this_thread(image=image)["image"]
+        if found := mismatch(augmented, image):
+            raise UserError(
+                f"train.albumentations: {file} makes {found} of an image {image.shape} uint8; expected the same shape and "
+                "type: leave out Normalize and ToTensor, and give a crop the size of the image"
+            )
+        return np.ascontiguousarray(augmented)  # as OpenCV needs it
+
+    load_pipeline()  # an error before the first batch
     return augment_image

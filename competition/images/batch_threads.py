@@ -71,6 +71,7 @@ class BatchLoader(Generic[Batch]):
     ) -> None:
         """work: step -> the work of its batch.  ahead: batches in memory.  end: no batch of this step or later is made ahead."""
         self._work, self._pool, self._ahead, self._end = work, pool, ahead, end
+        self._makers = ThreadPoolExecutor(ahead, "batch")  # each waits for the parts of a batch, which `pool` makes
         self._pending: dict[int, Future[Batch]] = {}
         self._lock = Lock()
 
@@ -79,33 +80,13 @@ class BatchLoader(Generic[Batch]):
         with self._lock:
             # A step out of order, as from an iterator of an earlier epoch, must not leave batches in memory.
             end = max(step + 1, min(step + self._ahead, self._end))
-            pending = {n: self._pending.get(n) or Future() for n in range(step, end)}
-            for n in pending.keys() - self._pending.keys():
-                self._pool.submit(self._make, n, pending[n])
-            future = pending.pop(step)
-            self._pending = pending
+            steps = range(step, end)
+            self._pending = {n: self._pending.get(n) or self._makers.submit(self._make, n) for n in steps}
+            future = self._pending.pop(step)
         return future.result()
 
-    def _make(self, step: int, future: Future[Batch]) -> None:
-        try:
-            parts, finish = self._work(step)
-        except BaseException as error:
-            future.set_exception(error)
-            return
-        lock, remaining = Lock(), [len(parts)]
-
-        def run(part: Callable[[], None]) -> None:
-            try:
-                part()
-                with lock:
-                    remaining[0] -= 1
-                    is_last = remaining[0] == 0
-                if is_last:
-                    future.set_result(finish())
-            except BaseException as error:
-                with lock:
-                    if not future.done():  # the first error of a batch is raised
-                        future.set_exception(error)
-
-        for part in parts:
-            self._pool.submit(run, part)
+    def _make(self, step: int) -> Batch:
+        parts, finish = self._work(step)
+        for part in [self._pool.submit(part) for part in parts]:
+            part.result()
+        return finish()

@@ -18,14 +18,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from competition.images.albumentations_file import pipeline_of
 from competition.images.augment import Augmentation, Scratch, augment, draw
-from competition.images.augmentations import on_host
+from competition.images.augmentations import on_host, pipeline_of
 from competition.images.batch_threads import BatchLoader, Buffers, Loading, Work, cores, thread_pool
-from competition.images.decoded_rows import Pixels, image_reader
+from competition.images.decoded_rows import Pixels, check_rows, image_reader
 from competition.images.draws import epoch_key, occurrences
 from competition.images.mixup import COUNT, device_numbers, draw_mix, has_device_part, mix_images, mix_targets
-from competition.images.stream import check_rows
 
 LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones cost fewer switches between threads
 # Images, targets and weights; with the images the numbers of what is left to the device (`mixup.device_numbers`), if any.
@@ -188,7 +186,8 @@ class _BatchMaker:
                 memory.source = np.empty(self._source_shape, np.uint8)
                 memory.scratch = Scratch(size)
             for n in numbers:
-                source, generator_of = self._read_image(drawn_rows[n][0], memory.source), partial(drawn.generator, n)
+                source, generator_of = memory.source, partial(drawn.generator, n)
+                self._read_image(drawn_rows[n][0], source)
                 if self._albumentations is not None:
                     source = self._albumentations(source, generator_of)
                 source = self._augment_by_name(source, generator_of)
@@ -228,9 +227,7 @@ def prediction_batches(
 
         def part(numbers: range) -> None:
             for n in numbers:
-                place = images[n]
-                if (image := read(some[n], place)) is not place:  # decoded on demand
-                    place[...] = image
+                read(some[n], images[n])
 
         numbers = range(len(some))
         parts = [numbers[start : start + LARGEST_PART] for start in numbers[::LARGEST_PART]]

@@ -1,6 +1,6 @@
 """Cache of decoded images, one per size for all folds, members, trials and views: on disk, in memory or both.
 
-Images that fit neither are decoded on each access (images/stream.py). All three give the same pixels.
+Images that fit neither are decoded on each access (`decoded_rows.Stream`). All three give the same pixels.
 """
 
 import errno
@@ -22,8 +22,8 @@ from filelock import FileLock
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.files.manifest import atomic_write
-from competition.images import stream
-from competition.images.decoded_rows import PixelFile, Pixels
+from competition.images import decoded_rows
+from competition.images.decoded_rows import PixelFile, Pixels, Stream
 from competition.prepare import record_shards
 from competition.prepare.decoding import Fit
 from competition.storage import files
@@ -73,13 +73,11 @@ def decode_images(images: RecordedImages, size: int, fit: Fit, budget: CacheBudg
         pixels = np.zeros(shape, np.uint8)
         fill(pixels.__setitem__)
         return pixels
-    return stream.Stream(_local_copies(images.files, budget), images.ids, images.unreadable, size, fit)
+    return Stream(_local_copies(images.files, budget), images.ids, images.unreadable, size, fit)
 
 
 def cached_images(folder: Path, source: str, ids: np.ndarray, size: int, fit: Fit) -> Pixels | None:
     """The images that `decode_images` wrote to `folder` for these arguments; None if they are not on disk."""
-    if not any(folder.glob(f"{size}-*.npy")):  # the digest of many ids takes longer than this look
-        return None
     return _open_cached(cache_file(folder, source, ids, size, fit), (len(ids), size, size, 3))
 
 
@@ -195,7 +193,7 @@ def _fill(images: RecordedImages, size: int, fit: Fit, progress: Progress, put: 
     def decode_example(example: tuple[str, int, bytes]) -> int:
         row = row_of[example[0]]
         if not images.unreadable[row]:
-            put(row, stream.decode_record(example[0], example[2], size, fit))
+            put(row, decoded_rows.decode_record(example[0], example[2], size, fit))
         return row
 
     done = 0
@@ -206,5 +204,4 @@ def _fill(images: RecordedImages, size: int, fit: Fit, progress: Progress, put: 
                 is_done[row] = True
             done += len(chunk)
             progress(done, len(images.ids))
-    if not is_done.all():
-        raise UserError(stream.missing_images_message(images.ids[~is_done], len(images.ids)))
+    decoded_rows.check_none_missing(images.ids, ~is_done)

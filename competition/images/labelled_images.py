@@ -40,18 +40,16 @@ def load_images(
         ids, unreadable = rows["id"].to_numpy(str), (rows["problem"] != "").to_numpy()
         recorded = RecordedImages(prepared.records(part), ids, unreadable, prepared.digest)
         pixels.append(decode_images(recorded, size, fit, budget, progress))
-    return _with_labels(prepared, parts, pixels[0] if len(pixels) == 1 else ConcatenatedPixels(pixels))
+    return with_labels(prepared, parts, pixels[0] if len(pixels) == 1 else ConcatenatedPixels(pixels))
 
 
-def images_without_pixels(prepared: Prepared, parts: Sequence[str]) -> Images:
-    """All rows of some parts, with a black pixel (1, 1, 3) for each image: for heads, which need stored features only."""
-    count = sum(len(prepared.part(part)) for part in parts)
-    return _with_labels(prepared, parts, np.broadcast_to(np.uint8(0), (count, 1, 1, 3)))
+def with_labels(prepared: Prepared, parts: Sequence[str], pixels: Pixels | None = None) -> Images:
+    """All rows of some parts, with ids, labels, folds and groups from the index.
 
-
-def _with_labels(prepared: Prepared, parts: Sequence[str], pixels: Pixels) -> Images:
-    """The pixels (N, H, W, 3) of these parts with ids, labels, folds and groups from the index."""
+    pixels: (N, H, W, 3); None: a black pixel (1, 1, 3) for each image, for heads, which need stored features only.
+    """
     rows = pd.concat([prepared.part(part) for part in parts], ignore_index=True)
+    pixels = np.broadcast_to(np.uint8(0), (len(rows), 1, 1, 3)) if pixels is None else pixels
     return Images(
         ids=rows["id"].to_numpy(str),
         pixels=pixels,
@@ -60,11 +58,6 @@ def _with_labels(prepared: Prepared, parts: Sequence[str], pixels: Pixels) -> Im
         readable=(rows["problem"] == "").to_numpy(),
         groups=rows["group"].to_numpy(),
     )
-
-
-def restricted_to_folds(images: Images, folds: Sequence[int]) -> Images:
-    """The same N rows, with those of all other folds marked unreadable; rows in no fold (-1) stay."""
-    return replace(images, readable=images.readable & ((images.folds < 0) | np.isin(images.folds, folds)))
 
 
 def sample_rows(images: Images, most: int, seed: int) -> Images:

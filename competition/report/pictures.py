@@ -13,8 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from competition.ensemble.predictions import positions
 from competition.files.manifest import atomic_write
-from competition.images.decoded_cache import Pixels, cached_images
-from competition.images.stream import Stream
+from competition.images.decoded_cache import cached_images
+from competition.images.decoded_rows import Pixels, Stream
 from competition.prepare.decoding import Fit
 from competition.prepare.prepared import Prepared
 from competition.report import page

@@ -9,10 +9,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from competition.config.errors import UserError
-from competition.config.plugins import active
 from competition.images.augment import ERASED as ERASED_LEVEL
-from competition.images.augmentations import augmentation_named, mismatch
+from competition.images.augmentations import checked_augmentation
 from competition.images.mixup import COLOUR, CUT, ERASED, OWN_SHARE
 from competition.training.backend import Tensor
 from competition.training.device import Device
@@ -74,16 +72,8 @@ class DeviceAugmentation(keras.layers.Layer):
 
     def __init__(self, augmentation: str, strength: float, seed: int) -> None:
         super().__init__(dtype="float32")
-        self._augmentation, self._strength = augmentation, strength
-        self._function, self._plugins = augmentation_named(augmentation), active()
+        self._augment, self._strength = checked_augmentation(augmentation), strength
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def call(self, images: Tensor, training: bool = False) -> Tensor:
-        if not training:
-            return images
-        what = f"AUGMENTATIONS[{self._augmentation!r}]"
-        seed = StepSeed(self.seed_generator.next())
-        augmented = self._plugins.call(what, self._function, images, self._strength, seed)
-        if found := mismatch(augmented, images):
-            raise UserError(self._plugins.problem(what, f"expected {tuple(images.shape)} float32, received {found}"))
-        return augmented
+        return self._augment(images, self._strength, StepSeed(self.seed_generator.next())) if training else images

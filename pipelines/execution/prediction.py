@@ -91,7 +91,7 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
         test = read_images(job, run.member, ("test",), name)
         times = measure_views(trainer, views)
     else:
-        from competition.images.labelled_images import images_without_pixels
+        from competition.images.labelled_images import with_labels
 
         if head_entry(job.params, run.member)["also"] != run.depends["also"]:
             raise UserError(
@@ -99,7 +99,7 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
                 "blend.members, or return to the members that it was fitted with"
             )
         trainer = open_scorer(job, run.member, name, device, TrainerInputs(parts=("train", "test")))
-        test = images_without_pixels(job.prepared, ("test",))
+        test = with_labels(job.prepared, ("test",))
         times = feature_times(job, run, views)
     costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
     with Bar(len(stale), f"predict {name}", "fold models") as bar:

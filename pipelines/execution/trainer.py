@@ -110,7 +110,7 @@ def open_scorer(
         raise UserError(
             f"{title}: a member with a head needs one host, and several are connected; train it on one of them"
         )
-    from competition.images.labelled_images import images_without_pixels
+    from competition.images.labelled_images import with_labels
     from competition.training.features import concatenated, stored_features
     from competition.training.fold_rows import FoldRows
     from competition.training.head_trainer import HeadTrainer
@@ -134,7 +134,7 @@ def open_scorer(
     if member.head.columns:
         values = encoded_columns(prepared.folder, member.head.columns, ids)
         sources.append(stored_features(ids, dict.fromkeys(wanted.views, values)))
-    images = inputs.images or inputs.select(images_without_pixels(prepared, [part for part in parts if part != "test"]))
+    images = inputs.images or inputs.select(with_labels(prepared, [part for part in parts if part != "test"]))
     rows = FoldRows(member, images, len(prepared.competition.classes), prepared.competition.targets)
     return HeadTrainer(rows, prepared.competition.metric, concatenated(sources), inputs.alive)
 
@@ -200,12 +200,14 @@ def store_missing(
 
 def open_trial_runner(job: Job, name: str) -> "TrialRunner":
     """Runner of the trials of a member. The device is opened with the first trial."""
-    from competition.images.labelled_images import restricted_to_folds
     from competition.tuning.settings import folds_used_in_tuning
     from competition.tuning.trials import TrialRunner
 
     device = functools.cache(partial(start_device, job))
-    select = partial(restricted_to_folds, folds=folds_used_in_tuning(job.params))
+    folds = [-1, *folds_used_in_tuning(job.params)]  # -1: in no fold
+
+    def select(images: "Images") -> "Images":  # no trial sees a row of another fold
+        return replace(images, readable=images.readable & np.isin(images.folds, folds))
 
     def open_with(member: Member, images: "Images | None") -> "FoldScorer":
         return open_scorer(job, member, f"tune {name}", device(), TrainerInputs(images=images, select=select))

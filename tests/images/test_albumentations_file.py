@@ -13,7 +13,7 @@ from test_batches import N
 from competition.config.errors import UserError
 from competition.config.params_file import stated_keys
 from competition.images import draws
-from competition.images.albumentations_file import pipeline_of
+from competition.images.augmentations import pipeline_of
 from competition.prepare.prepared import Prepared
 from competition.workspace.studies import study_subject
 

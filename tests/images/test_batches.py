@@ -78,7 +78,8 @@ def test_the_images_of_a_row_are_the_same_for_any_batch_size_number_of_threads_a
     expected = images_by_row(pixels, 12, Loading(1, 1))
     assert len(expected) == 12
     for source in (PixelFile(file, pixels.shape), ConcatenatedPixels([pixels[:7], PixelFile(file, pixels.shape)])):
-        np.testing.assert_array_equal(image_reader(source)(3, np.empty((16, 16, 3), np.uint8)), pixels[3])
+        image_reader(source)(3, image := np.empty((16, 16, 3), np.uint8))
+        np.testing.assert_array_equal(image, pixels[3])
     for source, batch, loading in ((pixels, 4, Loading(3, 2)), (PixelFile(file, pixels.shape), 6, Loading(2, 3))):
         assert images_by_row(source, batch, loading) == expected
 

@@ -14,8 +14,7 @@ from preloaded import start_process
 from competition.config.errors import UserError
 from competition.images import decoded_cache
 from competition.images.decoded_cache import CacheBudget, RecordedImages, decode_images
-from competition.images.decoded_rows import PixelFile, is_streamed
-from competition.images.stream import Stream
+from competition.images.decoded_rows import PixelFile, Stream, is_streamed
 from competition.prepare import record_shards
 from competition.prepare.decoding import decode
 from competition.prepare.record_shards import Record

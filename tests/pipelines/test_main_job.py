@@ -258,11 +258,11 @@ def test_a_closed_pipe_ends_a_command_quietly(workspace: Workspace) -> None:
 # Decoding takes at least 50 ms, so that a rate above 20 images per second and thread is one of other work.
 SHORT = """
 import time
-from competition.images import stream
+from competition.images import decoded_rows
 from competition.training import bench
 bench.MEASURED_SECONDS = 0.2
-decode = stream.decode_record
-stream.decode_record = lambda *record: time.sleep(0.05) or decode(*record)
+decode = decoded_rows.decode_record
+decoded_rows.decode_record = lambda *record: time.sleep(0.05) or decode(*record)
 """
 
 
