@@ -88,7 +88,7 @@ def _tensorflow_programs(member: Member, shapes: Shapes) -> Parts:
     from competition.training.engine_tensorflow import TensorFlowEngine
 
     engine = TensorFlowEngine(*_engine_arguments(member, shapes, tf.distribute.get_strategy(), "tensorflow"))
-    specs = _specs(member, shapes, shapes.replicas, engine._depths)
+    specs = _specs(member, shapes, shapes.replicas, engine._layout.groups)
 
     def part(function: Callable[..., object], spec: str, times: int = 1, view: str = "") -> Part:
         return Part(lambda: lowered(function, specs[spec]), times, view)
@@ -121,7 +121,7 @@ def _jax_programs(member: Member, shapes: Shapes, topology: Topology | None) -> 
         return {n: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated) for n, x in arrays.items()}
 
     # Global shapes: the JAX program is that of all devices.
-    specs = {step: [spec(*s) for s in some] for step, some in _specs(member, shapes, 1, engine._depths).items()}
+    specs = {step: [spec(*s) for s in some] for step, some in _specs(member, shapes, 1, engine._layout.groups).items()}
 
     def part(
         function: Callable[..., Any], arguments: Sequence[Any], times: int = 1, view: str = "", **jit: Any

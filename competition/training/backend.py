@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from competition.training.device import choose_backend, hide_gpus_from_tensorflow
+from competition.training.device import choose_backend
 
 # Of glibc's malloc: option of mallopt (malloc.h) -> value. One arena; what is smaller than the largest threshold that it takes is
 # no mapping of its own; half a gigabyte of free memory is kept.
@@ -31,10 +31,6 @@ def start_backend(setting: str) -> str:
         os.environ["KERAS_BACKEND"] = backend
         choice = f"{backend} ({reason})"
     start_tensorflow()
-    if os.environ.get("KERAS_BACKEND") == "jax":
-        import tensorflow
-
-        hide_gpus_from_tensorflow(tensorflow)
     return choice
 
 
@@ -42,7 +38,14 @@ def start_tensorflow() -> None:
     """Import TensorFlow without its start-up messages, which no log level suppresses; a failing import still raises."""
     if "tensorflow" in sys.modules:
         return
-    keep_freed_memory()
+    # All threads use the memory that others have freed. By default each thread has an arena, and large results of operations go back
+    # to the system and are asked for again in every step: on 2 cores a training step of MobileNet at 224 px spent a fifth of its time
+    # in page faults, its predictions a third.
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):  # without glibc
+            mallopt = ctypes.CDLL(None).mallopt
+            for option, value in MALLOC_OPTIONS.items():
+                mallopt(option, value)
     # PyTorch's compiler; loaded after TensorFlow 2.21, it ends the process by a segmentation fault.
     if is_installed("timm") and is_installed("triton"):
         import_module("triton")
@@ -59,19 +62,6 @@ def start_tensorflow() -> None:
         lambda record: "triggered tf.function retracing" not in record.getMessage()
     )
     gc.freeze()  # what was imported is never garbage: half a million objects that no later collection has to visit
-
-
-def keep_freed_memory() -> None:
-    """Let all threads use the memory that others have freed; without glibc nothing changes.
-
-    By default each thread has an arena, and large results of operations go back to the system and are asked for again in every step:
-    on 2 cores a training step of MobileNet at 224 px spent a fifth of its time in page faults, its predictions a third.
-    """
-    if sys.platform == "linux":
-        with suppress(AttributeError, OSError):
-            mallopt = ctypes.CDLL(None).mallopt
-            for option, value in MALLOC_OPTIONS.items():
-                mallopt(option, value)
 
 
 def is_installed(distribution: str) -> bool:

@@ -17,10 +17,7 @@ KEPT = 2  # checkpoints: the newest may have been damaged by what stopped the ru
 
 
 def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with (
-        atomic_write(path) as temporary,
-        temporary.open("wb") as file,
-    ):  # to a path without a suffix NumPy would append one
+    with atomic_write(path) as temporary, temporary.open("wb") as file:  # NumPy appends a suffix to a path without one
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
@@ -80,15 +77,11 @@ class Checkpoints:
         fault_point("checkpoint.before_arrays", path)
         save_arrays(path, arrays)
         fault_point("checkpoint.before_facts", path)
-        write_json(
-            path.with_suffix(".json"), {"made_from": self._made_from, "sha256": sha256(path), "step": step, **facts}
-        )
+        facts = {"made_from": self._made_from, "sha256": sha256(path), "step": step, **facts}
+        write_json(path.with_suffix(".json"), facts)
         fault_point("checkpoint.before_cleanup", path)
-        own = [
-            file
-            for file in self._files()
-            if file.stem <= path.stem and (read_record(file, dict[str, Any]) or {}).get("made_from") == self._made_from
-        ]
+        made_from = {file: (read_record(file, dict[str, Any]) or {}).get("made_from") for file in self._files()}
+        own = [file for file, of in made_from.items() if file.stem <= path.stem and of == self._made_from]
         for obsolete in set(self._files()) - set(own[:KEPT]):
             obsolete.unlink(missing_ok=True)
             obsolete.with_suffix(".npz").unlink(missing_ok=True)

@@ -131,19 +131,13 @@ def host_share(device: Device, batch: int) -> np.ndarray:
     return np.unique(np.concatenate([np.arange(batch)[part] for part in parts]))
 
 
-def hide_gpus_from_tensorflow(tensorflow: Any) -> None:
-    """Hide the GPUs from TensorFlow, which would take memory that JAX needs. Call it before TensorFlow computes anything."""
-    with suppress(RuntimeError):  # TensorFlow has already initialised its devices
-        tensorflow.config.set_visible_devices([], "GPU")
-
-
 def round_up_batch(batch: int, parts: int) -> int:
     """`batch` rounded up to a multiple of `parts`."""
     return -(-batch // parts) * parts
 
 
 # Images of a prediction batch on a CPU: 16 of 224 px. Larger ones gain nothing, and the memory of their activations (of MobileNet's first
-# layer 26 MB) would go back to the system after every operation, see backend.keep_freed_memory.
+# layer 26 MB) would go back to the system after every operation, see backend.start_tensorflow.
 CPU_BATCH_PIXELS = 16 * 224 * 224
 
 
@@ -216,7 +210,8 @@ def _jax(logical: int, cache: Path | None) -> Device:
     import jax
     import tensorflow as tf
 
-    hide_gpus_from_tensorflow(tf)
+    with suppress(RuntimeError):  # TensorFlow has already initialised its devices
+        tf.config.set_visible_devices([], "GPU")  # it would take memory that JAX needs
     tf.config.experimental.enable_op_determinism()
     if logical > 1:
         try:

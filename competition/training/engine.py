@@ -162,15 +162,11 @@ def average_name(name: str) -> str:
     return name.replace("model/", "average/", 1)
 
 
-def layer_depths(model: keras.Model) -> tuple[np.ndarray, np.ndarray]:
-    """Position of each of the T trainable variables in the model.
-
-    depths: (T,) from 0 at the first layer with weights to 1 at the last.  is_head: (T,) bool, is in layer "logits".
-    """
+def layer_groups(model: keras.Model) -> tuple[tuple[float, bool], ...]:
+    """(depth, is in layer "logits") of each of the T trainable variables.  depth: 0 = first layer with weights .. 1 = last."""
     layers = [str(v.path).rsplit("/", 1)[0] for v in model.trainable_variables]
     order = {layer: n for n, layer in enumerate(dict.fromkeys(layers))}
-    depths = np.asarray([order[layer] for layer in layers]) / max(len(order) - 1, 1)
-    return depths, np.asarray([layer.split("/")[0] == "logits" for layer in layers])
+    return tuple((order[layer] / max(len(order) - 1, 1), layer.split("/")[0] == "logits") for layer in layers)
 
 
 def seed_state(seed: int, layer: int, draws: int) -> list[int]:

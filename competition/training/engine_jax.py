@@ -31,7 +31,7 @@ from competition.training.engine import (
     average_name,
     check_state,
     collect_probabilities,
-    layer_depths,
+    layer_groups,
     output_of_logits,
     random_variables,
     saved_variables,
@@ -76,13 +76,11 @@ class JaxEngine(Engine):
         # Names of arrays that are the same in `_state` and in what `state` returns.
         self._unchanged = [*self._apart, *MOMENTS, *([LOSS_SCALE] if compiled_in.scale_loss else [])]
         shapes = {name: tuple(variable.shape) for name, variable in self._variables.items()}
-        self._layout = FlatVector(tuple(shapes[name] for name in self._flat))
-        self._depths, self._is_head = layer_depths(self._model)
-        groups = tuple(zip(self._depths, self._is_head, strict=True))
-        self._trainable_layout = FlatVector(tuple(shapes[name] for name in self._trainable), groups)
+        self._flat_layout = FlatVector(tuple(shapes[name] for name in self._flat))
+        self._layout = FlatVector(tuple(shapes[name] for name in self._trainable), layer_groups(self._model))
         # Before the first step: the built weights, zero moments, averages equal to the weights.
         model = {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in self._variables.items()}
-        moments = {name: np.zeros(sum(self._trainable_layout.sizes), np.float32) for name in MOMENTS}
+        moments = {name: np.zeros(sum(self._layout.sizes), np.float32) for name in MOMENTS}
         averages = {average_name(name): model[name] for name in self._flat if self.keeps_average}
         scale = {LOSS_SCALE: np.array(FIRST_LOSS_SCALE, np.float32)} if compiled_in.scale_loss else {}
         self._initial_state = {**model, **moments, **averages, **scale}
@@ -118,7 +116,7 @@ class JaxEngine(Engine):
 
     def train(self, batches: Iterator[Batch], rates: np.ndarray, step: int, train: Train, per_epoch: int) -> float:
         step_losses: list[jax.Array] = []
-        for row in step_table(rates, step, train, per_epoch, self._depths, self._is_head):
+        for row in step_table(rates, step, train, per_epoch, self._layout.groups):
             self._state, loss = self._compiled_step(self._state, next(batches), _put(row, self._replicated))
             step_losses.append(loss)
             if len(step_losses) > AHEAD:
@@ -156,9 +154,9 @@ class JaxEngine(Engine):
     def state(self) -> State:
         state = {name: _fetch(value) for name, value in self._state.items()}
         named = {name: state[name] for name in self._unchanged}
-        named |= dict(zip(self._flat, self._layout.split(state[WEIGHTS]), strict=True))
+        named |= dict(zip(self._flat, self._flat_layout.split(state[WEIGHTS]), strict=True))
         if self.keeps_average:
-            averages = self._layout.split(state[AVERAGE])
+            averages = self._flat_layout.split(state[AVERAGE])
             named |= {average_name(n): value for n, value in zip(self._flat, averages, strict=True)}
         return named
 
@@ -188,7 +186,7 @@ class JaxEngine(Engine):
         trainable, non_trainable = self._arguments(state)
         scaling = state.get(LOSS_SCALE)
         gradients, non_trainable, loss = self._gradients(trainable, non_trainable, batch, scalars, scaling)
-        layout, (m, v) = self._trainable_layout, MOMENTS
+        layout, (m, v) = self._layout, MOMENTS
         change, moments, scaling = adamw_step(
             layout, layout.flatten(gradients), trainable, (state[m], state[v]), scaling, scalars
         )
@@ -244,7 +242,7 @@ class JaxEngine(Engine):
 
     def _arguments(self, state: Arrays) -> tuple[list[jax.Array], list[jax.Array]]:
         """(trainable, non-trainable) values in the order that `stateless_call` expects."""
-        arrays = {**state, **dict(zip(self._flat, self._layout.split(state[WEIGHTS]), strict=True))}
+        arrays = {**state, **dict(zip(self._flat, self._flat_layout.split(state[WEIGHTS]), strict=True))}
         return [arrays[name] for name in self._trainable], [arrays[name] for name in self._non_trainable]
 
     def _probabilities(self, model: Arrays, images: jax.Array) -> jax.Array:

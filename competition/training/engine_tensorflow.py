@@ -29,7 +29,7 @@ from competition.training.engine import (
     average_name,
     check_state,
     collect_probabilities,
-    layer_depths,
+    layer_groups,
     output_of_logits,
     random_variables,
     saved_variables,
@@ -60,9 +60,7 @@ class TensorFlowEngine(Engine):
                 use_cpu_layers(self._model)
             saved = [(name, v.value) for name, v in saved_variables(self._model)]
             trainable = [v.value for v in self._model.trainable_variables]
-            self._depths, self._is_head = layer_depths(self._model)
-            groups = tuple(zip(self._depths, self._is_head, strict=True))
-            self._layout = FlatVector(tuple(tuple(v.shape) for v in trainable), groups)
+            self._layout = FlatVector(tuple(tuple(v.shape) for v in trainable), layer_groups(self._model))
             self._moments = [tf.Variable(tf.zeros(sum(self._layout.sizes)), trainable=False) for _ in MOMENTS]
             followed = [(name, v) for name, v in saved if self.keeps_average and v.dtype == tf.float32]
             self._averaged_names, self._followed = [name for name, _ in followed], [v for _, v in followed]
@@ -84,7 +82,6 @@ class TensorFlowEngine(Engine):
         # One row per step of a call. A variable may change its length; an argument would be traced anew for each length.
         columns = len(StepScalars._fields) - 1 + len(self._model.trainable_variables)
         self._step_table = tf.Variable(np.zeros((0, columns), np.float32), shape=(None, columns), trainable=False)
-        self._exchange = tf.function(self._exchange_averages, autograph=False)
         # Constants instead of the model's variables are not worth their compilation per fold model (docs/speed.md).
         self.network = tf.function(self.distributed_probabilities, autograph=False, jit_compile=use_xla or None)
         # Views -> the program that transforms a distributed batch by every view; V outputs.
@@ -105,19 +102,21 @@ class TensorFlowEngine(Engine):
         return iter(self._strategy.experimental_distribute_dataset(batches.with_options(options)))
 
     def train(self, batches: Any, rates: np.ndarray, step: int, train: Train, per_epoch: int) -> float:
-        self._step_table.assign(step_table(rates, step, train, per_epoch, self._depths, self._is_head))
+        self._step_table.assign(step_table(rates, step, train, per_epoch, self._layout.groups))
         return float(self._compiled_steps(batches)) / len(rates)
 
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
-        if self.keeps_average:
-            self._exchange()  # the averages are in the model's variables until all rows are predicted
+        # The averages, if they are kept, are in the model's variables until all rows are predicted.
+        weights = [variable.numpy() for variable in self._followed]
+        for variable, average in zip(self._followed, self._average_layout.split(self._average.numpy()), strict=True):
+            variable.assign(average)
         try:
             return collect_probabilities(batches, rows, partial(self.predict_views, tuple(views)), np.asarray)
         finally:
-            if self.keeps_average:
-                self._exchange()
+            for variable, value in zip(self._followed, weights, strict=True):
+                variable.assign(value)
 
     def predict_views(self, views: tuple[View, ...], images: np.ndarray) -> tf.Tensor:
         """(B, V, C) probabilities of (B, H, W, 3) uint8 images, which a GPU may still be computing."""
@@ -239,14 +238,3 @@ class TensorFlowEngine(Engine):
         trainable = [v.value for v in self._model.trainable_variables]
         arguments = (second, (self._average, self._followed), self._scaling, trainable, (gradient, row))
         strategy.extended.update(first, step, arguments, group=True)
-
-    def _exchange_averages(self) -> None:
-        """Swap the model's variables and their averages."""
-
-        def exchange(average: tf.Variable, followed: list[tf.Variable]) -> None:
-            weights = self._average_layout.flatten([tf.identity(x) for x in followed])
-            for x, part in zip(followed, tf.split(tf.identity(average), self._average_layout.sizes), strict=True):
-                x.assign(tf.reshape(part, x.shape))
-            average.assign(weights)
-
-        self._strategy.extended.update(self._average, exchange, (self._followed,), group=True)

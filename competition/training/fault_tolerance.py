@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,12 @@ from competition.config.errors import UserError, counted
 HUNG_EXIT = 5
 FIRST_PAUSE = 5.0  # seconds before a lost device is opened again; three times as long before each later attempt
 STOPPING = b"\ngoldfold: stopping at the next checkpoint; Ctrl-C or SIGTERM once more stops at once\n"
-LOST_MESSAGES = ("UNAVAILABLE", "Socket closed", "failed to connect to all addresses", "Connection reset by peer")
+# What the types or messages of errors say when the device or the connection to it is lost, or its memory is exhausted.
+DEVICE_LOSS = (
+    *("UnavailableError", "UNAVAILABLE", "Socket closed"),
+    *("failed to connect to all addresses", "Connection reset by peer"),
+)
+OUT_OF_MEMORY = ("ResourceExhaustedError", "RESOURCE_EXHAUSTED", "OOM when allocating", "Out of memory")
 
 
 class Watchdog:
@@ -56,12 +61,13 @@ class Watchdog:
                 return
 
 
-def is_device_loss(error: BaseException | None) -> bool:
-    """Return True if the error or one of its causes says that the device or the connection to it is lost."""
-    if error is None:
-        return False
-    is_lost = type(error).__name__ == "UnavailableError" or any(message in str(error) for message in LOST_MESSAGES)
-    return (isinstance(error, Exception) and is_lost) or is_device_loss(error.__cause__)
+def is_caused_by(error: BaseException | None, words: Sequence[str]) -> bool:
+    """Return True if the type or the message of the error, or of one of its causes, has one of the words."""
+    while isinstance(error, Exception):
+        if any(word in f"{type(error).__name__}: {error}" for word in words):
+            return True
+        error = error.__cause__
+    return False
 
 
 def train_with_retries(
@@ -72,6 +78,7 @@ def train_with_retries(
     hang_seconds: without a call of alive() after which the process ends; 0 = never.  show: gets a line before each retry.
     Raises UserError if the device was lost more often than `retries`.
     """
+    import keras
 
     def exit_hung() -> None:
         seconds = f"{hang_seconds:g} s (device.hang_seconds)"
@@ -86,7 +93,7 @@ def train_with_retries(
                 train(alive)
                 return
             except Exception as error:
-                if not is_device_loss(error):
+                if not is_caused_by(error, DEVICE_LOSS):
                     raise
                 reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
                 if attempt > retries:
@@ -96,21 +103,15 @@ def train_with_retries(
                         "with several hosts: start all of them again)"
                     ) from error
             show(f"the device was lost ({reason}); opening it again, try {attempt} of {retries}")
-            reset_devices()
+            # Without the state that Keras and JAX hold on lost devices, open_device can open them again.
+            keras.utils.clear_session()
+            if keras.backend.backend() == "jax":
+                import jax
+                from jax.extend.backend import clear_backends
+
+                jax.clear_caches()
+                clear_backends()
             time.sleep(FIRST_PAUSE * 3 ** (attempt - 1))
-
-
-def reset_devices() -> None:
-    """Clear the state that Keras and JAX hold on lost devices, so that open_device can open them again."""
-    import keras
-
-    keras.utils.clear_session()
-    if keras.backend.backend() == "jax":
-        import jax
-        from jax.extend.backend import clear_backends
-
-        jax.clear_caches()
-        clear_backends()
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from competition.ensemble.view_transforms import get_views
 from competition.files.manifest import atomic_write
 from competition.images.batches import prediction_batches
 from competition.images.labelled_images import Images
-from competition.training.backend import Tensor
 from competition.training.device import Device, prediction_batch_size, resolved_precision
 from competition.training.engine import CompiledIn, Engine
 from competition.training.engines import make_engine
@@ -43,23 +42,19 @@ def feature_network(member: Member) -> keras.Model:
         output = after.input  # of the backbone in this network; `backbone.output` is inside it
         if len(output.shape) == 3 and not isinstance(after, keras.layers.GlobalAveragePooling1D):
             parts.append(keras.ops.mean(output[:, 1:], axis=1))
-        elif len(output.shape) == 4 and (stage := stage_before_last(backbone)) is not None:
-            both = keras.Model(backbone.inputs, [backbone.output, stage])(steps[position - 1].output)
-            parts = [keras.ops.mean(keras.ops.cast(one, "float32"), axis=(1, 2)) for one in both]
+        elif len(output.shape) == 4:
+            inner = [layer.output for layer in backbone.layers if not isinstance(layer, keras.layers.InputLayer)]
+            images = [
+                each for each in inner if len(each.shape) == 4 and each.shape[-1] > 3
+            ]  # not the pixels themselves
+            stages = [each for each in images if each.shape[1] > backbone.output.shape[1]]
+            if stages:
+                both = keras.Model(backbone.inputs, [backbone.output, stages[-1]])(steps[position - 1].output)
+                parts = [keras.ops.mean(keras.ops.cast(one, "float32"), axis=(1, 2)) for one in both]
     features = keras.ops.concatenate([keras.ops.cast(part, "float32") for part in parts], axis=1)
     model = keras.Model(network.inputs, features, name=network.name)
     model.trainable = False
     return model
-
-
-def stage_before_last(backbone: keras.Model) -> Tensor | None:
-    """The last output (B, h, w, C) of a layer whose images are larger than those that the backbone returns; None = there is none."""
-    side = backbone.output.shape[1]
-    outputs = [layer.output for layer in backbone.layers if not isinstance(layer, keras.layers.InputLayer)]
-    images = [
-        output for output in outputs if len(output.shape) == 4 and output.shape[-1] > 3
-    ]  # not the pixels themselves
-    return next((output for output in reversed(images) if output.shape[1] > side), None)
 
 
 def feature_engine(member: Member, device: Device, predict_batch: int) -> FeatureEngine:

@@ -25,10 +25,14 @@ class ClassMaps:
     def __init__(self, member: Member, classes: int) -> None:
         self._member = member
         self.model = build(member.without_pretrained_weights if member.head is None else member, classes)
-        # Not every head is a row of weights per class.
-        grid = averaged_grid(self.model) if member.head is None else None
-        self.method = "Grad-CAM" if grid is not None else "Occlusion"
-        self._network = keras.Model(self.model.inputs[0], grid) if grid is not None else self.model
+        self._network, self.method = self.model, "Occlusion"
+        if member.head is None:  # not every head is a row of weights per class
+            # Grad-CAM needs a grid of features (B, h, w, F) whose global average is what the last layer reads.
+            features = self.model.get_layer("logits").input
+            while isinstance(layer := features._keras_history.operation, keras.layers.Dropout):
+                features = layer.input
+            if isinstance(layer, keras.layers.GlobalAveragePooling2D):
+                self._network, self.method = keras.Model(self.model.inputs[0], layer.input), "Grad-CAM"
 
     def load_weights(self, weights: State) -> None:
         """weights: of a fold model, as in weights.npz."""
@@ -45,34 +49,22 @@ class ClassMaps:
         """
         if self.method == "Grad-CAM":
             kernel = np.asarray(keras.ops.convert_to_numpy(self.model.get_layer("logits").kernel), np.float32)
-            raw_maps = np.maximum(np.einsum("nhwf,fn->nhw", self._outputs(pixels), kernel[:, classes]), 0)
+            maps = np.maximum(np.einsum("nhwf,fn->nhw", self._outputs(pixels), kernel[:, classes]), 0)
         else:
-            raw_maps = self._occlusion(pixels, classes)
-        return raw_maps / np.maximum(raw_maps.max((1, 2), keepdims=True), 1e-12)
-
-    def _occlusion(self, pixels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        rows, (height, width) = np.arange(len(pixels)), pixels.shape[1:3]
-        scores = self._outputs(pixels)[rows, classes]
-        cover = pixels.mean((1, 2), keepdims=True).astype(np.uint8)  # the mean colour of each image
-        maps = np.zeros((len(pixels), CELLS, CELLS), np.float32)
-        for y, x in np.ndindex(CELLS, CELLS):
-            top, left = (int(((n + 0.5) / CELLS - WINDOW / 2) * side) for n, side in ((y, height), (x, width)))
-            bottom, right = top + max(int(WINDOW * height), 1), left + max(int(WINDOW * width), 1)
-            covered = pixels.copy()
-            covered[:, max(top, 0) : bottom, max(left, 0) : right] = cover
-            maps[:, y, x] = np.maximum(scores - self._outputs(covered)[rows, classes], 0)
-        return maps
+            rows, (height, width) = np.arange(len(pixels)), pixels.shape[1:3]
+            scores = self._outputs(pixels)[rows, classes]
+            cover = pixels.mean((1, 2), keepdims=True).astype(np.uint8)  # the mean colour of each image
+            maps = np.zeros((len(pixels), CELLS, CELLS), np.float32)
+            for y, x in np.ndindex(CELLS, CELLS):
+                top, left = (int(((n + 0.5) / CELLS - WINDOW / 2) * side) for n, side in ((y, height), (x, width)))
+                bottom, right = top + max(int(WINDOW * height), 1), left + max(int(WINDOW * width), 1)
+                covered = pixels.copy()
+                covered[:, max(top, 0) : bottom, max(left, 0) : right] = cover
+                maps[:, y, x] = np.maximum(scores - self._outputs(covered)[rows, classes], 0)
+        return maps / np.maximum(maps.max((1, 2), keepdims=True), 1e-12)
 
     def _outputs(self, pixels: np.ndarray) -> np.ndarray:
         """Features (N, h, w, F) or logits (N, C) as float32."""
         parts = [pixels[start : start + BATCH].astype(np.float32) for start in range(0, len(pixels), BATCH)]
         outputs = [keras.ops.cast(self._network(part, training=False), "float32") for part in parts]
         return np.concatenate([np.asarray(keras.ops.convert_to_numpy(output)) for output in outputs])
-
-
-def averaged_grid(model: keras.Model) -> keras.KerasTensor | None:
-    """The grid of features (B, h, w, F) whose global average is what the last layer reads; None if there is no such grid."""
-    features = model.get_layer("logits").input
-    while isinstance(layer := features._keras_history.operation, keras.layers.Dropout):
-        features = layer.input
-    return layer.input if isinstance(layer, keras.layers.GlobalAveragePooling2D) else None

@@ -20,12 +20,12 @@ from competition.training.engine import State
 from competition.training.features import FeatureSource, feature_network
 from competition.training.fold_rows import STRATUM_ROWS, FoldRows, model_number
 from competition.training.heads import (
+    ONE_THREAD_EACH,
     FittedHead,
     HeadRows,
     fit_best_head,
     head_outputs,
     inner_parts_of,
-    one_thread_each,
     probabilities_of,
 )
 from competition.training.input_stall import InputStallDetector
@@ -64,7 +64,7 @@ class HeadTrainer(FoldScorer):
             self._alive()
 
         workers = max(1, min(len(folds), os.cpu_count() or 1, at_once))
-        with ThreadPoolExecutor(workers) as pool, one_thread_each(), warnings.catch_warnings():
+        with ThreadPoolExecutor(workers) as pool, ONE_THREAD_EACH(), warnings.catch_warnings():
             # Filters are of all threads, and those of one fit would end those of another.
             warnings.simplefilter("ignore")
             self._ahead = {fold: pool.submit(self._fit, fold, train, alive) for fold in folds}

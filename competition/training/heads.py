@@ -7,11 +7,12 @@ layer of an exported network, with Keras: both run the same lines.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from competition.config.params import Head
 from competition.ensemble.metrics import TargetKind
@@ -27,9 +28,7 @@ STRENGTHS: dict[str, tuple[float, ...]] = {
     "mlp": (1e-3, 1.0),
     "neighbours": (5.0, 15.0),
 }
-LANDMARKS = (
-    1_000  # rows that approximate the kernel of `rbf` (Nystroem); 3,000 gain nothing and cost three times as much
-)
+LANDMARKS = 1_000  # rows that approximate the kernel of `rbf` (Nystroem); 3,000 gain nothing and cost thrice as much
 LEAST_SCALE = 0.1  # of the mean deviation of the features
 GAMMA = 0.5  # of the kernel exp(-GAMMA / F * squared distance of standardised features)
 MLP_EPOCHS = 60
@@ -39,6 +38,9 @@ MANY_ROWS = 2_000  # of which one view says as much about the strength as all; o
 FACTOR_RANGE = 3.0  # of the logarithm of 1 / temperature
 NEIGHBOUR_TEMPERATURE = 0.05  # of the cosine similarities that weight the neighbours
 CLASS_FLOOR = 1e-3  # probability shared by the classes that no neighbour has
+# A context with products of matrices on one thread: heads are fitted side by side instead, and do not depend on the number of cores.
+# Threads that wait for each other take 30 times as long on small matrices while other processes compute.
+ONE_THREAD_EACH = partial(threadpool_limits, 1)
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,13 @@ def fit_path(
         shares = np.eye(rows.classes)[rows.targets] if rows.kind == "single" else shares
         unit = x[: len(rows.targets)] / np.linalg.norm(x[: len(rows.targets)], axis=1, keepdims=True)
         arrays |= {"head/rows": unit, "head/shares": shares.astype(np.float32)}
-        return [
-            arrays | {"head/neighbours": np.asarray(min(strength, len(unit)), np.float32)} for strength in strengths
-        ]
+        counts = [min(strength, len(unit)) for strength in strengths]
+        return [arrays | {"head/neighbours": np.asarray(count, np.float32)} for count in counts]
+    views = len(rows.features)
+    targets, weights = np.concatenate([rows.targets] * views), np.concatenate([rows.weights / views] * views)
+    of_one_view = replace(rows, features=x[None], targets=targets, weights=weights)
     if head.kind == "mlp":
-        return [arrays | _fit_mlp(head, _as_rows(x, rows), strength, seed, alive) for strength in strengths]
+        return [arrays | _fit_mlp(head, of_one_view, strength, seed, alive) for strength in strengths]
     basis: np.ndarray | None = None
     if head.kind == "rbf":
         landmarks = np.random.default_rng(seed).permutation(len(x))[:LANDMARKS]
@@ -96,9 +100,9 @@ def fit_path(
         # Nystroem: in this basis the inner product of two rows approximates their kernel.
         values, vectors = np.linalg.eigh(_kernel_values(arrays, arrays["head/landmarks"], np).astype(np.float64))
         basis = (vectors / np.sqrt(np.maximum(values, 1e-6))).astype(np.float32)
-        x = _kernel_values(arrays, x, np) @ basis
+        of_one_view = replace(of_one_view, features=(_kernel_values(arrays, x, np) @ basis)[None])
     path = []
-    for kernel, bias in _fit_linear(_as_rows(x, rows), strengths, alive):
+    for kernel, bias in _fit_linear(of_one_view, strengths, alive):
         of_x = kernel if basis is None else (basis @ kernel).astype(np.float32)
         path.append(arrays | {"head/kernel": of_x, "head/bias": bias})
     return path
@@ -154,7 +158,7 @@ def fit_best_head(
         path, views = fit_path(head, chosen_on.part(~inner), strengths, seed, alive), rows.part(inner).features
         return [np.mean([head_outputs(fitted, view, rows.kind) for view in views], 0) for fitted in path]
 
-    with one_thread_each():
+    with ONE_THREAD_EACH():
         if len(strengths) == 1 or not inner_parts:
             strength = strengths[len(strengths) // 2]
             (arrays,) = fit_path(head, rows, [strength], seed, alive)
@@ -168,16 +172,6 @@ def fit_best_head(
         )
         (arrays,) = fit_path(head, rows, [strength], seed, alive)
     return FittedHead(arrays | {"head/factor": np.asarray(factor, np.float32)}, strength, loss)
-
-
-def one_thread_each() -> AbstractContextManager[object]:
-    """Products of matrices on one thread: heads are fitted side by side instead, and do not depend on the number of cores.
-
-    Threads that wait for each other take 30 times as long on small matrices while other processes compute.
-    """
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(1)
 
 
 def inner_parts_of(strata: np.ndarray, groups: np.ndarray, seed: int) -> list[np.ndarray]:
@@ -244,13 +238,6 @@ def _kernel_values(head: Mapping[str, Tensor], x: Tensor, xp: Any) -> Tensor:
     squares = xp.sum(xp.square(x), axis=1, keepdims=True) + xp.sum(xp.square(landmarks), axis=1)
     distances = xp.maximum(squares - 2.0 * xp.matmul(x, xp.transpose(landmarks)), 0.0)
     return xp.exp(-GAMMA / landmarks.shape[1] * distances)
-
-
-def _as_rows(x: np.ndarray, rows: HeadRows) -> HeadRows:
-    """Every view of a row as a row of one view, with an equal share of its weight.  x: (V * n, F), view after view."""
-    views = len(rows.features)
-    targets, weights = np.concatenate([rows.targets] * views), np.concatenate([rows.weights / views] * views)
-    return replace(rows, features=x[None], targets=targets, weights=weights)
 
 
 def _fit_linear(

@@ -32,9 +32,7 @@ class Epoch:
     loss: float  # mean over the epoch, on smoothed and augmented targets
     learning_rate: float  # of its last step; 0 for a head
     held_out: float | None = None  # the competition's metric on the held-out fold under the identity view
-    inner: float | None = (
-        None  # the metric on the inner validation part, which chooses the epoch; None without patience
-    )
+    inner: float | None = None  # on the inner validation part, which chooses the epoch; None without patience
     held_out_loss: float | None = None  # on the held-out fold, plain targets
     strength: float | None = None  # of the head of a frozen-feature member, chosen within its training rows
 
@@ -116,12 +114,7 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
     per_epoch = steps_per_epoch(len(plan.rows), engine.batch)
     total = per_epoch * train.epochs
     rates = warmup_cosine(train.learning_rate * share_after_probe(train, total), total, train.warmup)
-    engine.reset(plan.seed)
-    if run.initial_weights is not None:
-        engine.load_weights(run.initial_weights())
-    state = _resume(engine, checkpoints, plan.fold)
-    if train.probe and train.patience and not state.step:  # no epoch may be better than the head that was solved
-        state.start_inner, state.best_weights = run.scores_after(0)["inner"], engine.weights()
+    state = _start(engine, run)
     source: TrainingBatches | None = None
     most = min(FIRST_STEPS, train.steps_per_call)
     while state.step < len(rates):
@@ -172,7 +165,11 @@ def _train(engine: Engine, run: FoldRun, stall_detector: InputStallDetector | No
                 raise
         if should_stop:
             raise Stopped(f"stopped after step {state.step} of {len(rates)}")
-    yield state.load_best(engine, bool(train.patience))
+    last = len(state.history)
+    selected = state.best_epoch if train.patience else last
+    if selected != last:
+        engine.load_weights(state.best_weights)
+    yield Trained(state.history, selected, state.start_inner, state.scoring_seconds)
 
 
 def warmup_cosine(peak: float, steps: int, warmup: float) -> np.ndarray:
@@ -216,14 +213,6 @@ class _TrainingState:
         facts = {"total": self.loss_sum, "history": history, "best_at": self.best_epoch, "start": self.start_inner}
         checkpoints.start_saving(self.step, arrays, facts)
 
-    def load_best(self, engine: Engine, has_patience: bool) -> Trained:
-        """Load the weights of the best epoch, if one was chosen, into the engine."""
-        last = len(self.history)
-        selected = self.best_epoch if has_patience else last
-        if selected != last:
-            engine.load_weights(self.best_weights)
-        return Trained(self.history, selected, self.start_inner, self.scoring_seconds)
-
 
 def _end_epoch(run: FoldRun, engine: Engine, state: _TrainingState, per_epoch: int, rate: float) -> None:
     """Score the epoch that ends at `state.step`, add it to the history, and keep its weights if it is the best.
@@ -246,8 +235,15 @@ def _end_epoch(run: FoldRun, engine: Engine, state: _TrainingState, per_epoch: i
             state.best_weights, state.best_epoch = engine.weights(), epoch
 
 
-def _resume(engine: Engine, checkpoints: Checkpoints | None, fold: int) -> _TrainingState:
-    """Load the newest checkpoint that every host has; a host that was stopped earlier may lack the last one."""
+def _start(engine: Engine, run: FoldRun) -> _TrainingState:
+    """Load the newest checkpoint that every host has, or the initial weights without one.
+
+    A host that was stopped earlier may lack the last checkpoint.
+    """
+    checkpoints, fold = run.checkpoints, run.plan.fold
+    engine.reset(run.plan.seed)
+    if run.initial_weights is not None:
+        engine.load_weights(run.initial_weights())
     if len(set(folds := engine.all_gather(fold))) > 1:
         raise UserError(
             f"this host trains fold {fold} and others {', '.join(map(str, sorted(set(folds) - {fold})))}: their work/ folders "
@@ -257,7 +253,10 @@ def _resume(engine: Engine, checkpoints: Checkpoints | None, fold: int) -> _Trai
     while len(set(steps := engine.all_gather(checkpoint.step if checkpoint else 0))) > 1:
         checkpoint = checkpoints.latest(at_most=min(steps)) if checkpoints else None
     if checkpoint is None:
-        return _TrainingState()
+        state = _TrainingState()
+        if run.train.probe and run.train.patience:  # no epoch may be better than the head that was solved
+            state.start_inner, state.best_weights = run.scores_after(0)["inner"], engine.weights()
+        return state
     arrays, facts = checkpoint.arrays, checkpoint.facts
     engine.load({name: value for name, value in arrays.items() if not name.startswith("best/")})
     return _TrainingState(

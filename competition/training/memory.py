@@ -1,5 +1,6 @@
 """Memory that training takes: main memory against what is left of it, and the largest batch that fits the device."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from competition.config.errors import UserError, counted
 from competition.config.params import Member
 from competition.prepare.targets import SINGLE, Targets
 from competition.training.device import Device
+from competition.training.fault_tolerance import OUT_OF_MEMORY, is_caused_by
 
 PROCESS = 500_000_000  # bytes of Python, TensorFlow and a small network
 # Copies of a training batch in float32, 4 bytes per value: as it is augmented, scaled and read by the first layer. Measured: 1.7 GB for
@@ -62,25 +64,6 @@ def memory_warning(name: str, member: Member, batches_ahead: int, available: int
     )
 
 
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Return True if the error or one of its causes says that the memory of the device is exhausted."""
-    if error is None:
-        return False
-    message = str(error)
-    names_it = "RESOURCE_EXHAUSTED" in message or "OOM when allocating" in message or "Out of memory" in message
-    is_exhausted = type(error).__name__ == "ResourceExhaustedError" or names_it
-    return (isinstance(error, Exception) and is_exhausted) or is_out_of_memory(error.__cause__)
-
-
-def largest_that_fits(most: int, grain: int, fits: Callable[[int], bool]) -> int:
-    """The largest multiple of `grain` below `most` that fits, by bisection; 0 if not even `grain` does."""
-    low, high = 0, -(-most // grain)  # low * grain fits, high * grain does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle * grain) else (low, middle)
-    return low * grain
-
-
 def step_fits(member: Member, classes: int, device: Device, batch: int, targets: Targets = SINGLE) -> bool:
     """Build the member and train one step with a batch of noise. Returns False if that exhausts the memory."""
     import keras
@@ -98,7 +81,7 @@ def step_fits(member: Member, classes: int, device: Device, batch: int, targets:
         batches = engine.distributed(tf.data.Dataset.from_tensors(batch_of_noise).repeat())
         engine.train(batches, np.zeros(1), 0, train, 1)
     except Exception as error:
-        if is_out_of_memory(error):
+        if is_caused_by(error, OUT_OF_MEMORY):
             return False
         raise
     return True
@@ -110,7 +93,8 @@ def too_large(name: str, member: Member, replicas: int, fits: Callable[[int], bo
     fits: whether a training step with a global batch of this size fits.
     """
     batch, parts = member.train.batch, member.train.accumulate
-    largest = largest_that_fits(-(-batch // parts), replicas, fits)
+    per_replica = range(1, -(-batch // (parts * replicas)))  # smaller than what did not fit
+    largest = replicas * bisect_left(per_replica, True, key=lambda images: not fits(replicas * images))
     subject = f"{name}: a batch of {counted(batch, 'image')} of {member.image_size} px"
     subject += f" in {parts} micro-batches" if parts > 1 else ""
     if not largest:

@@ -5,9 +5,7 @@ The network of a regression returns values (B, 1) in the unit of the targets.
 
 import inspect
 import re
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +190,7 @@ def _application(images: Tensor, member: Member) -> Tensor:
     if member.architecture in ("MobileNet", "MobileNetV2"):
         options["alpha"] = member.alpha
     try:
-        with files.local_copy(source) as weights, ended_lines():
+        with files.local_copy(source) as weights:
             backbone = constructor(weights=None if source == "none" else weights, **options)
     except Exception as error:
         if url := re.search(r"URL fetch failure on (\S+?):? ", str(error)):  # Keras raises a plain Exception
@@ -207,29 +205,6 @@ def _application(images: Tensor, member: Member) -> Tensor:
     return backbone(normalised(images, NORMALISATIONS[scaling], is_bgr=scaling == "bgr"))
 
 
-@contextmanager
-def ended_lines() -> Iterator[None]:
-    """End the line that the block leaves on stdout: the progress bar of Keras where a download is interrupted."""
-    stdout, last = sys.stdout, "\n"
-
-    class Recorded:
-        def write(self, text: str) -> int:
-            nonlocal last
-            last = text[-1:] or last
-            return stdout.write(text)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(stdout, name)
-
-    try:
-        with redirect_stdout(Recorded()):
-            yield
-    finally:
-        if last != "\n":
-            stdout.write("\n")
-            stdout.flush()
-
-
 def _weights_problem(member: Member, error: Exception) -> str:
     alpha = f", alpha {member.alpha:g}" if member.architecture in ("MobileNet", "MobileNetV2") else ""
     reason = " ".join(str(error).split())[:300]
@@ -240,7 +215,7 @@ def _weights_problem(member: Member, error: Exception) -> str:
 
 
 def draw_initial_weights(layers: Iterable[Any], seed: int) -> None:
-    """Draw every kernel with a variance-scaling initializer (Glorot, He, LeCun) again, from the same distribution.
+    """Draw every kernel with a variance-scaling initializer (Glorot & Bengio 2010, He et al. 2015, LeCun) again, likewise distributed.
 
     By NumPy, because Keras draws different values on each backend and a member must start alike on all.
     """
@@ -248,21 +223,20 @@ def draw_initial_weights(layers: Iterable[Any], seed: int) -> None:
         for variable in layer.trainable_variables:
             initializers = [getattr(layer, name, None) for name in INITIALIZERS.get(variable.name, ())]
             scaling = next((i for i in initializers if isinstance(i, keras.initializers.VarianceScaling)), None)
-            if scaling is not None:
-                variable.assign(_draw(scaling, tuple(variable.shape), np.random.default_rng([seed, position])))
-
-
-def _draw(scaling: Any, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Values of a variance-scaling initializer (Glorot & Bengio 2010, He et al. 2015), with fans as Keras counts them."""
-    field = int(np.prod(shape[:-2]))
-    fans: dict[str, float] = {"fan_in": shape[-2] * field, "fan_out": shape[-1] * field}
-    fans["fan_avg"] = (fans["fan_in"] + fans["fan_out"]) / 2
-    deviation = (scaling.scale / max(1.0, fans[scaling.mode])) ** 0.5
-    if scaling.distribution == "uniform":
-        return random.uniform(-(3**0.5) * deviation, 3**0.5 * deviation, shape).astype(np.float32)
-    values = random.standard_normal(shape)
-    if scaling.distribution == "truncated_normal":
-        deviation /= TRUNCATED_NORMAL_STD
-        while (outside := np.abs(values) > 2).any():
-            values[outside] = random.standard_normal(int(outside.sum()))
-    return (values * deviation).astype(np.float32)
+            if scaling is None:
+                continue
+            shape, random = tuple(variable.shape), np.random.default_rng([seed, position])
+            field = int(np.prod(shape[:-2]))
+            fans: dict[str, float] = {"fan_in": shape[-2] * field, "fan_out": shape[-1] * field}  # as Keras counts them
+            fans["fan_avg"] = (fans["fan_in"] + fans["fan_out"]) / 2
+            deviation = (scaling.scale / max(1.0, fans[scaling.mode])) ** 0.5
+            if scaling.distribution == "uniform":
+                values = random.uniform(-(3**0.5) * deviation, 3**0.5 * deviation, shape)
+            else:
+                values = random.standard_normal(shape)
+                if scaling.distribution == "truncated_normal":
+                    deviation /= TRUNCATED_NORMAL_STD
+                    while (outside := np.abs(values) > 2).any():
+                        values[outside] = random.standard_normal(int(outside.sum()))
+                values *= deviation
+            variable.assign(values.astype(np.float32))

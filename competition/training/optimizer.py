@@ -39,12 +39,12 @@ class StepScalars(NamedTuple):
 
 
 def step_table(
-    rates: np.ndarray, first: int, train: Train, per_epoch: int, depths: np.ndarray, is_head: np.ndarray
+    rates: np.ndarray, first: int, train: Train, per_epoch: int, groups: Sequence[tuple[float, bool]]
 ) -> np.ndarray:
     """The rows of steps first .. first + n - 1, (n, 8 + T) float32, in the order of `StepScalars`.
 
-    rates: (n,) learning rates.  per_epoch: steps per epoch.  depths: (T,) 0 = first layer .. 1 = last.  is_head: (T,) bool,
-    trained while the rest is frozen.
+    rates: (n,) learning rates.  per_epoch: steps per epoch.  groups: see engine.layer_groups; the last layer is trained while
+    the rest is frozen.
     The decay of the average grows with the step, min(ema, (1 + t) / (10 + t)), so that short runs forget their start.
     """
     steps = np.arange(first, first + len(rates), dtype=np.float64)
@@ -52,7 +52,8 @@ def step_table(
     average_decay = np.minimum(train.ema, (1 + steps) / (10 + steps))
     limits = [train.clip_norm or NO_LIMIT, train.clip_value or NO_LIMIT]
     constants = np.tile([train.weight_decay, *limits, train.focal_gamma, train.epsilon], (len(rates), 1))
-    is_trained = is_head | (steps[:, None] >= train.freeze_epochs * per_epoch)
+    depths, is_head = np.array(groups).T
+    is_trained = (is_head == 1) | (steps[:, None] >= train.freeze_epochs * per_epoch)
     rate_factors = np.where(is_trained, train.layer_decay ** (1 - depths), 0.0)
     return np.column_stack([rates, bias_correction, average_decay, constants, rate_factors]).astype(np.float32)
 
@@ -68,7 +69,9 @@ class FlatVector:
     """Arrays of these shapes, one after the other in a vector (P,), each in row-major order."""
 
     shapes: tuple[tuple[int, ...], ...]
-    groups: tuple[object, ...] = ()  # of each array; adjacent arrays of one group get the same value from `spread`
+    groups: tuple[
+        tuple[float, bool], ...
+    ] = ()  # see engine.layer_groups; adjacent arrays of one group get the same value from `spread`
 
     @property
     def sizes(self) -> list[int]:
@@ -113,27 +116,14 @@ def label_losses(targets: Tensor, logits: Tensor, weights: Tensor, gamma: Tensor
     return -weights * ops.mean(terms, axis=-1)
 
 
-def squared_errors(targets: Tensor, values: Tensor, weights: Tensor, gamma: Tensor) -> Tensor:
-    """(B,) weighted squared errors of a regression.  targets, values: (B, 1).  gamma is not used."""
-    return weights * ops.sum(ops.square(values - targets), axis=-1)
-
-
-LOSSES = {"single": losses, "multi": label_losses, "regression": squared_errors}  # by Metric.target
-
-
+LOSSES = {  # by Metric.target
+    "single": losses,
+    "multi": label_losses,
+    # Squared errors of values (B, 1).
+    "regression": lambda targets, values, weights, gamma: weights * ops.sum(ops.square(values - targets), axis=-1),
+}
 FIRST_LOSS_SCALE = (2.0**15, 0.0)  # scale, steps since it was changed
 LARGEST_LOSS_SCALE, STEPS_PER_DOUBLING = 2.0**24, 2000
-
-
-def unscaled(gradient: Tensor, scaling: Tensor) -> tuple[Tensor, Tensor]:
-    """(gradient of the loss itself, whether it is finite).  scaling: (2,), or None if the loss is not scaled.
-
-    An overflow makes the gradient 0; the step must then be left out.
-    """
-    if scaling is None:
-        return gradient, True
-    is_finite = ops.all(ops.isfinite(gradient))
-    return ops.where(is_finite, gradient / scaling[0], 0.0), is_finite
 
 
 def next_loss_scale(scaling: Tensor, is_finite: Tensor) -> Tensor:
@@ -162,7 +152,9 @@ def adamw_step(
     multiplied by scaling[0].  variables: the arrays of `layout`.  scaling: (2,), or None if the loss is not scaled.
     The moments of a frozen variable are updated as well, so that its first steps after freezing are not too large.
     """
-    gradient, is_finite = unscaled(gradient, scaling)
+    if scaling is not None:
+        is_finite = ops.all(ops.isfinite(gradient))
+        gradient = ops.where(is_finite, gradient / scaling[0], 0.0)
     factors = layout.spread(scalars.rate_factors)
     # Clipped by value, then by the global norm over the variables that are not frozen.
     gradient = ops.clip(gradient, -scalars.clip_value, scalars.clip_value)

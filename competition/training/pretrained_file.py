@@ -183,23 +183,17 @@ def _at_size(model: keras.Model, size: int) -> keras.Model:
         if to.shape == source.shape:
             to.assign(source)
         elif "position_embedding" in to.path:
-            to.assign(_interpolated(np.asarray(source), to.shape))
+            # The first ones belong to the class token and the like, which have no place in the image; the others to a square grid of
+            # patches.
+            tokens, features = np.asarray(source).reshape(source.shape[-2:]), source.shape[-1]
+            sides = [math.isqrt(count) for count in (len(tokens), to.shape[-2])]
+            apart = len(tokens) - sides[0] ** 2
+            grid, shape = tokens[apart:].reshape(sides[0], sides[0], features), (sides[1], sides[1])
+            image = keras.ops.image.resize(grid, shape, "bicubic", antialias=True, data_format="channels_last")
+            to.assign(np.concatenate([tokens[:apart], np.asarray(image).reshape(-1, features)]).reshape(to.shape))
         elif "position_ids" not in to.path:  # which count from 0 at every size
             raise ValueError(f"{to.path} of shape {tuple(source.shape)} does not fit images of {size} pixels")
     return resized
-
-
-def _interpolated(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Position embeddings (..., T, F) of a square grid of patches, resized to `shape`.
-
-    The first ones belong to the class token and the like, which have no place in the image.
-    """
-    tokens, features = table.reshape(table.shape[-2:]), table.shape[-1]
-    sides = [math.isqrt(count) for count in (len(tokens), shape[-2])]
-    apart = len(tokens) - sides[0] ** 2
-    grid = tokens[apart:].reshape(sides[0], sides[0], features)
-    resized = keras.ops.image.resize(grid, (sides[1], sides[1]), "bicubic", antialias=True, data_format="channels_last")
-    return np.concatenate([tokens[:apart], np.asarray(resized).reshape(-1, features)]).reshape(shape)
 
 
 def _converter_normalisation(path: str) -> Scaling:

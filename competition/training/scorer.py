@@ -29,7 +29,7 @@ class FoldScorer(ABC):
 
     def __init__(self, rows: FoldRows, metric: str) -> None:
         """metric: name of the competition's metric."""
-        self.member, self.rows, self.metric = rows.member, rows, metric_named(metric)
+        self.member, self.images, self.rows, self.metric = rows.member, rows.images, rows, metric_named(metric)
         self._scored: dict[int, ViewPredictions] = {}  # last epoch, once it is scored -> its out-of-fold predictions
 
     @abstractmethod
@@ -55,10 +55,6 @@ class FoldScorer(ABC):
     def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
         """(n, V, C) float32 of readable rows by the model that was trained or loaded last."""
 
-    @property
-    def images(self) -> Images:
-        return self.rows.images
-
     def train_to_end(
         self, fold: ExcludedFolds, train: Train, score_epochs: bool | Collection[int] = True
     ) -> loop.Trained:
@@ -80,7 +76,7 @@ class FoldScorer(ABC):
         """
         rows = self.rows.held_out(fold)
         shown = np.sort(np.random.default_rng(0).permutation(len(rows))[:CURVE_ROWS])
-        predictions = self._checked_predictions(rows if is_last else rows[shown])
+        predictions = self.held_out(fold, slice(None) if is_last else shown)
         if is_last:
             self._scored = {epoch: predictions}
         output = predictions.view("identity")[shown] if is_last else predictions.view("identity")
@@ -99,15 +95,12 @@ class FoldScorer(ABC):
             self._scored = {trained.selected_epoch: self.held_out(fold)}
         return self._scored[trained.selected_epoch]
 
-    def held_out(self, fold: ExcludedFolds) -> ViewPredictions:
-        """Out-of-fold probabilities by the weights in the engine, under the identity view.
+    def held_out(self, fold: ExcludedFolds, places: np.ndarray | slice = slice(None)) -> ViewPredictions:
+        """Out-of-fold probabilities by the weights in the engine, under the identity view.  places: of the held-out rows.
 
-        Raises Diverged if they are not finite.
+        Raises Diverged if they are not finite: the last update may have overflowed after a loss that was finite.
         """
-        return self._checked_predictions(self.rows.held_out(fold))
-
-    def _checked_predictions(self, rows: np.ndarray) -> ViewPredictions:
-        """Probabilities of held-out rows. Raises Diverged: the last update may have overflowed after a loss that was finite."""
+        rows = self.rows.held_out(fold)[places]
         probs = self._probabilities(self.images, rows, ["identity"])
         if not np.isfinite(probs).all():
             raise loop.Diverged(

@@ -27,7 +27,7 @@ from competition.files.manifest import Manifest, Stored, changed_keys
 from competition.files.replacement import replace_model, retraining_path, training_path
 from competition.images.decoded_rows import is_streamed
 from competition.training.checkpoint import Checkpoints
-from competition.training.fault_tolerance import stop_signals
+from competition.training.fault_tolerance import OUT_OF_MEMORY, is_caused_by, stop_signals, train_with_retries
 from competition.training.memory import available_bytes, memory_warning
 from competition.workspace.dependencies import (
     FoldModel,
@@ -123,8 +123,7 @@ def train_models(job: Job, run: Run, models: Sequence[FoldModel], at_step: Calla
     Raises UserError if the device is lost too often, or with the largest batch that fits if its memory is exhausted.
     """
     start_backend(job)
-    from competition.training.fault_tolerance import train_with_retries
-    from competition.training.memory import is_out_of_memory, step_fits, too_large
+    from competition.training.memory import step_fits, too_large
 
     pending, limits, member, title = list(models), job.params.device, run.member, run.title
 
@@ -149,7 +148,7 @@ def train_models(job: Job, run: Run, models: Sequence[FoldModel], at_step: Calla
         try:
             train_on(device, job, run, pending, step)
         except Exception as error:
-            if not is_out_of_memory(error):
+            if not is_caused_by(error, OUT_OF_MEMORY):
                 raise
             error.__traceback__ = error.__context__ = None  # its frames hold the engine, and with it the memory
             memory_error = error

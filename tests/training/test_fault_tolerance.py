@@ -16,8 +16,8 @@ from stages import Workspace
 from competition.config.errors import UserError
 from competition.training import engines, fault_tolerance
 from competition.training.device import open_device
-from competition.training.fault_tolerance import Watchdog, is_device_loss
-from competition.training.memory import available_bytes, is_out_of_memory, memory_warning, step_fits, too_large
+from competition.training.fault_tolerance import DEVICE_LOSS, OUT_OF_MEMORY, Watchdog, is_caused_by
+from competition.training.memory import available_bytes, memory_warning, step_fits, too_large
 
 LOST = tf.errors.UnavailableError(None, None, "Socket closed")
 
@@ -41,7 +41,8 @@ def caused_by(error: Exception) -> Exception:
     ],
 )
 def test_a_lost_device_and_exhausted_memory_are_recognised_by_the_errors_of_the_frameworks(error, kind) -> None:
-    assert (is_device_loss(error), is_out_of_memory(error)) == (kind == "device", kind == "memory")
+    assert is_caused_by(error, DEVICE_LOSS) == (kind == "device")
+    assert is_caused_by(error, OUT_OF_MEMORY) == (kind == "memory")
 
 
 @pytest.mark.parametrize(

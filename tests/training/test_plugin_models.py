@@ -14,7 +14,7 @@ from competition.config.errors import UserError
 from competition.config.params import Member
 from competition.config.params_file import load_params, parse_overrides
 from competition.config.plugins import Plugins, activate
-from competition.training.engine import layer_depths
+from competition.training.engine import layer_groups
 from competition.training.model import build
 from competition.training.trainer import pooled_features
 
@@ -49,7 +49,7 @@ def test_logits_of_the_builder_are_the_output_and_its_last_layer_the_head() -> N
     model = build(member_of(lambda image_size, classes: features(image_size, classes, output="logits")), CLASSES)
     assert [layer.name for layer in model._flatten_layers() if isinstance(layer, keras.layers.Dense)] == ["logits"]
     assert model.get_layer("logits").input.shape == (None, 5) and model.output.dtype == "float32"
-    assert layer_depths(model)[1].tolist() == [False, True, True]
+    assert [is_head for _, is_head in layer_groups(model)] == [False, True, True]
 
 
 def test_the_seed_decides_the_initial_weights_and_a_file_replaces_them(tmp_path: Path) -> None:
