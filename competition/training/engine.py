@@ -86,13 +86,6 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def view_seconds(self, view: View, images: np.ndarray) -> float:
-        """Seconds in which the devices transform a batch (B, H, W, 3) uint8 by the compiled program of one view.
-
-        The first call of a view compiles it.
-        """
-
-    @abstractmethod
     def state(self) -> State:
         """Everything a checkpoint needs: variables, optimizer moments, averages."""
 

@@ -5,7 +5,6 @@ than many steps (docs/speed.md); `state` gives them the same names as on TensorF
 first axis. XLA sees one global program (SPMD): sums, clipping and batch statistics are those of the whole batch.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -143,13 +142,6 @@ class JaxEngine(Engine):
         """The part of the state that prediction reads, with the averages as weights where they are kept."""
         weights = self._state[AVERAGE if self.keeps_average else WEIGHTS]
         return {WEIGHTS: weights, **{name: self._state[name] for name in [*self._apart, *self._random]}}
-
-    def view_seconds(self, view: View, images: np.ndarray) -> float:
-        program = self._view_program((view,))
-        distributed = jax.block_until_ready(_put(images, self._batch_sharding))
-        started = time.perf_counter()
-        jax.block_until_ready(program(distributed))
-        return time.perf_counter() - started
 
     def state(self) -> State:
         state = {name: _fetch(value) for name, value in self._state.items()}

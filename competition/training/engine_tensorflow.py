@@ -5,7 +5,6 @@ the end of the first step 2.2, then 0.11 per step; by Keras `fit` 11.6 and 0.12;
 the first is TensorFlow building and optimizing the graph.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any
@@ -108,23 +107,30 @@ class TensorFlowEngine(Engine):
     def probabilities(
         self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
     ) -> np.ndarray:
+        count = self._strategy.num_replicas_in_sync
+
+        def share(context: tf.distribute.ReplicaContext, images: np.ndarray) -> tf.Tensor:
+            first = context.replica_id_in_sync_group * (len(images) // count)
+            return tf.constant(images[first:][: len(images) // count])
+
+        def dispatch(images: np.ndarray) -> tf.Tensor:
+            """(B, V, C) probabilities of (B, H, W, 3) uint8 images, which a GPU may still be computing."""
+            distribute, probs = self._strategy.experimental_distribute_values_from_function, list[tf.Tensor]()
+            distributed = tf.constant(images) if count == 1 else distribute(partial(share, images=images))
+            # The images of a group are freed before those of the next are made.
+            for group in view_groups(tuple(views), images):
+                probs += map(self.network, self._view_program(group)(args=(distributed,)))
+            return tf.stack(probs, axis=1)
+
         # The averages, if they are kept, are in the model's variables until all rows are predicted.
         weights = [variable.numpy() for variable in self._followed]
         for variable, average in zip(self._followed, self._average_layout.split(self._average.numpy()), strict=True):
             variable.assign(average)
         try:
-            return collect_probabilities(batches, rows, partial(self.predict_views, tuple(views)), np.asarray)
+            return collect_probabilities(batches, rows, dispatch, np.asarray)
         finally:
             for variable, value in zip(self._followed, weights, strict=True):
                 variable.assign(value)
-
-    def predict_views(self, views: tuple[View, ...], images: np.ndarray) -> tf.Tensor:
-        """(B, V, C) probabilities of (B, H, W, 3) uint8 images, which a GPU may still be computing."""
-        distributed = self._distribute_images(images)
-        probs: list[tf.Tensor] = []
-        for group in view_groups(views, images):  # the images of a group are freed before those of the next are made
-            probs += map(self.network, self._view_program(group)(args=(distributed,)))
-        return tf.stack(probs, axis=1)
 
     def distributed_probabilities(self, images: Any) -> tf.Tensor:
         """(B, C) probabilities of a distributed batch of the network's input: what `network` compiles."""
@@ -132,24 +138,6 @@ class TensorFlowEngine(Engine):
             lambda local: output_of_logits(self._model(local, training=False), self._target), (images,)
         )
         return self._strategy.gather(outputs, axis=0)
-
-    def _distribute_images(self, images: np.ndarray) -> Any:
-        """Give each replica an equal share of (B, H, W, 3) images. A tensor, or one value per replica."""
-        replicas = self._strategy.num_replicas_in_sync
-        if replicas == 1:
-            return tf.constant(images)
-        share = len(images) // replicas
-        return self._strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant(images[context.replica_id_in_sync_group * share :][:share])
-        )
-
-    def view_seconds(self, view: View, images: np.ndarray) -> float:
-        distributed, transform = self._distribute_images(images), self._view_program((view,))
-        tf.test.experimental.sync_devices()
-        started = time.perf_counter()
-        transform(args=(distributed,))
-        tf.test.experimental.sync_devices()
-        return time.perf_counter() - started
 
     def state(self) -> State:
         state = {name: variable.numpy() for name, variable in self._named}

@@ -130,8 +130,14 @@ def job_of(search: Search, names: Sequence[str]) -> Job:
 def write_file(search: Search) -> None:
     """Write the parameter file of the complete members."""
     job, metric = search.job, search.job.prepared.competition.metric
-    scored = [one for one in search.trials if one.score is not None]
-    comments = {one.name: f"{metric} {one.score:.4f}, {duration(member_seconds(search, one))}" for one in scored}
+    comments = {}
+    for trial in search.trials:
+        if trial.score is not None:
+            workspace = job_of(search, [trial.name]).workspace
+            stages = stage_seconds(workspace, {run.title: run for run in runs_of(workspace, trial.name)}, None)
+            recorded = sum(seconds for stage, (_, seconds) in stages.items() if stage not in ("download", "prepare"))
+            # A part of it may have been there before this call.
+            comments[trial.name] = f"{metric} {trial.score:.4f}, {duration(max(trial.seconds, recorded))}"
     path, base = job.work / BUDGET_FILE, job.options.params
     head = [
         f"Made within {duration(search.clock.seconds)}. `make train predict` with this file repeats the result.",
@@ -141,25 +147,15 @@ def write_file(search: Search) -> None:
     write_text(path, file_text(job_of(search, search.complete).params, base_path, job.overrides, comments, head))
 
 
-def member_seconds(search: Search, trial: Trial) -> float:
-    """What a member takes that is made alone, features included, also if a part of it was there before this call."""
-    workspace = job_of(search, [trial.name]).workspace
-    stages = stage_seconds(workspace, {run.title: run for run in runs_of(workspace, trial.name)}, None)
-    recorded = sum(seconds for stage, (_, seconds) in stages.items() if stage not in ("download", "prepare"))
-    return max(trial.seconds, recorded)
-
-
-def shown_score(search: Search, trial: Trial) -> str:
-    """The trial's score, with the mark of rows that chose hyperparameters, as in the tables of runs; "" without a score."""
-    if trial.score is None:
-        return ""
-    run = runs_of(job_of(search, [trial.name]).workspace, trial.name)[0]
-    return f"{trial.score:.4f}{TUNED * bool(run.depends['tuned_folds'])}"
-
-
 def summary(search: Search) -> list[str]:
     """The table of what was tried, and what twice the time would pay for."""
-    rows = [(one.name, duration(one.seconds), shown_score(search, one), one.verdict) for one in search.trials]
+    rows = []
+    for trial in search.trials:
+        score = ""
+        if trial.score is not None:  # with the mark of rows that chose hyperparameters, as in the tables of runs
+            run = runs_of(job_of(search, [trial.name]).workspace, trial.name)[0]
+            score = f"{trial.score:.4f}{TUNED * bool(run.depends['tuned_folds'])}"
+        rows.append((trial.name, duration(trial.seconds), score, trial.verdict))
     columns = ("candidate", "spent", f"mean of the folds' {search.job.prepared.competition.metric}", "")
     marked = [f"budget: {TUNED_NOTE}"] if any(TUNED in score for _, _, score, _ in rows) else []
     more = max(search.left, 0.0) + search.clock.seconds

@@ -69,12 +69,6 @@ def fine_tune_first(search: Search, network: Network) -> None:
             train_if_it_fits(search, candidate, FIRST_SHARE)
 
 
-def fine_tune(search: Search, networks: Sequence[Network]) -> None:
-    """Train what is worth it with the time that is left: fine-tuned networks, and the members of the file as they are stated."""
-    for candidate in candidates_to_train(search, networks):
-        train_if_it_fits(search, candidate)
-
-
 def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Candidate]:
     """The best network fine-tuned, the members of the file, then the other networks; not those that were tried.
 

@@ -47,23 +47,9 @@ def reachable_study(job: Job, name: str, study: str) -> Iterator[Job]:
     """The job with a storage of its study that every machine reaches: tune.storage, or a journal in cluster.shared.
 
     The journal is copied from and to this machine's own, which `make report` and later studies read.
-    Raises UserError if there is neither.
+    Raises UserError if there is neither, or the storage is a file.
     """
     storage, shared = job.params.tune.storage, job.params.cluster.shared.rstrip("/")
-    check_reachable(storage, shared)
-    if storage:
-        yield job
-        return
-    own, common = (journal_of(job.workspace, name), Path(shared) / job.work.name / "tune" / f"{study}.log")
-    copy_longer(own, common)
-    try:
-        yield with_storage(job, f"{JOURNAL}{common}")
-    finally:
-        copy_longer(common, own)
-
-
-def check_reachable(storage: str, shared: str) -> None:
-    """Raise UserError if only this machine can open the storage of a study.  storage, shared: parameters."""
     if not storage and not shared:
         raise UserError(
             "CLUSTER=: the workers of a study need a storage that every machine reaches, but tune.storage is empty and the journal "
@@ -75,6 +61,15 @@ def check_reachable(storage: str, shared: str) -> None:
             "CLUSTER=: tune.storage is SQLite, a file that one machine writes; set it to a database server, e.g. "
             "postgresql+psycopg://user:password@host/database"
         )
+    if storage:
+        yield job
+        return
+    own, common = journal_of(job.workspace, name), Path(shared) / job.work.name / "tune" / f"{study}.log"
+    copy_longer(own, common)
+    try:
+        yield with_storage(job, f"{JOURNAL}{common}")
+    finally:
+        copy_longer(common, own)
 
 
 def copy_longer(source: Path, target: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -10,13 +11,22 @@ import numpy as np
 
 from competition.config.errors import UserError, counted
 from competition.files.manifest import Stored, changed_keys, read_manifest
+from competition.training.device import round_up_batch
 from competition.training.versions import TRAINING
 from competition.workspace.dependencies import fold_manifest_path, fold_model, fold_views
 from competition.workspace.features_and_soft_labels import feature_table, networks_of
 from competition.workspace.runs import Run, changes_between, stored_runs
 from competition.workspace.studies import head_entry
 from pipelines.execution.equal_runs import equal_runs
-from pipelines.execution.trainer import TrainerInputs, engine_key, open_scorer, open_trainer, read_images, start_device
+from pipelines.execution.trainer import (
+    TrainerInputs,
+    engine_key,
+    open_scorer,
+    open_trainer,
+    read_images,
+    start_device,
+    timed,
+)
 from pipelines.terminal import hosts
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job
@@ -25,31 +35,14 @@ if TYPE_CHECKING:
     from competition.images.labelled_images import Images
     from competition.training.scorer import FoldScorer
 
+REPEATS = 2  # of a batch under one view
+
 
 def stale_folds(job: Job, run: Run, is_named: bool) -> dict[int, Stored]:
-    """Fold -> the predictions that are missing, of the fold models of a run.
+    """Fold -> the predictions that are missing, of the fold models of a run that are current.
 
     is_named: the run is named in blend.members; nothing can train its missing fold models.
-    """
-    folds = folds_to_predict(job, run, is_named)
-    predictions = {fold: fold_views(run, job.params, fold) for fold in folds}
-    missing = [fold for fold in folds if job.options.force or not predictions[fold].is_current]
-    stale = {fold: predictions[fold] for fold in hosts.decided(missing)}
-    if len(folds) > len(stale):
-        job.echo(f"predict {run.title}: {len(folds) - len(stale)} of {len(folds)} fold models current")
-    if stale and (run.depends["data"] != job.prepared.digest or run.depends["training_version"] != TRAINING):
-        other = "data" if run.depends["data"] != job.prepared.digest else "version of training"
-        raise UserError(
-            f"run {run.label} was trained with other {other} and its fold models have no predictions under these views; "
-            f"remove it from blend.members, or return to the {other} and predict.views that it was predicted with"
-        )
-    return stale
-
-
-def folds_to_predict(job: Job, run: Run, is_named: bool) -> list[int]:
-    """Folds whose model is current.
-
-    Raises UserError with the command that trains the others, unless --allow-partial is set.
+    Raises UserError with the command that trains the missing ones, unless --allow-partial is set.
     """
     folds = range(job.params.prepare.folds)
     reasons = {}  # fold -> why its model is not current
@@ -59,16 +52,32 @@ def folds_to_predict(job: Job, run: Run, is_named: bool) -> list[int]:
             manifest = read_manifest(model.manifest)
             changes = changed_keys(manifest.depends, model.depends) if manifest else ["not trained"]
             reasons[fold] = "; ".join(changes[:3]) or "its files were damaged"
-    if not reasons or job.options.allow_partial:
-        return [fold for fold in folds if fold not in reasons]
+    if reasons and not job.options.allow_partial:
+        raise missing_models(job, run, is_named, reasons)
+    predictions = {fold: fold_views(run, job.params, fold) for fold in folds if fold not in reasons}
+    missing = [fold for fold, stored in predictions.items() if job.options.force or not stored.is_current]
+    stale = {fold: predictions[fold] for fold in hosts.decided(missing)}
+    if len(predictions) > len(stale):
+        current = len(predictions) - len(stale)
+        job.echo(f"predict {run.title}: {current} of {len(predictions)} fold models current")
+    if stale and (run.depends["data"] != job.prepared.digest or run.depends["training_version"] != TRAINING):
+        other = "data" if run.depends["data"] != job.prepared.digest else "version of training"
+        raise UserError(
+            f"run {run.label} was trained with other {other} and its fold models have no predictions under these views; "
+            f"remove it from blend.members, or return to the {other} and predict.views that it was predicted with"
+        )
+    return stale
+
+
+def missing_models(job: Job, run: Run, is_named: bool, reasons: Mapping[int, str]) -> UserError:
+    """The error for fold models that are not current, with the command that trains them.  reasons: fold -> why."""
     lacking = ", ".join(f"fold {fold} ({reason})" for fold, reason in reasons.items())
     # Fewer than two folds have no honest score.
-    without = "; `make predict ALLOW_PARTIAL=1` predicts without it" if len(folds) - len(reasons) > 1 else ""
+    is_enough = job.params.prepare.folds - len(reasons) > 1
+    without = "; `make predict ALLOW_PARTIAL=1` predicts without it" if is_enough else ""
     if is_named:
-        raise UserError(f"run {run.label} lacks {lacking}{without or '; adopt and train it, or name another one'}")
-    sources = (
-        other for other in equal_runs(job.work, run) if any(fold_model(other, fold).is_current for fold in reasons)
-    )
+        return UserError(f"run {run.label} lacks {lacking}{without or '; adopt and train it, or name another one'}")
+    sources = (one for one in equal_runs(job.work, run) if any(fold_model(one, fold).is_current for fold in reasons))
     source = next(sources, None)
     others = [source] if source else [other for other in stored_runs(job.work, run.name) if other.digest != run.digest]
     if others and not run.folder.exists():
@@ -76,7 +85,7 @@ def folds_to_predict(job: Job, run: Run, is_named: bool) -> list[int]:
         lacking += f" in this run (its run {others[-1].label} differs: {'; '.join(changes[:3])})"
     fold_option = f" FOLD={min(reasons)}" if len(reasons) == 1 else ""
     does = f"copies it from {source.label}" if source else "trains it"
-    raise UserError(f"member {run.title} lacks {lacking}; `make train MEMBER={run.name}{fold_option}` {does}{without}")
+    return UserError(f"member {run.title} lacks {lacking}; `make train MEMBER={run.name}{fold_option}` {does}{without}")
 
 
 def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
@@ -119,22 +128,27 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
 
 @dataclass(frozen=True)
 class ViewTimes:
-    """What a view costs besides the network, which all views of a fold model share."""
+    """What each view costs a fold model, relative to the others."""
 
-    transforms: Mapping[str, float]  # view -> seconds for one batch
+    shares: Mapping[str, float]  # view -> share of the time of predict_fold
+    before: Mapping[str, float]  # view -> seconds of one image that were spent before: features are computed once
     batch: int
-    is_extra: bool  # not part of the time of predict_fold: features are computed once, before it
 
 
 def measure_views(trainer: "FoldScorer", views: Sequence[str]) -> ViewTimes:
-    """Time the transform of one batch. Compiles the programs of prediction, whose time is then in no cost."""
-    from competition.training.bench import transform_seconds
+    """Time one batch under each view. Compiles the programs of prediction, whose time is then in no cost."""
     from competition.training.trainer import Trainer
 
     assert isinstance(trainer, Trainer)
     batch = trainer.engine.predict_batch
-    trainer.predict(None, trainer.images, np.arange(min(batch, len(trainer.images.ids))), views)
-    return ViewTimes(transform_seconds(trainer.engine, views, trainer.member.image_size), batch, False)
+    rows = np.arange(min(batch, len(trainer.images.ids)))
+    trainer.predict(None, trainer.images, rows, views)
+    seconds = {}
+    for view in views:
+        predict = partial(trainer.predict, None, trainer.images, rows, [view])
+        seconds[view] = min([timed(predict) for _ in range(1 + REPEATS)][1:])  # the first compiles the view alone
+    total = sum(seconds.values())
+    return ViewTimes({view: one / total for view, one in seconds.items()}, dict.fromkeys(views, 0.0), batch)
 
 
 def feature_times(job: Job, run: Run, views: Sequence[str]) -> ViewTimes:
@@ -144,20 +158,19 @@ def feature_times(job: Job, run: Run, views: Sequence[str]) -> ViewTimes:
         for view in views:
             manifest = read_manifest(feature_table(job.workspace, network, "train", view).manifest)
             seconds[view] += manifest.result["seconds_per_1000"] / 1000 / job.params.prepare.folds if manifest else 0.0
-    return ViewTimes(seconds, 1, True)
+    return ViewTimes(dict.fromkeys(views, 1 / len(views)), seconds, 1)
 
 
 def predict_fold(
     trainer: "FoldScorer", test: "Images", model: Path, folder: Path, fold: int, times: ViewTimes
 ) -> Computed:
-    """Predict the held-out rows and the test rows under every view in `times`, and write them to `folder`.
+    """Predict the held-out rows and the test rows under every view of `times`, and write them to `folder`.
 
     model: folder of the fold model.
     """
-    from competition.training.bench import seconds_per_1000
     from competition.training.checkpoint import load_arrays
 
-    weights, views, train = load_arrays(model / "weights.npz"), tuple(times.transforms), trainer.images
+    weights, views, train = load_arrays(model / "weights.npz"), tuple(times.shares), trainer.images
     held_out_rows, test_rows = np.flatnonzero(train.folds == fold), np.arange(len(test.ids))
     files = [folder / "oof.npz", folder / "test.npz"]
     started = perf_counter()
@@ -165,7 +178,6 @@ def predict_fold(
     seconds = perf_counter() - started
     for file, content in zip(files, predictions, strict=True):
         content.save(file)
-    padded = sum(-(-len(rows) // times.batch) * times.batch for rows in (held_out_rows, test_rows))
-    seconds += padded / times.batch * sum(times.transforms.values()) if times.is_extra else 0.0
-    costs = seconds_per_1000(seconds, padded, times.transforms, times.batch)
+    each = seconds / sum(round_up_batch(len(rows), times.batch) for rows in (held_out_rows, test_rows))
+    costs = {view: float(f"{1000 * (share * each + times.before[view]):.4g}") for view, share in times.shares.items()}
     return files, {"oof_rows": len(held_out_rows), "test_rows": len(test_rows), "seconds_per_1000": costs}

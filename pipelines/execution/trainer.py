@@ -256,35 +256,24 @@ def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch:
 
 def compiled_features(member: Member, device: "Device", predict_batch: int) -> tuple["FeatureEngine", float]:
     """(frozen network of a member, compiled by one batch of noise; seconds that it took)"""
-    from competition.training.features import compute_features, feature_engine
+    from competition.training.features import feature_engine
 
     started = time.monotonic()
     engine = feature_engine(member, device, predict_batch)
-    compute_features(engine, _noise(member, engine.predict_batch), np.arange(engine.predict_batch), ["identity"])
+    pass_seconds(engine, member, batches=1)
     return engine, time.monotonic() - started
 
 
-def measure_pass(member: Member, device: "Device", predict_batch: int) -> tuple[float, float]:
-    """(seconds until the frozen network of a member is compiled, seconds of one image under one view), of random images."""
-    engine, ready = compiled_features(member, device, predict_batch)
-    return ready, pass_seconds(engine, member)
-
-
-def pass_seconds(engine: "FeatureEngine", member: Member) -> float:
+def pass_seconds(engine: "FeatureEngine", member: Member, batches: int = 3) -> float:
     """Seconds of one image under one view, of random images."""
+    from competition.images.labelled_images import Images
     from competition.training.features import compute_features
 
-    count = 3 * engine.predict_batch
-    images = _noise(member, count)
-    return timed(lambda: compute_features(engine, images, np.arange(count), ["identity"])) / count
-
-
-def _noise(member: Member, count: int) -> "Images":
-    from competition.images.labelled_images import Images
-
+    count = batches * engine.predict_batch
     pixels = np.random.default_rng(0).integers(0, 256, (count, member.image_size, member.image_size, 3), np.uint8)
     unknown = np.full(count, -1)
-    return Images(np.arange(count).astype(str), pixels, unknown, unknown, np.ones(count, bool))
+    images = Images(np.arange(count).astype(str), pixels, unknown, unknown, np.ones(count, bool))
+    return timed(lambda: compute_features(engine, images, np.arange(count), ["identity"])) / count
 
 
 def engine_key(job: Job, run: Run) -> str:

@@ -82,12 +82,9 @@ def train_run(job: Job, run: Run, at_step: Callable[[], None] = lambda: None) ->
 
 def interrupted_last(run: Run, models: Sequence[FoldModel]) -> list[FoldModel]:
     """The models, last those whose process died: one that crashes each time must not keep the others from being trained."""
-
-    def has_died(model: FoldModel) -> bool:
-        again = retraining_path(run.folder, model.manifest)
-        return last_holder((again if again.parent.exists() else model.manifest).with_suffix(".lock")) is not None
-
-    return sorted(models, key=has_died)
+    return sorted(
+        models, key=lambda one: last_holder(training_path(run.folder, one.manifest).with_suffix(".lock")) is not None
+    )
 
 
 def train_nested_teachers(job: Job, name: str) -> None:

@@ -32,7 +32,7 @@ from competition.preflight.planning import (
 from competition.preflight.topology import topology_named
 from competition.workspace.studies import network_digest, tuned_member
 from pipelines.execution.selection import selected_members
-from pipelines.execution.trainer import measure_pass, measure_speed
+from pipelines.execution.trainer import compiled_features, measure_speed, pass_seconds
 from pipelines.terminal.output import display_path
 from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, start_backend
@@ -62,8 +62,8 @@ def plan_this_machine(job: Job, sizes: Sizes) -> dict[str, Any]:
     trained, frozen = members_to_plan(job)
     for name, member in frozen.items():
         with Bar(None, f"plan {name}: measuring some images"):
-            ready, each = measure_pass(member, device, job.params.predict.batch)
-        costs[name] = cost_of_features(member, job.params, sizes, ready, each)
+            engine, ready = compiled_features(member, device, job.params.predict.batch)
+            costs[name] = cost_of_features(member, job.params, sizes, ready, pass_seconds(engine, member))
     for name in trained:
         member = tuned_member(job.workspace, name)
         with Bar(None, f"plan {name}: measuring some steps"):

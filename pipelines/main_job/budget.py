@@ -37,7 +37,14 @@ from pipelines.execution.budget_search import (
     with_weights,
     write_file,
 )
-from pipelines.execution.budget_training import complete, fine_tune, fine_tune_first, make_member, preferred_network
+from pipelines.execution.budget_training import (
+    candidates_to_train,
+    complete,
+    fine_tune_first,
+    make_member,
+    preferred_network,
+    train_if_it_fits,
+)
 from pipelines.execution.cluster import machines_of_cluster
 from pipelines.execution.first_look import (
     engine_for,
@@ -76,7 +83,8 @@ def run(job: Job) -> None:
         make_features(search, cheapest, others)
     usable = [one for one in networks if f"{one.name}-linear" in search.complete]
     late_heads = make_heads(search, usable)
-    fine_tune(search, networks)
+    for candidate in candidates_to_train(search, networks):
+        train_if_it_fits(search, candidate)
     for name, member, needs in late_heads:
         make_member(search, name, member, needs=needs)
     job.echo(*summary(search))

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builders import ROOT
@@ -20,7 +21,7 @@ from competition.tuning.choice import origin_of
 from competition.tuning.storage import open_storage
 from competition.workspace.workspace import Workspace as LibraryWorkspace
 from pipelines.execution.cluster_child import work_on_the_study
-from pipelines.execution.cluster_tuning import check_reachable
+from pipelines.execution.cluster_tuning import reachable_study
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
 
@@ -167,8 +168,9 @@ def test_every_trial_of_a_study_counts_once_although_a_machine_is_killed(finishe
     ],
 )
 def test_a_storage_that_only_this_machine_opens_is_refused(storage: str, shared: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        check_reachable(storage, shared)
+    settings = SimpleNamespace(tune=SimpleNamespace(storage=storage), cluster=SimpleNamespace(shared=shared))
+    with pytest.raises(UserError, match=message), reachable_study(SimpleNamespace(params=settings), "slim", "study"):
+        pass
 
 
 def test_a_machine_that_would_work_on_another_study_refuses_to(finished: Workspace, tmp_path: Path) -> None:

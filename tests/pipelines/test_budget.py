@@ -28,7 +28,7 @@ from competition.report.runs import TUNED_NOTE
 from competition.training.loop import share_after_probe
 from pipelines.execution import first_look
 from pipelines.execution.budget_search import Search, Trial, summary
-from pipelines.execution.budget_training import at_higher_rate, fine_tune
+from pipelines.execution.budget_training import at_higher_rate, candidates_to_train, train_if_it_fits
 
 PARAMS = f"""
 extends: {ROOT}/tests/small.yaml
@@ -193,7 +193,8 @@ def test_a_pretrained_network_is_not_fine_tuned_on_few_rows() -> None:
     competition = SimpleNamespace(targets=SimpleNamespace(kind="single"))
     prepared = SimpleNamespace(part=lambda _: index, competition=competition)
     search = Search(SimpleNamespace(params=params, prepared=prepared), None, None, ("identity",))  # type: ignore[arg-type]
-    fine_tune(search, [])
+    for candidate in candidates_to_train(search, []):
+        train_if_it_fits(search, candidate)
     (trial,) = search.trials
     assert trial.name == "mobilenet" and "left out: frozen features score better on few training rows" in trial.verdict
 
