@@ -71,7 +71,13 @@ def read_portfolio(path: Path, params: Params) -> list[Network]:
         lines = TypeAdapter(list[Line]).validate_python(tree.get("candidates"))
         if not lines:
             return []
-        _check_lines(path, lines)
+        names = [line.name for line in lines]
+        for number, line in enumerate(lines):
+            place = f"{path}: candidates.{number}"
+            if line.name in names[:number]:
+                raise UserError(f"{place}.name: two candidates are called {line.name}; rename one")
+            if surplus := [key for key in NOT_OF_A_NETWORK if key in line.member]:
+                raise UserError(f"{place}.member: {surplus[0]} was found where a network was expected; remove it")
         complete = file_tree(with_members(replace(params, external={}), {}, ()))
         members = validate({**complete, "members": {line.name: dict(line.member) for line in lines}}).members
     except ValidationError as error:
@@ -80,18 +86,6 @@ def read_portfolio(path: Path, params: Params) -> list[Network]:
     except InvalidParameter as error:
         raise UserError(f"{path}: {'.'.join(map(str, error.keys))}: {error.problem}") from None
     return [Network(line.name, members[line.name], line.cost) for line in lines]
-
-
-def _check_lines(path: Path, lines: Sequence[Line]) -> None:
-    """Raise UserError if two lines have one name, or a member is more than a network."""
-    names = [line.name for line in lines]
-    for number, line in enumerate(lines):
-        if line.name in names[:number]:
-            raise UserError(f"{path}: candidates.{number}.name: two candidates are called {line.name}; rename one")
-        if surplus := [key for key in NOT_OF_A_NETWORK if key in line.member]:
-            raise UserError(
-                f"{path}: candidates.{number}.member: {surplus[0]} was found where a network was expected; remove it"
-            )
 
 
 def networks_of(params: Params, portfolio: list[Network]) -> list[Network]:
@@ -125,9 +119,8 @@ def networks_of(params: Params, portfolio: list[Network]) -> list[Network]:
         key = (one.architecture, one.image_size, one.alpha, one.weights, one.normalise)
         names = [other.name for other in unique.values()]
         if key not in unique:
-            unique[key] = (
-                network if network.name not in names else replace(network, name=f"{network.name}-{len(names)}")
-            )
+            is_taken = network.name in names
+            unique[key] = replace(network, name=f"{network.name}-{len(names)}") if is_taken else network
     return list(unique.values())
 
 
@@ -161,16 +154,11 @@ def missing_weights(member: Member, is_reachable: Callable[[str], bool]) -> str:
     if member.weights != "imagenet" and not is_hub:
         return "" if Path(member.weights).exists() else f"{member.weights} is not on this machine"
     if is_hub:
-        cache, attached = (
-            Path(os.environ.get("KAGGLEHUB_CACHE", "~/.cache/kagglehub")).expanduser(),
-            Path("/kaggle/input"),
-        )
         name = member.weights.removeprefix(HUB)
-        cached = [
-            *cache.glob(f"models/*/*/*/{name}"),
-            *attached.glob(f"*/*/{name}"),
-            *attached.glob(f"models/*/*/*/{name}"),
-        ]
+        cache = Path(os.environ.get("KAGGLEHUB_CACHE", "~/.cache/kagglehub")).expanduser()
+        attached = Path("/kaggle/input")
+        cached = [file for folder in (cache, attached) for file in folder.glob(f"models/*/*/*/{name}")]
+        cached += attached.glob(f"*/*/{name}")
     else:
         name = member.architecture.lower()
         files = (Path.home() / ".keras" / "models").glob("*no*top*.h5")

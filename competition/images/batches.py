@@ -23,7 +23,7 @@ from competition.images.augmentations import on_host, pipeline_of
 from competition.images.batch_threads import BatchLoader, Buffers, Loading, Work, cores, thread_pool
 from competition.images.decoded_rows import Pixels, check_rows, image_reader
 from competition.images.draws import epoch_key, occurrences
-from competition.images.mixup import COUNT, device_numbers, draw_mix, has_device_part, mix_images, mix_targets
+from competition.images.mixup import COUNT, device_numbers, draw_mix, has_device_part, mix_images
 
 LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones cost fewer switches between threads
 # Images, targets and weights; with the images the numbers of what is left to the device (`mixup.device_numbers`), if any.
@@ -199,9 +199,9 @@ class _BatchMaker:
                 return (images, device_numbers(drawn, mix)), targets, weights
             if mix is None:
                 return images, targets, weights
-            mix_images(images, mix, self._own, self._before)
+            mixed_targets = mix_images(images, targets, mix, self._own, self._before)
             own = images if len(images) == len(self._own) else images[self._own]
-            return own, mix_targets(targets, mix, self._own, self._before), weights
+            return own, mixed_targets, weights
 
         numbers = range(len(rows))
         parts = [numbers[start : start + self._part_size] for start in numbers[:: self._part_size]]

@@ -36,11 +36,11 @@ def draw_mix(drawn: ImageDraws, step: int, size: int, options: Augmentation) -> 
     return Mix(1 - replaced, boxes)
 
 
-def mix_images(images: np.ndarray, mix: Mix, own: np.ndarray, before: np.ndarray) -> None:
-    """Mix some images with those before them in the batch, in place.
+def mix_images(images: np.ndarray, targets: np.ndarray, mix: Mix, own: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Mix some images with those before them in the batch, in place, and return the targets (m, C) of the mixed ones.
 
-    images: (n, H, W, 3) uint8.  own, before: (m,) int, ascending places in `images` of the images to mix and of the one
-    before each: one place less, and for the first image of a batch the last place.
+    images: (n, H, W, 3) uint8.  targets: (n, C) float32.  own, before: (m,) int, ascending places in `images` of the images to
+    mix and of the one before each: one place less, and for the first image of a batch the last place.
     """
     pairs = list(zip(own.tolist(), before.tolist(), strict=True))
     unmixed = {place: images[place].copy() for n, place in pairs if place >= n}
@@ -52,12 +52,8 @@ def mix_images(images: np.ndarray, mix: Mix, own: np.ndarray, before: np.ndarray
         else:
             top, bottom, left, right = mix.boxes[n].tolist()
             images[n, top:bottom, left:right] = other[top:bottom, left:right]
-
-
-def mix_targets(targets: np.ndarray, mix: Mix, own: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """The targets (m, C) of the mixed images.  targets: (n, C) float32.  own, before: as for mix_images."""
-    share = mix.own_share[own].astype(np.float32)[:, None]
-    return share * targets[own] + (1 - share) * targets[before]
+    shares = mix.own_share[own].astype(np.float32)[:, None]
+    return shares * targets[own] + (1 - shares) * targets[before]
 
 
 # The random numbers of those augmentations that may run on the device: colour, erasing, mixup and CutMix. The host draws them

@@ -68,32 +68,25 @@ UNPRUNED_TRIALS = 3  # as competition.tuning.samplers has it
 
 
 def load_of(member: Member, params: Params, name: str, sizes: Sizes, replicas: int) -> Load:
-    train, folds = member.train, params.prepare.folds
+    train, tune, folds = member.train, params.tune, params.prepare.folds
     held_out = sizes.train / folds
     batch = round_up_batch(train.batch, replicas * train.accumulate)
     steps = max(int(sizes.train - held_out) // batch, 1) * train.epochs  # as in data.batches.steps_per_epoch
-    trials, tuning, pruned = _tuning_load(member, params, name)
     predicted = (sizes.train + folds * sizes.test) * len(params.views_of(member))
     nested_students = [student for student, one in params.members.items() if one.has_nested_teachers]
     teaches = any(name in ancestors(params, student) for student in nested_students)
     pairs = folds * (folds - 1) // 2 if teaches else 0  # models trained without two folds
-    trainings = member.seeds * (folds + pairs) + tuning
-    return Load(trainings, steps, round(held_out * train.epochs), member.seeds * predicted, folds, trials, pruned)
-
-
-def _tuning_load(member: Member, params: Params, name: str) -> tuple[int, float, float]:
-    """(trials, trainings for them without the pruned part, trainings saved by pruning), in trainings of a fold model."""
-    tune, folds = params.tune, params.prepare.folds
+    trainings, pruned = float(member.seeds * (folds + pairs)), 0.0
     is_tuned = bool(tune.folds) and not member.teacher and (not tune.members or name in tune.members)
-    if not tune.trials or not is_tuned:
-        return 0, 0.0, 0.0
-    within = tune.trained_on == "tune_folds"  # trials then use the rows of these folds only
-    share = (len(tune.folds) - 1) / (folds - 1) if within else 1.0
-    full = tune.trials * max(len(tune.folds) - 1, 1) * share
-    prunable = max(tune.trials - UNPRUNED_TRIALS, 0) / tune.trials
-    pruned = full * prunable * (1 - EXPECTED_SHARE[tune.pruner])
-    compared = 2 * tune.confirm_seeds * share  # the best trial and the member's own values, on the last fold
-    return tune.trials, full - pruned + compared, pruned
+    trials = tune.trials if is_tuned else 0
+    if trials:
+        within = tune.trained_on == "tune_folds"  # trials then use the rows of these folds only
+        share = (len(tune.folds) - 1) / (folds - 1) if within else 1.0
+        full = trials * max(len(tune.folds) - 1, 1) * share
+        pruned = full * max(trials - UNPRUNED_TRIALS, 0) / trials * (1 - EXPECTED_SHARE[tune.pruner])
+        # Compared are the best trial and the member's own values, on the last fold.
+        trainings += full - pruned + 2 * tune.confirm_seeds * share
+    return Load(trainings, steps, round(held_out * train.epochs), member.seeds * predicted, folds, trials, pruned)
 
 
 @dataclass(frozen=True)

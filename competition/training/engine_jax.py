@@ -51,6 +51,7 @@ AHEAD = 2  # batches transferred to the devices in advance, and steps in flight 
 WEIGHTS, AVERAGE = "weights", "average"  # flat vectors of all float32 variables of the model, and of their averages
 Arrays = dict[str, jax.Array]
 Batch = tuple[jax.Array, ...]  # images, targets, weights
+Values = list[jax.Array]  # of the variables of a model
 
 
 class JaxEngine(Engine):
@@ -175,12 +176,11 @@ class JaxEngine(Engine):
         scalars = unpack_row(row)
         images, targets, weights = batch
         batch = (*augmented(images, targets), weights)
-        trainable, non_trainable = self._arguments(state)
-        scaling = state.get(LOSS_SCALE)
-        gradients, non_trainable, loss = self._gradients(trainable, non_trainable, batch, scalars, scaling)
+        arguments, scaling = self._arguments(state), state.get(LOSS_SCALE)
+        gradients, non_trainable, loss = self._gradients(arguments, batch, scalars, scaling)
         layout, (m, v) = self._layout, MOMENTS
         change, moments, scaling = adamw_step(
-            layout, layout.flatten(gradients), trainable, (state[m], state[v]), scaling, scalars
+            layout, layout.flatten(gradients), arguments[0], (state[m], state[v]), scaling, scalars
         )
         others = dict(zip(self._non_trainable, non_trainable, strict=True))
         statistics = [others[name].reshape(-1) for name in self._flat[len(self._trainable) :]]
@@ -194,22 +194,17 @@ class JaxEngine(Engine):
         return new_state, loss
 
     def _gradients(
-        self,
-        trainable: list[jax.Array],
-        non_trainable: list[jax.Array],
-        batch: Batch,
-        scalars: StepScalars,
-        scaling: jax.Array | None,
-    ) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
+        self, arguments: tuple[Values, Values], batch: Batch, scalars: StepScalars, scaling: jax.Array | None
+    ) -> tuple[Values, Values, jax.Array]:
         """(gradients, new values of the non-trainable variables, loss), summed over the micro-batches.
 
-        scaling: (2,), whose first value multiplies the gradients; None: they are not scaled.
+        arguments: see _arguments.  scaling: (2,), whose first value multiplies the gradients; None: they are not scaled.
         """
-        scale = 1.0 if scaling is None else scaling[0]
+        (trainable, non_trainable), scale = arguments, 1.0 if scaling is None else scaling[0]
 
         def loss_of(
-            trainable: list[jax.Array], non_trainable: list[jax.Array], batch: Batch
-        ) -> tuple[jax.Array, tuple[list[jax.Array], jax.Array]]:
+            trainable: Values, non_trainable: Values, batch: Batch
+        ) -> tuple[jax.Array, tuple[Values, jax.Array]]:
             images, targets, weights = batch
             inputs = images.astype("float32")
             logits, non_trainable = self._model.stateless_call(trainable, non_trainable, inputs, training=True)
@@ -232,7 +227,7 @@ class JaxEngine(Engine):
         zeros = [jnp.zeros_like(x) for x in trainable]
         return jax.lax.scan(add, (zeros, non_trainable, jnp.zeros(())), micro_batches)[0]
 
-    def _arguments(self, state: Arrays) -> tuple[list[jax.Array], list[jax.Array]]:
+    def _arguments(self, state: Arrays) -> tuple[Values, Values]:
         """(trainable, non-trainable) values in the order that `stateless_call` expects."""
         arrays = {**state, **dict(zip(self._flat, self._flat_layout.split(state[WEIGHTS]), strict=True))}
         return [arrays[name] for name in self._trainable], [arrays[name] for name in self._non_trainable]

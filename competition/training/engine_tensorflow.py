@@ -198,15 +198,8 @@ class TensorFlowEngine(Engine):
     def _update(self, strategy: Any, gradient: tf.Tensor, row: tf.Tensor) -> None:
         """Update every replica's copy of the variables.  gradient: (P,), of all replicas; Keras clips each replica's."""
 
-        def step(
-            m: tf.Variable,
-            v: tf.Variable,
-            averaged: tuple[tf.Variable, list[tf.Variable]],
-            scaling: tf.Variable | None,
-            trainable: list[tf.Variable],
-            inputs: tuple[tf.Tensor, tf.Tensor],
-        ) -> None:
-            (average, followed), (gradient, row) = averaged, inputs
+        def step(_: tf.Variable, variables: dict[str, Any], gradient: tf.Tensor, row: tf.Tensor) -> None:
+            (m, v), trainable, scaling = variables["moments"], variables["trainable"], variables["scaling"]
             scalars, old_scaling = unpack_row(row), None if scaling is None else scaling.read_value()
             weights, moments = [x.read_value() for x in trainable], (m.read_value(), v.read_value())
             change, (new_m, new_v), new_scaling = adamw_step(
@@ -218,11 +211,11 @@ class TensorFlowEngine(Engine):
             v.assign(new_v)
             for x, part in zip(trainable, tf.split(change, self._layout.sizes), strict=True):
                 x.assign_sub(tf.reshape(part, x.shape))
-            if followed:
-                new_weights = self._average_layout.flatten([x.read_value() for x in followed])
+            if variables["followed"]:
+                average = variables["average"]
+                new_weights = self._average_layout.flatten([x.read_value() for x in variables["followed"]])
                 average.assign(update_average(average.read_value(), new_weights, scalars))
 
-        first, second = self._moments
-        trainable = [v.value for v in self._model.trainable_variables]
-        arguments = (second, (self._average, self._followed), self._scaling, trainable, (gradient, row))
-        strategy.extended.update(first, step, arguments, group=True)
+        variables = {"moments": self._moments, "average": self._average, "followed": self._followed}
+        variables |= {"scaling": self._scaling, "trainable": [v.value for v in self._model.trainable_variables]}
+        strategy.extended.update(self._moments[0], step, (variables, gradient, row), group=True)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from competition.config.errors import UserError, counted
@@ -24,6 +25,7 @@ DEVICE_LOSS = (
 OUT_OF_MEMORY = ("ResourceExhaustedError", "RESOURCE_EXHAUSTED", "OOM when allocating", "Out of memory")
 
 
+@dataclass
 class Watchdog:
     """Calls `hung` after `seconds` without a heartbeat: `with Watchdog(...) as heartbeat:`, then heartbeat() regularly.
 
@@ -31,20 +33,20 @@ class Watchdog:
     Time in which the whole process is suspended (closed laptop, Ctrl-Z) does not count.
     """
 
-    def __init__(self, seconds: float, hung: Callable[[], None]) -> None:
-        self._seconds, self._hung = seconds, hung
-        self._silent_seconds = 0.0
-        self._stopped = threading.Event()
+    seconds: float
+    hung: Callable[[], None]
+    _silent_seconds: float = 0.0
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self) -> None:
         self._silent_seconds = 0.0
-        if self._seconds:
+        if self.seconds:
             # In case the hang blocks all Python threads: print the stacks and end the process with code 1.
-            faulthandler.dump_traceback_later(1.5 * self._seconds + 60, exit=True)
+            faulthandler.dump_traceback_later(1.5 * self.seconds + 60, exit=True)
 
     def __enter__(self) -> "Watchdog":
         self()
-        if self._seconds:
+        if self.seconds:
             threading.Thread(target=self._watch, daemon=True).start()
         return self
 
@@ -53,11 +55,11 @@ class Watchdog:
         faulthandler.cancel_dump_traceback_later()
 
     def _watch(self) -> None:
-        pause = min(1.0, self._seconds / 10)
+        pause = min(1.0, self.seconds / 10)
         while not self._stopped.wait(pause):
             self._silent_seconds += pause
-            if self._silent_seconds >= self._seconds:
-                self._hung()
+            if self._silent_seconds >= self.seconds:
+                self.hung()
                 return
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import keras
@@ -134,21 +134,21 @@ def concatenated(sources: Sequence[FeatureSource]) -> FeatureSource:
     return lambda images, rows, view: np.concatenate([source(images, rows, view) for source in sources], axis=1)
 
 
+@dataclass
 class LiveFeatures:
     """Features of new images, computed when they are needed. A FeatureSource.
 
     Those of the last images are kept, because all fold models and heads of a network read the same ones.
     """
 
-    def __init__(self, engine: FeatureEngine) -> None:
-        self._engine = engine
-        self._images: Images | None = None
-        self._tables: dict[tuple[str, bytes], np.ndarray] = {}
+    engine: FeatureEngine
+    _images: Images | None = None
+    _tables: dict[tuple[str, bytes], np.ndarray] = field(default_factory=dict)
 
     def __call__(self, images: Images, rows: np.ndarray, view: str) -> np.ndarray:
         if images is not self._images:
             self._images, self._tables = images, {}
         key = (view, rows.tobytes())
         if key not in self._tables:
-            self._tables[key] = compute_features(self._engine, images, rows, [view])[:, 0]
+            self._tables[key] = compute_features(self.engine, images, rows, [view])[:, 0]
         return self._tables[key]

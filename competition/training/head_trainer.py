@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event
@@ -15,7 +15,6 @@ from competition.config.params import ExcludedFolds, Member, Train
 from competition.ensemble.metrics import TargetKind
 from competition.images.labelled_images import Images
 from competition.training import loop
-from competition.training.checkpoint import Checkpoints
 from competition.training.engine import State
 from competition.training.features import FeatureSource, feature_network
 from competition.training.fold_rows import STRATUM_ROWS, FoldRows, model_number
@@ -28,7 +27,6 @@ from competition.training.heads import (
     inner_parts_of,
     probabilities_of,
 )
-from competition.training.input_stall import InputStallDetector
 from competition.training.scorer import FoldScorer
 
 BYTES_AT_ONCE = 500_000_000  # of features: heads are fitted side by side, each takes four times its features
@@ -75,14 +73,7 @@ class HeadTrainer(FoldScorer):
                 self._ahead = {}
                 pool.shutdown(cancel_futures=True)
 
-    def train(
-        self,
-        fold: ExcludedFolds,
-        train: Train,
-        checkpoints: Checkpoints | None = None,
-        score_epochs: bool | Collection[int] = True,
-        stall_detector: InputStallDetector | None = None,
-    ) -> loop.Events:
+    def train(self, fold: ExcludedFolds, train: Train, *_: Any, **__: Any) -> loop.Events:
         """Fit the head to the training rows of a fold model; see Trainer.train. It takes seconds and has no checkpoints."""
         self._alive()
         ahead = self._ahead.pop(fold, None)

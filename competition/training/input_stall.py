@@ -49,15 +49,17 @@ class StepTimes:
         )
 
 
+@dataclass
 class InputStallDetector:
     """Measures some seconds of training once: does the device wait for data too long?
 
     The input pipeline itself is not timed: tf.data reorders and overlaps its stages, so clocks in it measure nothing real.
     """
 
-    def __init__(self) -> None:
-        self._has_compiled = self._is_done = False
-        self._steps, self._seconds = 0, 0.0
+    _has_compiled: bool = False
+    _is_done: bool = False
+    _steps: int = 0
+    _seconds: float = 0.0
 
     def record(
         self,

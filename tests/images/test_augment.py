@@ -10,7 +10,7 @@ from scipy.ndimage import affine_transform
 
 from competition.images.augment import ASPECT, Augmentation, Scratch, augment, change_colour, crop_boxes, draw
 from competition.images.draws import epoch_key, occurrences
-from competition.images.mixup import Mix, draw_mix, mix_images, mix_targets
+from competition.images.mixup import Mix, draw_mix, mix_images
 
 UNCHANGED = Augmentation(**STILL)
 IMAGES = pixels_of(np.arange(12) % 3)
@@ -149,8 +149,7 @@ def mix_of(step: int = 0, **options: float) -> Mix:
 @pytest.mark.parametrize("kind", ["mixup", "cutmix"])
 def test_mixing_weights_each_label_by_its_share_of_the_pixels(kind: str) -> None:
     images, mix = FLAT.copy(), mix_of(**{kind: 1.0})
-    mix_images(images, mix, OWN, BEFORE)
-    targets = mix_targets(np.eye(B, dtype=np.float32), mix, OWN, BEFORE)
+    targets = mix_images(images, np.eye(B, dtype=np.float32), mix, OWN, BEFORE)
     np.testing.assert_allclose(images.mean((1, 2, 3)), targets @ (np.arange(B) * 20), atol=0.5)
     np.testing.assert_allclose(targets.sum(1), 1, rtol=1e-6)
     assert (targets > 0).sum(1).max() == 2 and targets[np.arange(B), BEFORE].max() > 0.3
@@ -164,7 +163,7 @@ def test_mixing_weights_each_label_by_its_share_of_the_pixels(kind: str) -> None
 def test_a_cut_box_is_the_same_place_of_the_other_image() -> None:
     images = np.random.default_rng(0).integers(0, 256, (B, SIDE, SIDE, 3), dtype=np.uint8)
     mixed, mix = images.copy(), mix_of(cutmix=1.0)
-    mix_images(mixed, mix, OWN, BEFORE)
+    mix_images(mixed, np.eye(B, dtype=np.float32), mix, OWN, BEFORE)
     is_other = (mixed == images[BEFORE]).all(3)
     assert (is_other | (mixed == images).all(3)).all()
     np.testing.assert_allclose(is_other.mean((1, 2)), 1 - mix.own_share, atol=0.01)
