@@ -115,9 +115,7 @@ def pipeline_of(file: str) -> HostAugmentation:
 
     def load_pipeline() -> None:
         if not Path(file).is_file():
-            raise UserError(
-                f"train.albumentations: {file} was not found; expected a file that albumentations.save has written"
-            )
+            raise UserError(f"train.albumentations: {file} was not found; albumentations.save writes such a file")
         try:
             data_format = "json" if file.endswith(".json") else "yaml"
             pipelines.of_this_thread = albumentations.load(file, data_format=data_format)

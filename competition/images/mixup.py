@@ -23,10 +23,9 @@ def draw_mix(drawn: ImageDraws, step: int, size: int, options: Augmentation) -> 
         return None
     both = options.mixup and options.cutmix
     is_mixup = draws.generator(drawn.key, step, 0, draws.BATCH).random() < 0.5 if both else bool(options.mixup)
-    alpha, streams = options.mixup if is_mixup else options.cutmix, range(len(drawn.rows))
-    numbers = np.array(
-        [(rng.beta(alpha, alpha), *rng.random(2)) for rng in (drawn.generator(n, draws.MIX) for n in streams)]
-    )
+    alpha = options.mixup if is_mixup else options.cutmix
+    generators = [drawn.generator(n, draws.MIX) for n in range(len(drawn.rows))]
+    numbers = np.array([(rng.beta(alpha, alpha), *rng.random(2)) for rng in generators])
     if is_mixup:
         return Mix(numbers[:, 0], None)
     sides = np.sqrt(1 - numbers[:, :1]).repeat(2, axis=1)

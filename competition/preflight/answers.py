@@ -56,17 +56,14 @@ def require_compiler(mode: str, backend: str, pair: JaxPair) -> None:
     """Raise UserError, with the install command, if a package needed for this mode and backend is missing."""
     if pair.environment:
         if not (ROOT / pair.environment / "bin" / "python").exists():
-            raise UserError(
-                f"{pair.environment} not found, which compiles with {pair.title}; `make preflight PAIR={pair.name}` makes it"
-            )
+            raise UserError(f"{pair.environment} was not found; `make preflight PAIR={pair.name}` makes it")
         return
     required = [p for p in ("jax", "libtpu") if mode != "ops" or (p == "jax" and backend == "jax")]
     missing = [package for package in required if find_spec(package) is None]
     if missing:
-        alternative = "; MODE=ops works without it on the TensorFlow backend" if mode != "ops" else ""
-        raise UserError(
-            f"{' and '.join(missing)} not found, needed to compile. Install it with `{INSTALL}` or `make preflight`{alternative}"
-        )
+        remedy = f"install it with `{INSTALL}` or `make preflight`"
+        remedy += "; MODE=ops works without it on the TensorFlow backend" if mode != "ops" else ""
+        raise UserError(f"{' and '.join(missing)} was not found, which compiles for TPUs; {remedy}")
 
 
 def run_preflight(

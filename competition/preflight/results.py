@@ -88,14 +88,13 @@ def compiled_in(request: PreflightRequest) -> dict[str, object]:
     views = (part for view in request.shapes.views for part in view.split("+"))
     own_code = plugin_digests(MODELS=(member.architecture,), AUGMENTATIONS=train.augment, VIEWS=views)
     network_file = [member.normalise, path_digest(Path(member.weights))] if is_from_file else []
+    in_step = (train.brightness, train.contrast, train.saturation, train.erase, train.mixup, train.cutmix)
     return {
         "architecture": [member.architecture, member.image_size, member.training_size, member.alpha],
         "own": [*network_file, own_code],
         "train": {key: value for key, value in asdict(train).items() if key not in SUPPLIED},
         "averaged": train.ema > 0,
-        "augmented_in_step": any(
-            (train.brightness, train.contrast, train.saturation, train.erase, train.mixup, train.cutmix)
-        ),
+        "augmented_in_step": any(in_step),
         "shapes": request.shapes,
         "topology": request.topology.name if request.mode != "ops" else "any",
         "backend": request.backend,
@@ -109,20 +108,17 @@ def cached_results(request: PreflightRequest, steps: Sequence[str], cache: Path)
     """Return the cached results of exactly this request, by step."""
     depends, results = compiled_in(request), {}
     for step in steps:
+        file = cache / f"{digest_of({**depends, 'step': step})[:32]}.json"
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):  # missing, damaged or of an earlier version
-            cached = json.loads(
-                (cache / f"{digest_of({**depends, 'step': step})[:32]}.json").read_text(encoding="utf-8")
-            )
-            results[step] = result_from_json(cached["answer"])
+            results[step] = result_from_json(json.loads(file.read_text(encoding="utf-8"))["answer"])
     return results
 
 
 def store_result(request: PreflightRequest, result: PreflightResult, cache: Path) -> None:
     """Write the result to the cache."""
     depends = compiled_in(request)
-    write_json(
-        cache / f"{digest_of({**depends, 'step': result.step})[:32]}.json", {"depends": depends, "answer": result}
-    )
+    file = cache / f"{digest_of({**depends, 'step': result.step})[:32]}.json"
+    write_json(file, {"depends": depends, "answer": result})
 
 
 def request_of(

@@ -55,17 +55,13 @@ def choose_backend(
     Kaggle's and Colab's TPU images give the TPU to JAX and contain a TensorFlow without TPU support.
     """
     if setting == "jax" and not installed("jax"):
-        raise UserError(
-            f"device.backend is jax, but JAX is not installed; {how_to_install('jax')}, or set device.backend: auto"
-        )
+        raise UserError(f"device.backend is jax, but JAX is not installed; {how_to_install('jax')}, or set it to auto")
     if setting != "auto":
         return setting, f"device.backend is {setting}"
     preset = environment.get("KERAS_BACKEND")
     if preset:
         if preset not in ("tensorflow", "jax"):
-            raise UserError(
-                f"KERAS_BACKEND is {preset}; expected tensorflow, jax or unset (device.backend then chooses)"
-            )
+            raise UserError(f"KERAS_BACKEND is {preset}; set it to tensorflow or jax, or unset it")
         return preset, "KERAS_BACKEND is set"
     signs = [*filter(exists, TPU_FILES), *(key for key in TPU_SIGNS if key in environment)]
     if not signs and not exists(GPU_FILE):
@@ -166,10 +162,8 @@ def _tpu(tf: Any, cloud: CloudTpu) -> Device | None:
     cores = tf.config.list_logical_devices("TPU")
     if not cores:
         return None
-    strategy = tf.distribute.TPUStrategy(resolver)
-    return Device(
-        "tpu", strategy.num_replicas_in_sync, strategy, f"TensorFlow lists {len(cores)} TPU cores", "tensorflow"
-    )
+    strategy, reason = tf.distribute.TPUStrategy(resolver), f"TensorFlow lists {len(cores)} TPU cores"
+    return Device("tpu", strategy.num_replicas_in_sync, strategy, reason, "tensorflow")
 
 
 def _gpus(tf: Any) -> Device | None:

@@ -101,9 +101,8 @@ class Engine(ABC):
     def weights(self) -> State:
         """The variables that prediction needs: the model's, or their average where one is kept."""
         state = self.state()
-        return {
-            name: state.get(average_name(name), value) for name, value in state.items() if name.startswith("model/")
-        }
+        names = [name for name in state if name.startswith("model/")]
+        return {name: state.get(average_name(name), state[name]) for name in names}
 
     def load_weights(self, weights: State) -> None:
         """Load the result of weights(), also as averages where they are kept, and clear the optimizer's moments."""

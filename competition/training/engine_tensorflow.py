@@ -84,9 +84,8 @@ class TensorFlowEngine(Engine):
         # Constants instead of the model's variables are not worth their compilation per fold model (docs/speed.md).
         self.network = tf.function(self.distributed_probabilities, autograph=False, jit_compile=use_xla or None)
         # Views -> the program that transforms a distributed batch by every view; V outputs.
-        self._view_program = cache(
-            lambda views: tf.function(partial(self._strategy.run, apply_views(views)), autograph=False)
-        )
+        run = self._strategy.run
+        self._view_program = cache(lambda views: tf.function(partial(run, apply_views(views)), autograph=False))
 
     def reseed(self, seed: int, step: int) -> None:
         for layer, variable in enumerate(self._random):
@@ -183,9 +182,8 @@ class TensorFlowEngine(Engine):
         for n in range(self._micro_batches):
             with tf.control_dependencies(total):
                 # Every n-th image: the same micro-batches whatever the number of replicas.
-                inputs, labels, row_weights = (
-                    tf.identity(x[n :: self._micro_batches]) for x in (images, targets, weights)
-                )
+                every = slice(n, None, self._micro_batches)
+                inputs, labels, row_weights = (tf.identity(x[every]) for x in (images, targets, weights))
             with tf.GradientTape() as tape:
                 logits = self._model(tf.cast(inputs, tf.float32), training=True)
                 part = tf.reduce_sum(self._losses(labels, logits, row_weights, scalars.focal_gamma)) / self.batch

@@ -167,9 +167,8 @@ def fit_best_head(
         with ThreadPoolExecutor(min(len(inner_parts), os.cpu_count() or 1)) as pool:
             outputs = [np.concatenate(parts) for parts in zip(*pool.map(held_out_outputs, inner_parts), strict=True)]
         held_out = rows.part(np.concatenate([np.flatnonzero(inner) for inner in inner_parts]))
-        loss, factor, strength = min(
-            (*_best_factor(output, held_out), strength) for output, strength in zip(outputs, strengths, strict=True)
-        )
+        pairs = zip(outputs, strengths, strict=True)
+        loss, factor, strength = min((*_best_factor(output, held_out), strength) for output, strength in pairs)
         (arrays,) = fit_path(head, rows, [strength], seed, alive)
     return FittedHead(arrays | {"head/factor": np.asarray(factor, np.float32)}, strength, loss)
 

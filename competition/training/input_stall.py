@@ -33,9 +33,7 @@ class StepTimes:
         if self.share <= STALL_SHARE:
             return "the device hardly waits for data; more images per second need a faster device or a smaller member"
         if streamed:
-            remedy = (
-                "make the decoded images fit: cache.ram_gigabytes, cache.disk_gigabytes, cache.folder on a larger disk"
-            )
+            remedy = "make the decoded images fit (cache.ram_gigabytes, cache.disk_gigabytes, cache.folder)"
         elif train.rotate or train.zoom or train.shift:
             remedy = (
                 "use a host with more cores, or train.crop in place of rotate, zoom and shift, which take most of the time; "

@@ -128,9 +128,8 @@ def hub_handle(weights: str) -> str:
     """The Kaggle model of `hub:NAME`, e.g. keras/vit/keras/vit_base_patch16_224_imagenet/4."""
     presets, name = _keras_hub(weights).models.Backbone.presets, weights.removeprefix(HUB)
     if name not in presets:
-        raise UserError(
-            f"weights {weights!r}: KerasHub has no such preset{did_you_mean(name, presets)}; keras.io/keras_hub/presets lists them"
-        )
+        hint = f"{did_you_mean(name, presets)}; keras.io/keras_hub/presets lists them"
+        raise UserError(f"weights {weights!r}: KerasHub has no such preset{hint}")
     return str(presets[name]["kaggle_handle"]).removeprefix("kaggle://")
 
 
@@ -165,9 +164,8 @@ def _preset(weights: str, normalise: str, size: int | None) -> tuple[keras.Model
         if size and None not in (shape := tuple(model.inputs[0].shape[1:3])) and shape != (size, size):
             model = _at_size(model, size)
     except (ValueError, TypeError, OSError, KeyError) as error:
-        raise UserError(
-            f"weights {weights!r}: {' '.join(str(error).split())[:300]}; expected a KerasHub preset"
-        ) from None
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"weights {weights!r}: {reason}; expected a KerasHub preset") from None
     if len(model.inputs) != 1 or len(model.inputs[0].shape) != 4 or isinstance(model.output, dict):
         raise UserError(f"weights {weights!r}: {type(model).__name__} is no backbone of images")
     return model, _converter_normalisation(path) if normalise == "auto" else NORMALISATIONS[normalise]

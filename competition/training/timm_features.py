@@ -25,18 +25,14 @@ class TimmEngine:
     def __init__(self, member: Member, predict_batch: int) -> None:
         """Raises UserError if timm is not installed, does not know the network, or the weights are not of it."""
         if not (is_installed("timm") and is_installed("torch")):
-            raise UserError(
-                f"{member.architecture} needs PyTorch and timm, which are not installed; {how_to_install('timm')}"
-            )
+            raise UserError(f"{member.architecture}: PyTorch and timm are not installed; {how_to_install('timm')}")
         import torch
 
         self.predict_batch = predict_batch
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._network = _network(member).to(self._device).train(mode=False)
-        configuration = self._network.pretrained_cfg
-        self._mean, self._deviation = (
-            255 * torch.tensor(configuration[key], device=self._device).reshape(1, 3, 1, 1) for key in ("mean", "std")
-        )
+        scaling = [torch.tensor(self._network.pretrained_cfg[key], device=self._device) for key in ("mean", "std")]
+        self._mean, self._deviation = (255 * values.reshape(1, 3, 1, 1) for values in scaling)
         size = member.image_size
         with torch.inference_mode():
             self.width = int(_features(self._network, torch.zeros((1, 3, size, size), device=self._device)).shape[1])
@@ -55,9 +51,8 @@ class TimmEngine:
             with torch.inference_mode():
                 for view in transform(images):
                     pixels = torch.tensor(np.asarray(view), device=self._device).permute(0, 3, 1, 2)
-                    features.append(
-                        _features(self._network, (pixels - self._mean) / self._deviation).float().cpu().numpy()
-                    )
+                    output = _features(self._network, (pixels - self._mean) / self._deviation)
+                    features.append(output.float().cpu().numpy())
             return np.stack(features, axis=1)
 
         return collect_probabilities(batches, rows, features_of, np.asarray)

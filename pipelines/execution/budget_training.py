@@ -79,10 +79,10 @@ def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Can
     keras = [one for one in networks if not one.member.architecture.startswith(TIMM)]
     preferred = preferred_network(search, [one for one in keras if f"{one.name}-linear" in search.complete])
     keras.sort(key=lambda one: one.name != preferred)  # stable
-    members = [(one, fine_tuned(one, rows_of_fold(search), kind, search.has_weak_features)) for one in keras]
-    tuned = [
-        Candidate(f"{one.name}-tuned", member, EPOCHS[0] + member.train.freeze_epochs, one) for one, member in members
-    ]
+    tuned = []
+    for network in keras:
+        member = fine_tuned(network, rows_of_fold(search), kind, search.has_weak_features)
+        tuned.append(Candidate(f"{network.name}-tuned", member, EPOCHS[0] + member.train.freeze_epochs, network))
     tried = {trial.name for trial in search.trials}
     return [one for one in (*tuned[:1], *stated, *tuned[1:]) if one.name not in tried]
 
@@ -116,12 +116,9 @@ def train_if_it_fits(search: Search, candidate: Candidate, share: float = 1.0) -
     least = start + time_on_machines(fold_seconds, slots, start_seconds=0.0, slowdown=slowdown)
     if network and not each and f"{network.name}-linear" not in search.complete:
         # Its features failed, or there was no time to learn their speed; a training step takes longer than they do.
-        failed = any(
-            one.name == f"{network.name}-linear" and one.verdict.startswith("left out") for one in search.trials
-        )
-        search.trials.append(
-            Trial(name, 0.0, verdict=f"{'left out' if failed else 'does not fit'}: its features do not")
-        )
+        features = [one.verdict for one in search.trials if one.name == f"{network.name}-linear"]
+        reason = "left out" if any(verdict.startswith("left out") for verdict in features) else "does not fit"
+        search.trials.append(Trial(name, 0.0, verdict=f"{reason}: its features do not"))
     elif candidate.member.weights != "none" and rows < FEW_ROWS:
         verdict = f"left out: frozen features score better on few training rows ({rows}, under {FEW_ROWS})"
         if name in job.params.members:

@@ -94,11 +94,9 @@ def train_on_cluster(job: Job, names: Sequence[str], at_moment: Callable[[], Non
                         models[model.name] = teacher_run, model
             models |= {model.name: (run, model) for model in stale}
     # The longest first: the last machine then has least to do while the others wait.
-    in_order = sorted(
-        models.values(), key=lambda model: -(model[0].member.image_size ** 2) * model[0].member.train.epochs
-    )
+    seconds = {task: run.member.image_size**2 * run.member.train.epochs for task, (run, _) in models.items()}  # about
     requests = []
-    for run, model in in_order:
+    for run, model in [models[task] for task in sorted(models, key=seconds.__getitem__, reverse=True)]:
         inputs = []
         for teacher_run in [teacher_run for runs in run.teachers.values() for teacher_run in runs]:
             for fold in teacher_models(run.member, run.folds, model.fold):
@@ -216,9 +214,8 @@ def setup_of(job: Job, requests: Sequence[TaskRequest]) -> Setup:
         references = {name: (digest, ray.put(path.read_bytes())) for name, (digest, path) in files.items()}
         size = sum(path.stat().st_size for _, path in files.values())
         job.echo(f"cluster: machines receive what they lack of {len(files)} files ({size_text(size)})")
-    return Setup(
-        cluster.folder, cluster.shared, references, start_folder, records, RECORDED_PACKAGES, COMMAND, finished
-    )
+    folders = cluster.folder, cluster.shared
+    return Setup(*folders, references, start_folder, records, RECORDED_PACKAGES, COMMAND, finished)
 
 
 def deliver_model(job: Job, models: Models, request: TaskRequest, archive: Path) -> str:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,8 @@ from pipelines.terminal.runner import Job
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Errors of a machine, which another one may not have. Anything else in Python would fail there too.
-MACHINE_ERRORS = {
-    *("OSError", "MemoryError", "UnavailableError", "ResourceExhaustedError", "XlaRuntimeError", "JaxRuntimeError")
-}
+MACHINE_ERRORS = {"OSError", "MemoryError", "UnavailableError", "ResourceExhaustedError"}
+MACHINE_ERRORS |= {"XlaRuntimeError", "JaxRuntimeError"}
 
 
 def main() -> None:
@@ -48,9 +48,8 @@ def main() -> None:
         path, folder = Path(task["project"]) / PARAMS, Path(task["work"])
         params = validate_params(load_params(path))
         params = replace(params, cache=replace(params.cache, folder=task["cache"]))
-        options = Options(
-            path, work=folder, submissions=folder / "submissions", workers=task["values"].get("workers", 1)
-        )
+        workers = task["values"].get("workers", 1)
+        options = Options(path, work=folder, submissions=folder / "submissions", workers=workers)
         work(Job(Workspace(folder / params.competition.name, params), options, options.submissions), task)
     except Exception as error:
         print(f"goldfold: {error if isinstance(error, UserError) else describe(error)}", flush=True)
@@ -87,9 +86,7 @@ def work(job: Job, task: Mapping[str, Any]) -> None:
     run = next((run for run in [*own, *stored_runs(job.work, task["member"])] if run.digest == values["run"]), None)
     if run is None:
         changes = changed_keys(values["depends"], own[0].depends)
-        raise UserError(
-            f"this machine would train another run ({'; '.join(changes[:3])}): its packages or files differ"
-        )
+        raise UserError(f"this machine would train another run ({'; '.join(changes[:3])}): its files differ")
     if task["verb"] == "train":
         train_models(job, run, [fold_model(run, fold if isinstance(fold, int) else (fold[0], fold[1]))])
     else:
@@ -109,9 +106,8 @@ def work_on_the_study(job: Job, name: str, values: Mapping[str, Any]) -> None:
         )
     study = open_study(storage_of(job.workspace, name), settings)
     sign = metric_named(job.prepared.competition.metric).sign
-    work_on_study(
-        study, settings, open_trial_runner(job, name), sign, lambda line: print(f"tune {name}: {line}", flush=True)
-    )
+    show = partial(print, f"tune {name}:", flush=True)
+    work_on_study(study, settings, open_trial_runner(job, name), sign, show)
 
 
 if __name__ == "__main__":

@@ -21,18 +21,12 @@ def run_workers(job: Job, name: str, settings: StudySettings, depends: Mapping[s
 
     job: of reachable_study.  depends: what the study depends on; a machine that computes something else refuses to join.
     """
-    values = {
-        "study": settings.name,
-        "depends": to_plain(depends),
-        "storage": job.params.tune.storage,
-        "workers": job.options.workers,
-    }
-    requests = [
-        TaskRequest(
-            f"{name} worker {number}", name, "tune", f"{job.work.name}/workers/{name}-{number}", values, force=True
-        )
-        for number in range(1, job.options.workers + 1)
-    ]
+    values = {"study": settings.name, "depends": to_plain(depends)}
+    values |= {"storage": job.params.tune.storage, "workers": job.options.workers}
+    requests = []
+    for number in range(1, job.options.workers + 1):
+        folder = f"{job.work.name}/workers/{name}-{number}"
+        requests.append(TaskRequest(f"{name} worker {number}", name, "tune", folder, values, force=True))
     run_on_cluster(job, requests, lambda request, _: f"cluster: {request.name}: no trial is left")
 
 

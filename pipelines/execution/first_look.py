@@ -46,27 +46,24 @@ def look_at_sample(search: Search, network: Network, engine: "FeatureEngine") ->
     if (count := len(prepared.part("train"))) < MANY_ROWS:
         return 0.0
     streamed = CacheBudget(job.path("features"), 0, 0)  # only the images of the sample are decoded
-    images = sample_rows(
-        read_images(job, network.member, ["train"], network.name, streamed), SAMPLE, job.params.honest.seed
-    )
+    images = read_images(job, network.member, ["train"], network.name, streamed)
+    images = sample_rows(images, SAMPLE, job.params.honest.seed)
     features = compute_features(engine, images, np.arange(len(images.ids)), ["identity"])[:, 0]
     member = replace(network.member, head=Head("linear", strengths=STRENGTH))
     classes = len(prepared.competition.classes)
     rows = FoldRows(member, images, classes, prepared.competition.targets)
     trainer = HeadTrainer(rows, prepared.competition.metric, stored_features(images.ids, {"identity": features}))
-    predicted, probs, began = [], [], time.monotonic()
+    targets, probs, began = [], [], time.monotonic()
     folds = [int(fold) for fold in np.unique(images.folds)]
     with trainer.fitting_ahead(folds, member.train):
         for fold in folds:
-            trainer.train_to_end(fold, member.train)
-            predicted.append(rows.held_out(fold))
-            probs.append(trainer.held_out(fold).view("identity"))
+            trained = trainer.train_to_end(fold, member.train)
+            targets.append(rows.targets_of(rows.held_out(fold)))
+            probs.append(trainer.out_of_fold(fold, trained).view("identity"))
     head_seconds = CHOICE * (time.monotonic() - began) * count / len(images.ids)
     metric, honest = trainer.metric, job.params.honest
     evaluation = Evaluation(metric, classes, honest.resamples, honest.seed)
-    score = score_with_error(
-        rows.targets_of(np.concatenate(predicted)), metric.output_of(np.concatenate(probs)), evaluation
-    )
+    score = score_with_error(np.concatenate(targets), metric.output_of(np.concatenate(probs)), evaluation)
     text = with_error(metric.display(score.value), score.error, metric.name)
     name = f"{network.name}-linear on {len(images.ids):,} rows"
     search.trials.append(Trial(name, time.monotonic() - started, verdict=f"a first look: {text}"))

@@ -16,13 +16,11 @@ def selected_members(job: Job) -> list[str]:
     names, selected = list(job.params.members), job.options.member
     if selected in job.params.external:
         own = f"the members trained here are {', '.join(names)}" if names else "no member is trained here"
-        raise UserError(
-            f"MEMBER={selected}: it was trained elsewhere, so it can be neither trained nor exported here; {own}"
-        )
+        where = "it was trained elsewhere, so it can be neither trained nor exported here"
+        raise UserError(f"MEMBER={selected}: {where}; {own}")
     if selected and selected not in names:
-        raise UserError(
-            f"MEMBER={selected}: no such member; the members are {', '.join([*names, *job.params.external])}"
-        )
+        known = ", ".join([*names, *job.params.external])
+        raise UserError(f"MEMBER={selected}: no such member; the members are {known}")
     return [selected] if selected else names
 
 
@@ -53,9 +51,7 @@ def submission_named(job: Job, name: str) -> Path:
     files = sorted(job.submissions.glob("*.csv"))
     available = ", ".join(file.stem for file in files) or "none; every `make predict` writes one"
     if not name:
-        raise UserError(
-            f"A= and B= name two submissions by their first digits, but at least one of them is missing; available: {available}"
-        )
+        raise UserError(f"A= and B= name two submissions by their first digits; one is missing; available: {available}")
     matches = [file for file in files if file.name.startswith(Path(name).stem)]
     if len(matches) != 1:
         raise UserError(f"{name!r} names {len(matches)} submissions, expected one; available: {available}")
@@ -84,9 +80,8 @@ def submission_of(job: Job, verb: str) -> ledger.Entry:
     existing = [e for e in candidates if (job.submissions / e.file).exists()]
     if not existing:
         condition = f" that begins with {prefix}" if prefix else ""
-        raise UserError(
-            f"no submission{condition} of {name} is in {display_path(job.submissions)}; `make predict` writes one"
-        )
+        place = display_path(job.submissions)
+        raise UserError(f"no submission{condition} of {name} is in {place}; `make predict` writes one")
     folder = current_blend(job.workspace)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
     entry = ledger.entry_of_blend(existing, blend.result, is_doubted(blend.result)) if blend is not None else None

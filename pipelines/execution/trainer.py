@@ -107,9 +107,7 @@ def open_scorer(
     if member.head is None:
         return open_trainer(job, member, title, device, inputs)
     if hosts.are_joined():
-        raise UserError(
-            f"{title}: a member with a head needs one host, and several are connected; train it on one of them"
-        )
+        raise UserError(f"{title}: a head is fitted on one host, and several are connected; train it on one of them")
     from competition.images.labelled_images import with_labels
     from competition.training.features import concatenated, stored_features
     from competition.training.fold_rows import FoldRows
@@ -189,9 +187,8 @@ def store_missing(
 
                 seconds = store_features(compiled, images, {table.view: table.file for table in tables}, show)
             if count:  # photos of one's own may have no test images
-                job.echo(
-                    f"{title}: features of {counted(count, f'{part} image')} under {counted(len(tables), 'view')} took {seconds:.1f} s"
-                )
+                what = f"{counted(count, f'{part} image')} under {counted(len(tables), 'view')}"
+                job.echo(f"{title}: features of {what} took {seconds:.1f} s")
             facts = {"rows": count, "seconds_per_1000": 1000 * seconds / len(tables) / max(count, 1)}
             for table in tables:
                 with job.computing(f"{title}: features under {table.view}", table) as result:
@@ -230,9 +227,8 @@ def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch:
     rows = 2 * min(STEPS_MEASURED * batch, max(sizes.train // 2, batch))
     numbers = np.arange(rows)
     pixels = np.random.default_rng(0).integers(0, 256, (rows, size, size, 3), np.uint8)
-    images = Images(
-        numbers.astype(str), pixels, numbers % sizes.classes, numbers // sizes.classes % 2, np.ones(rows, bool)
-    )
+    labels, folds = numbers % sizes.classes, numbers // sizes.classes % 2
+    images = Images(numbers.astype(str), pixels, labels, folds, np.ones(rows, bool))
     plain_member = replace(member.without_pretrained_weights, teacher=(), external=())
     trainer = Trainer(FoldRows(plain_member, images, sizes.classes), "accuracy", device, predict_batch)
 

@@ -82,9 +82,8 @@ def train_run(job: Job, run: Run, at_step: Callable[[], None] = lambda: None) ->
 
 def interrupted_last(run: Run, models: Sequence[FoldModel]) -> list[FoldModel]:
     """The models, last those whose process died: one that crashes each time must not keep the others from being trained."""
-    return sorted(
-        models, key=lambda one: last_holder(training_path(run.folder, one.manifest).with_suffix(".lock")) is not None
-    )
+    locks = {model.fold: training_path(run.folder, model.manifest).with_suffix(".lock") for model in models}
+    return sorted(models, key=lambda model: last_holder(locks[model.fold]) is not None)
 
 
 def train_nested_teachers(job: Job, name: str) -> None:
@@ -312,15 +311,12 @@ def train_model(session: Session, model: FoldModel, done: int) -> Manifest | Non
         job.echo(f"train {model.name}: made again (FORCE=1)")
 
     def report_damage(name: str) -> None:
-        job.echo(
-            f"train: checkpoint {name} in {display_path(path.parent)} is damaged and not used; an earlier one is, if it is intact"
-        )
+        place = display_path(path.parent)
+        job.echo(f"train: checkpoint {name} in {place} is damaged and not used; an earlier one is, if there is one")
 
     # Only checkpoints of a model that depends on the same are continued.
-    seconds = 60 * job.params.device.checkpoint_minutes
-    checkpoints = Checkpoints(
-        path.with_name("checkpoints"), digest_of(model.depends), seconds, report_damage, hosts.writes()
-    )
+    made_from, seconds = digest_of(model.depends), 60 * job.params.device.checkpoint_minutes
+    checkpoints = Checkpoints(path.with_name("checkpoints"), made_from, seconds, report_damage, hosts.writes())
     with job.computing(f"train {model.name}", Stored(path, model.depends)) as result:
         if result.is_due:
             result.output = train_and_store(session, model.fold, path.parent, checkpoints, done)
