@@ -4,7 +4,9 @@ import os
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -144,11 +146,8 @@ def _cost(member: Member, portfolio: list[Network]) -> float | None:
 def missing_weights(member: Member, is_reachable: Callable[[str], bool]) -> str:
     """Why the weights of a member cannot be had, in a few words; "" = they can.  is_reachable: of a host."""
     is_hub = member.weights.startswith(HUB)
-    if member.architecture == FROM_FILE and not member.weights.endswith(".keras"):
-        try:
-            import keras_hub  # noqa: F401
-        except ImportError:
-            return "keras-hub is not installed"
+    if member.architecture == FROM_FILE and not member.weights.endswith(".keras") and not find_spec("keras_hub"):
+        return "keras-hub is not installed"
     if member.weights == "none" or "://" in member.weights:
         return ""
     if member.weights != "imagenet" and not is_hub:
@@ -170,11 +169,9 @@ def missing_weights(member: Member, is_reachable: Callable[[str], bool]) -> str:
 
 def is_reachable(host: str) -> bool:
     """Whether a host answers on its HTTPS port within three seconds."""
-    try:
-        socket.create_connection((host, 443), timeout=3.0).close()
-    except OSError:
-        return False
-    return True
+    with suppress(OSError), socket.create_connection((host, 443), timeout=3.0):
+        return True
+    return False
 
 
 def frozen(network: Network, kind: str, views: tuple[str, ...]) -> Member:

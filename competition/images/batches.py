@@ -68,7 +68,7 @@ def epoch_order(plan: TrainingPlan, batch: int, epoch: int) -> np.ndarray:
 
 
 class TrainingBatches:
-    """The training batches of all fold models of a member, as one tf.data pipeline.
+    """The training batches of all fold models of a member, as one tf.data pipeline: this host's share of each.
 
     `start` switches it to the rows of another fold model without building it again.
     """
@@ -83,36 +83,52 @@ class TrainingBatches:
         loading: Loading = Loading(),  # noqa: B008  (frozen)
     ) -> None:
         """pixels: (N, H, H, 3) uint8.  batch: images in a global batch.  size: side of the images in a batch."""
-        self._maker = _BatchMaker(pixels, batch, augmentation, size, loading)
+        self._batch, self._options, self._size, self._source_shape = batch, augmentation, size, pixels.shape[1:]
+        # Ascending positions in the global batch of the images that this host feeds.
+        share = np.arange(batch) if loading.share is None else np.sort(loading.share)
+        self._is_left_to_device = loading.on_device and has_device_part(augmentation)
+        before = (share - 1) % batch
+        is_mixed = bool(augmentation.mixup or augmentation.cutmix) and not self._is_left_to_device
+        # Positions in the global batch of the images to make: those of the share, and where images are mixed the one before each.
+        self._positions = np.union1d(share, before) if is_mixed else share
+        self._buffers = Buffers((len(self._positions), size, size, 3))
+        # Places among the images that are made of those of the share, and of the one before each.
+        self._own = np.searchsorted(self._positions, share)
+        self._before = np.searchsorted(self._positions, before) if is_mixed else self._own
+        images_per_thread = len(self._positions) * loading.ahead // (2 * (loading.threads or cores()))
+        self._part_size = max(1, min(LARGEST_PART, images_per_thread))
+        self._read_image, self._thread_memory = image_reader(pixels), local()
+        self._augment_by_name = on_host(dict(augmentation.augment))
+        self._albumentations = pipeline_of(augmentation.albumentations) if augmentation.albumentations else None
         self._pool, self._ahead = thread_pool(loading.threads), loading.ahead
         self._loader: BatchLoader[TrainingBatch]  # set by `start`, whose dataset reads it
-        count = len(self._maker.share)
 
-        images: Any = tf.TensorSpec((count, size, size, 3), tf.uint8)
-        if self._maker.is_left_to_device:
-            images = (images, tf.TensorSpec((count, COUNT), tf.float32))
+        images: Any = tf.TensorSpec((len(share), size, size, 3), tf.uint8)
+        if self._is_left_to_device:
+            images = (images, tf.TensorSpec((len(share), COUNT), tf.float32))
+        targets, weights = tf.TensorSpec((len(share), classes), tf.float32), tf.TensorSpec((len(share),), tf.float32)
         # Shapes and dtypes of this host's share of a batch: (images, targets, weights), or ((images, numbers), targets, weights).
-        self.spec = (images, tf.TensorSpec((count, classes), tf.float32), tf.TensorSpec((count,), tf.float32))
-
-        def take_batch(step: tf.Tensor) -> Any:
-            flat = tf.nest.flatten(self.spec)
-            # stateless: a batch depends on its step only.
-            parts = tf.numpy_function(
-                lambda number: tf.nest.flatten(self._loader.batch(int(number))),
-                [step],
-                [spec.dtype for spec in flat],
-                stateful=False,
-            )
-            parts = [tf.ensure_shape(part, spec.shape) for part, spec in zip(parts, flat, strict=True)]
-            return tf.nest.pack_sequence_as(self.spec, parts)
-
+        self.spec = (images, targets, weights)
         # Neither parallel nor prefetched, which are default optimizations: the loader works ahead, and its limit is that of all
         # batches on the host. A prefetch would ask for batches after the last step. The end of an iterator waits for autotuning,
         # up to a second.
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
         options.autotune.enabled = False
-        self._batches = tf.data.Dataset.counter().map(take_batch).with_options(options)
+        self._batches = tf.data.Dataset.counter().map(self._take_batch).with_options(options)
+
+    def _take_batch(self, step: tf.Tensor) -> Any:
+        """The batch of a step, as tensors of `spec`."""
+        flat = tf.nest.flatten(self.spec)
+        # stateless: a batch depends on its step only.
+        parts = tf.numpy_function(
+            lambda number: tf.nest.flatten(self._loader.batch(int(number))),
+            [step],
+            [spec.dtype for spec in flat],
+            stateful=False,
+        )
+        parts = [tf.ensure_shape(part, spec.shape) for part, spec in zip(parts, flat, strict=True)]
+        return tf.nest.pack_sequence_as(self.spec, parts)
 
     def start(self, plan: TrainingPlan, first_step: int = 0, end: int = sys.maxsize) -> tf.data.Dataset:
         """An endless dataset of (images, targets, weights) from global step `first_step` on, images uint8.
@@ -127,45 +143,20 @@ class TrainingBatches:
         @lru_cache(maxsize=1)
         def rows_of_epoch(epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             """(key of an epoch, its order of rows, how often each was drawn before)."""
-            order = epoch_order(plan, self._maker.batch, epoch)
+            order = epoch_order(plan, self._batch, epoch)
             return epoch_key(plan.seed, plan.fold, epoch), order, occurrences(order)
 
-        per_epoch = steps_per_epoch(len(plan.rows), self._maker.batch)
+        per_epoch = steps_per_epoch(len(plan.rows), self._batch)
 
         def work(step: int) -> Work[TrainingBatch]:
             epoch, number = divmod(first_step + step, per_epoch)
             key, order, occurrence = rows_of_epoch(epoch)
-            return self._maker.work(plan, key, number, order[number], occurrence[number])
+            return self._work(plan, key, number, order[number], occurrence[number])
 
         self._loader = BatchLoader(work, self._pool, self._ahead, end - first_step)
         return self._batches
 
-
-class _BatchMaker:
-    """Reads, augments and mixes this host's share of the images of a batch."""
-
-    def __init__(self, pixels: Pixels, batch: int, options: Augmentation, size: int, loading: Loading) -> None:
-        """batch: images in a global batch.  size: side of its images in pixels."""
-        self.batch = batch
-        # Ascending positions in the global batch of the images that this host feeds.
-        self.share = np.arange(batch) if loading.share is None else np.sort(loading.share)
-        self._options, self._size, self._source_shape = options, size, pixels.shape[1:]
-        self.is_left_to_device = loading.on_device and has_device_part(options)
-        before = (self.share - 1) % batch
-        is_mixed = bool(options.mixup or options.cutmix) and not self.is_left_to_device
-        # Positions in the global batch of the images to make: those of the share, and where images are mixed the one before each.
-        self._positions = np.union1d(self.share, before) if is_mixed else self.share
-        self._buffers = Buffers((len(self._positions), size, size, 3))
-        # Places among the images that are made of those of the share, and of the one before each.
-        self._own = np.searchsorted(self._positions, self.share)
-        self._before = np.searchsorted(self._positions, before) if is_mixed else self._own
-        images_per_thread = len(self._positions) * loading.ahead // (2 * (loading.threads or cores()))
-        self._part_size = max(1, min(LARGEST_PART, images_per_thread))
-        self._read_image, self._thread_memory = image_reader(pixels), local()
-        self._augment_by_name = on_host(dict(options.augment))
-        self._albumentations = pipeline_of(options.albumentations) if options.albumentations else None
-
-    def work(
+    def _work(
         self, plan: TrainingPlan, key: np.ndarray, step: int, batch_rows: np.ndarray, occurrence: np.ndarray
     ) -> Work[TrainingBatch]:
         """(parts, finish): the work of one batch, some images in each part; `finish` then mixes them and returns the batch.
@@ -177,7 +168,7 @@ class _BatchMaker:
         drawn_rows = list(zip(rows.tolist(), occurrence[self._positions].tolist(), strict=True))
         drawn = draw(key, drawn_rows, self._source_shape[0], size, options)
         mix = draw_mix(drawn, step, size, options)
-        on_this_host = replace(drawn, colours=None, erased=None) if self.is_left_to_device else drawn
+        on_this_host = replace(drawn, colours=None, erased=None) if self._is_left_to_device else drawn
         images = self._buffers.take()
 
         def part(numbers: range) -> None:
@@ -195,7 +186,7 @@ class _BatchMaker:
 
         def finish() -> TrainingBatch:
             targets, weights = plan.targets[rows], plan.weights[rows[self._own]]
-            if self.is_left_to_device:
+            if self._is_left_to_device:
                 return (images, device_numbers(drawn, mix)), targets, weights
             if mix is None:
                 return images, targets, weights

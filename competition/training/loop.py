@@ -96,12 +96,6 @@ def train_fold(engine: Engine, run: FoldRun, stall_detector: InputStallDetector 
 
     Raises Diverged, and Stopped after an event with `stop` set.
     """
-    if engine.keeps_average != (run.train.ema > 0):  # the moving average of the weights
-        built_with = "above 0" if engine.keeps_average else "0"
-        raise UserError(
-            f"train.ema is {run.train.ema}, but the member was built with train.ema {built_with}, which is compiled in; "
-            "train.ema must be 0 for both or above 0 for both"
-        )
     try:
         yield from _train(engine, run, stall_detector)
     finally:

@@ -224,7 +224,8 @@ def deliver_model(job: Job, models: Models, request: TaskRequest, archive: Path)
     model = fold_model(run, requested.fold)  # its teachers may have come home since the request
     path = training_path(run.folder, model.manifest)
     begin_run(job, run)
-    unpack(archive, path)
+    with lock(path.with_suffix(".lock")):
+        install(archive, path.parent, RESULT_RATIO)
     manifest = read_manifest(path)
     if manifest is None or not is_current(path, model.depends):
         changes = changed_keys(manifest.depends, model.depends) if manifest else []
@@ -239,16 +240,11 @@ def deliver_views(job: Job, predictions: Mapping[str, Stored], request: TaskRequ
     result = predictions[request.name]
     if job.options.force or not result.is_current:
         result.manifest.unlink(missing_ok=True)
-    unpack(archive, result.manifest)
+    with lock(result.manifest.with_suffix(".lock")):
+        install(archive, result.manifest.parent, RESULT_RATIO)
     if not result.is_current:
         raise UserError(f"{display_path(result.manifest.parent)} came home, but is of another model or other views")
     return f"predict {request.name}: done"
-
-
-def unpack(archive: Path, manifest: Path) -> None:
-    """Install a result where its manifest belongs."""
-    with lock(manifest.with_suffix(".lock")):
-        install(archive, manifest.parent, RESULT_RATIO)
 
 
 def compare_versions(job: Job, warned: set[str], address: str, there: Mapping[str, str]) -> None:
