@@ -78,22 +78,9 @@ def draw(key: np.ndarray, rows: Sequence[tuple[int, int]], side: int, size: int,
     return ImageDraws(key, rows, flips, boxes, maps, colours, erased)
 
 
-class Scratch:
-    """Memory of one thread for images of `size` pixels: used again for each, it stays in the processor's cache."""
-
-    def __init__(self, size: int) -> None:
-        self.moved = np.empty((size, size, 3), np.uint8)
-        self.source, self.warped = np.empty((2, size, size, 4), np.uint8)
-
-
-def augment(
-    image: np.ndarray, drawn: ImageDraws, n: int, options: Augmentation, out: np.ndarray, scratch: Scratch
-) -> None:
-    """Augment image number n.
-
-    image: (H, W, 3) uint8, not modified.  out: (size, size, 3) uint8, receives the result.  scratch: of this size.
-    """
-    moved = out if drawn.colours is None else scratch.moved  # `out` is written once
+def augment(image: np.ndarray, drawn: ImageDraws, n: int, out: np.ndarray) -> None:
+    """Augment image number n.  image: (H, W, 3) uint8, not modified.  out: (size, size, 3) uint8, receives the result."""
+    moved = out if drawn.colours is None else np.empty_like(out)  # `out` is written once
     if drawn.boxes is not None:
         top, bottom, left, right = drawn.boxes[n].tolist()
         image = image[top:bottom, left:right]
@@ -103,10 +90,9 @@ def augment(
         image = cv2.resize(image, out.shape[:2], interpolation=cv2.INTER_AREA if is_smaller else cv2.INTER_LINEAR)
     if drawn.maps is not None:
         # With a fourth channel the same map takes about half of the time at 224 pixels and more, and about as long below 128.
-        cv2.cvtColor(image, cv2.COLOR_RGB2RGBA, dst=scratch.source)
-        flags, border = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP, cv2.BORDER_REFLECT
-        cv2.warpAffine(scratch.source, drawn.maps[n], out.shape[:2], dst=scratch.warped, flags=flags, borderMode=border)
-        cv2.cvtColor(scratch.warped, cv2.COLOR_RGBA2RGB, dst=moved)
+        source, flags = cv2.cvtColor(image, cv2.COLOR_RGB2RGBA), cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        warped = cv2.warpAffine(source, drawn.maps[n], out.shape[:2], flags=flags, borderMode=cv2.BORDER_REFLECT)
+        cv2.cvtColor(warped, cv2.COLOR_RGBA2RGB, dst=moved)
     elif drawn.flips[n].any():
         left_right, upside_down = drawn.flips[n].tolist()
         cv2.flip(image, -1 if left_right and upside_down else 1 if left_right else 0, dst=moved)

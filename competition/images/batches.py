@@ -12,13 +12,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from threading import local
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from competition.images.augment import Augmentation, Scratch, augment, draw
+from competition.images.augment import Augmentation, augment, draw
 from competition.images.augmentations import on_host, pipeline_of
 from competition.images.batch_threads import BatchLoader, Buffers, Loading, Work, cores, thread_pool
 from competition.images.decoded_rows import Pixels, check_rows, image_reader
@@ -97,7 +96,7 @@ class TrainingBatches:
         self._before = np.searchsorted(self._positions, before) if is_mixed else self._own
         images_per_thread = len(self._positions) * loading.ahead // (2 * (loading.threads or cores()))
         self._part_size = max(1, min(LARGEST_PART, images_per_thread))
-        self._read_image, self._thread_memory = image_reader(pixels), local()
+        self._read_image = image_reader(pixels)
         self._augment_by_name = on_host(dict(augmentation.augment))
         self._albumentations = pipeline_of(augmentation.albumentations) if augmentation.albumentations else None
         self._pool, self._ahead = thread_pool(loading.threads), loading.ahead
@@ -172,17 +171,14 @@ class TrainingBatches:
         images = self._buffers.take()
 
         def part(numbers: range) -> None:
-            memory = self._thread_memory
-            if not hasattr(memory, "source"):  # one image as it is read, and one of the batch's size
-                memory.source = np.empty(self._source_shape, np.uint8)
-                memory.scratch = Scratch(size)
+            as_read = np.empty(self._source_shape, np.uint8)
             for n in numbers:
-                source, generator_of = memory.source, partial(drawn.generator, n)
+                source, generator_of = as_read, partial(drawn.generator, n)
                 self._read_image(drawn_rows[n][0], source)
                 if self._albumentations is not None:
                     source = self._albumentations(source, generator_of)
                 source = self._augment_by_name(source, generator_of)
-                augment(source, on_this_host, n, options, images[n], memory.scratch)
+                augment(source, on_this_host, n, images[n])
 
         def finish() -> TrainingBatch:
             targets, weights = plan.targets[rows], plan.weights[rows[self._own]]

@@ -110,20 +110,13 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
         trainer = open_scorer(job, run.member, name, device, TrainerInputs(parts=("train", "test")))
         test = with_labels(job.prepared, ("test",))
         times = feature_times(job, run, views)
-    costs: dict[str, float] = {}  # view -> seconds for 1,000 images by the last fold model
     with Bar(len(stale), f"predict {name}", "fold models") as bar:
         for fold, predictions in stale.items():
             weights, folder = fold_manifest_path(run, fold).parent, predictions.manifest.parent
             with job.computing(f"predict {name} fold {fold}", predictions) as result:
                 if result.is_due:
                     result.output = predict_fold(trainer, test, weights, folder, fold, times)
-            costs = result.manifest.result["seconds_per_1000"]
             bar.update()
-    slowest = max(costs, key=costs.__getitem__)
-    job.echo_detail(
-        f"predict {name}: a fold model takes {sum(costs.values()):.3g} s for 1,000 images under {counted(len(costs), 'view')}, "
-        f"{costs[slowest]:.3g} s under {slowest}, the slowest"
-    )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from builders import STILL, numbered, pixels_of
 from scipy.ndimage import affine_transform
 
-from competition.images.augment import ASPECT, Augmentation, Scratch, augment, change_colour, crop_boxes, draw
+from competition.images.augment import ASPECT, Augmentation, augment, change_colour, crop_boxes, draw
 from competition.images.draws import epoch_key, occurrences
 from competition.images.mixup import Mix, draw_mix, mix_images
 
@@ -22,7 +22,7 @@ def augmented(drawn, options: Augmentation, images: np.ndarray = IMAGES, size: i
     size = size or images.shape[1]
     out = np.empty((len(images), size, size, 3), np.uint8)
     for n, image in enumerate(images):
-        augment(image, drawn, n, options, out[n], Scratch(out.shape[1]))
+        augment(image, drawn, n, out[n])
     return out
 
 
