@@ -56,12 +56,18 @@ class Engine(ABC):
 
     @property
     def model(self) -> keras.Model:
-        """The network: images (B, H, W, 3) of 0..255 -> logits (B, C), or the values (B, 1) of a regression."""
+        """The network with the current weights: images (B, H, W, 3) of 0..255 -> logits (B, C), or values (B, 1)."""
+        state = self.state()
+        for name, variable in saved_variables(self._model):
+            variable.assign(state[name])
         return self._model
 
-    @abstractmethod
     def reseed(self, seed: int, step: int) -> None:
         """Set the state of every random layer for global step `step`, because checkpoints do not hold it."""
+        for layer, variable in enumerate(random_variables(self._model)):
+            first = int(np.random.default_rng([seed, layer]).integers(0, 2**31))
+            # Keras counts the draws in the second number.
+            variable.assign(np.asarray([first, step * self._micro_batches], variable.dtype))
 
     @abstractmethod
     def distributed(self, batches: Any) -> Iterator[Any]:
@@ -159,11 +165,6 @@ def layer_groups(model: keras.Model) -> tuple[tuple[float, bool], ...]:
     layers = [str(v.path).rsplit("/", 1)[0] for v in model.trainable_variables]
     order = {layer: n for n, layer in enumerate(dict.fromkeys(layers))}
     return tuple((order[layer] / max(len(order) - 1, 1), layer.split("/")[0] == "logits") for layer in layers)
-
-
-def seed_state(seed: int, layer: int, draws: int) -> list[int]:
-    """State of the generator of random layer number `layer` after `draws` draws: Keras counts them in the second number."""
-    return [int(np.random.default_rng([seed, layer]).integers(0, 2**31)), draws]
 
 
 def check_state(expected: Mapping[str, Any], state: Mapping[str, np.ndarray]) -> None:

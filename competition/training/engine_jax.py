@@ -34,7 +34,6 @@ from competition.training.engine import (
     output_of_logits,
     random_variables,
     saved_variables,
-    seed_state,
     view_groups,
 )
 from competition.training.optimizer import (
@@ -62,24 +61,22 @@ class JaxEngine(Engine):
         self._replicated = NamedSharding(device.strategy, PartitionSpec())
         self._batch_sharding = NamedSharding(device.strategy, PartitionSpec("batch"))
         self._model = network()
-        self._variables = dict(saved_variables(self._model))
-        names = {id(variable): name for name, variable in self._variables.items()}
-        random = random_variables(self._model)
-        names |= {id(v): f"random/{n:04}" for n, v in enumerate(random)}
+        variables = dict(saved_variables(self._model))
+        self._random = {f"random/{n:04}": v for n, v in enumerate(random_variables(self._model))}
+        names = {id(variable): name for name, variable in [*variables.items(), *self._random.items()]}
         self._trainable = [names[id(v)] for v in self._model.trainable_variables]
         self._non_trainable = [names[id(v)] for v in self._model.non_trainable_variables]
-        self._random = {names[id(v)]: np.dtype(v.dtype) for v in random}
         # The trainable variables come first, in the same order as in the moments.
-        others = [n for n in self._variables if n not in self._trainable]
-        self._flat = [*self._trainable, *(n for n in others if self._variables[n].dtype == "float32")]
+        others = [n for n in variables if n not in self._trainable]
+        self._flat = [*self._trainable, *(n for n in others if variables[n].dtype == "float32")]
         self._apart = [n for n in others if n not in self._flat]  # variables of other types, without averages
         # Names of arrays that are the same in `_state` and in what `state` returns.
         self._unchanged = [*self._apart, *MOMENTS, *([LOSS_SCALE] if compiled_in.scale_loss else [])]
-        shapes = {name: tuple(variable.shape) for name, variable in self._variables.items()}
+        shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
         self._flat_layout = FlatVector(tuple(shapes[name] for name in self._flat))
         self._layout = FlatVector(tuple(shapes[name] for name in self._trainable), layer_groups(self._model))
         # Before the first step: the built weights, zero moments, averages equal to the weights.
-        model = {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in self._variables.items()}
+        model = {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}
         moments = {name: np.zeros(sum(self._layout.sizes), np.float32) for name in MOMENTS}
         averages = {average_name(name): model[name] for name in self._flat if self.keeps_average}
         scale = {LOSS_SCALE: np.array(FIRST_LOSS_SCALE, np.float32)} if compiled_in.scale_loss else {}
@@ -93,18 +90,10 @@ class JaxEngine(Engine):
         # Views -> the program that transforms a distributed batch by every view; V outputs.
         self._view_program = cache(lambda views: jax.jit(apply_views(views), out_shardings=self._batch_sharding))
 
-    @property
-    def model(self) -> keras.Model:
-        """The Keras model with the current weights."""
-        state = self.state()
-        for name, variable in self._variables.items():
-            variable.assign(state[name])
-        return self._model
-
     def reseed(self, seed: int, step: int) -> None:
-        for layer, (name, dtype) in enumerate(self._random.items()):
-            state = np.asarray(seed_state(seed, layer, step * self._micro_batches), dtype)
-            self._state[name] = _put(state, self._replicated)
+        super().reseed(seed, step)
+        for name, variable in self._random.items():
+            self._state[name] = _put(np.asarray(variable.value), self._replicated)
 
     def distributed(self, batches: Any) -> Iterator[Batch]:
         queue: deque[Batch] = deque()

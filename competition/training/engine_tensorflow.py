@@ -30,9 +30,7 @@ from competition.training.engine import (
     collect_probabilities,
     layer_groups,
     output_of_logits,
-    random_variables,
     saved_variables,
-    seed_state,
     view_groups,
 )
 from competition.training.optimizer import (
@@ -68,7 +66,6 @@ class TensorFlowEngine(Engine):
             self._scaling = tf.Variable(FIRST_LOSS_SCALE, trainable=False) if compiled_in.scale_loss else None
             self._named = [*saved, *zip(MOMENTS, self._moments, strict=True)]  # all variables but the averages
             self._named += [(LOSS_SCALE, self._scaling)] if compiled_in.scale_loss else []
-        self._random = [v.value for v in random_variables(self._model)]
         self._initial_state = self.state()
         # AutoGraph converts the loop over steps only; without this it would convert everything the step calls.
         self._unconverted_step = tf.autograph.experimental.do_not_convert(self._replica_step)
@@ -86,11 +83,6 @@ class TensorFlowEngine(Engine):
         # Views -> the program that transforms a distributed batch by every view; V outputs.
         run = self._strategy.run
         self._view_program = cache(lambda views: tf.function(partial(run, apply_views(views)), autograph=False))
-
-    def reseed(self, seed: int, step: int) -> None:
-        for layer, variable in enumerate(self._random):
-            state = seed_state(seed, layer, step * self._micro_batches)
-            variable.assign(np.asarray(state, variable.dtype.as_numpy_dtype))
 
     def distributed(self, batches: tf.data.Dataset) -> Any:
         if self._is_single_device:
