@@ -1,15 +1,9 @@
-"""Memory that training takes: main memory against what is left of it, and the largest batch that fits the device."""
+"""Memory that training takes, against what is left of it."""
 
-from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from competition.config.errors import UserError, counted
 from competition.config.params import Member
-from competition.prepare.targets import SINGLE, Targets
-from competition.training.device import Device
-from competition.training.fault_tolerance import OUT_OF_MEMORY, is_caused_by
 
 PROCESS = 500_000_000  # bytes of Python, TensorFlow and a small network
 # Copies of a training batch in float32, 4 bytes per value: as it is augmented, scaled and read by the first layer. Measured: 1.7 GB for
@@ -64,46 +58,11 @@ def memory_warning(name: str, member: Member, batches_ahead: int, available: int
     )
 
 
-def step_fits(member: Member, classes: int, device: Device, batch: int, targets: Targets = SINGLE) -> bool:
-    """Build the member and train one step with a batch of noise. Returns False if that exhausts the memory."""
-    import keras
-    import numpy as np
-    import tensorflow as tf
-
-    from competition.training.engines import engine_of
-
-    keras.utils.clear_session()
-    size, train = member.image_size, replace(member.train, batch=batch, accumulate=1)
-    images = np.random.default_rng(0).integers(0, 256, (batch, size, size, 3)).astype(np.uint8)
-    try:
-        engine = engine_of(replace(member.without_pretrained_weights, train=train), classes, batch, device, targets)
-        batch_of_noise = (images, np.zeros((batch, classes), np.float32), np.ones(batch, np.float32))
-        batches = engine.distributed(tf.data.Dataset.from_tensors(batch_of_noise).repeat())
-        engine.train(batches, np.zeros(1), 0, train, 1)
-    except Exception as error:
-        if is_caused_by(error, OUT_OF_MEMORY):
-            return False
-        raise
-    return True
-
-
-def too_large(name: str, member: Member, replicas: int, fits: Callable[[int], bool]) -> UserError:
-    """The error for a batch that does not fit, with the largest that does and how to set it.
-
-    fits: whether a training step with a global batch of this size fits.
-    """
-    batch, parts = member.train.batch, member.train.accumulate
-    per_replica = range(1, -(-batch // (parts * replicas)))  # smaller than what did not fit
-    largest = replicas * bisect_left(per_replica, True, key=lambda images: not fits(replicas * images))
-    subject = f"{name}: a batch of {counted(batch, 'image')} of {member.image_size} px"
-    subject += f" in {parts} micro-batches" if parts > 1 else ""
-    if not largest:
-        return UserError(
-            f"{subject} needs more memory than the device has, and so does the smallest batch; lower the member's image_size, "
-            "choose a smaller architecture, or set train.precision: bfloat16"
-        )
-    accumulate = -(-batch // largest)
+def too_large(name: str, member: Member) -> UserError:
+    """The error for a member whose training exhausts the memory of the device."""
+    batch, parts = member.train.batch, 2 * member.train.accumulate
     return UserError(
-        f"{subject} needs more memory than the device has; the largest that fits is {largest}: set train.accumulate: "
-        f"{accumulate}, which keeps the batch and takes it in {accumulate} parts, or train.batch: {largest}"
+        f"{name}: a batch of {counted(batch, 'image')} of {member.image_size} px needs more memory than the device has; set "
+        f"train.accumulate: {parts}, which keeps the batch and takes it in {parts} parts, lower train.batch or image_size, or set "
+        "train.precision: bfloat16"
     )

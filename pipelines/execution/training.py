@@ -4,7 +4,6 @@
 takes the models that no other process trains. `train_model` writes one of them; `show_events` consumes the events of its training.
 """
 
-import gc
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ from competition.files.replacement import replace_model, retraining_path, traini
 from competition.images.decoded_rows import is_streamed
 from competition.training.checkpoint import Checkpoints
 from competition.training.fault_tolerance import OUT_OF_MEMORY, is_caused_by, stop_signals, train_with_retries
-from competition.training.memory import available_bytes, memory_warning
+from competition.training.memory import available_bytes, memory_warning, too_large
 from competition.workspace.dependencies import (
     FoldModel,
     describe_fold,
@@ -116,27 +115,15 @@ def begin_run(job: Job, run: Run) -> None:
 def train_models(job: Job, run: Run, models: Sequence[FoldModel], at_step: Callable[[], None] = lambda: None) -> None:
     """Train these models of a run under a watchdog, and again after a loss of the device.
 
-    Raises UserError if the device is lost too often, or with the largest batch that fits if its memory is exhausted.
+    Raises UserError if the device is lost too often, or with the remedy if its memory is exhausted.
     """
     start_backend(job)
-    from competition.training.memory import step_fits, too_large
-
     pending, limits, member, title = list(models), job.params.device, run.member, run.title
-
-    def show(line: str) -> None:
-        job.echo(f"train {title}: {line}")
 
     def train(alive: Callable[[], None]) -> None:
         def step() -> None:
             alive()
             at_step()
-
-        def fits(batch: int) -> bool:
-            step()
-            competition = job.prepared.competition
-            answer = step_fits(member, len(competition.classes), device, batch, competition.targets)
-            show(f"a batch of {batch} {'fits' if answer else 'does not fit'}")
-            return answer
 
         device = start_device(job)
         if device.kind == "cpu" and (warning := memory_warning(title, member, device.batches_ahead, available_bytes())):
@@ -144,19 +131,13 @@ def train_models(job: Job, run: Run, models: Sequence[FoldModel], at_step: Calla
         try:
             train_on(device, job, run, pending, step)
         except Exception as error:
-            if not is_caused_by(error, OUT_OF_MEMORY):
-                raise
-            error.__traceback__ = error.__context__ = None  # its frames hold the engine, and with it the memory
-            memory_error = error
-        else:
-            return
-        gc.collect()
-        show("the memory of the device is exhausted; searching the largest batch that fits")
-        raise too_large(title, member, device.replicas, fits) from memory_error
+            if is_caused_by(error, OUT_OF_MEMORY):
+                raise too_large(title, member) from error
+            raise
 
     # When a host is lost, the others lose their device too, and they cannot open it again without that host.
     retries = 0 if hosts.are_joined() else limits.retries
-    train_with_retries(train, limits.hang_seconds, retries, show)
+    train_with_retries(train, limits.hang_seconds, retries, lambda line: job.echo(f"train {title}: {line}"))
 
 
 @dataclass(frozen=True)
