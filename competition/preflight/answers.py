@@ -1,12 +1,11 @@
 """Check whether a member's training and prediction steps compile and fit on a TPU, with the TPU's compiler and no TPU.
 
-`largest_batch` finds the largest batch that fits, with few compilations.
-
 The compiler runs in a child process. Results are cached by the digest of everything that is compiled in.
 """
 
 import os
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -145,41 +144,17 @@ def remedy_for(result: PreflightResult) -> str:
     return ""
 
 
-def largest_batch(
-    check: Callable[[int], PreflightResult], replicas: int, start: int, most: int
-) -> PreflightResult | None:
-    """Find the largest global batch that fits: GRAIN more images per replica do not fit or exceed `most`.
+def largest_batch(check: Callable[[int], PreflightResult], replicas: int, most: int) -> PreflightResult | None:
+    """The largest global batch up to `most` that fits, of a multiple of GRAIN images per replica, by bisection; None = none fits.
 
-    check: global batch -> result.  Memory grows almost linearly with the batch, so each guess is extrapolated from two
-    results; four compilations are usually enough. None if not even GRAIN images per replica fit.
+    check: global batch -> result.
     """
-    grain = replicas * GRAIN
     results: dict[int, PreflightResult] = {}
-    top = most // grain
-    low, high = 0, top + 1  # `low` units fit, `high` units do not
-    units = min(max(round(start / grain), 1), max(top, 1))
-    while high - low > 1:
-        results[units] = result = check(units * grain)
-        if not result.good and result.verdict != "too_big":
-            return result
-        low, high = (units, high) if result.good else (low, units)
-        units = _next_guess({u: a for u, a in results.items() if a.memory}, low, high)
-    return results.get(low)
 
+    def is_too_large(batch: int) -> bool:
+        results[batch] = check(batch)
+        return not results[batch].good
 
-def _next_guess(results: dict[int, PreflightResult], low: int, high: int) -> int:
-    """A value between `low` and `high`, where there is one."""
-    points = [(units, result.memory, result.limit) for units, result in sorted(results.items())]
-    if not points:
-        return (low + high) // 2
-    nearest = sorted(points, key=lambda point: abs(point[1] - point[2]))
-    (u1, m1, limit), (u2, m2, _) = [*nearest, (0, 0, 0)][:2]  # no image takes no memory
-    slope = (m2 - m1) / (u2 - u1)
-    guess = int(u1 + (limit - m1) / slope) if slope > 0 else (low + high) // 2
-    # A guess outside is usually close to the bound; the distance doubles while the guesses stay outside.
-    distance = 2 ** max(len(points) - 3, 0)
-    if guess <= low:
-        guess = low + distance
-    elif guess >= high:
-        guess = high - distance
-    return min(max(guess, low + 1), high - 1)
+    grain = replicas * GRAIN
+    number = bisect_left(range(grain, most + 1, grain), True, key=is_too_large)  # of those that fit
+    return results.get(number * grain)

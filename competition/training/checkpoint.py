@@ -4,6 +4,8 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -33,36 +35,30 @@ class Checkpoint(NamedTuple):
     facts: dict[str, Any]  # content of its JSON file
 
 
+@dataclass
 class Checkpoints:
     """The checkpoints of one fold model in training, written by a thread while training goes on."""
 
-    def __init__(
-        self,
-        folder: Path,
-        made_from: str,
-        seconds: float = 0.0,
-        on_damage: Callable[[str], None] = lambda _: None,
-        is_writer: bool = True,
-    ) -> None:
-        """made_from: digest of everything the model depends on.  seconds: between checkpoints; 0 = one per epoch.
-        on_damage: called by `latest` with the name of each newer checkpoint that cannot be read.
-        is_writer: False: another host writes the checkpoints of both.
-        """
-        self._folder, self._made_from, self._seconds = folder, made_from, seconds
-        self._on_damage, self._is_writer = on_damage, is_writer
-        self._last = time.monotonic()
-        self._writer = ThreadPoolExecutor(1, "checkpoint")
-        self._written: Future[None] | None = None
+    folder: Path
+    made_from: str  # digest of everything the model depends on
+    seconds: float = 0.0  # between checkpoints; 0 = one per epoch
+    on_damage: Callable[[str], None] = lambda _: (
+        None
+    )  # called by `latest` with each newer checkpoint that cannot be read
+    is_writer: bool = True  # False: another host writes the checkpoints of both
+    _last: float = field(default_factory=time.monotonic)
+    _writer: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "checkpoint"))
+    _written: Future[None] | None = None
 
     def is_due(self, epoch_ends: bool) -> bool:
         """Return True if the state should be saved now, after a call of the training step."""
-        return time.monotonic() - self._last >= self._seconds if self._seconds else epoch_ends
+        return time.monotonic() - self._last >= self.seconds if self.seconds else epoch_ends
 
     def start_saving(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
         """Save the state in a thread. It must not be changed any more. Waits for the checkpoint before it."""
         self.wait()
         self._last = time.monotonic()
-        if self._is_writer:
+        if self.is_writer:
             self._written = self._writer.submit(self.save, step, arrays, facts)
 
     def wait(self) -> None:
@@ -73,15 +69,15 @@ class Checkpoints:
 
     def save(self, step: int, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
         """Save the state after `step` steps. Keep it and the one before; delete older, later and foreign checkpoints."""
-        path = self._folder / f"step-{step:08}.npz"
+        path = self.folder / f"step-{step:08}.npz"
         fault_point("checkpoint.before_arrays", path)
         save_arrays(path, arrays)
         fault_point("checkpoint.before_facts", path)
-        facts = {"made_from": self._made_from, "sha256": sha256(path), "step": step, **facts}
+        facts = {"made_from": self.made_from, "sha256": sha256(path), "step": step, **facts}
         write_json(path.with_suffix(".json"), facts)
         fault_point("checkpoint.before_cleanup", path)
         made_from = {file: (read_record(file, dict[str, Any]) or {}).get("made_from") for file in self._files()}
-        own = [file for file, of in made_from.items() if file.stem <= path.stem and of == self._made_from]
+        own = [file for file, of in made_from.items() if file.stem <= path.stem and of == self.made_from]
         for obsolete in set(self._files()) - set(own[:KEPT]):
             obsolete.unlink(missing_ok=True)
             obsolete.with_suffix(".npz").unlink(missing_ok=True)
@@ -95,22 +91,22 @@ class Checkpoints:
             try:
                 facts = json.loads(path.read_text(encoding="utf-8"))
                 arrays_path = path.with_suffix(".npz")
-                if facts["made_from"] != self._made_from or (at_most is not None and facts["step"] > at_most):
+                if facts["made_from"] != self.made_from or (at_most is not None and facts["step"] > at_most):
                     continue
                 if sha256(arrays_path) != facts["sha256"]:
                     raise ValueError("digest")
                 return Checkpoint(int(facts["step"]), load_arrays(arrays_path), facts)
             except (OSError, ValueError, KeyError, TypeError, BadZipFile):
-                self._on_damage(path.stem)
+                self.on_damage(path.stem)
         return None
 
     def clear(self) -> None:
         """Remove all checkpoints, once the fold model is complete."""
-        for file in [*self._folder.glob("step-*"), *self._folder.glob(".step-*")]:
+        for file in [*self.folder.glob("step-*"), *self.folder.glob(".step-*")]:
             file.unlink(missing_ok=True)
-        if self._folder.is_dir() and not any(self._folder.iterdir()):
-            self._folder.rmdir()
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
 
     def _files(self) -> list[Path]:
         """The JSON files, newest first."""
-        return sorted(self._folder.glob("step-*.json"), reverse=True)
+        return sorted(self.folder.glob("step-*.json"), reverse=True)

@@ -1,13 +1,12 @@
 """What every trainer does with a fold model: predict its held-out rows and others, score them, and write its files."""
 
-import csv
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, fields
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from competition.config.faults import fault_point
 from competition.config.params import ExcludedFolds, Train
@@ -137,10 +136,8 @@ def save_fold_model(
     files = [folder / name for name in ("weights.npz", "history.csv", "oof.npz")]
     fault_point("fold.before_weights", files[0])
     save_arrays(files[0], trainer.weights())
-    with atomic_write(files[1]) as temporary, temporary.open("w", newline="") as file:
-        table = csv.DictWriter(file, [field.name for field in fields(loop.Epoch)], lineterminator="\n")
-        table.writeheader()
-        table.writerows(asdict(epoch) for epoch in trained.history)
+    with atomic_write(files[1]) as temporary:
+        pd.DataFrame(trained.history).to_csv(temporary, index=False)
     fault_point("fold.before_predictions", files[2])
     predictions = trainer.out_of_fold(fold, trained)
     predictions.save(files[2])

@@ -47,8 +47,9 @@ def run(job: Job) -> None:
         results[name] = preflight_member(job, name, request, member_steps)
         verdicts = ", ".join(f"{step} {VERDICTS[result.verdict]}" for step, result in results[name].items())
         job.echo(f"preflight {name}: {verdicts}")
-        if options.search and results[name].get("train"):
-            results[name]["train_largest"] = largest_training_batch(job, name, request, results[name]["train"])
+        first = results[name].get("train")
+        if options.search and first is not None and first.verdict in ("fits", "too_big"):
+            results[name]["train_largest"] = largest_training_batch(job, name, request, first)
     changes = [change for name in results for change in remedies(job, name, results[name], topology)]
     suffix = "" if pair == NEWEST else f"-{pair.name}"
     file = job.path("preflight", f"{'ops' if options.mode == 'ops' else topology.name}{suffix}.json")
@@ -87,7 +88,7 @@ def preflight_member(
 def largest_training_batch(
     job: Job, name: str, base_request: PreflightRequest, first: PreflightResult
 ) -> PreflightResult:
-    """Return the training step at the largest batch that fits; `first` if none fits or memory is not the problem."""
+    """Return the training step at the largest batch that fits; `first` if none fits."""
 
     def compile_at(batch: int) -> PreflightResult:
         if batch == first.batch and first.mode == "compile":
@@ -95,7 +96,7 @@ def largest_training_batch(
         request = replace(base_request, shapes=replace(base_request.shapes, batch=batch), mode="compile")
         return preflight_member(job, name, request, ["train"])["train"]
 
-    return largest_batch(compile_at, base_request.shapes.replicas, first.batch, job.options.most) or first
+    return largest_batch(compile_at, base_request.shapes.replicas, job.options.most) or first
 
 
 def remedies(job: Job, name: str, results: dict[str, PreflightResult], topology: Topology) -> list[str]:

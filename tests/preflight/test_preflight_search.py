@@ -24,16 +24,15 @@ from competition.preflight.topology import GIB, topology_named
     fixed=st.integers(0, 15 * GIB),
     per_image=st.integers(2**20, 2**30),
     curvature=st.floats(0, 1e6),
-    start=st.integers(1, 3000),
     replicas=st.sampled_from([1, 4, 8]),
 )
-def test_the_largest_batch_fits_and_the_next_larger_one_does_not(fixed, per_image, curvature, start, replicas):
+def test_the_largest_batch_fits_and_the_next_larger_one_does_not(fixed, per_image, curvature, replicas):
     def compile_batch(batch: int) -> PreflightResult:
         memory = int(fixed + per_image * batch + curvature * batch**1.5)
         return PreflightResult("train", batch, "fits" if memory <= 16 * GIB else "too_big", memory, 16 * GIB)
 
     grain, maximum = replicas * GRAIN, 4096
-    largest = largest_batch(compile_batch, replicas, start, maximum)
+    largest = largest_batch(compile_batch, replicas, maximum)
     if largest is None:
         assert compile_batch(grain).verdict == "too_big"
     else:
