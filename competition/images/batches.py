@@ -27,6 +27,7 @@ from competition.images.mixup import COUNT, device_numbers, draw_mix, has_device
 LARGEST_PART = 8  # images; smaller parts keep more threads busy, larger ones cost fewer switches between threads
 # Images, targets and weights; with the images the numbers of what is left to the device (`mixup.device_numbers`), if any.
 TrainingBatch = tuple[np.ndarray | tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]
+RowsBegun = Callable[[int], None]  # called before each batch of predictions with the number of rows in those before it
 FILLER = -1  # row number of a padding image
 
 
@@ -196,12 +197,11 @@ class TrainingBatches:
 
 
 def prediction_batches(
-    pixels: Pixels, rows: np.ndarray, batch: int, before_batch: Callable[[int], None] = lambda begun: None
+    pixels: Pixels, rows: np.ndarray, batch: int, begin: RowsBegun = lambda _: None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Every row of `rows` once, in order, as (rows (B,), images (B, H, W, 3) uint8); FILLER rows pad the last batch.
 
     While one batch is used, threads read the next. Its memory is used again when nothing refers to it.
-    before_batch: called before each batch with the number of rows in the batches before it.
     """
     read, buffers = image_reader(pixels), Buffers((batch, *pixels.shape[1:]))
     wanted = check_rows(rows, pixels.shape[0])
@@ -223,7 +223,7 @@ def prediction_batches(
     count = -(-len(wanted) // batch)
     loader = BatchLoader(work, thread_pool(0), 2, count)
     for number in range(count):
-        before_batch(number * batch)
+        begin(number * batch)
         yield loader.batch(number)
 
 

@@ -66,23 +66,18 @@ def require_compiler(mode: str, backend: str, pair: JaxPair) -> None:
 
 
 def run_preflight(
-    request: PreflightRequest,
-    steps: Sequence[str],
-    cache: Path,
-    report: Report,
-    limit_seconds: float,
-    again: bool = False,
+    request: PreflightRequest, steps: Sequence[str], cache: Path, report: Report, limit: float, again: bool = False
 ) -> dict[str, PreflightResult]:
     """Return a result for each of `steps`, from `cache` or from a child process; new results are cached.
 
     In mode "quick", a step that needs more than SAFE_SHARE of the memory is compiled again in mode "compile".
-    limit_seconds: a child with a program that takes longer is killed, and its step counts as crashed.  again: ignore the cache.
+    limit: seconds; a child with a program that takes longer is killed, and its step counts as crashed.  again: ignore the cache.
     """
     results = {} if again else cached_results(request, steps, cache)
     missing = [step for step in steps if step not in results]
     if missing:
         require_compiler(request.mode, request.backend, request.pair)
-        for step, raw in results_of_child(request, missing, report, limit_seconds).items():
+        for step, raw in results_of_child(request, missing, report, limit).items():
             batch = request.shapes.batch if step == "train" else request.shapes.predict_batch
             facts = {"step": step, "batch": batch, "limit": request.topology.memory, "mode": request.mode}
             result = result_from_json({**facts, "operations": (), **raw})
@@ -97,16 +92,16 @@ def run_preflight(
         if results[step].verdict == "too_big" or results[step].memory > SAFE_SHARE * results[step].limit
     ]
     if request.mode == "quick" and uncertain:
-        results |= run_preflight(replace(request, mode="compile"), uncertain, cache, report, limit_seconds, again)
+        results |= run_preflight(replace(request, mode="compile"), uncertain, cache, report, limit, again)
     return {step: results[step] for step in steps}
 
 
 def results_of_child(
-    request: PreflightRequest, steps: Sequence[str], report: Report, limit_seconds: float
+    request: PreflightRequest, steps: Sequence[str], report: Report, limit: float
 ) -> dict[str, dict[str, Any]]:
     """Raw results by step; a step that ended the process is "crashed", and so are the later ones.
 
-    limit_seconds: a child whose program takes longer to lower or to compile is killed.
+    limit: seconds; a child whose program takes longer to lower or to compile is killed.
     """
     content = {"topology": request.topology.name, "plugins": str(active().file or ""), "steps": list(steps)}
     content = to_plain({**vars(request), **content, "pair": request.pair.name})
@@ -117,7 +112,7 @@ def results_of_child(
     message = ""
     own = request.pair.environment
     python = str(ROOT / own / "bin" / "python") if own else sys.executable
-    child = run_child("competition.preflight.child", content, environment, limit_seconds, python)
+    child = run_child("competition.preflight.child", content, environment, limit, python)
     try:
         with closing(child):
             for event in child:

@@ -23,6 +23,8 @@ from competition.training.optimizer import LOSSES
 
 State = dict[str, np.ndarray]
 View = Callable[[Tensor], Tensor]  # (B, H, W, 3) float -> the same shape and dtype
+# (row numbers (B,), images (B, H, W, 3) uint8), in any order; a negative row number marks padding.
+PredictionBatches = Iterator[tuple[np.ndarray, np.ndarray]]
 LOSS_SCALE = "loss_scale"  # (2,) see optimizer.next_loss_scale; only with CompiledIn.scale_loss
 MOMENTS = ("adam/m", "adam/v")  # (P,) first and second moments of all trainable variables (optimizer.FlatVector)
 # Images that are made by one program: 128 of 512 px are 0.4 GB under each view, and a network needs the memory, too.
@@ -81,12 +83,9 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def probabilities(
-        self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
-    ) -> np.ndarray:
+    def probabilities(self, batches: PredictionBatches, rows: np.ndarray, views: Sequence[View]) -> np.ndarray:
         """Predict `rows` under every view.
 
-        batches: (row numbers (B,), images (B, H, W, 3) uint8), in any order; a negative row number marks padding.
         Returns (len(rows), V, C) float32 in the order of `rows`. One small program makes all views of a batch, which
         then share the network, compiled once; the next batch is started before the results of one are fetched.
         """
@@ -177,7 +176,7 @@ def check_state(expected: Mapping[str, Any], state: Mapping[str, np.ndarray]) ->
 
 
 def collect_probabilities(
-    batches: Iterator[tuple[np.ndarray, np.ndarray]],
+    batches: PredictionBatches,
     rows: np.ndarray,
     dispatch: Callable[[np.ndarray], Tensor],
     fetch: Callable[[Tensor], np.ndarray],

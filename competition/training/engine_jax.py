@@ -24,6 +24,7 @@ from competition.training.engine import (
     MOMENTS,
     CompiledIn,
     Engine,
+    PredictionBatches,
     State,
     View,
     apply_views,
@@ -113,9 +114,7 @@ class JaxEngine(Engine):
                 step_losses[-1 - AHEAD].block_until_ready()
         return float(np.mean([_fetch(loss) for loss in step_losses], dtype=np.float64))
 
-    def probabilities(
-        self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
-    ) -> np.ndarray:
+    def probabilities(self, batches: PredictionBatches, rows: np.ndarray, views: Sequence[View]) -> np.ndarray:
         model = self.prediction_state()
 
         def dispatch(images: np.ndarray) -> jax.Array:

@@ -5,7 +5,7 @@ the end of the first step 2.2, then 0.11 per step; by Keras `fit` 11.6 and 0.12;
 the first is TensorFlow building and optimizing the graph.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from competition.training.engine import (
     MOMENTS,
     CompiledIn,
     Engine,
+    PredictionBatches,
     State,
     View,
     apply_views,
@@ -95,9 +96,7 @@ class TensorFlowEngine(Engine):
         self._step_table.assign(step_table(rates, step, train, per_epoch, self._layout.groups))
         return float(self._compiled_steps(batches)) / len(rates)
 
-    def probabilities(
-        self, batches: Iterator[tuple[np.ndarray, np.ndarray]], rows: np.ndarray, views: Sequence[View]
-    ) -> np.ndarray:
+    def probabilities(self, batches: PredictionBatches, rows: np.ndarray, views: Sequence[View]) -> np.ndarray:
         count = self._strategy.num_replicas_in_sync
 
         def share(context: tf.distribute.ReplicaContext, images: np.ndarray) -> tf.Tensor:

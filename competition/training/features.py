@@ -12,7 +12,7 @@ from competition.config.params import TIMM, Member
 from competition.ensemble.predictions import positions
 from competition.ensemble.view_transforms import get_views
 from competition.files.manifest import atomic_write
-from competition.images.batches import prediction_batches
+from competition.images.batches import RowsBegun, prediction_batches
 from competition.images.labelled_images import Images
 from competition.training.device import Device, prediction_batch_size, resolved_precision
 from competition.training.engine import CompiledIn, Engine
@@ -74,20 +74,13 @@ def feature_width(engine: FeatureEngine) -> int:
 
 
 def compute_features(
-    engine: FeatureEngine,
-    images: Images,
-    rows: np.ndarray,
-    views: Sequence[str],
-    progress: Callable[[int], None] = lambda done: None,
+    engine: FeatureEngine, images: Images, rows: np.ndarray, views: Sequence[str], begin: RowsBegun = lambda _: None
 ) -> np.ndarray:
-    """Features of these rows, (n, V, F) float32; zeros for an unreadable image.
-
-    progress: called before every batch with the rows that were begun.
-    """
+    """Features of these rows, (n, V, F) float32; zeros for an unreadable image."""
     readable = rows[images.readable[rows]]
     features = np.zeros((len(rows), len(views), feature_width(engine)), np.float32)
     if len(readable):
-        batches = prediction_batches(images.pixels, readable, engine.predict_batch, progress)
+        batches = prediction_batches(images.pixels, readable, engine.predict_batch, begin)
         features[images.readable[rows]] = engine.probabilities(batches, readable, get_views(views))
     return features
 

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event
@@ -26,6 +26,7 @@ from competition.training.heads import (
     inner_parts_of,
     probabilities_of,
 )
+from competition.training.logistic_regression import Alive
 from competition.training.scorer import FoldScorer
 
 BYTES_AT_ONCE = 500_000_000  # of features: heads are fitted side by side, each takes four times its features
@@ -34,9 +35,7 @@ BYTES_AT_ONCE = 500_000_000  # of features: heads are fitted side by side, each 
 class HeadTrainer(FoldScorer):
     """Fits and predicts any number of folds and trials of one frozen-feature member."""
 
-    def __init__(
-        self, rows: FoldRows, metric: str, features: FeatureSource, alive: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, rows: FoldRows, metric: str, features: FeatureSource, alive: Alive = lambda: None) -> None:
         """features: of every row that is fitted or predicted.  alive: heartbeat."""
         super().__init__(rows, metric)
         self._features, self._alive = features, alive
@@ -81,7 +80,7 @@ class HeadTrainer(FoldScorer):
         scores = self._score_held_out(1, fold, is_last=True)
         yield loop.Trained([loop.Epoch(1, fitted.loss, 0.0, **scores, strength=fitted.strength)], 1)
 
-    def _fit(self, fold: ExcludedFolds, train: Train, alive: Callable[[], None]) -> FittedHead:
+    def _fit(self, fold: ExcludedFolds, train: Train, alive: Alive) -> FittedHead:
         plan, head = self.rows.plan(fold, train), self.member.head
         assert head is not None
         images, rows = self.images, plan.rows

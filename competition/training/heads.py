@@ -5,7 +5,7 @@ layer of an exported network, with Keras: both run the same lines.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from competition.config.params import Head
 from competition.ensemble.metrics import TargetKind
 from competition.training.backend import Tensor
-from competition.training.logistic_regression import logistic_path
+from competition.training.logistic_regression import Alive, logistic_path
 
 Arrays = dict[str, np.ndarray]  # "head/..." -> float32 array
 
@@ -69,11 +69,11 @@ class HeadRows:
 
 
 def fit_path(
-    head: Head, rows: HeadRows, strengths: Sequence[float], seed: int, alive: Callable[[], None] = lambda: None
+    head: Head, rows: HeadRows, strengths: Sequence[float], seed: int, alive: Alive = lambda: None
 ) -> list[Arrays]:
     """Fit a head of each strength. Each view of a row counts as a row with an equal share of its weight.
 
-    alive: called again and again; it may raise an error to end the fit.  Raises ValueError for features that are not finite.
+    Raises ValueError for features that are not finite.
     """
     features = rows.features.reshape(-1, rows.features.shape[2])
     arrays = _scaling(rows.features[0], rows.may_root)
@@ -130,14 +130,14 @@ def output_loss(probs: np.ndarray, rows: HeadRows) -> float:
 
 
 def fit_best_head(
-    head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], seed: int, alive: Callable[[], None] = lambda: None
+    head: Head, rows: HeadRows, inner_parts: Sequence[np.ndarray], seed: int, alive: Alive = lambda: None
 ) -> FittedHead:
     """Choose the strength of the least loss on rows that the head was not fitted to, then fit it to all rows.
 
     Losses are compared at the temperature that is best for each strength, and this temperature becomes part of the head: a
     strong penalty makes probabilities too even, which says nothing about their order.
     inner_parts: (n,) bool each, rows that are held out together; [] = nothing is chosen, the middle strength is used.
-    alive: see fit_path; called in several threads.
+    alive: called in several threads.
     """
     strengths = sorted(head.strengths or STRENGTHS[head.kind])
     chosen_on = rows if len(rows.targets) <= MANY_ROWS else replace(rows, features=rows.features[:1])
@@ -227,9 +227,7 @@ def _kernel_values(head: Mapping[str, Tensor], x: Tensor, xp: Any) -> Tensor:
     return xp.exp(-GAMMA / landmarks.shape[1] * distances)
 
 
-def _fit_linear(
-    rows: HeadRows, strengths: Sequence[float], alive: Callable[[], None]
-) -> list[tuple[np.ndarray, np.ndarray]]:
+def _fit_linear(rows: HeadRows, strengths: Sequence[float], alive: Alive) -> list[tuple[np.ndarray, np.ndarray]]:
     """(kernel (F, C), bias (C,)) float32 for each strength: a logistic regression, one per label, or a ridge regression.
 
     rows: of one view.  A class or label without rows gets a bias below all others.
@@ -255,7 +253,7 @@ def _fit_linear(
     return fitted
 
 
-def _fit_mlp(head: Head, rows: HeadRows, strength: float, seed: int, alive: Callable[[], None]) -> Arrays:
+def _fit_mlp(head: Head, rows: HeadRows, strength: float, seed: int, alive: Alive) -> Arrays:
     """One hidden layer of ReLUs.  rows: of one view."""
     import warnings
 

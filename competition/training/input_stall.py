@@ -60,13 +60,7 @@ class InputStallDetector:
     _seconds: float = 0.0
 
     def record(
-        self,
-        engine: Engine,
-        source: TrainingBatches,
-        rates: np.ndarray,
-        train: Train,
-        per_epoch: int,
-        seconds: float,
+        self, engine: Engine, source: TrainingBatches, rates: np.ndarray, train: Train, per_epoch: int, seconds: float
     ) -> StepTimes | None:
         """Record a call of engine.train with `rates` that took `seconds`. Return the times once if the device waits.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from competition.ensemble.metrics import TargetKind
 
+Alive = Callable[[], None]  # called again and again; it may raise an error to end the fit
 ITERATIONS = 300
 TOLERANCE = 1e-5  # of the mean loss in nats, between two iterations
 RANK_TOLERANCE = 1e-6  # of the largest square: axes below it are not used
@@ -16,19 +17,13 @@ LARGE, BLOCKS = 1e8, 4  # with so many products per step the loss is summed over
 
 
 def logistic_path(
-    x: np.ndarray,
-    truth: np.ndarray,
-    weights: np.ndarray,
-    strengths: Sequence[float],
-    kind: TargetKind,
-    alive: Callable[[], None],
+    x: np.ndarray, truth: np.ndarray, weights: np.ndarray, strengths: Sequence[float], kind: TargetKind, alive: Alive
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(kernel (F, C), bias (C,)) of a logistic regression for each strength, from the weakest on, each starting at the last.
 
     The features are rotated to their principal axes, where the curvature of the loss is nearly diagonal, and scaled by it: this
     takes a third to a sixth of the time that scikit-learn's solver needs for the same loss (docs/frozen_features.md).
     x: (n, F) float32.  truth: (n, C) bool.  The loss is the sum over rows plus the squared kernel / (2 strength).
-    alive: called at every evaluation of the loss; it may raise an error to end the fit.
     """
     from scipy.optimize import minimize
 

@@ -20,6 +20,7 @@ from keras import ops
 from competition.config.params import Train
 from competition.training.backend import Tensor
 
+Moments = tuple[Tensor, Tensor]  # first and second, (P,) each
 BETA_1, BETA_2 = 0.9, 0.999  # the defaults of AdamW in Keras
 NO_LIMIT = float(np.finfo(np.float32).max)  # infinity would trigger the numeric checks of DEBUG=1
 
@@ -141,11 +142,11 @@ def next_loss_scale(scaling: Tensor, is_finite: Tensor) -> Tensor:
 def adamw_step(
     layout: FlatVector,
     gradient: Tensor,
-    variables: Sequence[Tensor],
-    moments: tuple[Tensor, Tensor],
+    variables: list[Tensor],
+    moments: Moments,
     scaling: Tensor,
     scalars: StepScalars,
-) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor]:
+) -> tuple[Tensor, Moments, Tensor]:
     """(decrease of the variables, moments, scaling) in one step (Loshchilov & Hutter 2019).
 
     gradient, decrease and both moments: (P,) in the order of `layout`; the gradient is summed over all replicas, and
