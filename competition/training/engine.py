@@ -176,14 +176,11 @@ def check_state(expected: Mapping[str, Any], state: Mapping[str, np.ndarray]) ->
 
 
 def collect_probabilities(
-    batches: PredictionBatches,
-    rows: np.ndarray,
-    dispatch: Callable[[np.ndarray], Tensor],
-    fetch: Callable[[Tensor], np.ndarray],
+    batches: PredictionBatches, rows: np.ndarray, dispatch: Callable[[np.ndarray], Tensor]
 ) -> np.ndarray:
     """Predict every batch and arrange the results in the order of `rows`, without padding: (len(rows), V, C) float32.
 
-    dispatch: images (B, H, W, 3) -> probabilities (B, V, C) that a device may still be computing.  fetch: waits for them.
+    dispatch: images (B, H, W, 3) -> probabilities (B, V, C) that a device may still be computing.
     Each batch is dispatched before the one before it is fetched, so the device never waits for the host.
     """
     position = {int(row): n for n, row in enumerate(rows)}
@@ -191,7 +188,7 @@ def collect_probabilities(
     has_probs = np.zeros(len(rows), bool)
     dispatched = ((batch_rows, dispatch(images)) for batch_rows, images in batches)
     for (batch_rows, result), _ in pairwise(chain(dispatched, [(np.zeros(0), None)])):  # pairs are made one item ahead
-        probs = fetch(result)
+        probs = np.asarray(result)  # waits for them
         collected = np.zeros((len(rows), *probs.shape[1:]), np.float32) if collected is None else collected
         is_real = batch_rows >= 0
         positions = [position[int(row)] for row in batch_rows[is_real]]

@@ -112,7 +112,7 @@ class JaxEngine(Engine):
             if len(step_losses) > AHEAD:
                 # Otherwise the host runs ahead and its batches fill the device memory.
                 step_losses[-1 - AHEAD].block_until_ready()
-        return float(np.mean([_fetch(loss) for loss in step_losses], dtype=np.float64))
+        return float(np.mean([np.asarray(loss) for loss in step_losses], dtype=np.float64))
 
     def probabilities(self, batches: PredictionBatches, rows: np.ndarray, views: Sequence[View]) -> np.ndarray:
         model = self.prediction_state()
@@ -125,7 +125,7 @@ class JaxEngine(Engine):
             probs.copy_to_host_async()
             return probs
 
-        return collect_probabilities(batches, rows, dispatch, _fetch)
+        return collect_probabilities(batches, rows, dispatch)
 
     def prediction_state(self) -> Arrays:
         """The part of the state that prediction reads, with the averages as weights where they are kept."""
@@ -133,7 +133,7 @@ class JaxEngine(Engine):
         return {WEIGHTS: weights, **{name: self._state[name] for name in [*self._apart, *self._random]}}
 
     def state(self) -> State:
-        state = {name: _fetch(value) for name, value in self._state.items()}
+        state = {name: np.array(value) for name, value in self._state.items()}
         named = {name: state[name] for name in self._unchanged}
         named |= dict(zip(self._flat, self._flat_layout.split(state[WEIGHTS]), strict=True))
         if self.keeps_average:
@@ -231,8 +231,3 @@ def _put(value: np.ndarray, sharding: NamedSharding) -> jax.Array:
         return jax.device_put(value, sharding)
     # Every host has the whole batch and gives its own devices their part.
     return jax.make_array_from_callback(value.shape, sharding, lambda part: value[part])
-
-
-def _fetch(value: jax.Array) -> np.ndarray:
-    """A replicated array, from a device of this host."""
-    return np.array(value.addressable_data(0))

@@ -117,7 +117,7 @@ class TensorFlowEngine(Engine):
         for variable, average in zip(self._followed, self._average_layout.split(self._average.numpy()), strict=True):
             variable.assign(average)
         try:
-            return collect_probabilities(batches, rows, dispatch, np.asarray)
+            return collect_probabilities(batches, rows, dispatch)
         finally:
             for variable, value in zip(self._followed, weights, strict=True):
                 variable.assign(value)

@@ -53,7 +53,7 @@ class TimmEngine:
                     features.append(output.float().cpu().numpy())
             return np.stack(features, axis=1)
 
-        return collect_probabilities(batches, rows, features_of, np.asarray)
+        return collect_probabilities(batches, rows, features_of)
 
 
 def _features(network: "Module", pixels: "torch.Tensor") -> "torch.Tensor":
