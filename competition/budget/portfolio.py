@@ -105,7 +105,12 @@ def networks_of(params: Params, portfolio: list[Network]) -> list[Network]:
             what = preset if is_file else member.architecture.partition(":")[2] or member.architecture
             name = f"{re.sub('[^a-z0-9_]+', '_', what.lower())}-{member.image_size}"
         network_alone = replace(member, head=None, teacher=(), seeds=1, train_size=0)
-        stated.append(Network(_free_name(name, params), network_alone, _cost(member, portfolio), is_stated=True))
+        # The relative cost is that of a line of the same architecture, by the number of pixels; from a file comes every architecture.
+        same = ("architecture", "alpha", *(["weights"] if member.architecture == FROM_FILE else []))
+        alike = [one for one in portfolio if all(getattr(one.member, key) == getattr(member, key) for key in same)]
+        line = next((one for one in alike if one.cost), None)
+        cost = line.cost * (member.image_size / line.member.image_size) ** 2 if line is not None and line.cost else None
+        stated.append(Network(_free_name(name, params), network_alone, cost, is_stated=True))
     files = {(one.member.architecture, one.member.alpha): one.member.weights for one in stated}
     offered = []
     for network in portfolio:
@@ -131,16 +136,6 @@ def _free_name(name: str, params: Params) -> str:
     while any(f"{name}-{kind}" in params.members for kind in CANDIDATES):
         name += "-network"
     return name
-
-
-def _cost(member: Member, portfolio: list[Network]) -> float | None:
-    """The relative cost of a member whose architecture the portfolio has, by the number of its pixels."""
-    if member.architecture == FROM_FILE:  # which is every architecture
-        portfolio = [line for line in portfolio if line.member.weights == member.weights]
-    for line in portfolio:
-        if (line.member.architecture, line.member.alpha) == (member.architecture, member.alpha) and line.cost:
-            return line.cost * (member.image_size / line.member.image_size) ** 2
-    return None
 
 
 def missing_weights(member: Member, is_reachable: Callable[[str], bool]) -> str:

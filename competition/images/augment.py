@@ -66,7 +66,14 @@ def draw(key: np.ndarray, rows: Sequence[tuple[int, int]], side: int, size: int,
     if options.crop < 1:
         boxes = crop_boxes(draws.uniforms(key, rows, draws.CROP, 4 * CROP_TRIES), side, options.crop)
     if options.shift or options.zoom or options.rotate:
-        maps = affine_maps(flips, signed[:, 2:6] * [options.rotate, options.zoom, options.shift, options.shift], size)
+        # Maps of output to input pixels that zoom, rotate, flip and shift; without a shift the centre is fixed.
+        angle, scale = np.deg2rad(signed[:, 2] * options.rotate), 1 + signed[:, 3] * options.zoom
+        sign_x, sign_y = np.where(flips, -1.0, 1.0).T
+        cosine, sine = scale * np.cos(angle), scale * np.sin(angle)
+        linear = np.stack([sign_x * cosine, -sign_x * sine, sign_y * sine, sign_y * cosine], axis=1).reshape(-1, 2, 2)
+        centre = np.full(2, (size - 1) / 2)
+        offset = centre + signed[:, 4:6] * options.shift * size - linear @ centre
+        maps = np.concatenate([linear, offset[..., None]], axis=2)
     if options.brightness or options.contrast or options.saturation:
         limits = [255 * options.brightness, options.contrast, options.saturation]
         colours = signed[:, 6:9] * limits + [0, 1, 1]
@@ -103,20 +110,6 @@ def augment(image: np.ndarray, drawn: ImageDraws, n: int, out: np.ndarray) -> No
     if drawn.erased is not None:
         top, bottom, left, right = drawn.erased[n].tolist()
         out[top:bottom, left:right] = ERASED
-
-
-def affine_maps(flips: np.ndarray, changes: np.ndarray, size: int) -> np.ndarray:
-    """(B, 2, 3) maps of output to input pixels that zoom, rotate, flip and shift; without a shift the centre is fixed.
-
-    flips: (B, 2) bool.  changes: (B, 4): degrees, relative change of the scale, shifts in x and y as shares of the side.
-    """
-    angle, scale = np.deg2rad(changes[:, 0]), 1 + changes[:, 1]
-    sign_x, sign_y = np.where(flips, -1.0, 1.0).T
-    cosine, sine = scale * np.cos(angle), scale * np.sin(angle)
-    linear = np.stack([sign_x * cosine, -sign_x * sine, sign_y * sine, sign_y * cosine], axis=1).reshape(-1, 2, 2)
-    centre = np.full(2, (size - 1) / 2)
-    offset = centre + changes[:, 2:] * size - linear @ centre
-    return np.concatenate([linear, offset[..., None]], axis=2)
 
 
 def crop_boxes(numbers: np.ndarray, side: int, smallest: float) -> np.ndarray:

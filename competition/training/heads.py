@@ -139,6 +139,8 @@ def fit_best_head(
     inner_parts: (n,) bool each, rows that are held out together; [] = nothing is chosen, the middle strength is used.
     alive: called in several threads.
     """
+    from scipy.optimize import minimize_scalar
+
     strengths = sorted(head.strengths or STRENGTHS[head.kind])
     chosen_on = rows if len(rows.targets) <= MANY_ROWS else replace(rows, features=rows.features[:1])
 
@@ -155,8 +157,18 @@ def fit_best_head(
         with ThreadPoolExecutor(min(len(inner_parts), os.cpu_count() or 1)) as pool:
             outputs = [np.concatenate(parts) for parts in zip(*pool.map(held_out_outputs, inner_parts), strict=True)]
         held_out = rows.part(np.concatenate([np.flatnonzero(inner) for inner in inner_parts]))
-        pairs = zip(outputs, strengths, strict=True)
-        loss, factor, strength = min((*_best_factor(output, held_out), strength) for output, strength in pairs)
+        choices = []  # (least loss, factor of the outputs, which is 1 / temperature, that gives it; strength)
+        for output, strength in zip(outputs, strengths, strict=True):
+            if rows.kind == "regression":
+                choices.append((output_loss(output, held_out), 1.0, strength))
+                continue
+
+            def loss_at(logarithm: float, output: np.ndarray = output) -> float:
+                return output_loss(probabilities_of(output * np.exp(logarithm), rows.kind), held_out)
+
+            best = minimize_scalar(loss_at, bounds=(-FACTOR_RANGE, FACTOR_RANGE), method="bounded")
+            choices.append((float(best.fun), float(np.exp(best.x)), strength))
+        loss, factor, strength = min(choices)
         (arrays,) = fit_path(head, rows, [strength], seed, alive)
     return FittedHead(arrays | {"head/factor": np.asarray(factor, np.float32)}, strength, loss)
 
@@ -180,20 +192,6 @@ def inner_parts_of(strata: np.ndarray, groups: np.ndarray, seed: int) -> list[np
         return []
     kept = splits if len(strata) <= FEW_ROWS else splits[:1]
     return [np.isin(np.arange(len(strata)), inner) for _, inner in kept]
-
-
-def _best_factor(outputs: np.ndarray, rows: HeadRows) -> tuple[float, float]:
-    """(least loss, factor of the outputs, 1 / temperature, that gives it); a regression keeps factor 1."""
-    from scipy.optimize import minimize_scalar
-
-    if rows.kind == "regression":
-        return output_loss(outputs, rows), 1.0
-    best = minimize_scalar(
-        lambda logarithm: output_loss(probabilities_of(outputs * np.exp(logarithm), rows.kind), rows),
-        bounds=(-FACTOR_RANGE, FACTOR_RANGE),
-        method="bounded",
-    )
-    return float(best.fun), float(np.exp(best.x))
 
 
 def _scaling(features: np.ndarray, may_root: bool) -> Arrays:

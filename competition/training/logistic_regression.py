@@ -29,7 +29,12 @@ def logistic_path(
 
     classes, total = truth.shape[1], float(weights.sum())
     shares, row_weights = truth.astype(np.float32), weights.astype(np.float32)[:, None]
-    axes, variances = _principal_axes(x * np.sqrt(row_weights))
+    # Orthonormal axes (F, rank) of the weighted rows, without those that no row needs, and the squares along them.
+    weighted, is_wide = x * np.sqrt(row_weights), len(x) < x.shape[1]
+    variances, vectors = np.linalg.eigh(weighted @ weighted.T if is_wide else weighted.T @ weighted)
+    kept = variances > RANK_TOLERANCE * variances[-1]
+    variances, vectors = variances[kept], vectors[:, kept]
+    axes = weighted.T @ vectors / np.sqrt(variances) if is_wide else vectors
     rotated, rank = x @ axes, axes.shape[1]
     curvature = 0.2 * float(np.mean(shares.mean(0) * (1 - shares.mean(0)))) if classes else 0.0
     kernel, bias = np.zeros((rank, classes)), np.zeros(classes)
@@ -77,12 +82,3 @@ def _block_loss(
         probs, losses = expit(logits), (np.logaddexp(0, logits) - logits * truth).sum(1)
     slopes = (probs - truth) * weights
     return (losses * weights[:, 0]).sum(dtype=np.float64), x.T @ slopes, slopes.sum(0)
-
-
-def _principal_axes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(F, r) float32 orthonormal axes of the rows x (n, F), without those that no row needs, and the squares along them (r,)."""
-    is_wide = len(x) < x.shape[1]
-    squares, vectors = np.linalg.eigh(x @ x.T if is_wide else x.T @ x)
-    kept = squares > RANK_TOLERANCE * squares[-1]
-    squares, vectors = squares[kept], vectors[:, kept]
-    return (x.T @ vectors / np.sqrt(squares) if is_wide else vectors), squares

@@ -72,7 +72,14 @@ def build(member: Member, classes: int, target: TargetKind = "single") -> keras.
         for number, (name, strength) in enumerate(member.train.augment.items()):
             if is_on_device(name):  # these act in training only
                 images = DeviceAugmentation(name, strength, seed=member.train.seed + number)(images)
-        logits = _with_head(_features(images, member, classes), member, classes)
+        logits = features = _features(images, member, classes)
+        if features._keras_history.operation.name != "logits":  # a model of the user's may have this layer
+            if len(features.shape) > 2:
+                is_grid = len(features.shape) == 4
+                pool = keras.layers.GlobalAveragePooling2D if is_grid else keras.layers.GlobalAveragePooling1D
+                features = pool()(features)
+            pooled = keras.layers.Dropout(member.train.dropout, seed=member.train.seed)(features)
+            logits = keras.layers.Dense(classes, dtype="float32", name="logits")(pooled)
         if target == "regression":
             logits = Unit(dtype="float32", name="unit")(logits)
     finally:
@@ -112,17 +119,6 @@ def _features(images: Tensor, member: Member, classes: int) -> Tensor:
         _load_weights(keras.Model(keras.utils.get_source_inputs(features)[0], features), member)
         return features
     return _application(images, member)
-
-
-def _with_head(features: Tensor, member: Member, classes: int) -> Tensor:
-    """Logits (B, C) float32 from features. The last layer is called `logits`; features that are its output are returned."""
-    if features._keras_history.operation.name == "logits":
-        return features
-    if len(features.shape) > 2:
-        pool = keras.layers.GlobalAveragePooling2D if len(features.shape) == 4 else keras.layers.GlobalAveragePooling1D
-        features = pool()(features)
-    pooled = keras.layers.Dropout(member.train.dropout, seed=member.train.seed)(features)
-    return keras.layers.Dense(classes, dtype="float32", name="logits")(pooled)
 
 
 def _plugin_features(builder: Any, images: Any, member: Member, classes: int) -> Any:

@@ -168,7 +168,20 @@ def _preset(weights: str, normalise: str, size: int | None) -> tuple[keras.Model
         raise UserError(f"weights {weights!r}: {reason}; expected a KerasHub preset") from None
     if len(model.inputs) != 1 or len(model.inputs[0].shape) != 4 or isinstance(model.output, dict):
         raise UserError(f"weights {weights!r}: {type(model).__name__} is no backbone of images")
-    return model, _converter_normalisation(path) if normalise == "auto" else NORMALISATIONS[normalise]
+    if normalise != "auto":
+        return model, NORMALISATIONS[normalise]
+    file = f"{path.rstrip('/')}/image_converter.json"  # the object itself would need tensorflow-text
+    try:
+        if "://" not in file and not Path(file).is_file():
+            raise ValueError("there is no image_converter.json")
+        converter = json.loads(files.read_bytes(file))["config"]
+    except (UserError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"weights {path!r}: the preset states no normalisation ({str(error)[:200]}); state `normalise: ...` of the "
+            f"member, one of {', '.join(NORMALISATIONS)}"
+        ) from None
+    scale, offset = converter.get("scale"), converter.get("offset")
+    return model, (1.0 if scale is None else scale, 0.0 if offset is None else offset)
 
 
 def _at_size(model: keras.Model, size: int) -> keras.Model:
@@ -192,19 +205,3 @@ def _at_size(model: keras.Model, size: int) -> keras.Model:
         elif "position_ids" not in to.path:  # which count from 0 at every size
             raise ValueError(f"{to.path} of shape {tuple(source.shape)} does not fit images of {size} pixels")
     return resized
-
-
-def _converter_normalisation(path: str) -> Scaling:
-    """Scale and offset in the preset's image_converter.json, of which the object itself would need tensorflow-text."""
-    file = f"{path.rstrip('/')}/image_converter.json"
-    try:
-        if "://" not in file and not Path(file).is_file():
-            raise ValueError("there is no image_converter.json")
-        config = json.loads(files.read_bytes(file))["config"]
-    except (UserError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"weights {path!r}: the preset states no normalisation ({str(error)[:200]}); state `normalise: ...` of the "
-            f"member, one of {', '.join(NORMALISATIONS)}"
-        ) from None
-    scale, offset = config.get("scale"), config.get("offset")
-    return (1.0 if scale is None else scale), (0.0 if offset is None else offset)

@@ -109,7 +109,14 @@ def predict_folds(job: Job, run: Run, stale: Mapping[int, Stored]) -> None:
             )
         trainer = open_scorer(job, run.member, name, device, TrainerInputs(parts=("train", "test")))
         test = with_labels(job.prepared, ("test",))
-        times = feature_times(job, run, views)
+        # Features were computed once; each fold model bears an equal part of their time.
+        seconds = dict.fromkeys(views, 0.0)
+        for network in networks_of(job.workspace, run.member):
+            for view in views:
+                manifest = read_manifest(feature_table(job.workspace, network, "train", view).manifest)
+                each = manifest.result["seconds_per_1000"] / 1000 if manifest else 0.0
+                seconds[view] += each / job.params.prepare.folds
+        times = ViewTimes(dict.fromkeys(views, 1 / len(views)), seconds, 1)
     with Bar(len(stale), f"predict {name}", "fold models") as bar:
         for fold, predictions in stale.items():
             weights, folder = fold_manifest_path(run, fold).parent, predictions.manifest.parent
@@ -142,16 +149,6 @@ def measure_views(trainer: "FoldScorer", views: Sequence[str]) -> ViewTimes:
         seconds[view] = min([timed(predict) for _ in range(1 + REPEATS)][1:])  # the first compiles the view alone
     total = sum(seconds.values())
     return ViewTimes({view: one / total for view, one in seconds.items()}, dict.fromkeys(views, 0.0), batch)
-
-
-def feature_times(job: Job, run: Run, views: Sequence[str]) -> ViewTimes:
-    """The measured time of computing features under each view, of which each fold model bears an equal part."""
-    seconds = dict.fromkeys(views, 0.0)
-    for network in networks_of(job.workspace, run.member):
-        for view in views:
-            manifest = read_manifest(feature_table(job.workspace, network, "train", view).manifest)
-            seconds[view] += manifest.result["seconds_per_1000"] / 1000 / job.params.prepare.folds if manifest else 0.0
-    return ViewTimes(dict.fromkeys(views, 1 / len(views)), seconds, 1)
 
 
 def predict_fold(
