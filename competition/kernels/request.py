@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from competition.budget.parameters import imported
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import Params
+from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import ancestors
 from competition.kernels import packing
 from competition.workspace.dependencies import (
@@ -20,7 +22,8 @@ from competition.workspace.dependencies import (
     nested_teachers,
     weights_digest,
 )
-from competition.workspace.runs import Run
+from competition.workspace.runs import Run, runs_of
+from competition.workspace.workspace import Workspace
 
 Runs = Mapping[str, Sequence[Run]]  # member -> its runs with the current parameters
 ResultFolders = dict[str, tuple[Path, Sequence[Path]]]  # path in the kernel -> (local folder, its files)
@@ -29,15 +32,6 @@ ResultFolders = dict[str, tuple[Path, Sequence[Path]]]  # path in the kernel -> 
 def path_in_kernel(work: Path, path: Path) -> str:
     """Path in the kernel of a local path below work/<competition>."""
     return path.relative_to(work.parent.parent).as_posix()
-
-
-def incomplete_folds(runs: Sequence[Run], params: Params, folds: Iterable[int]) -> list[int]:
-    """Folds of which one of a member's runs has no complete fold model, or no predictions of it under its views."""
-    return [
-        fold
-        for fold in folds
-        if not all(fold_model(run, fold).is_current and fold_views(run, params, fold).is_current for run in runs)
-    ]
 
 
 def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[str, Sequence[int]]) -> ResultFolders:
@@ -60,6 +54,19 @@ def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[s
         fold_manifest_path(run, pair).parent for name, pair in nested_teachers(params, missing) for run in runs[name]
     ]
     return {path_in_kernel(work, folder): packing.whole_folder(folder) for folder in result_folders if folder.is_dir()}
+
+
+def results_of_budget(workspace: Workspace) -> ResultFolders:
+    """Fold models and predictions of the members that a budget made before, so that the next session makes others."""
+    file = workspace.folder / BUDGET_FILE
+    if not file.exists():
+        return {}
+    params = imported(file, workspace.params)
+    runs = [run for name in params.members for run in runs_of(workspace.with_params(params), name)]
+    folders = [fold_manifest_path(run, fold).parent for run in runs for fold in range(params.prepare.folds)]
+    return {
+        path_in_kernel(workspace.folder, folder): packing.whole_folder(folder) for folder in folders if folder.is_dir()
+    }
 
 
 def results_to_blend(
