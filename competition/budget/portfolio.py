@@ -27,8 +27,13 @@ EPOCHS = (1, 10)
 WHOLE_SEEN, WHOLE_EPOCHS = 40_000, 20  # where all layers are trained because features are weak
 MANY_ROWS = 20_000  # of a fold model, from which on mixup helps (BiT-HyperRule, arXiv 1912.11370, section 3.3)
 LEARNING_RATE = 6e-4  # for batches of 32, as in recipes/own-images.yaml
-# Of the loss of constant probabilities: a linear head with more has weak features. Photos .02 to .37, drawn letters .64 to .77.
-WEAK_LOSS = 0.5
+# Features say little about the images if a linear head on them has a larger share of the loss of constant probabilities. On 500
+# rows or more: photos .02 to .23, drawn textures .48, drawn letters .69, turned photos .92.
+WEAK_LOSS = 0.35
+# With a still larger share the first layers are trained at lower rates: turned photos score .22 at one rate and .46 so, but letters .70
+# and .66, textures .76 and .68.
+LITTLE_LOSS = 0.8
+WEAK_FACTOR = 2.0  # times the learning rate otherwise: five epochs of the textures score .845 so, .755 at once the rate
 NOT_OF_A_NETWORK = ("head", "predictions", "teacher")  # keys of a member that a portfolio does not have
 WEIGHTS_HOST = "storage.googleapis.com"  # of keras.applications
 HUB_HOST = "www.kaggle.com"  # of KerasHub
@@ -184,32 +189,49 @@ def unanimous_choice(losses: Mapping[str, Sequence[float]]) -> str:
     return choices.pop() if len(choices) == 1 else ""
 
 
-def are_weak(losses: Sequence[float], class_rows: Sequence[np.ndarray], kind: TargetKind) -> bool:
-    """Whether a linear head on features gains little over constant probabilities in every fold; False of a regression.
+@dataclass(frozen=True)
+class Weakness:
+    """Shares of the loss of constant probabilities that a linear head on features has: the least and the most of the folds."""
+
+    least: float = 0.0
+    most: float = 0.0
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether every fold says that the features say little about the images."""
+        return self.least > WEAK_LOSS
+
+
+def weakness(losses: Sequence[float], class_rows: Sequence[np.ndarray], kind: TargetKind) -> Weakness:
+    """The weakness of features, 0 of a regression.
 
     losses: one per fold, on rows that it trains on, as for unanimous_choice.  class_rows: per fold (N, C) bool, of its training rows.
     """
     from scipy.special import entr
 
+    if kind == "regression":
+        return Weakness()
     shares = [rows.mean(0) for rows in class_rows]
     constant = [entr(one).sum() if kind == "single" else (entr(one) + entr(1 - one)).mean() for one in shares]
-    is_weak = (loss > WEAK_LOSS * least for loss, least in zip(losses, constant, strict=True))
-    return kind != "regression" and all(is_weak)
+    ratios = [loss / least if least else 0.0 for loss, least in zip(losses, constant, strict=True)]
+    return Weakness(min(ratios), max(ratios))
 
 
-def fine_tuned(network: Network, rows: int, kind: TargetKind, whole: bool) -> Member:
+def fine_tuned(network: Network, rows: int, kind: TargetKind, weak: Weakness) -> Member:
     """A fine-tuned member with epochs, learning rate and mixup from the training rows of a fold model.
 
     kind: of the targets. Where the last layer cannot be solved (`probe`), it alone is trained in the first epoch.
-    whole: train all layers, and for more epochs.
+    weak: of features; if they are weak, all layers are trained, and for more epochs.
     """
-    seen, most = (WHOLE_SEEN, WHOLE_EPOCHS) if whole else (IMAGES_SEEN, EPOCHS[1])
+    seen, most = (WHOLE_SEEN, WHOLE_EPOCHS) if weak.is_weak else (IMAGES_SEEN, EPOCHS[1])
     epochs = min(max(round(seen / rows), EPOCHS[0]), most)
     train = network.member.train
     rate = LEARNING_RATE * (train.batch / 32) ** 0.5
     settings = FINE_TUNING | {"epochs": epochs, "learning_rate": rate, "patience": 0, "freeze_epochs": 0}
-    if whole:  # of drawn letters, 4 epochs score .66 so and .31 with its trained_share
+    if weak.is_weak:  # of drawn letters, 4 epochs score .66 so and .31 with its trained_share
         settings |= {"trained_share": 1.0}
+        if weak.most < LITTLE_LOSS:
+            settings |= {"layer_decay": 1.0, "learning_rate": WEAK_FACTOR * rate}
     settings["mixup"] = 0.1 if rows >= MANY_ROWS else 0.0
     if network.member.weights == "none":
         settings |= {"probe": False, "trained_share": 1.0}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from competition.budget.clock import Clock
 from competition.budget.parameters import file_text, with_members
-from competition.budget.portfolio import Network, is_reachable, missing_weights, networks_of, read_portfolio
+from competition.budget.portfolio import Network, Weakness, is_reachable, missing_weights, networks_of, read_portfolio
 from competition.cluster.connection import Machine
 from competition.config.errors import UserError
 from competition.config.params import HUB, Member, Params
@@ -72,7 +72,9 @@ class Search:
     widths: dict[str, int] = field(default_factory=dict)  # network -> number of its features
     column_seconds: float = 0.0  # all fold models of the first member, divided by its number of features
     blend_seconds: float = 0.0  # of a blend of one member
-    has_weak_features: bool = False  # whether networks are trained whole, see are_weak
+    weak: Weakness = field(
+        default_factory=Weakness
+    )  # of the features that are known; if they are weak, networks are trained whole
     machines: Sequence[Machine] = ()  # of the cluster that trains networks; () = this machine trains them
 
     @property

@@ -15,11 +15,12 @@ from competition.budget.portfolio import (
     EPOCHS,
     FEW_ROWS,
     Network,
-    are_weak,
+    Weakness,
     epochs_to_try,
     fine_tuned,
     stated_members,
     unanimous_choice,
+    weakness,
 )
 from competition.config.errors import UserError
 from competition.config.params import TIMM, Member, Train
@@ -30,6 +31,7 @@ from competition.workspace.runs import runs_of
 from competition.workspace.scores import held_out_score
 from pipelines.execution.budget_search import Search, TimeIsUp, Trial, job_of, skip, write_file
 from pipelines.execution.cluster import predict_on_cluster, train_on_cluster
+from pipelines.execution.first_look import others_say_more
 from pipelines.execution.prediction import predict_folds, stale_folds
 from pipelines.execution.trainer import measure_speed
 from pipelines.execution.training import train_run
@@ -52,22 +54,49 @@ class Candidate:
     network: Network | None = None  # that is fine-tuned; None = a member as it is stated
 
 
-def fine_tune_first(search: Search, network: Network) -> None:
-    """If features are weak, train all layers of the cheapest network before the features of others, if it can be trained at all."""
-    competition, train = search.job.prepared.competition, search.job.prepared.part("train")
-    rows = competition.targets.class_rows(train["label"].to_numpy(), len(competition.classes))
-    losses = inner_losses(search, network)
-    # No row that a fold holds out takes part in what that fold says.
-    of_folds = [rows[(train["fold"] != fold).to_numpy()] for fold in range(len(losses))]
-    is_trained = rows_of_fold(search) >= FEW_ROWS and not network.member.architecture.startswith(TIMM)
-    search.has_weak_features = is_trained and are_weak(losses, of_folds, competition.targets.kind)
-    if search.has_weak_features:
+def fine_tune_first(search: Search, network: Network, others: Sequence[Network]) -> None:
+    """If features are weak, train all layers of the cheapest network before the features of others, if it can be trained at all.
+
+    Not if those of another network say more about the images; they are computed first.  others: the best expected first.
+    """
+    weak = weakness_of(search, network)
+    if weak.is_weak and not others_say_more(search, network, others):
+        search.weak = weak
         search.job.echo(
             f"budget: pretrained features say little about these images, so networks are trained whole, {network.name} before "
             "the features of others"
         )
         for candidate in candidates_to_train(search, [network])[:1]:
             train_if_it_fits(search, candidate, FIRST_SHARE)
+
+
+def weakness_of(search: Search, network: Network) -> Weakness:
+    """How weak the features of a network are; not at all if it cannot be trained."""
+    if rows_of_fold(search) < FEW_ROWS or is_of_timm(network):
+        return Weakness()
+    competition, train = search.job.prepared.competition, search.job.prepared.part("train")
+    rows = competition.targets.class_rows(train["label"].to_numpy(), len(competition.classes))
+    losses = inner_losses(search, network)
+    # No row that a fold holds out takes part in what that fold says.
+    of_folds = [rows[(train["fold"] != fold).to_numpy()] for fold in range(len(losses))]
+    return weakness(losses, of_folds, competition.targets.kind)
+
+
+def fine_tune(search: Search, networks: Sequence[Network]) -> None:
+    """Train what is worth it with the time that is left: fine-tuned networks, and the members of the file as they are stated."""
+    if not search.weak.is_weak and (preferred := preferred_network(search, made(search, networks))):
+        search.weak = weakness_of(search, next(one for one in networks if one.name == preferred))
+    for candidate in candidates_to_train(search, networks):
+        train_if_it_fits(search, candidate)
+
+
+def made(search: Search, networks: Sequence[Network]) -> list[Network]:
+    """The networks that Keras computes and whose features are complete."""
+    return [one for one in networks if f"{one.name}-linear" in search.complete and not is_of_timm(one)]
+
+
+def is_of_timm(network: Network) -> bool:
+    return network.member.architecture.startswith(TIMM)
 
 
 def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Candidate]:
@@ -77,12 +106,12 @@ def candidates_to_train(search: Search, networks: Sequence[Network]) -> list[Can
     """
     kind = search.job.prepared.competition.targets.kind
     stated = [Candidate(name, one, one.train.epochs) for name, one in stated_members(search.job.params).items()]
-    keras = [one for one in networks if not one.member.architecture.startswith(TIMM)]
-    preferred = preferred_network(search, [one for one in keras if f"{one.name}-linear" in search.complete])
+    keras = [one for one in networks if not is_of_timm(one)]
+    preferred = preferred_network(search, made(search, networks))
     keras.sort(key=lambda one: one.name != preferred)  # stable
     tuned = []
     for network in keras:
-        member = fine_tuned(network, rows_of_fold(search), kind, search.has_weak_features)
+        member = fine_tuned(network, rows_of_fold(search), kind, search.weak)
         tuned.append(Candidate(f"{network.name}-tuned", member, EPOCHS[0] + member.train.freeze_epochs, network))
     tried = {trial.name for trial in search.trials}
     return [one for one in (*tuned[:1], *stated, *tuned[1:]) if one.name not in tried]
@@ -152,7 +181,7 @@ def train_epochs_that_fit(search: Search, candidate: Candidate, share: float) ->
     for views in [(), ("identity",)] if candidate.network and len(search.views) > 1 else [()]:
         for epochs in epochs_to_try(member.train, candidate.fewest):
             train = replace(member.train, epochs=epochs)
-            if candidate.network and search.has_weak_features:
+            if candidate.network and search.weak.is_weak:
                 train = at_higher_rate(train, rows_of_fold(search))
             variant = replace(member, views=views, train=train)
             load = load_of(variant, settings, name, sizes, search.device.replicas)

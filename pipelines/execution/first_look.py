@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ from competition.budget.portfolio import Network
 from competition.config.errors import UserError
 from competition.config.params import Head
 from competition.ensemble.bootstrap import Evaluation, score_with_error
+from competition.ensemble.metrics import metric_named
 from competition.images.decoded_cache import CacheBudget
 from competition.preflight.planning import duration
 from competition.report.terminal import with_error
@@ -26,52 +27,96 @@ if TYPE_CHECKING:
 MANY_ROWS = 4_000  # training rows; with fewer, the first member takes less than a minute on two cores
 SAMPLE = 2_000  # rows
 STRENGTH = (0.3,)  # the middle one of those that a member tries: choosing it would take as long as the rest of the look
+FEW = 500  # rows, to compare the features of two networks
+CLEARLY_LESS = 0.9  # of the loss of the first network
 SURPRISE = 2.0  # a network is at most so many times as fast as its relative cost says
 FIRST_SHARE = 0.1  # of the time that is left: if the first member takes less, its views leave time for others
 CHOICE = 2.5  # a head that chooses among its strengths takes so many times as long
 
 
-def look_at_sample(search: Search, network: Network, engine: "FeatureEngine") -> float:
-    """Print the honest score of a linear head on a random sample of the rows of a large set, and note it among the trials.
+@dataclass(frozen=True)
+class SampleHeads:
+    """Linear heads on the features of a random sample of the training rows, each fitted without one fold."""
 
-    Each fold of the sample is predicted by a head that was fitted to the sample's other folds. Nothing is chosen by the score.
-    Returns the seconds that the heads of the first member will take, about; 0 of a small set.
-    """
+    rows: int
+    targets: np.ndarray  # of the rows that the heads held out
+    probs: np.ndarray  # of the same rows
+    losses: list[float]  # one per head, of rows that it was fitted to or chose its strength on
+    seconds: float  # for the heads
+
+
+def sample_heads(search: Search, network: Network, most: int, head: Head) -> SampleHeads:
+    """Fit heads of all folds to a sample of at most so many rows, whose images are decoded alone."""
     from competition.images.labelled_images import sample_rows
     from competition.training.features import compute_features, stored_features
     from competition.training.fold_rows import FoldRows
     from competition.training.head_trainer import HeadTrainer
 
-    job, prepared, started = search.job, search.job.prepared, time.monotonic()
-    if (count := len(prepared.part("train"))) < MANY_ROWS:
-        return 0.0
-    streamed = CacheBudget(job.path("features"), 0, 0)  # only the images of the sample are decoded
+    job, competition = search.job, search.job.prepared.competition
+    streamed = CacheBudget(job.path("features"), 0, 0)
     images = read_images(job, network.member, ["train"], network.name, streamed)
-    images = sample_rows(images, SAMPLE, job.params.honest.seed)
+    images = sample_rows(images, most, job.params.honest.seed)
+    engine = engine_for(search, network)
     features = compute_features(engine, images, np.arange(len(images.ids)), ["identity"])[:, 0]
-    member = replace(network.member, head=Head("linear", strengths=STRENGTH))
-    classes = len(prepared.competition.classes)
-    rows = FoldRows(member, images, classes, prepared.competition.targets)
-    trainer = HeadTrainer(rows, prepared.competition.metric, stored_features(images.ids, {"identity": features}))
-    targets, probs, began = [], [], time.monotonic()
+    member = replace(network.member, head=head)
+    rows = FoldRows(member, images, len(competition.classes), competition.targets)
+    trainer = HeadTrainer(rows, competition.metric, stored_features(images.ids, {"identity": features}))
+    targets, probs, losses, began = [], [], [], time.monotonic()
     folds = [int(fold) for fold in np.unique(images.folds)]
     with trainer.fitting_ahead(folds, member.train):
         for fold in folds:
             trained = trainer.train_to_end(fold, member.train)
+            losses.append(trained.history[-1].loss)
             targets.append(rows.targets_of(rows.held_out(fold)))
             probs.append(trainer.out_of_fold(fold, trained).view("identity"))
-    head_seconds = CHOICE * (time.monotonic() - began) * count / len(images.ids)
-    metric, honest = trainer.metric, job.params.honest
-    evaluation = Evaluation(metric, classes, honest.resamples, honest.seed)
-    score = score_with_error(np.concatenate(targets), metric.output_of(np.concatenate(probs)), evaluation)
+    seconds = time.monotonic() - began
+    return SampleHeads(len(images.ids), np.concatenate(targets), np.concatenate(probs), losses, seconds)
+
+
+def look_at_sample(search: Search, network: Network) -> float:
+    """Print the honest score of a linear head on a random sample of the rows of a large set, and note it among the trials.
+
+    Each fold of the sample is predicted by a head that was fitted to the sample's other folds. Nothing is chosen by the score.
+    Returns the seconds that the heads of the first member will take, about; 0 of a small set.
+    """
+    job, prepared, started = search.job, search.job.prepared, time.monotonic()
+    if (count := len(prepared.part("train"))) < MANY_ROWS:
+        return 0.0
+    sample = sample_heads(search, network, SAMPLE, Head("linear", strengths=STRENGTH))
+    metric, honest = metric_named(prepared.competition.metric), job.params.honest
+    evaluation = Evaluation(metric, len(prepared.competition.classes), honest.resamples, honest.seed)
+    score = score_with_error(sample.targets, metric.output_of(sample.probs), evaluation)
     text = with_error(metric.display(score.value), score.error, metric.name)
-    name = f"{network.name}-linear on {len(images.ids):,} rows"
+    name = f"{network.name}-linear on {sample.rows:,} rows"
     search.trials.append(Trial(name, time.monotonic() - started, verdict=f"a first look: {text}"))
     job.echo(
         f"budget: first honest {metric.name} after {duration(search.clock.spent)}: {text} by {name} of {count:,}, "
         f"drawn at random (more rows usually score higher); {trivial_text(prepared)}"
     )
-    return head_seconds
+    return CHOICE * sample.seconds * count / sample.rows
+
+
+def others_say_more(search: Search, first: Network, others: Sequence[Network]) -> bool:
+    """Return True if linear heads on another network's features have clearly less loss on a small sample, in every fold.
+
+    Looked at is the best expected network of other weights whose features can be paid for.
+    """
+    for other in others:
+        backbones = {(one.member.architecture, one.member.alpha, one.member.weights) for one in (first, other)}
+        if len(backbones) == 1 or seconds_if_too_slow(search, first, other):
+            continue
+        started = time.monotonic()
+        try:
+            losses, other_losses = (sample_heads(search, one, FEW, Head("linear")).losses for one in (first, other))
+        except UserError:  # about its weights, which is said when its turn comes
+            continue
+        search.engines.pop(first.name)  # its features are complete
+        says_more = all(b < CLEARLY_LESS * a for a, b in zip(losses, other_losses, strict=True))
+        verdict = f"a look: its features say {'' if says_more else 'no '}more than those of {first.name}"
+        name = f"{other.name}-linear on {min(FEW, len(search.job.prepared.part('train'))):,} rows"
+        search.trials.append(Trial(name, time.monotonic() - started, verdict=verdict))
+        return says_more
+    return False
 
 
 def has_missing_features(search: Search, network: Network) -> bool:

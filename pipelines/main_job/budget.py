@@ -38,12 +38,11 @@ from pipelines.execution.budget_search import (
     write_file,
 )
 from pipelines.execution.budget_training import (
-    candidates_to_train,
     complete,
+    fine_tune,
     fine_tune_first,
     make_member,
     preferred_network,
-    train_if_it_fits,
 )
 from pipelines.execution.cluster import machines_of_cluster
 from pipelines.execution.first_look import (
@@ -79,12 +78,11 @@ def run(job: Job) -> None:
     else:
         others = [one for one in networks if one is not cheapest]
         make_first(search, cheapest, others)
-        fine_tune_first(search, cheapest)
+        fine_tune_first(search, cheapest, others)
         make_features(search, cheapest, others)
     usable = [one for one in networks if f"{one.name}-linear" in search.complete]
     late_heads = make_heads(search, usable)
-    for candidate in candidates_to_train(search, networks):
-        train_if_it_fits(search, candidate)
+    fine_tune(search, networks)
     for name, member, needs in late_heads:
         make_member(search, name, member, needs=needs)
     job.echo(*summary(search))
@@ -94,7 +92,7 @@ def make_first(search: Search, network: Network, others: Sequence[Network]) -> N
     """Make the cheapest member in any case, and print the first honest score.  others: the best expected first."""
     name, started = f"{network.name}-linear", time.monotonic()
     if has_missing_features(search, network):
-        heads = look_at_sample(search, network, engine_for(search, network))
+        heads = look_at_sample(search, network)
         settle_views(search, network, others, heads)
         compute_features(search, network, first_heads=heads)
     if search.left < 0:

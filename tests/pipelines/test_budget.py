@@ -19,7 +19,7 @@ from stages import FEWER_DIGITS, Workspace, new_workspace
 import goldfold
 from competition.budget import portfolio
 from competition.budget.clock import start_clock
-from competition.budget.portfolio import Network, unanimous_choice
+from competition.budget.portfolio import Network, Weakness, unanimous_choice
 from competition.config.errors import UserError
 from competition.config.params_file import BUDGET_FILE, load_params
 from competition.ensemble.metrics import TargetKind
@@ -69,16 +69,16 @@ WEAK = """
 from dataclasses import replace
 from types import SimpleNamespace
 from competition.budget import portfolio
-from pipelines.execution import budget_training
+from pipelines.execution import budget_training, first_look
 from pipelines.main_job import budget
-portfolio.WEAK_LOSS, budget_training.FEW_ROWS = {weak}, {fewest}
+portfolio.WEAK_LOSS, budget_training.FEW_ROWS, first_look.CLEARLY_LESS = {weak}, {fewest}, {less}
 budget_training.load_of = lambda member, *_: member
 budget_training.cost_of = lambda member, _: SimpleNamespace(seconds={seconds} * member.train.epochs)
-are_weak = budget_training.are_weak
+weakness = budget_training.weakness
 def of_training_rows(losses, class_rows, kind):
     assert [len(rows) for rows in class_rows] == [90, 90]
-    return are_weak(losses, class_rows, kind)
-budget_training.are_weak = of_training_rows
+    return weakness(losses, class_rows, kind)
+budget_training.weakness = of_training_rows
 budget_training.at_higher_rate = lambda train, rows: replace(train, learning_rate=rows / 1e6)
 budget.make_features = lambda *_: {then}
 """
@@ -311,11 +311,13 @@ def test_a_line_that_is_no_network_is_refused_and_every_network_has_a_name_of_it
 def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow(kind: TargetKind) -> None:
     member = replace(load_params(ROOT / "recipes" / "own-images.yaml").members["mobilenet"], weights="imagenet")
     network = Network("net", member, 1.0)
-    few, many = (portfolio.fine_tuned(network, rows, kind, False).train for rows in (1_000, 30_000))
-    whole = portfolio.fine_tuned(network, 1_000, kind, True).train
-    assert whole.trained_share == 1.0 > few.trained_share and whole.epochs > few.epochs
-    assert whole.layer_decay == few.layer_decay < 1.0  # at one rate for all layers, weak features are forgotten
-    for train in (few, many, whole):
+    few, many = (portfolio.fine_tuned(network, rows, kind, Weakness()).train for rows in (1_000, 30_000))
+    weak, weaker = (portfolio.fine_tuned(network, 1_000, kind, Weakness(0.5, most)).train for most in (0.7, 0.9))
+    assert weak.trained_share == weaker.trained_share == 1.0 > few.trained_share and weak.epochs > few.epochs
+    # At one rate for all layers, features that say next to nothing are forgotten before the others learn.
+    assert weaker.layer_decay == few.layer_decay < weak.layer_decay == 1.0
+    assert weaker.learning_rate == few.learning_rate < weak.learning_rate
+    for train in (few, many, weak, weaker):
         check_training(kind, "net-tuned", train)
     assert few.mixup < many.mixup and few.epochs > many.epochs > few.freeze_epochs
     tried = portfolio.epochs_to_try(few, 1)
@@ -324,14 +326,19 @@ def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow
 
 def test_features_are_weak_if_every_fold_says_so_by_its_own_training_rows() -> None:
     four_classes = np.eye(4, dtype=bool)  # constant probabilities of .25 lose 1.386
-    both = [four_classes, four_classes]
-    assert portfolio.are_weak([0.70, 0.80], both, "single") and not portfolio.are_weak([0.69, 0.80], both, "single")
-    assert not portfolio.are_weak([0.70, 0.80], both, "regression")
     two_classes = four_classes[[0, 0, 1, 1]]  # those of .5 lose 0.693
-    assert portfolio.are_weak([0.70, 0.35], [four_classes, two_classes], "single")
-    assert not portfolio.are_weak([0.35, 0.70], [four_classes, two_classes], "single")
     two_labels = np.array([[True, False], [False, False], [True, True], [False, True]])  # 0.693 each
-    assert portfolio.are_weak([0.35], [two_labels], "multi") and not portfolio.are_weak([0.34], [two_labels], "multi")
+    for losses, rows, kind, is_weak in (
+        ([0.50, 0.80], [four_classes, four_classes], "single", True),
+        ([0.48, 0.80], [four_classes, four_classes], "single", False),
+        ([0.50, 0.80], [four_classes, four_classes], "regression", False),
+        ([0.50, 0.25], [four_classes, two_classes], "single", True),
+        ([0.25, 0.50], [four_classes, two_classes], "single", False),
+        ([0.25], [two_labels], "multi", True),
+        ([0.24], [two_labels], "multi", False),
+    ):
+        assert portfolio.weakness(losses, rows, kind).is_weak == is_weak, (losses, kind)
+    assert portfolio.weakness([0.50, 0.80], [four_classes] * 2, "single").most == pytest.approx(0.80 / 1.386, rel=1e-3)
 
 
 @pytest.mark.parametrize(("epochs", "full_share"), [(1, 0.1024), (2, 0.4096), (3, 0.9216), (4, 1.0), (10, 1.0)])
@@ -344,12 +351,15 @@ def test_a_short_training_on_weak_features_is_protected_for_half_of_the_steps(ep
     assert at_higher_rate(alone, rows=1_053) == alone
 
 
-@pytest.mark.parametrize(("weak", "fewest", "is_trained"), [(0.0, 90, True), (1.0, 90, False), (0.0, 91, False)])
-def test_where_features_are_weak_a_network_is_trained_whole_before_the_features_of_others(
-    prepared, tmp_path, weak, fewest, is_trained
+@pytest.mark.parametrize(
+    ("weak", "fewest", "less", "is_trained"),
+    [(0.0, 90, 0.0, True), (1.0, 90, 0.0, False), (0.0, 91, 0.0, False), (0.0, 90, 99.0, False)],
+)
+def test_where_features_are_weak_a_network_is_trained_whole_before_those_of_others_unless_these_say_more(
+    prepared, tmp_path, weak, fewest, less, is_trained
 ):
     workspace = prepared.copy_to(tmp_path)
-    code = WEAK.format(weak=weak, fewest=fewest, seconds=120.0, then="exit()")
+    code = WEAK.format(weak=weak, fewest=fewest, less=less, seconds=120.0, then="exit()")
     assert workspace.run("budget", *HOUR, code=code).code == 0
     members = load_params(workspace.work / BUDGET_FILE).members  # a fold model has 90 training rows
     assert list(members) == ["small-linear", *(["small-tuned"] if is_trained else [])]
@@ -363,7 +373,7 @@ def test_where_features_are_weak_a_network_is_trained_whole_before_the_features_
 
 
 def test_a_network_that_does_not_fit_before_the_others_is_not_measured_again_after_them(prepared, tmp_path) -> None:
-    code = WEAK.format(weak=0.0, fewest=90, seconds=4_000.0, then="None")
+    code = WEAK.format(weak=0.0, fewest=90, less=0.0, seconds=4_000.0, then="None")
     result = prepared.copy_to(tmp_path).run("budget", *HOUR, code=code)
     assert len(re.findall(r"small-tuned .* does not fit", result.out)) == 1, result.out + result.err
 
