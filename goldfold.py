@@ -246,7 +246,7 @@ class Project:
         from competition.training.model import build
 
         if run.member.head is not None:
-            return network_with_head(run.member, arrays)
+            return network_with_head(run.member, arrays, self._prepared.competition.targets.kind)
         model = build(run.member.without_pretrained_weights, len(self.classes), self._prepared.competition.targets.kind)
         for name, variable in saved_variables(model):
             variable.assign(arrays[name])

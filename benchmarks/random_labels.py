@@ -40,6 +40,7 @@ MEMBERS = {
     "linear": ", head: {kind: linear, views: [identity, shift_up]}",
     "rbf": ", head: {kind: rbf}",
     "mlp": ", head: {kind: mlp}",
+    "neighbours": ", head: {kind: neighbours}",
 }
 PARAMS = """
 extends: ROOT/params.yaml

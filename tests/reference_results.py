@@ -138,11 +138,11 @@ def results_of_heads() -> Results:
     }
     parts = inner_parts_of(labels, np.arange(count), 0)
     cases = {}
-    for kind in ("linear", "rbf", "mlp"):
+    for kind in ("linear", "rbf", "mlp", "neighbours"):
         for target, values in targets.items() if kind == "linear" else [("single", labels)]:
             rows = HeadRows(features, values, np.ones(count), 1 if target == "regression" else 3, target)
             head = fit_best_head(Head(kind), rows, parts, 0)
-            outputs = head_outputs(head.arrays, features[0, :6])
+            outputs = head_outputs(head.arrays, features[0, :6], target)
             cases[f"{kind}, {target}"] = numbers(probabilities_of(outputs, target))
     return {"heads": cases}
 

@@ -183,10 +183,10 @@ class Tune(Block):
 class Head(Block):
     """The part of a frozen-feature member that is fitted: what turns the features of its network into probabilities."""
 
-    kind: Literal["linear", "rbf", "mlp"]
+    kind: Literal["linear", "rbf", "mlp", "neighbours"]
     views: Names = ("identity",)  # of the training rows; each is a row of its own, with an equal share of the weight
     # Tried on the inner validation part of each fold model; one value is used as it is; () = those of the kind (heads.py).
-    # linear, rbf: C, the inverse of the penalty.  mlp: the penalty.
+    # linear, rbf: C, the inverse of the penalty.  mlp: the penalty.  neighbours: how many.
     strengths: tuple[AboveZero, ...] = ()
     hidden: Positive = 256  # mlp: hidden units
     also: tuple[Name, ...] = ()  # members whose networks' features are appended

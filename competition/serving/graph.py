@@ -37,7 +37,7 @@ def in_float32(member: Member) -> Member:
 def load_model(member: Member, classes: int, arrays: Mapping[str, np.ndarray]) -> keras.Model:
     """The network of a fold model from its weights, which any backend may have trained; computes in float32."""
     if member.head is not None:
-        return network_with_head(in_float32(member), arrays)
+        return network_with_head(in_float32(member), arrays, "single")
     model = build(in_float32(member.without_pretrained_weights), classes)
     variables = saved_variables(model)
     check_state(dict(variables), arrays)
@@ -73,7 +73,7 @@ class ExportedChain(tf.Module):
             self._network_of[name] = digest = network_digest(member)
             if digest not in self.frozen_networks:
                 self.frozen_networks[digest] = feature_network(in_float32(member))
-            self.models[name] = [HeadLayer(each) for each in arrays]
+            self.models[name] = [HeadLayer(each, "single") for each in arrays]
         self.class_names = tf.constant(list(class_names))
         name = selection.features_member
         if name in self._network_of:

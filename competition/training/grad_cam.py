@@ -37,7 +37,7 @@ class ClassMaps:
     def load_weights(self, weights: State) -> None:
         """weights: of a fold model, as in weights.npz."""
         if self._member.head is not None:
-            self._network = network_with_head(self._member, weights)
+            self._network = network_with_head(self._member, weights, "single")
             return
         for name, variable in saved_variables(self.model):
             variable.assign(weights[name])

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from competition.config.params import ExcludedFolds, Member, Train
+from competition.ensemble.metrics import TargetKind
 from competition.images.labelled_images import Images
 from competition.training import loop
 from competition.training.engine import State
@@ -102,15 +103,16 @@ class HeadTrainer(FoldScorer):
     def _probabilities(self, images: Images, rows: np.ndarray, views: Sequence[str]) -> np.ndarray:
         self._alive()
         kind = self.rows.targets.kind
-        outputs = [head_outputs(self._arrays, self._features(images, rows, view)) for view in views]
+        outputs = [head_outputs(self._arrays, self._features(images, rows, view), kind) for view in views]
         return np.stack([probabilities_of(output, kind) for output in outputs], axis=1)
 
 
 class HeadLayer(keras.layers.Layer):
     """The fitted head as a layer: features (B, F) -> logits (B, C), or values (B, 1) of a regression."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, arrays: Mapping[str, np.ndarray], kind: TargetKind) -> None:
         super().__init__(name="logits", dtype="float32", trainable=False)
+        self._kind = kind
         # Numbers select what is computed, so they are constants and not variables.
         self._numbers = {name: float(value) for name, value in arrays.items() if not value.ndim}
         self._tensors = {
@@ -122,10 +124,10 @@ class HeadLayer(keras.layers.Layer):
             variable.assign(arrays[name])
 
     def call(self, features: Any) -> Any:
-        return head_outputs({**self._numbers, **self._tensors}, features, keras.ops)
+        return head_outputs({**self._numbers, **self._tensors}, features, self._kind, keras.ops)
 
 
-def network_with_head(member: Member, arrays: Mapping[str, np.ndarray]) -> keras.Model:
+def network_with_head(member: Member, arrays: Mapping[str, np.ndarray], kind: TargetKind) -> keras.Model:
     """The whole network of a fold model: images (B, H, W, 3) of 0..255 -> logits (B, C), or values (B, 1)."""
     backbone = feature_network(member)
-    return keras.Model(backbone.inputs, HeadLayer(arrays)(backbone.outputs[0]), name=backbone.name)
+    return keras.Model(backbone.inputs, HeadLayer(arrays, kind)(backbone.outputs[0]), name=backbone.name)

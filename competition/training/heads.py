@@ -26,6 +26,7 @@ STRENGTHS: dict[str, tuple[float, ...]] = {
     "linear": (0.003, 0.03, 0.3, 3.0, 30.0),
     "rbf": (10.0, 100.0, 1e3, 1e4),
     "mlp": (1e-3, 1.0),
+    "neighbours": (5.0, 15.0),
 }
 LANDMARKS = 1_000  # rows that approximate the kernel of `rbf` (Nystroem); 3,000 gain nothing and cost thrice as much
 LEAST_SCALE = 0.1  # of the mean deviation of the features
@@ -35,6 +36,8 @@ INNER_PARTS = 4
 FEW_ROWS = 500
 MANY_ROWS = 2_000  # of which one view says as much about the strength as all; of 700 rows it does not (macro-F1 .692 instead of .719)
 FACTOR_RANGE = 3.0  # of the logarithm of 1 / temperature
+NEIGHBOUR_TEMPERATURE = 0.05  # of the cosine similarities that weight the neighbours
+CLASS_FLOOR = 1e-3  # probability shared by the classes that no neighbour has
 # A context with products of matrices on one thread: heads are fitted side by side instead, and do not depend on the number of cores.
 # Threads that wait for each other take 30 times as long on small matrices while other processes compute.
 ONE_THREAD_EACH = partial(threadpool_limits, 1)
@@ -78,6 +81,13 @@ def fit_path(
     features = rows.features.reshape(-1, rows.features.shape[2])
     arrays = _scaling(rows.features[0], rows.may_root)
     x = _scaled(arrays, features, np)
+    if head.kind == "neighbours":
+        shares = rows.targets[:, None] if rows.targets.ndim == 1 else rows.targets
+        shares = np.eye(rows.classes)[rows.targets] if rows.kind == "single" else shares
+        unit = x[: len(rows.targets)] / np.linalg.norm(x[: len(rows.targets)], axis=1, keepdims=True)
+        arrays |= {"head/rows": unit, "head/shares": shares.astype(np.float32)}
+        counts = [min(strength, len(unit)) for strength in strengths]
+        return [arrays | {"head/neighbours": np.asarray(count, np.float32)} for count in counts]
     views = len(rows.features)
     targets, weights = np.concatenate([rows.targets] * views), np.concatenate([rows.weights / views] * views)
     of_one_view = replace(rows, features=x[None], targets=targets, weights=weights)
@@ -98,9 +108,11 @@ def fit_path(
     return path
 
 
-def head_outputs(head: Mapping[str, Tensor], features: Tensor, xp: Any = np) -> Tensor:
+def head_outputs(head: Mapping[str, Tensor], features: Tensor, kind: TargetKind, xp: Any = np) -> Tensor:
     """(n, C) logits of features (n, F), or values (n, 1) of a regression.  xp: numpy, or keras.ops for Keras tensors."""
     x = _scaled(head, features, xp)
+    if "head/rows" in head:
+        return _neighbour_outputs(head, x, kind, xp) * head.get("head/factor", 1.0)
     if "head/landmarks" in head:
         x = _kernel_values(head, x, xp)
     if "head/hidden_kernel" in head:
@@ -146,13 +158,13 @@ def fit_best_head(
 
     def held_out_outputs(inner: np.ndarray) -> list[np.ndarray]:
         path, views = fit_path(head, chosen_on.part(~inner), strengths, seed, alive), rows.part(inner).features
-        return [np.mean([head_outputs(fitted, view) for view in views], 0) for fitted in path]
+        return [np.mean([head_outputs(fitted, view, rows.kind) for view in views], 0) for fitted in path]
 
     with ONE_THREAD_EACH():
         if len(strengths) == 1 or not inner_parts:
             strength = strengths[len(strengths) // 2]
             (arrays,) = fit_path(head, rows, [strength], seed, alive)
-            outputs_of_rows = head_outputs(arrays, rows.features[0])
+            outputs_of_rows = head_outputs(arrays, rows.features[0], rows.kind)
             return FittedHead(arrays, strength, output_loss(probabilities_of(outputs_of_rows, rows.kind), rows))
         with ThreadPoolExecutor(min(len(inner_parts), os.cpu_count() or 1)) as pool:
             outputs = [np.concatenate(parts) for parts in zip(*pool.map(held_out_outputs, inner_parts), strict=True)]
@@ -280,3 +292,16 @@ def _fit_mlp(head: Head, rows: HeadRows, strength: float, seed: int, alive: Aliv
         kernel, bias = all_kernels, all_biases
     named = {"hidden_kernel": hidden, "hidden_bias": hidden_bias, "kernel": kernel, "bias": bias}
     return {f"head/{name}": np.asarray(value, np.float32) for name, value in named.items()}
+
+
+def _neighbour_outputs(head: Mapping[str, Tensor], x: Tensor, kind: TargetKind, xp: Any) -> Tensor:
+    """Logits of the weighted shares of the nearest training rows by cosine similarity, or their weighted mean value."""
+    unit = x / xp.sqrt(xp.sum(xp.square(x), axis=1, keepdims=True) + 1e-12)
+    similarities = xp.matmul(unit, xp.transpose(head["head/rows"]))
+    nearest = xp.sort(similarities, axis=1)[:, -int(head["head/neighbours"])][:, None]
+    weights = xp.where(similarities >= nearest, xp.exp((similarities - 1.0) / NEIGHBOUR_TEMPERATURE), 0.0)
+    means = xp.matmul(weights, head["head/shares"]) / xp.sum(weights, axis=1, keepdims=True)
+    if kind == "regression":
+        return means
+    floored = means * (1 - CLASS_FLOOR) + CLASS_FLOOR / means.shape[1]
+    return xp.log(floored) if kind == "single" else xp.log(floored) - xp.log(1 - floored + 1e-7)

@@ -49,8 +49,8 @@ def run(job: Job) -> None:
     meaning = (
         f"a score difference below about {limit:.4f} may be due to the seed (two seeds differ by more in 5 % of cases)"
     )
-    if not noise.changed and member.head is not None and member.head.kind == "linear":
-        meaning = "fitting a linear head has no randomness; the seed only draws the rows that choose its strength"
+    if not noise.changed and member.head is not None and member.head.kind in ("linear", "neighbours"):
+        meaning = f"fitting a {member.head.kind} head has no randomness; the seed only draws the rows that choose its strength"
     job.echo(
         f"noise {name}: {metric.name} of {len(runs)} seeds {scores}: spread {noise.spread:.4f}; "
         f"two seeds differ on {noise.changed:.1%} of {'labels' if metric.target == 'multi' else 'rows'}; "

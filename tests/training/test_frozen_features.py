@@ -45,11 +45,11 @@ def rows_of(kind: str) -> HeadRows:
 
 
 @pytest.mark.parametrize("target", ["single", "multi", "regression"])
-@pytest.mark.parametrize("kind", ["linear", "rbf", "mlp"])
+@pytest.mark.parametrize("kind", ["linear", "rbf", "mlp", "neighbours"])
 def test_every_head_learns_every_kind_of_target_and_keras_computes_what_numpy_does(kind: str, target: str) -> None:
     rows = rows_of(target)
-    head = fit_path(Head(kind), rows.part(np.arange(60)), [1.0], seed=0)[0]
-    outputs = head_outputs(head, FEATURES[0, 60:])
+    head = fit_path(Head(kind), rows.part(np.arange(60)), [5.0 if kind == "neighbours" else 1.0], seed=0)[0]
+    outputs = head_outputs(head, FEATURES[0, 60:], rows.kind)
     predicted, expected = probabilities_of(outputs, rows.kind), rows.targets[60:]
     if target == "regression":
         assert np.abs(predicted[:, 0] - expected).mean() < 3.0
@@ -57,7 +57,7 @@ def test_every_head_learns_every_kind_of_target_and_keras_computes_what_numpy_do
         labels = predicted.argmax(1) if target == "single" else predicted > 0.5
         assert (labels == expected).mean() > 0.95
     inputs = keras.Input((F,))
-    network = keras.Model(inputs, HeadLayer(head)(inputs))
+    network = keras.Model(inputs, HeadLayer(head, rows.kind)(inputs))
     np.testing.assert_allclose(network(FEATURES[0, 60:]), outputs, rtol=2e-4, atol=2e-4)
 
 
@@ -71,7 +71,7 @@ def test_features_that_are_never_negative_are_standardised_after_their_square_ro
 @pytest.mark.parametrize("kind", ["linear", "rbf", "mlp"])
 def test_a_class_without_training_rows_is_the_least_probable(kind: str) -> None:
     rows = rows_of("single").part(np.flatnonzero(LABELS != 1))
-    probs = probabilities_of(head_outputs(fit_path(Head(kind), rows, [1.0], 0)[0], FEATURES[0]), "single")
+    probs = probabilities_of(head_outputs(fit_path(Head(kind), rows, [1.0], 0)[0], FEATURES[0], "single"), "single")
     assert probs.shape == (N, 3) and (probs.argmin(1) == 1).all()
 
 
@@ -139,7 +139,7 @@ def test_a_feature_that_is_rare_in_the_training_rows_does_not_decide_alone(kind:
     rows = replace(rows_of("single"), features=np.concatenate([FEATURES, rare], 2))
     later = np.concatenate([FEATURES[0], np.full((N, 1), 0.3, np.float32)], 1)
     head = fit_path(Head(kind), rows, [1.0], 0)[0]
-    assert (head_outputs(head, later).argmax(1) == LABELS).mean() > 0.95
+    assert (head_outputs(head, later, "single").argmax(1) == LABELS).mean() > 0.95
 
 
 def trainer_on(table: np.ndarray, labels: np.ndarray = IMAGE_LABELS) -> HeadTrainer:
@@ -181,7 +181,7 @@ def test_heads_fitted_side_by_side_are_those_fitted_one_after_another(table, mon
 def test_the_whole_network_with_its_head_predicts_what_the_stored_features_give(table) -> None:
     trainer = trainer_on(table)
     trainer.train_to_end(0, trainer.member.train)
-    network = network_with_head(FROZEN, trainer.weights())
+    network = network_with_head(FROZEN, trainer.weights(), "single")
     pixels = np.asarray(IMAGES.pixels[np.arange(48)], np.float32)
     probs = trainer.predict(None, IMAGES, np.arange(48), ["identity"]).probs[:, 0]
     np.testing.assert_allclose(keras.ops.softmax(network(pixels)), probs, atol=2e-3)
@@ -245,7 +245,7 @@ def test_the_linear_head_is_the_logistic_regression_of_scikit_learn(kind: str, c
             expected = np.stack(fits, 1)
         else:
             expected = theirs.fit(x, labels, sample_weight=weights).predict_proba(x)
-        assert np.abs(probabilities_of(head_outputs(head, features), kind) - expected).max() < 0.02
+        assert np.abs(probabilities_of(head_outputs(head, features, kind), kind) - expected).max() < 0.02
 
 
 @pytest.mark.parametrize("kind", ["linear", "rbf", "mlp"])
