@@ -36,7 +36,7 @@ from pipelines.execution.prediction import predict_folds, stale_folds
 from pipelines.execution.trainer import measure_speed
 from pipelines.execution.training import train_run
 
-FIRST_SHARE = 0.67  # of the time that is left, for the network that is trained before others where features are weak
+FIRST_SHARE = 0.85  # of the time that is left, for the network that is trained before others where features are weak
 GRADIENT_FACTOR = 1.2  # training the last layers costs at least so many times as much as a pass under one view
 COMPILE_FACTOR = 2.0  # compiling a training step takes at least so many times as long as compiling a pass
 RESERVE = 1.15  # times the measured cost of fine-tuning
