@@ -13,6 +13,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -35,8 +36,9 @@ from competition.training.engine import CompiledIn, Engine, State
 from competition.training.engines import make_engine
 from competition.training.fold_rows import FoldRows
 from competition.training.input_stall import InputStallDetector
-from competition.training.loop import _resume
+from competition.training.loop import _start
 from competition.training.model import build
+from competition.training.scorer import TrainingOptions
 from competition.training.trainer import Trainer
 
 MAX_DEVICES = 4
@@ -162,7 +164,8 @@ def several_hosts(number: int) -> dict[str, State]:
             newest.unlink()
         resumed = full_outcome(engine, trained(engine, train, checkpoints))
     try:
-        _resume(engine, None, fold=number)
+        plan = SimpleNamespace(seed=0, fold=number)
+        _start(engine, SimpleNamespace(plan=plan, checkpoints=None, initial_weights=None))
         user_error = ""
     except UserError as error:
         user_error = str(error)
@@ -186,7 +189,7 @@ def decisions(number: int) -> State:
     loop.FIRST_STEPS = 1
     last_step, detector = 0, InputStallDetector()
     with suppress(loop.Stopped):
-        for event in trainer.train(0, train, None, False, detector):
+        for event in trainer.train(0, train, TrainingOptions(None, False, detector)):
             if isinstance(event, loop.StepsDone):
                 last_step = event.step
                 event.stop = number == 1 and last_step >= 6

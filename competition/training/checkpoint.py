@@ -46,7 +46,7 @@ class Checkpoints:
         None
     )  # called by `latest` with each newer checkpoint that cannot be read
     is_writer: bool = True  # False: another host writes the checkpoints of both
-    _last: float = field(default_factory=time.monotonic)
+    _last: float = field(default_factory=lambda: time.monotonic())
     _writer: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "checkpoint"))
     _written: Future[None] | None = None
 

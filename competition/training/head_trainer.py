@@ -28,7 +28,7 @@ from competition.training.heads import (
     probabilities_of,
 )
 from competition.training.logistic_regression import Alive
-from competition.training.scorer import FoldScorer
+from competition.training.scorer import DEFAULTS, FoldScorer, TrainingOptions
 
 BYTES_AT_ONCE = 500_000_000  # of features: heads are fitted side by side, each takes four times its features
 
@@ -72,7 +72,7 @@ class HeadTrainer(FoldScorer):
                 self._ahead = {}
                 pool.shutdown(cancel_futures=True)
 
-    def train(self, fold: ExcludedFolds, train: Train, *_: Any, **__: Any) -> loop.Events:
+    def train(self, fold: ExcludedFolds, train: Train, options: TrainingOptions = DEFAULTS) -> loop.Events:
         """Fit the head to the training rows of a fold model; see Trainer.train. It takes seconds and has no checkpoints."""
         self._alive()
         ahead = self._ahead.pop(fold, None)

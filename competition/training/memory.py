@@ -1,5 +1,6 @@
 """Memory that training takes, against what is left of it."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from competition.config.errors import UserError, counted
@@ -26,25 +27,19 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 
     Source of the files: proc(5), cgroups(7).
     """
-    left = []
+
+    def value(file: str, key: str) -> int:
+        """The number after `key` in a file of lines `key number ...`."""
+        return int(dict(line.split()[:2] for line in (root / file).read_text().splitlines())[key])
+
     try:
-        left.append(1024 * _value(root / "proc/meminfo", "MemAvailable:"))
-    except (OSError, ValueError):
+        left = [1024 * value("proc/meminfo", "MemAvailable:")]
+    except (OSError, ValueError, KeyError):
         return None
     for limit, statistics, key in LIMITS:
-        try:
-            left.append(int((root / limit).read_text()) - _value(root / statistics, key))
-        except (OSError, ValueError):  # no such cgroup, or no limit ("max")
-            continue
+        with suppress(OSError, ValueError, KeyError):  # no such cgroup, or no limit ("max")
+            left.append(int((root / limit).read_text()) - value(statistics, key))
     return max(0, min(left))
-
-
-def _value(path: Path, key: str) -> int:
-    """The number after `key` in a file of lines `key number ...`."""
-    values = dict(line.split()[:2] for line in path.read_text().splitlines())
-    if key not in values:
-        raise ValueError(f"{path} has no line {key}")
-    return int(values[key])
 
 
 def memory_warning(name: str, member: Member, batches_ahead: int, available: int | None) -> str:

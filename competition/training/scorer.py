@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,19 @@ from competition.training.input_stall import InputStallDetector
 CURVE_ROWS = 1_000  # held-out rows, at most, behind a point of the curves: all of them would cost a tenth of a training
 
 
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a training is saved, scored and watched."""
+
+    checkpoints: Checkpoints | None = None  # None: none are read or written
+    # Score the held-out rows after every epoch, or after those in the collection; otherwise only after the last.
+    score_epochs: bool | Collection[int] = True
+    stall_detector: InputStallDetector | None = None
+
+
+DEFAULTS = TrainingOptions()
+
+
 class FoldScorer(ABC):
     """The fold models of one member. `Trainer` trains networks, `HeadTrainer` fits heads to stored features."""
 
@@ -32,14 +46,7 @@ class FoldScorer(ABC):
         self._scored: dict[int, ViewPredictions] = {}  # last epoch, once it is scored -> its out-of-fold predictions
 
     @abstractmethod
-    def train(
-        self,
-        fold: ExcludedFolds,
-        train: Train,
-        checkpoints: Checkpoints | None = None,
-        score_epochs: bool | Collection[int] = True,
-        stall_detector: InputStallDetector | None = None,
-    ) -> loop.Events:
+    def train(self, fold: ExcludedFolds, train: Train, options: TrainingOptions = DEFAULTS) -> loop.Events:
         """Train on all folds but the excluded ones; yield what happens, at last Trained."""
 
     @abstractmethod
@@ -58,7 +65,7 @@ class FoldScorer(ABC):
         self, fold: ExcludedFolds, train: Train, score_epochs: bool | Collection[int] = True
     ) -> loop.Trained:
         """train() without checkpoints, for callers that show nothing meanwhile."""
-        (trained,) = deque(self.train(fold, train, None, score_epochs), maxlen=1)  # the last event
+        (trained,) = deque(self.train(fold, train, TrainingOptions(None, score_epochs)), maxlen=1)  # the last event
         assert isinstance(trained, loop.Trained)
         return trained
 

@@ -1,6 +1,6 @@
 """One member on one device, with its compiled engine and decoded images: used by tuning, training and prediction."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import partial
 
@@ -16,15 +16,13 @@ from competition.images.decoded_rows import Pixels
 from competition.images.labelled_images import Images
 from competition.prepare.targets import training_of
 from competition.training import loop
-from competition.training.checkpoint import Checkpoints
 from competition.training.device import Device, host_share
 from competition.training.device_augmentation import augmented, augments_on_device
 from competition.training.engine import Engine, State
 from competition.training.engines import engine_of
 from competition.training.fold_rows import FoldRows, deviation
 from competition.training.heads import HeadRows, fit_best_head, inner_parts_of
-from competition.training.input_stall import InputStallDetector
-from competition.training.scorer import FoldScorer
+from competition.training.scorer import DEFAULTS, FoldScorer, TrainingOptions
 
 
 class Trainer(FoldScorer):
@@ -50,20 +48,12 @@ class Trainer(FoldScorer):
         self._batches: dict[tuple[Augmentation, int], TrainingBatches] = {}
         self._features: np.ndarray | None = None  # (N, F) pooled features by the initial weights
 
-    def train(
-        self,
-        fold: ExcludedFolds,
-        train: Train,
-        checkpoints: Checkpoints | None = None,
-        score_epochs: bool | Collection[int] = True,
-        stall_detector: InputStallDetector | None = None,
-    ) -> loop.Events:
+    def train(self, fold: ExcludedFolds, train: Train, options: TrainingOptions = DEFAULTS) -> loop.Events:
         """Train on all folds but the excluded ones; yield what happens, at last Trained. The weights are then in the engine.
 
         fold: one excluded fold, or two for a nested teacher.
         train: the member's parameters, or a trial's with the same batch, dropout and precision, which are compiled in.
-        score_epochs: score the held-out rows after every epoch, or after those in the collection; otherwise only after the
-        last.  Nothing is trained until the events are taken: see train_to_end().
+        Nothing is trained until the events are taken: see train_to_end().
         """
         train, size = training_of(self.rows.targets.kind, train), self.member.training_size
         small = min(size, max(32, round(size * train.low_resolution_size) // 8 * 8))  # backbones need 32 pixels
@@ -78,7 +68,8 @@ class Trainer(FoldScorer):
             if train.patience:
                 probs = self._probabilities(self.images, inner_rows, ["identity"])[:, 0]
                 scores["inner"] = self.metric.display(self.metric.evaluate(self.rows.targets_of(inner_rows), probs))
-            is_scored = score_epochs if isinstance(score_epochs, bool) else epoch in score_epochs
+            chosen = options.score_epochs
+            is_scored = chosen if isinstance(chosen, bool) else epoch in chosen
             is_last = epoch == train.epochs
             if epoch and (is_scored or is_last):
                 scores |= self._score_held_out(epoch, fold, is_last)
@@ -92,10 +83,10 @@ class Trainer(FoldScorer):
             batches_at=lambda epoch: self.training_batches(train, small if epoch < small_epochs else size),
             scores_after=scores_after,
             score_sign=self.metric.sign,
-            checkpoints=checkpoints,
+            checkpoints=options.checkpoints,
             initial_weights=partial(self._initial_weights, plan) if has_own_layer else None,
         )
-        yield from loop.train_fold(self.engine, run, stall_detector)
+        yield from loop.train_fold(self.engine, run, options.stall_detector)
 
     def weights(self) -> State:
         return self.engine.weights()

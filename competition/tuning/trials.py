@@ -117,6 +117,7 @@ class TrialRunner:
         trainer, is_compiled, building = self._trainer(member)
         # After the trainer, which starts TensorFlow without its start-up messages.
         from competition.training.loop import Diverged, Epoch, StepsDone, Trained
+        from competition.training.scorer import TrainingOptions
 
         by_fold = tune.pruner == "wilcoxon"
         sign, epochs, predictions = trainer.metric.sign, member.train.epochs, list[np.ndarray]()
@@ -125,7 +126,7 @@ class TrialRunner:
             parts = OTHER_FOLDS if position else FIRST_FOLD
             scored_epochs = {max(1, round(epochs * part)) for part in parts}  # from 1
             try:
-                for event in trainer.train(fold, member.train, None, scored_epochs):
+                for event in trainer.train(fold, member.train, TrainingOptions(None, scored_epochs)):
                     match event:
                         case StepsDone():
                             progress.end_step(event.step)

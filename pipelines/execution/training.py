@@ -318,13 +318,14 @@ def train_and_store(
     """
     from competition.report.pictures import AUGMENTED
     from competition.training.loop import Diverged, Stopped
-    from competition.training.scorer import save_fold_model
+    from competition.training.scorer import TrainingOptions, save_fold_model
 
     job, run, trainer = session.job, session.run, session.trainer
     epochs, scored = run.member.train.epochs, job.params.device.score_epochs
     is_shown = isinstance(fold, int)  # the score of a nested teacher is not
     score_epochs = {ceil(epochs * number / scored) for number in range(1, scored + 1)} if is_shown else set[int]()
-    events = trainer.train(fold, run.member.train, checkpoints, score_epochs, session.stall_detector)
+    options = TrainingOptions(checkpoints, score_epochs, session.stall_detector)
+    events = trainer.train(fold, run.member.train, options)
     received: list[int] = []
     with track(job, fold_subject(job.params, run, describe_fold(fold))) as tracking:
         try:

@@ -23,6 +23,7 @@ from competition.training.engine import State
 from competition.training.fold_rows import FoldRows, inner_part
 from competition.training.input_stall import InputStallDetector, StepTimes
 from competition.training.loop import Diverged, Epoch, StepsDone, Stopped, Trained
+from competition.training.scorer import TrainingOptions
 from competition.training.trainer import Trainer
 
 N, FOLDS = 59, 3  # divides badly by everything
@@ -46,7 +47,7 @@ def shared_trainer(replicas: int = 1, random: bool = True) -> Trainer:
 
 
 def trained(trainer: Trainer, fold: int, checkpoints=None, stop=lambda: False, **changes) -> tuple[Trained, State]:
-    for event in trainer.train(fold, replace(trainer.member.train, **changes), checkpoints):
+    for event in trainer.train(fold, replace(trainer.member.train, **changes), TrainingOptions(checkpoints)):
         if isinstance(event, StepsDone):
             event.stop = stop()
     assert isinstance(event, Trained)
@@ -132,7 +133,7 @@ def test_a_call_takes_as_many_steps_as_fit_into_its_seconds_and_the_result_is_th
 def test_closing_at_the_end_of_an_epoch_leaves_a_checkpoint_of_it(tmp_path: Path) -> None:
     """A mistake in a user's callback, called at this event, does not cost the epoch."""
     trainer, checkpoints = shared_trainer(), Checkpoints(tmp_path, "x", seconds=3600)
-    events = trainer.train(0, trainer.member.train, checkpoints)
+    events = trainer.train(0, trainer.member.train, TrainingOptions(checkpoints))
     epoch = next(event for event in events if isinstance(event, Epoch))
     assert checkpoints.latest() is None
     events.close()
@@ -162,7 +163,7 @@ def test_measuring_whether_the_device_waits_for_data_changes_no_weight_and_is_re
     expected = trainer.engine.state()
     monkeypatch.setattr(input_stall, "MEASURED_SECONDS", 0.0)
     monkeypatch.setattr(input_stall, "STALL_SHARE", -1.0)  # however fast the data come
-    events = list(trainer.train(0, train, None, False, InputStallDetector()))
+    events = list(trainer.train(0, train, TrainingOptions(None, False, InputStallDetector())))
     assert sum(isinstance(event, StepTimes) for event in events) == 1
     assert_identical(trainer.engine.state(), expected)
 
