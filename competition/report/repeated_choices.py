@@ -19,11 +19,10 @@ import numpy as np
 from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.ensemble.bootstrap import Evaluation, resampled
-from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import Metric, metric_named
 from competition.prepare.prepared import Prepared
 from competition.report.stored_blends import blend_of, shared_rows, stored_output
-from competition.submission.ledger import Entry, Ledger, entry_of_blend, read, restricted_to, rows
+from competition.submission.ledger import Entry, Ledger, entry_of_blend, of_competition, read, rows
 
 RESAMPLES = 200  # standard error of the mean below a tenth of the noise
 CONTENDER = 3.0  # a candidate worse by more standard errors of the difference is never the best by chance
@@ -73,10 +72,10 @@ def choices_lines(
 
     prepared: None = no prepared data; the optimism is then an upper bound.  result: of the blend's manifest.
     """
-    ledger = restricted_to(read(submissions / "ledger.jsonl"), params.competition.name, params.competition.slug)
+    ledger = of_competition(read(submissions / "ledger.jsonl"), params.competition.name, params.competition.slug)
     current = next(reversed(ledger.entries), None)
     if result is not None:
-        current = entry_of_blend(ledger.entries, result, is_doubted(result))
+        current = entry_of_blend(ledger.entries, result)
     if current is None:
         return []
     share, seed = params.kaggle.public_share, params.honest.seed

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from competition.config.errors import UserError
-from competition.ensemble.external_check import is_doubted
 from competition.files.manifest import read_manifest
 from competition.submission import ledger
 from competition.workspace.current_blend import current_blend, differences
@@ -89,7 +88,7 @@ def submission_of(job: Job, verb: str) -> ledger.Entry:
         )
     folder = current_blend(job.workspace)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
-    entry = ledger.entry_of_blend(existing, blend.result, is_doubted(blend.result)) if blend is not None else None
+    entry = ledger.entry_of_blend(existing, blend.result) if blend is not None else None
     if blend is None or entry is None:
         return existing[-1]
     if prefix:

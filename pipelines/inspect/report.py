@@ -17,7 +17,6 @@ from competition.config.errors import UserError, counted, size_text
 from competition.config.params_file import BUDGET_FILE
 from competition.config.secrets import public_sets, without_secrets
 from competition.ensemble.chain import Chain
-from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, read_manifest, write_text
 from competition.images.decoded_cache import Pixels
@@ -170,8 +169,8 @@ def load_results(job: Job) -> Results:
     runs = {run.title: run for name in job.params.members for run in runs_of(job.workspace, name)}
     sizes = [member.image_size for member in job.params.members.values()]
     competition = job.params.competition
-    recorded = ledger.restricted_to(ledger.read(job.submissions / "ledger.jsonl"), competition.name, competition.slug)
-    own = ledger.entry_of_blend(recorded.entries, blend.result, is_doubted(blend.result)) if blend is not None else None
+    recorded = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), competition.name, competition.slug)
+    own = ledger.entry_of_blend(recorded.entries, blend.result) if blend is not None else None
     # A later blend, by another metric or of other predictions, may have given the same submission.
     submitted = [
         replace(row, entry=own) if own is not None and row.entry.digest == own.digest else row
@@ -198,7 +197,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     prepared, blend, submitted, pixels = job.prepared, results.blend, results.submitted, results.pixels
     params, runs, public_share = job.params, results.runs, job.params.kaggle.public_share
     has_test = len(prepared.part("test")) > 0
-    looks = ledger.count_solution_accesses(job.submissions / "ledger.jsonl", params.competition.name)
+    recorded = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), params.competition.name)
     # The effects of series and shift, if the blend is of the current data.
     current = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
     first_screen, of_scores = None, list[Section]()
@@ -235,7 +234,10 @@ def sections_of(job: Job, results: Results) -> list[Section]:
             blend.result["submission"] if blend is not None else "",
         ),
         submissions.ledger_section(
-            ledger.with_local_grades(submitted, job.path("grades.json")), public_share, metric.name, looks
+            ledger.with_local_grades(submitted, job.path("grades.json")),
+            public_share,
+            metric.name,
+            len(recorded.solution_accesses),
         ),
         costs.costs_section(job.workspace, costs.stage_seconds(job.workspace, runs, blend)),
         provenance_section(job, blend),
@@ -272,8 +274,9 @@ def steps_section(job: Job, results: Results, issues: pd.DataFrame | None) -> Se
 
 def changed_share(job: Job, a: str, b: str) -> float | None:
     """The share of rows in which two submission files differ; None if one is missing."""
-    with suppress(UserError, OSError):
-        return compare_submissions(job.submissions / a, job.submissions / b, job.prepared.competition).share
+    with suppress(UserError):
+        answers, _ = compare_submissions(job.submissions / a, job.submissions / b, job.prepared.competition)
+        return float((answers["a"] != answers["b"]).mean())
     return None
 
 
