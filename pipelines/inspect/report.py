@@ -80,7 +80,7 @@ class Results:
 
 
 def run(job: Job) -> None:
-    """data/ and whatever exists of members/, blend/, preflight/, plan.json, ledger.jsonl -> report.html"""
+    """data/ and whatever exists of members/, blend/, plan.json, ledger.jsonl -> report.html"""
     if job.options.watch:
         watch(job)
     else:
@@ -219,7 +219,6 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         grad_cam.grad_cam_section(job.work, prepared, blend, pixels, bool(params.members)),
         blend_tables.ways_section(job.path("list_blends.json"), metric),
         classes.label_issues_section(issues, job.path(classes.ISSUES_FILE).is_file(), prepared, pixels),
-        costs.tpu_section(job.work),
         pictures.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
         caveats.caveats_section(
