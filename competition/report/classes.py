@@ -20,7 +20,6 @@ from competition.report.mistakes import (
     largest_cells,
     most_confident_errors,
     reliability,
-    worst_pairs,
 )
 from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text
 from competition.report.pictures import MAX_SIZE, NO_PICTURES, row_tiles
@@ -148,7 +147,7 @@ def pair_blocks(table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels:
     """
     ids, labels, predicted, scores = rows
     names, blocks = prepared.competition.classes, list[Block]()
-    for a, b in worst_pairs(table, PICTURED_PAIRS):
+    for a, b in largest_cells(np.triu(table + table.T, 1), PICTURED_PAIRS):
         groups = []
         for actual, decided in ((a, a), (a, b), (b, a), (b, b)):
             chosen = np.flatnonzero((labels == actual) & (predicted == decided))
