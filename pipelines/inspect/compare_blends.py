@@ -25,7 +25,8 @@ from pipelines.terminal.runner import Job
 
 def run(job: Job) -> None:
     """blends/<A>, blends/<B> -> compare_blends.csv: id, label, before, after"""
-    prepared, (a, b) = job.prepared, two_blends(job)
+    prepared = job.prepared
+    a, b = (blend_named(job, letter, name) for letter, name in (("A", job.options.a), ("B", job.options.b)))
     classes, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
     rows = shared_rows([a, b], prepared)
     before, after = (stored_output(folder, rows.ids, metric, len(classes)) for folder in (a, b))
@@ -86,27 +87,17 @@ def text(label: Label, classes: Sequence[str]) -> str:
     return classes[label]
 
 
-def two_blends(job: Job) -> tuple[Path, Path]:
-    """The folders of the blends A and B, each given by the first digits of its submission."""
-    folders = sorted(job.path("blends").glob("[!.]*")) if job.path("blends").is_dir() else []
-    folders = [folder for folder in folders if has_outputs(folder)]
-    existing = ", ".join(folder.name for folder in folders) or "none; every `make predict` stores one"
-    names = {"A": job.options.a, "B": job.options.b}
-    missing = [f"{letter}=" for letter, name in names.items() if not name]
-    if missing:
+def blend_named(job: Job, letter: str, name: str) -> Path:
+    """The folder of the only stored blend whose name starts with `name`.  letter: A or B."""
+    folders = [folder for folder in sorted(job.path("blends").glob("[!.]*")) if has_outputs(folder)]
+    matches = [folder for folder in folders if name and folder.name.startswith(Path(name).stem)]
+    # The blends of one submission: ecbba8980f68 and ecbba8980f68-1a2b3c.
+    matches = [folder for folder in matches if folder.name == Path(name).stem] or matches
+    if len(matches) != 1:
+        problem = f"{letter}={name} matches {counted(len(matches), 'blend')}" if name else f"{letter}= not given"
+        listed = " and ".join(map(blend_text, matches)) or ", ".join(folder.name for folder in folders)
         raise UserError(
-            f"{' and '.join(missing)} not given; expected make compare-blends A=... B=... with the first digits of two blends; "
-            f"existing blends: {existing}"
+            f"{problem}; expected make compare-blends A=... B=... with the first digits, or all, of one blend each; there are "
+            f"{listed or 'none, every `make predict` stores one'}"
         )
-    pair = []
-    for letter, name in names.items():
-        matches = [folder for folder in folders if folder.name.startswith(Path(name).stem)]
-        # The blends of one submission: ecbba8980f68 and ecbba8980f68-1a2b3c.
-        matches = [folder for folder in matches if folder.name == Path(name).stem] or matches
-        if len(matches) > 1:
-            listed = " and ".join(map(blend_text, matches))
-            raise UserError(f"{letter}={name} matches {len(matches)} blends: {listed}; give all digits of one of them")
-        if not matches:
-            raise UserError(f"{letter}={name} matches no blend; existing blends: {existing}")
-        pair.append(matches[0])
-    return pair[0], pair[1]
+    return matches[0]
