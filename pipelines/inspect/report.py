@@ -328,8 +328,7 @@ def error_sections(job: Job, results: Results) -> list[Section | None]:
         return []
     prepared, rows, (_, labels, decided, probs) = job.prepared, results.rows, results.rows
     kind = prepared.competition.targets.kind
-    if kind != "single":
-        worst = labels_and_values.worst_section(rows, prepared, results.pixels)
+    worst = labels_and_values.worst_section(rows, prepared, results.pixels)
     if kind == "multi":
         return [labels_and_values.labels_section(labels, decided, probs, prepared.competition.classes), worst]
     if kind == "regression":
@@ -339,7 +338,7 @@ def error_sections(job: Job, results: Results) -> list[Section | None]:
         classes.classes_section(rows, prepared, results.pixels),
         row_map.map_section(rows, prepared, results.pixels, features),
         classes.calibration_section(labels, probs),
-        classes.errors_section(rows, prepared, results.pixels),
+        worst,
     ]
 
 
