@@ -149,15 +149,12 @@ def doubts_of_folds(scores: Scores) -> list[str]:
     ]
 
 
-def doubt(scores: Scores) -> str:
-    """Why the score is doubted, by the first of DOUBTS; "" = it is not."""
-    named = {words: ", ".join(doubted_members(scores, of)) for of, words in DOUBTS.items()}
-    return next((words.format(members) for words, members in named.items() if members), "")
-
-
 def without_expectation(scores: Scores) -> str:
-    """Why no interval for the test rows can be stated; "" = it can."""
-    return "the test rows do not look like the training rows" if has_shift(scores) else doubt(scores)
+    """Why no interval for the test rows can be stated, by the first of DOUBTS on the score, if it is doubted; "" = it can."""
+    for doubt, words in DOUBTS.items():
+        if members := doubted_members(scores, doubt):
+            return words.format(", ".join(members))
+    return "the test rows do not look like the training rows" if has_shift(scores) else ""
 
 
 def series_sentences(scores: Scores) -> list[str]:

@@ -11,7 +11,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import NOT_OUT_OF_FOLD, is_doubted
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
-from competition.report.caveats import doubt, doubts_of_folds, without_expectation
+from competition.report.caveats import doubts_of_folds, without_expectation
 from competition.report.charts import Point, score_chart
 from competition.report.class_charts import confusion_chart
 from competition.report.classes import HonestRows
@@ -104,8 +104,8 @@ def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Fi
     """
     band = scores["leaderboard_band"]  # None without test images
     rows = " that took no part in the choice"
-    if reason := doubt(scores):
-        rows = f"; {reason}"
+    if is_doubted(scores):
+        rows = f"; {without_expectation(scores)}"
     elif scores.get("optimistic"):
         rows = " that also chose hyperparameters (there are no others)"
     elif scores.get("tuned_folds"):

@@ -51,7 +51,11 @@ def map_section(
     rows: of `honest_rows`, of a single-label competition.  pixels: of the training rows in index order.
     features: of `stored_features`; None = the rows are compared by their probabilities.
     """
-    drawn = drawn_rows(rows.labels, rows.predicted)
+    # The wrong rows up to half of the points, or more if there are too few right ones.
+    wrong, right = (np.flatnonzero(one) for one in (rows.labels != rows.predicted, rows.labels == rows.predicted))
+    drawn_wrong = _evenly(wrong, rows.labels, max(MOST_POINTS // 2, MOST_POINTS - len(right)))
+    drawn_right = _evenly(right, rows.labels, MOST_POINTS - len(drawn_wrong))
+    drawn = np.sort(np.concatenate([drawn_wrong, drawn_right]))
     train_rows = positions(prepared.part("train")["id"].to_numpy(str), rows.ids[drawn])
     if features is not None:
         vectors = features[1][train_rows]
@@ -100,19 +104,8 @@ def map_section(
     return Section("map", "Map of the rows", f"{sources}blend/honest_oof.npz; cache · make predict", [block])
 
 
-def drawn_rows(labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Numbers of at most MOST_POINTS rows, ascending: the wrong ones up to half, or more if there are too few right ones.
-
-    labels, predicted: (N,) int. Of too many rows, every k-th in the order of their classes is drawn: no class is left to chance.
-    """
-    wrong, right = np.flatnonzero(labels != predicted), np.flatnonzero(labels == predicted)
-    wrong_share = max(MOST_POINTS // 2, MOST_POINTS - len(right))
-    drawn_wrong = _evenly(wrong, labels, wrong_share)
-    return np.sort(np.concatenate([drawn_wrong, _evenly(right, labels, MOST_POINTS - len(drawn_wrong))]))
-
-
 def _evenly(rows: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """At most `count` of the rows, at equal steps in the order of their labels."""
+    """At most `count` of the rows, at equal steps in the order of their labels: no class is left to chance."""
     count = min(len(rows), count)
     by_class = rows[np.argsort(labels[rows], kind="stable")]
     return by_class[(np.arange(count) * len(rows) // max(count, 1)).astype(int)]

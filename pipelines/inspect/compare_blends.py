@@ -15,7 +15,7 @@ from competition.ensemble.compare import Label, compare, seed_noise_of_differenc
 from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
-from competition.report.stored_blends import blend_text, has_outputs, shared_rows, stored_output
+from competition.report.stored_blends import blend_text, blends_of, shared_rows, stored_output
 from competition.report.terminal import gain, seeds_line
 from competition.submission.format import for_spreadsheet
 from competition.workspace.scores import seed_spreads
@@ -89,7 +89,7 @@ def text(label: Label, classes: Sequence[str]) -> str:
 
 def blend_named(job: Job, letter: str, name: str) -> Path:
     """The folder of the only stored blend whose name starts with `name`.  letter: A or B."""
-    folders = [folder for folder in sorted(job.path("blends").glob("[!.]*")) if has_outputs(folder)]
+    folders = blends_of(job.path("blends"))
     matches = [folder for folder in folders if name and folder.name.startswith(Path(name).stem)]
     # The blends of one submission: ecbba8980f68 and ecbba8980f68-1a2b3c.
     matches = [folder for folder in matches if folder.name == Path(name).stem] or matches

@@ -81,22 +81,24 @@ class Results:
 
 def run(job: Job) -> None:
     """data/ and whatever exists of members/, blend/, plan.json, ledger.jsonl -> report.html"""
+    # The page of a budget lies beside its parameter file, so that it does not replace the page of the user's own file.
+    is_budget = job.options.params.parts[-2:] == BUDGET_FILE.parts
+    page = (job.work / BUDGET_FILE).with_name("report.html") if is_budget else job.path("report.html")
     if job.options.watch:
-        watch(job)
+        watch(job, page)
     else:
-        write_page(job)
+        write_page(job, page)
 
 
-def watch(job: Job) -> None:
+def watch(job: Job, page: Path) -> None:
     """Write the page whenever results changed; after Ctrl-C once more, without the reloading. Raises KeyboardInterrupt."""
-    page = page_path(job)
     job.echo(f"report: {display_path(page)} follows the results, and reloads itself in the browser; Ctrl-C ends it")
     seen, last_message = None, ""
     try:
         while True:
             started = time.monotonic()
             if (times := result_times(job)) != seen:
-                seen, missing = times, attempt(job, True)
+                seen, missing = times, attempt(job, page, True)
                 if not missing:
                     job.echo(f"report: written at {datetime.now():%H:%M:%S}")
                 elif missing != last_message:
@@ -104,15 +106,17 @@ def watch(job: Job) -> None:
                 last_message = missing
             time.sleep(max(POLL_SECONDS, PAUSE * (time.monotonic() - started)))
     except KeyboardInterrupt:
-        if page.is_file() and (missing := attempt(job, False)):
+        if page.is_file() and (missing := attempt(job, page, False)):
             job.echo(f"report: the page still reloads itself: {missing}; `make report` writes it again")
         raise
 
 
-def attempt(job: Job, reloads: bool) -> str:
+def attempt(job: Job, page: Path, reloads: bool) -> str:
     """Write the page from what is on disk now. Returns why that is not possible; "" = it is written."""
     try:
-        write_page(replace(job, workspace=replace(job.workspace)), reloads)  # a new workspace reads the data again
+        write_page(
+            replace(job, workspace=replace(job.workspace)), page, reloads
+        )  # a new workspace reads the data again
     except (UserError, OSError) as error:  # OSError: a file was replaced meanwhile, which is a change
         return str(error)
     return ""
@@ -131,17 +135,10 @@ def result_times(job: Job) -> dict[Path, int]:
     return times
 
 
-def page_path(job: Job) -> Path:
-    """The page of a budget lies beside its parameter file, so that it does not replace the page of the user's own file."""
-    is_budget = job.options.params.parts[-2:] == BUDGET_FILE.parts
-    return (job.work / BUDGET_FILE).with_name("report.html") if is_budget else job.path("report.html")
-
-
-def write_page(job: Job, reloads: bool = False) -> None:
+def write_page(job: Job, page: Path, reloads: bool = False) -> None:
     """Write the page.  reloads: it loads itself again every few seconds, and the terminal and the trackers hear nothing of it."""
     results = load_results(job)
     head = head_of(job, results)
-    page = page_path(job)
     complete = partial(with_params, params=display_path(job.options.params), sets=job.options.sets)
     write_text(page, render(head, sections_of(job, results), reloads, complete))
     if reloads:
