@@ -186,9 +186,8 @@ def row_lines(rows: HonestRows, n: int, names: Sequence[str], kind: TargetKind) 
     ids, targets, decided, scores = rows
     if kind == "regression":
         return [f"is {value_text(targets[n])}", f"predicted {value_text(scores[n, 0])}", str(ids[n])]
-    if kind == "single":
-        extra, missing, lacks = [decided[n]], [targets[n]], "is"
-    else:
+    extra, missing, lacks = np.array([decided[n]]), np.array([targets[n]]), "is"
+    if kind == "multi":
         extra, missing = (np.flatnonzero(one) for one in (decided[n] & ~targets[n], targets[n] & ~decided[n]))
         lacks = "lacks"
     parts = {"✕": extra, lacks: missing}

@@ -75,8 +75,10 @@ class Results:
     spreads: Mapping[str, float]
     notes: Sequence[str]
     submitted: Sequence[ledger.Row]
+    solution_accesses: int  # how often `make grade` opened the private solution
     test_scores: Sequence[overview.ScoreOnTest]  # of the blend's submission
     pixels: Pixels | None
+    stages: Mapping[str, tuple[Sequence[Manifest], float]]  # of costs.stage_seconds
 
 
 def run(job: Job) -> None:
@@ -184,8 +186,10 @@ def load_results(job: Job) -> Results:
         spreads,
         notes,
         submitted,
+        len(recorded.solution_accesses),
         overview.scores_on_test(next((row for row in submitted if row.entry is own), None), job.path("grades.json")),
         pictures.training_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder),
+        costs.stage_seconds(job.workspace, runs, blend),
     )
 
 
@@ -194,7 +198,6 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     prepared, blend, submitted, pixels = job.prepared, results.blend, results.submitted, results.pixels
     params, runs, public_share = job.params, results.runs, job.params.kaggle.public_share
     has_test = len(prepared.part("test")) > 0
-    recorded = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), params.competition.name)
     # The effects of series and shift, if the blend is of the current data.
     current = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
     first_screen, of_scores = None, list[Section]()
@@ -233,9 +236,9 @@ def sections_of(job: Job, results: Results) -> list[Section]:
             ledger.with_local_grades(submitted, job.path("grades.json")),
             public_share,
             metric.name,
-            len(recorded.solution_accesses),
+            results.solution_accesses,
         ),
-        costs.costs_section(job.workspace, costs.stage_seconds(job.workspace, runs, blend)),
+        costs.costs_section(job.workspace, results.stages),
         provenance_section(job, blend),
     ]
     existing = [section for section in sections if section is not None]
@@ -310,7 +313,7 @@ def head_of(job: Job, results: Results) -> Head:
         *(f"The blend is {words}." for words in useless),
     ]
     if blend is not None and not results.differences.members:
-        seconds = {name: one for name, (_, one) in costs.stage_seconds(job.workspace, results.runs, blend).items()}
+        seconds = {name: one for name, (_, one) in results.stages.items()}
         longest = max(seconds, key=lambda name: seconds[name])
         note = f"on this machine; the longest part: {longest}, {duration(seconds[longest])}"
         figures.append(Figure("time", duration(sum(seconds.values())), note))
