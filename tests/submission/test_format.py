@@ -52,7 +52,7 @@ def test_float32_probabilities_are_read_back_exactly(tmp_path):
 REJECTED = {
     "missing ids": (text(IDS[:3], LABELS[:3]), r"2 ids missing \('=cmd', 'i4'\)"),
     "extra ids": (text([*IDS, "x"], [*LABELS, "1"]), r"1 id too many \('x'\)"),
-    "duplicate ids": (text([*IDS, "NA"], [*LABELS, "1"]), r"1 id more than once \('NA'\)"),
+    "duplicate ids": (text([*IDS, "NA"], [*LABELS, "1"]), r"has 1 id more than once \('NA'\)"),
     "wrong header": (text(header="id,target"), "the columns 'id', 'target', expected 'id', 'label'"),
     "0 rows": ("id,label\n", "has 0 rows"),
     "an empty file": ("", "the file is empty"),
