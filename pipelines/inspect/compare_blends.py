@@ -54,18 +54,14 @@ def run(job: Job) -> None:
         *(f"  {note}" for note in (*doubts, *rows.notes(), *notes)),
     )
     if retrained:
-        measured = ", ".join(name for name in retrained if name in spreads)
-        both = (
-            f"; the spread of {measured}, measured with the current parameters, is taken for both models"
-            if measured
-            else ""
-        )
-        job.echo(f"  members with different fold models: {', '.join(retrained)}{both}")
+        names, measured = ", ".join(retrained), " (spreads: measured with the current parameters)" if spreads else ""
+        job.echo(f"  members with different fold models: {names}{measured}")
     label_of = dict(zip(rows.ids, rows.labels))
-    changes = [
-        (row_id, *(text(label, classes) for label in labels), *(np.array_equal(one, labels[0]) for one in labels[1:]))
-        for row_id, labels in ((row_id, (label_of[row_id], old, new)) for row_id, old, new in comparison.changed)
-    ]
+    changes = []
+    for row_id, old, new in comparison.changed:
+        label = label_of[row_id]
+        texts = (text(one, classes) for one in (label, old, new))
+        changes.append((row_id, *texts, np.array_equal(old, label), np.array_equal(new, label)))
     table = pd.DataFrame(changes, columns=["id", "label", "before", "after", "was_right", "is_right"])
     with atomic_write(job.path("compare_blends.csv")) as temporary:
         for_spreadsheet(table).to_csv(temporary, index=False, lineterminator="\n")
