@@ -23,6 +23,11 @@ FALSE_RATE = "in a test with known series of flower photos, up to 1.6 % of the o
 FEWEST_ROWS = 30  # of each group, whose accuracies are compared
 DRAWS = 200  # importance resamples behind a weighted score
 VALUES_AT_MOST = 400_000_000  # rows x classes x draws of a metric of probabilities
+DOUBTS = {  # of a score, with the members
+    OTHER_IDS: "the test predictions of {} seem to have other ids, or its models to know the scored rows",
+    NOT_OUT_OF_FOLD: "the models of {} were probably trained on the scored rows",
+    OTHER_FOLDS: "the models of {} may have been trained on the scored rows",
+}
 
 
 def series_line(table: pd.DataFrame, members: pd.DataFrame, group_by: str, folder: str = "data") -> list[str]:
@@ -145,16 +150,11 @@ def doubts_of_folds(scores: Scores) -> list[str]:
 
 
 def without_expectation(scores: Scores) -> str:
-    """Why no interval for the test rows can be stated; "" = it can."""
-    if has_shift(scores):
-        return "the test rows do not look like the training rows"
-    if members := doubted_members(scores, OTHER_IDS):
-        return f"the test predictions of {', '.join(members)} seem to have other ids, or its models to know the scored rows"
-    if members := doubted_members(scores, NOT_OUT_OF_FOLD):
-        return f"the models of {', '.join(members)} were probably trained on the scored rows"
-    if members := doubted_members(scores, OTHER_FOLDS):
-        return f"the models of {', '.join(members)} may have been trained on the scored rows"
-    return ""
+    """Why no interval for the test rows can be stated, by the first of DOUBTS on the score, if it is doubted; "" = it can."""
+    for doubt, words in DOUBTS.items():
+        if members := doubted_members(scores, doubt):
+            return words.format(", ".join(members))
+    return "the test rows do not look like the training rows" if has_shift(scores) else ""
 
 
 def series_sentences(scores: Scores) -> list[str]:

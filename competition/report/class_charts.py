@@ -97,21 +97,15 @@ def class_size_chart(scores: Sequence[ClassScore], train_rows: np.ndarray, names
 
     scores: of `class_scores`, the worst first.  train_rows: (C,) int; a class without rows stands at half a row.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
     x = np.maximum(train_rows[[score.number for score in scores]], 0.5)
     y = np.array([score.f1 for score in scores])
     worst = sum(score.f1 < 1 for score in scores[:NAMED])
     marks = [PointMark(f"{names[s.number]}: F1 {s.f1:.3f}, {train_rows[s.number]:,} training rows") for s in scores]
     with chart(460, 330, (46, 14, 22, 44)) as drawing:
         axes = drawing.axes
-        axes.set_xscale("log")
-        axes.set(xlim=(x.min() / 1.15, x.max() * 1.15), ylim=(y.min() - 0.1, 1.03))
-        axes.set(title="F1 on scored rows", xlabel="training rows of the class (logarithmic)")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda rows, _: f"{rows:,.0f}" if rows >= 1 else f"{rows:g}"))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.grid(axis="x")
+        drawing.log_axis(x.min() / 1.15, x.max() * 1.15)
+        axes.set(ylim=(y.min() - 0.1, 1.03), title="F1 on scored rows")
+        axes.set_xlabel("training rows of the class (logarithmic)")
         drawing.ticks(y=5)
         drawing.points(x[worst:], y[worst:], marks[worst:], "c0", markersize=7, alpha=0.7, zorder=2)
         drawing.points(x[:worst], y[:worst], marks[:worst], "wrong", markersize=7, alpha=0.7, zorder=2)

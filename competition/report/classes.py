@@ -18,16 +18,14 @@ from competition.report.mistakes import (
     class_scores,
     confusion,
     largest_cells,
-    most_confident_errors,
     reliability,
-    worst_pairs,
 )
 from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text
 from competition.report.pictures import MAX_SIZE, NO_PICTURES, row_tiles
 from competition.report.stored_blends import read_table, stored_decisions
 from competition.submission.format import for_spreadsheet
 
-WORST, PAIRS, TILES = 15, 12, 32
+WORST, PAIRS = 15, 12
 PICTURED_PAIRS = 6
 PICTURES_WRONG, PICTURES_RIGHT = 3, 2  # of a pair, in each direction and of each class
 MAX_CHART_CLASSES = 130  # a matrix of more classes is too large for the page; the tables hold the same numbers
@@ -67,7 +65,7 @@ def honest_rows(blend: Path, prepared: Prepared) -> HonestRows:
 def classes_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> Section:
     """Scores of the classes, whether rare ones are worse, and confusions as pictures.
 
-    rows: of `honest_rows`.  pixels: as in `errors_section`.
+    rows: of `honest_rows`.  pixels: as in `labels_and_values.worst_section`.
     """
     _, labels, predicted, _ = rows
     names, wrong = prepared.competition.classes, int((labels != predicted).sum())
@@ -148,7 +146,7 @@ def pair_blocks(table: np.ndarray, rows: HonestRows, prepared: Prepared, pixels:
     """
     ids, labels, predicted, scores = rows
     names, blocks = prepared.competition.classes, list[Block]()
-    for a, b in worst_pairs(table, PICTURED_PAIRS):
+    for a, b in largest_cells(np.triu(table + table.T, 1), PICTURED_PAIRS):
         groups = []
         for actual, decided in ((a, a), (a, b), (b, a), (b, b)):
             chosen = np.flatnonzero((labels == actual) & (predicted == decided))
@@ -174,30 +172,6 @@ def calibration_section(labels: np.ndarray, scores: np.ndarray) -> Section:
     rows = [[f"{b.confidence:.3f}", f"{b.accuracy:.3f} ± {b.error:.3f}", f"{b.rows:,}"] for b in reversed(bins)]
     table = Table(["mean confidence", "accuracy", "rows"], rows, 0, title="Accuracy by confidence")
     return Section("calibration", "Calibration", SOURCE, [Text([text]), Charts([reliability_chart(bins)]), table])
-
-
-def errors_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> Section | None:
-    """The misclassified rows with the highest scores, as pictures.
-
-    rows: of `honest_rows`.  pixels: (N, H, W, 3) uint8 of the training rows in index order; None leaves the pictures out.
-    """
-    ids, labels, predicted, scores = rows
-    confident = most_confident_errors(labels, predicted, scores, TILES)
-    if not len(confident):
-        return None
-    names, lines = prepared.competition.classes, []
-    for n in confident:
-        wrong, right = predicted[n], labels[n]
-        said, true = f"✕ {names[wrong]} {scores[n, wrong]:.2f}", f"is {names[right]} {scores[n, right]:.2f}"
-        lines.append([said, true, str(ids[n])])
-    tiles = row_tiles(prepared, ids[confident], lines, pixels, MAX_SIZE)
-    note = (
-        f"The {len(tiles)} errors with the highest score: the predicted class and its score, the label and its score, the id. "
-        "Some may be wrong labels (`make label-issues` looks for them)."
-    )
-    if pixels is None:
-        note += f" {NO_PICTURES}"
-    return Section("errors", "Most confident errors", f"{SOURCE}; cache", [Sheet(tiles, note)])
 
 
 def dependencies_of_issues(prepared: Prepared, blend: Manifest) -> dict[str, str]:
@@ -226,7 +200,7 @@ def label_issues_section(
 ) -> Section | None:
     """The result of `make label-issues` as pictures; None if it was not run.
 
-    issues: of `current_issues`.  pixels: as in `errors_section`.
+    issues: of `current_issues`.  pixels: as in `labels_and_values.worst_section`.
     """
     source = f"{ISSUES_FILE}; cache · make label-issues"
     if issues is None:

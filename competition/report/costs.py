@@ -1,4 +1,4 @@
-"""The report's sections on time, memory and cost of each stage, and on the results of preflight and plan."""
+"""The report's section on time, memory and cost of each stage."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,13 +6,9 @@ from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
-from competition.config.errors import counted
 from competition.files.manifest import Manifest, read_manifest
 from competition.preflight.planning import duration
-from competition.preflight.results import COLUMNS, cells, result_from_json
-from competition.preflight.results import NOTE as PREFLIGHT_NOTE
-from competition.preflight.topology import GIB, TOPOLOGIES
-from competition.report.page import Block, Section, Table, Text
+from competition.report.page import Section, Table
 from competition.workspace.dependencies import fold_manifest_path, views_manifest
 from competition.workspace.features_and_soft_labels import feature_table, networks_of
 from competition.workspace.runs import Run
@@ -80,40 +76,3 @@ def costs_section(workspace: Workspace, stages: Mapping[str, tuple[Sequence[Mani
     table = Table(["stage", "results", "time", "peak memory"], rows, note=f"{NOTE} {text}")
     sources = "manifests of the results · every stage; plan.json · make plan"
     return Section("costs", "Time, memory and cost", sources, [table])
-
-
-def tpu_section(work: Path) -> Section | None:
-    """None if neither preflight nor plan was run."""
-    blocks: list[Block] = []
-    for file in sorted((work / "preflight").glob("*.json")):
-        if file.stem in TOPOLOGIES:
-            result = json.loads(file.read_text(encoding="utf-8"))
-            topology = TOPOLOGIES[result["topology"]]
-            rows = [
-                cells(member, step, result_from_json(raw))
-                for member, steps in result["members"].items()
-                for step, raw in steps.items()
-            ]
-            head = f"{topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {result['backend']}"
-            table = Table(list(COLUMNS), rows, 2, PREFLIGHT_NOTE[0].upper() + PREFLIGHT_NOTE[1:] + ".")
-            blocks += [Text([f"Preflight for {head}"]), table]
-            blocks += [Text(result["changes"], True)] if result["changes"] else []
-    if (work / "plan.json").is_file():
-        plan = json.loads((work / "plan.json").read_text(encoding="utf-8"))
-        rows = [
-            [name, *(duration(cost[key]) for key in ("train", "predict", "saved"))]
-            for name, cost in plan["members"].items()
-        ]
-        total = f"Plan for {plan.get('topology') or plan.get('machine', 'this machine')}: {duration(plan['seconds'])}"
-        if span := plan.get("between"):
-            total += f", an estimate between {duration(span['high'])} and {duration(span['low'])}"
-        lines = [f"{total}."]
-        if kaggle := plan.get("kaggle"):
-            sessions, share = counted(kaggle["sessions"], "session"), f"{kaggle['share_of_week']:.0%} of a week's quota"
-            lines.append(f"On Kaggle {sessions}, {kaggle['hours']:.1f} h in all, {share}.")
-        for bill in plan.get("cloud", ()):
-            price = f"{bill['kind']}, price of {bill['as_of']}, accelerator only"
-            lines.append(f"{bill['dollars']:,.2f} dollars in {bill['region']} ({price}).")
-        blocks += [Text(lines), Table(["member", "training", "predicting", "saved by one compilation"], rows)]
-    sources = "preflight/<topology>.json, plan.json · make preflight, make plan"
-    return Section("tpu", "Preflight and plan", sources, blocks) if blocks else None

@@ -1,8 +1,7 @@
 """The report's section on the data: folds, duplicates, conflicts, leaks, unreadable images."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -88,58 +87,35 @@ def finding_blocks(folder: Path, prepared: Prepared) -> list[Block]:
     if len(leaks):
         bound = inflation(prepared.index, leaks, competition.label_count)
         blocks += [Text([f"LEAK: {bound.sentence(competition.targets.kind)}."], True)] if bound.touched else []
-        table = first_findings(
-            leaks,
-            lambda r: {
-                "leak": r["kind"],
-                "id": r["id"],
-                "same photo as": r["match"],
-                "its label": label_text(r["label"]),
-                "match": MATCH[r["exact"]],
-            },
-            "Test images among the labelled ones",
-        )
-        blocks.append(table)
+        shown = leaks.assign(exact=leaks["exact"].map(MATCH), label=leaks["label"].map(label_text))
+        columns = {"kind": "leak", "id": "id", "match": "same photo as", "label": "its label", "exact": "match"}
+        blocks.append(findings_table(shown, columns, 5, "Test images among the labelled ones"))
     if len(conflicts):
         photos = conflicts["group"].nunique()
         class_names = dict(zip(competition.label_values, competition.classes, strict=True))
-        table = first_findings(
-            conflicts,
-            lambda r: {"photo": f"{r['group']}", "id": r["id"], "label": class_names.get(r["label"], r["label"])},
-            "Conflicting labels",
-        )
-        blocks += [Text([f"{counted(photos, 'photo has', 'photos have')} two labels or more."]), table]
+        shown = conflicts.assign(label=conflicts["label"].map(lambda label: class_names.get(label, label)))
+        blocks.append(Text([f"{counted(photos, 'photo has', 'photos have')} two labels or more."]))
+        columns = {"group": "photo", "id": "id", "label": "label"}
+        blocks.append(findings_table(shown, columns, 3, "Conflicting labels"))
     if len(pairs):
         exact = int(pairs["exact"].sum())
         text = f"{len(pairs):,} pairs of the same photo, {exact:,} of them byte for byte; none crosses a fold."
-        table = first_findings(
-            pairs,
-            lambda r: {
-                "photo": r["a"],
-                "same as": r["b"],
-                "match": MATCH[r["exact"]],
-                "hash distance, of 64 bits": f"{r['bits']:.0f}",
-                "pixel distance, of 255": f"{r['pixels']:.2f}",
-            },
-            "Duplicate photos",
-        )
-        blocks += [Text([text]), table]
+        distances = {"bits": pairs["bits"].map("{:.0f}".format), "pixels": pairs["pixels"].map("{:.2f}".format)}
+        shown = pairs.assign(exact=pairs["exact"].map(MATCH), **distances)
+        columns = {"a": "photo", "b": "same as", "exact": "match"}
+        columns |= {"bits": "hash distance, of 64 bits", "pixels": "pixel distance, of 255"}
+        blocks += [Text([text]), findings_table(shown, columns, 3, "Duplicate photos")]
     if len(unreadable):
         text = f"{counted(len(unreadable), 'image')} cannot be decoded; test images among them get the mean prediction."
-        table = first_findings(
-            unreadable,
-            lambda r: {"id": r["id"], "part": r["part"], "file": r["shard"], "problem": r["problem"]},
-            "Unreadable images",
-        )
-        blocks += [Text([text], True), table]
+        columns = {"id": "id", "part": "part", "shard": "file", "problem": "problem"}
+        blocks += [Text([text], True), findings_table(unreadable, columns, 4, "Unreadable images")]
     if len(removed):
         blocks.append(Text([f"{len(removed):,} external images are also in the competition and were removed."]))
     return blocks
 
 
-def first_findings(findings: pd.DataFrame, cells: Callable[[dict[Hashable, Any]], dict[str, str]], title: str) -> Table:
-    """A table of the first findings.  cells: a finding -> column -> cell, texts except distances."""
-    rows = [cells(finding) for finding in findings.head(MAX_ROWS).to_dict("records")]
-    words = sum("distance" not in column for column in rows[0])
+def findings_table(findings: pd.DataFrame, columns: Mapping[str, str], words: int, title: str) -> Table:
+    """A table of the first findings.  columns: of the findings -> their titles.  words: number of those with texts."""
+    rows = findings.head(MAX_ROWS)[list(columns)].astype(str).to_numpy().tolist()
     note = f"The first {MAX_ROWS} of {len(findings):,}." if len(findings) > MAX_ROWS else ""
-    return Table(list(rows[0]), [list(row.values()) for row in rows], words, note, title=title)
+    return Table(list(columns.values()), rows, words, note, title=title)

@@ -6,16 +6,25 @@ import numpy as np
 from markupsafe import Markup
 
 from competition.config.errors import counted
+from competition.ensemble.metrics import TargetKind
 from competition.ensemble.target_metrics import auc, average_precision
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.charts import MOST_POINTS, legend, truth_chart
-from competition.report.classes import HonestRows
+from competition.report.classes import SOURCE, HonestRows
+from competition.report.mistakes import most_confident_errors
 from competition.report.page import Block, Charts, Section, Sheet, SideBySide, Table, Text
 from competition.report.pictures import MAX_SIZE, NO_PICTURES, row_tiles
 from competition.report.svg import NORMAL, PLACEHOLDERS, chart, shortened
 
-SOURCE = "blend/honest_oof.npz, blend/honest_oof.csv · make predict"
+WORST_NOTES: dict[TargetKind, str] = {
+    "single": (
+        "that are wrong with the highest score: the predicted class and its score, the label and its score, the id. Some may be wrong "
+        "labels (`make label-issues` looks for them)."
+    ),
+    "multi": "with the most wrong labels: labels that it does not have (✕) and that it lacks, each with its score.",
+    "regression": "with the largest errors.",
+}
 PARTS = 5  # of the rows of a regression, by value
 TILES = 32  # pictures of the worst rows
 GROUPS, OF_GROUP, MOST_BARS = 3, 2, 12  # of the first screen: labels with pictures, pictures of each, labels with bars
@@ -30,29 +39,28 @@ NOTE = (
 
 def labels_section(targets: np.ndarray, decided: np.ndarray, scores: np.ndarray, names: Sequence[str]) -> Section:
     """Scores of each label.  targets, decided: (N, C) bool.  scores: (N, C) probabilities."""
-    right = int((targets == decided).all(1).sum())
-    rows, worst = [], list[tuple[float, int]]()
-    for c, name in enumerate(names):
-        hits, chosen, actual = (int(one.sum()) for one in (targets[:, c] & decided[:, c], decided[:, c], targets[:, c]))
-        figures = [2 * hits / max(chosen + actual, 1), hits / max(chosen, 1), hits / max(actual, 1)]
-        curves = ["–", "–"]
-        if 0 < actual < len(targets):
-            weights = np.ones((1, len(targets)))
-            curves = [f"{curve(targets[:, c], scores[:, c], weights)[0]:.4f}" for curve in (average_precision, auc)]
-        everywhere = 2 * actual / (len(targets) + actual)
-        cells = [name, f"{figures[0]:.4f}", f"{everywhere:.4f}", *(f"{one:.4f}" for one in figures[1:]), *curves]
-        rows.append((figures[0], [*cells, f"{actual:,}", f"{chosen:,}"]))
-        worst.append((figures[0], c))
-    rows.sort(key=lambda row: row[0])
+    right, count = int((targets == decided).all(1).sum()), len(targets)
+    hits, chosen, actual = (one.sum(0) for one in (targets & decided, decided, targets))
+    f1, every_row = 2 * hits / np.maximum(chosen + actual, 1), 2 * actual / (count + actual)
+    precision, recall = hits / np.maximum(chosen, 1), hits / np.maximum(actual, 1)
+    order = np.argsort(f1, kind="stable").tolist()
+    rows = []
+    for c in order:
+        figures = [f1[c], every_row[c], precision[c], recall[c]]
+        if 0 < actual[c] < count:
+            weights = np.ones((1, count))
+            figures += [curve(targets[:, c], scores[:, c], weights)[0] for curve in (average_precision, auc)]
+        cells = [f"{one:.4f}" for one in figures] + ["–"] * (6 - len(figures))
+        rows.append([names[c], *cells, f"{actual[c]:,}", f"{chosen[c]:,}"])
     columns = ["label", "F1", "F1 of every row", "precision", "recall", "average precision", "AUC", "rows with it"]
     columns.append("predicted")
     note = (
         "The lowest F1 first. F1 of every row: what the label's F1 is if every row gets it, which looks at no image. A label that no "
         "row has, or every row, has neither average precision nor AUC."
     )
-    text = f"All labels are right in {right:,} of {len(targets):,} rows, by blends fitted without their fold."
-    blocks: list[Block] = [Text([text]), Table(columns, [row for _, row in rows], note=note)]
-    if charts := label_charts(targets, decided, scores, names, [c for _, c in sorted(worst)]):
+    text = f"All labels are right in {right:,} of {count:,} rows, by blends fitted without their fold."
+    blocks: list[Block] = [Text([text]), Table(columns, rows, note=note)]
+    if charts := label_charts(targets, decided, scores, names, order):
         blocks.append(charts)
     return Section("classes", "Labels", SOURCE, blocks)
 
@@ -156,13 +164,16 @@ def value_text(value: float) -> str:
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.5g}"
 
 
-def wrong_rows(rows: HonestRows, is_multi: bool, most: int) -> np.ndarray:
-    """Positions of at most `most` rows, the worst first: with the most wrong labels, or the largest errors of a regression.
+def wrong_rows(rows: HonestRows, kind: TargetKind, most: int) -> np.ndarray:
+    """Positions of at most `most` rows, the worst first: the most confident errors, the rows with the most wrong labels, or with the
+    largest errors of a regression.
 
     Empty if all labels of all rows are right.
     """
     _, targets, decided, scores = rows
-    if not is_multi:
+    if kind == "single":
+        return most_confident_errors(targets, decided, scores, most)
+    if kind == "regression":
         return np.argsort(-np.abs(scores[:, 0] - targets), kind="stable")[:most]
     wrong = decided != targets
     # Of rows with as many wrong labels, the one whose labels are the least probable comes first.
@@ -170,24 +181,30 @@ def wrong_rows(rows: HonestRows, is_multi: bool, most: int) -> np.ndarray:
     return np.lexsort((-doubt, -wrong.sum(1)))[: min(most, int(wrong.any(1).sum()))]
 
 
-def row_lines(rows: HonestRows, n: int, names: Sequence[str], is_multi: bool) -> list[str]:
+def row_lines(rows: HonestRows, n: int, names: Sequence[str], kind: TargetKind) -> list[str]:
     """What is wrong with row n, and its id, as lines below its picture."""
     ids, targets, decided, scores = rows
-    if is_multi:
+    if kind == "regression":
+        return [f"is {value_text(targets[n])}", f"predicted {value_text(scores[n, 0])}", str(ids[n])]
+    extra, missing, lacks = np.array([decided[n]]), np.array([targets[n]]), "is"
+    if kind == "multi":
         extra, missing = (np.flatnonzero(one) for one in (decided[n] & ~targets[n], targets[n] & ~decided[n]))
-        lines = [f"✕ {', '.join(f'{names[int(c)]} {scores[n, c]:.2f}' for c in extra)}"] if len(extra) else []
-        lines += [f"lacks {', '.join(f'{names[int(c)]} {scores[n, c]:.2f}' for c in missing)}"] if len(missing) else []
-    else:
-        lines = [f"is {value_text(targets[n])}", f"predicted {value_text(scores[n, 0])}"]
+        lacks = "lacks"
+    parts = {"✕": extra, lacks: missing}
+    lines = [
+        f"{word} {', '.join(f'{names[int(c)]} {scores[n, c]:.2f}' for c in labels)}"
+        for word, labels in parts.items()
+        if len(labels)
+    ]
     return [*lines, str(ids[n])]
 
 
 def glance_blocks(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> list[Block]:
     """For the first screen: the labels with the lowest F1, or predictions against the truth, and pictures of wrong rows."""
     names, groups = prepared.competition.classes, list[tuple[str, np.ndarray]]()
-    is_multi = prepared.competition.targets.kind == "multi"
+    kind = prepared.competition.targets.kind
     _, targets, decided, scores = rows
-    if is_multi:
+    if kind == "multi":
         f1 = 2 * (targets & decided).sum(0) / np.maximum(targets.sum(0) + decided.sum(0), 1)
         order = [int(c) for c in np.argsort(f1, kind="stable")]
         for c in order[:GROUPS]:
@@ -199,34 +216,29 @@ def glance_blocks(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -
             groups.append((title, surest))
         drawing, note = label_bars([names[c] for c in order[:MOST_BARS]], f1[order[:MOST_BARS]]), "The lowest first."
     else:
-        groups.append(("the true value and the prediction", wrong_rows(rows, False, GROUPS * OF_GROUP)))
+        groups.append(("the true value and the prediction", wrong_rows(rows, "regression", GROUPS * OF_GROUP)))
         note = "Dashed: equality; dotted: the mean of all rows."
         drawing = truth_chart(targets, scores[:, 0].astype(np.float64), float(targets.mean()), 300)
     tiles = [
-        (title, row_tiles(prepared, rows.ids[chosen], [row_lines(rows, n, names, is_multi) for n in chosen], pixels))
+        (title, row_tiles(prepared, rows.ids[chosen], [row_lines(rows, n, names, kind) for n in chosen], pixels))
         for title, chosen in groups
         if len(chosen) and pixels is not None
     ]
-    pictures = [SideBySide("Worst labels" if is_multi else "Largest errors", tiles)] if tiles else []
+    pictures = [SideBySide("Worst labels" if kind == "multi" else "Largest errors", tiles)] if tiles else []
     return [Charts([drawing], note), *pictures]
 
 
 def worst_section(rows: HonestRows, prepared: Prepared, pixels: Pixels | None) -> Section | None:
-    """The rows with the most wrong labels, or with the largest errors of a regression, as pictures.
+    """The rows of `wrong_rows` as pictures; None if there are none.
 
     rows: of `classes.honest_rows`.  pixels: (N, H, W, 3) uint8 of the training rows in index order; None leaves them out.
     """
-    is_multi = prepared.competition.targets.kind == "multi"
-    worst = wrong_rows(rows, is_multi, TILES)
+    kind, names = prepared.competition.targets.kind, prepared.competition.classes
+    worst = wrong_rows(rows, kind, TILES)
     if not len(worst):
         return None
-    names = prepared.competition.classes
-    lines = [row_lines(rows, n, names, is_multi) for n in worst]
+    lines = [row_lines(rows, n, names, kind) for n in worst]
     tiles = row_tiles(prepared, rows.ids[worst], lines, pixels, MAX_SIZE)
-    note = (
-        f"{counted(len(tiles), 'row')} with the most wrong labels: labels that it does not have (✕) and that it lacks, each with its score."
-        if is_multi
-        else f"{counted(len(tiles), 'row')} with the largest errors."
-    )
-    note += f" {NO_PICTURES}" if pixels is None else ""
-    return Section("errors", "Largest errors", f"{SOURCE}; cache", [Sheet(tiles, note)])
+    note = f"{counted(len(tiles), 'row')} {WORST_NOTES[kind]}{f' {NO_PICTURES}' if pixels is None else ''}"
+    title = "Most confident errors" if kind == "single" else "Largest errors"
+    return Section("errors", title, f"{SOURCE}; cache", [Sheet(tiles, note)])

@@ -12,7 +12,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from competition.config.digests import digest_of
-from competition.config.params import Params, Train
+from competition.config.params import Params
 from competition.ensemble.metrics import METRICS, score_range
 from competition.files.manifest import Manifest, read_manifest
 from competition.prepare.prepared import Prepared
@@ -27,7 +27,10 @@ from competition.workspace.scores import held_out_score, trivial_score_of_folds
 
 MAX_CURVES = 4  # members with learning curves; the others are in the table only
 CLEARLY_LOWER = 0.95  # of a fold's last held-out loss: the share below which an earlier one is named
-PIXELS = ("shift", "zoom", "rotate", "brightness", "contrast", "saturation", "erase", "augment", "albumentations")
+CURVES_NOTE = (
+    "Thick: mean of the folds; thin: each of them. The training loss is the mean over an epoch, of images and labels as they are trained "
+    "on (augmented, mixed, smoothed); a held-out loss is of plain ones at the end of the epoch. Compare their course and not their level."
+)
 
 
 @dataclass(frozen=True)
@@ -39,16 +42,6 @@ class TrainedFold:
     held_out: float  # score on its held-out rows
     history: pd.DataFrame  # epoch, loss, learning_rate, held_out, inner, held_out_loss
     megabytes: float  # of the weights
-
-
-@dataclass(frozen=True)
-class Line:
-    """One quantity over the epochs, of every fold.  values: (E, K), NaN where unknown."""
-
-    name: str
-    values: np.ndarray
-    colour: int  # --c0 to --c7
-    dashed: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,56 +99,28 @@ def members_section(
     """
     folds, metric = params.prepare.folds, prepared.competition.metric
     models_of = {title: models for title, models in models_of.items() if models}
-    growing = [
-        block
-        for title, models in unfinished.items()
-        for model in models
-        for block in curve_charts(
-            f"{title} fold {model.fold}, not finished: epoch {int(model.history['epoch'].max())} of "
-            f"{runs[title].member.train.epochs} at its newest checkpoint",
-            [model],
-            metric,
-        )
-    ]
+    growing = []
+    for title, model in ((title, model) for title, models in unfinished.items() for model in models):
+        done = f"epoch {int(model.history['epoch'].max())} of {runs[title].member.train.epochs}"
+        name = f"{title} fold {model.fold}, not finished: {done} at its newest checkpoint"
+        growing.append(curve_charts(name, [model], metric))
     if not models_of and not growing:
         return None
     tuned_folds = {title: runs[title].depends["tuned_folds"] for title in models_of}
     blocks: list[Block] = []
     if models_of:
         trivial = [trivial_score_of_folds(prepared, [fold]) for fold in range(folds)]
-        blocks += [
-            scores_table(models_of, tuned_folds, trivial, metric),
-            effort_table(runs, models_of, params, spreads),
-        ]
+        scores = scores_table(models_of, tuned_folds, trivial, metric)
+        blocks += [scores, effort_table(runs, models_of, params, spreads)]
     if incomplete := [
         f"{name} ({folds - len(models_of.get(name, []))})" for name in runs if len(models_of.get(name, [])) < folds
     ]:
         blocks.append(Text([f"Fold models not trained yet: {', '.join(incomplete)}. Run `make train`."], True))
-    curves = [
-        block for name, models in list(models_of.items())[:MAX_CURVES] for block in curve_charts(name, models, metric)
-    ]
+    curves = [curve_charts(name, models, metric) for name, models in list(models_of.items())[:MAX_CURVES]]
     has_charts = any(isinstance(block, Charts) for block in [*growing, *curves])
-    trainings = [run.member.train for run in runs.values() if run.member.head is None]
-    blocks += [Text([curves_note(trainings)] if has_charts else [], name="Learning curves"), *growing, *curves]
+    blocks += [Text([CURVES_NOTE] if has_charts else [], name="Learning curves"), *growing, *curves]
     return Section(
         "members", "Members", "members/<member>/<run>/fold<k>/manifest.json, history.csv · make train", blocks
-    )
-
-
-def curves_note(trainings: Sequence[Train]) -> str:
-    """How to compare the two losses in the curves of members that are trained with these parameters."""
-    augmented = any(
-        one.flip != "none" or one.crop < 1 or any(getattr(one, name) for name in PIXELS) for one in trainings
-    )
-    targets = {
-        "augmented images": augmented,
-        "mixed ones": any(one.mixup or one.cutmix for one in trainings),
-        "smoothed labels": any(one.label_smoothing for one in trainings),
-    }
-    of = [what for what, is_so in targets.items() if is_so]
-    return (
-        f"Thick: mean of the folds; thin: each of them. The training loss is the mean over an epoch{', of ' * bool(of)}{' and '.join(of)}; "
-        f"a held-out loss is of the end of the epoch{', of plain ones' * bool(of)}. So compare their course and not their level."
     )
 
 
@@ -242,7 +207,7 @@ def effort_table(
     return Table([*columns, "spread over seeds"], rows, 2, note)
 
 
-def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> list[Block]:
+def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> Block:
     """Training of a member over the epochs: losses in one picture, the metric in another; all folds together."""
     histories = [model.history for model in models]
     scores, held_out = by_epoch(histories, "held_out"), by_epoch(histories, "held_out_loss")
@@ -252,43 +217,37 @@ def curve_charts(name: str, models: Sequence[TrainedFold], metric: str) -> list[
         known = [f"{title} {np.nanmean(values):.4g}" for title, values in means.items() if np.isfinite(values).any()]
         folds = "1 fold" if len(histories) == 1 else f"{len(histories)} folds"
         text = f"There is no curve of a head, or of a single epoch; mean of {folds}: {', '.join(known)}."
-        return [Text([text], name=name)]
+        return Text([text], name=name)
+    has_losses, has_scores = (int(np.isfinite(values).any(1).sum()) > 1 for values in (held_out, scores))
     overfit = overfitting(held_out)
     mark_at = overfit.best if overfit is not None and overfit.is_clear else None
-    losses = [Line("training loss", by_epoch(histories, "loss"), 0)]
-    if is_curve(held_out):
-        losses.append(Line("held-out loss", held_out, 1, dashed=True))
-    title = "loss: training and held-out" if len(losses) > 1 else "training loss"
-    drawings = [epoch_chart(losses, title, None, mark_at, name)]
-    if is_curve(scores):
-        line, finite = Line(f"held-out {metric}", scores, 1, dashed=True), scores[np.isfinite(scores)]
+    losses = {"training loss": by_epoch(histories, "loss")} | ({"held-out loss": held_out} if has_losses else {})
+    title = "loss: training and held-out" if has_losses else "training loss"
+    drawings = [legend(["training", "held-out"])] if has_losses or has_scores else []
+    if np.isfinite(losses["training loss"]).any():
+        drawings.append(epoch_chart(losses, title, None, mark_at, name))
+    if has_scores:
+        finite = scores[np.isfinite(scores)]
         # The low scores of the first epochs would compress the rest of the chart; low losses are the good ones.
         is_score = metric in METRICS and METRICS[metric].sign > 0
         lower_limit = float(np.quantile(finite, 0.2)) if is_score and len(finite) > 10 else None
         title = shortened(f"held-out {metric}", 40)
-        drawings.append(epoch_chart([line], title, lower_limit, mark_at, name, score_range(metric)))
-    key = [legend(["training", "held-out"])] if is_curve(held_out) or is_curve(scores) else []
-    shown = [drawing for drawing in drawings if drawing]
-    note = curves_text(scores, held_out, overfit, [model.fold for model in models])
+        drawings.append(epoch_chart({title: scores}, title, lower_limit, mark_at, name, score_range(metric)))
+    note = (
+        "No held-out curves, and whether it overfits is unknown: the held-out rows were scored once, after training; "
+        "`device.score_epochs: 6` scores them after six epochs."
+    )
+    if has_losses or has_scores:
+        note = overfitting_text(held_out, overfit, [model.fold for model in models])
     results = [model.manifest.result for model in models]
     scoring, whole = (sum(float(one.get(cost, 0)) for one in results) for cost in ("scoring_seconds", "seconds"))
     if scoring and whole:
         note += f" Scoring up to 1,000 rows took {scoring:,.1f} s, {scoring / whole:.1%} of the training (device.score_epochs)."
-    return [Charts([*key, *shown], note, name)]
+    return Charts(drawings, note, name)
 
 
-def is_curve(values: np.ndarray) -> bool:
-    """Is the quantity known at two epochs or more?  values: (E, K)."""
-    return int(np.isfinite(values).any(1).sum()) > 1
-
-
-def curves_text(scores: np.ndarray, held_out: np.ndarray, start: Overfitting | None, folds: Sequence[int]) -> str:
-    """Where the held-out loss starts to rise, or why there is no held-out curve.  scores, held_out: (E, K).  folds: the K numbers."""
-    if not is_curve(scores) and not is_curve(held_out):
-        return (
-            "No held-out curves, and whether it overfits is unknown: the held-out rows were scored once, after training; "
-            "`device.score_epochs: 6` scores them after six epochs."
-        )
+def overfitting_text(held_out: np.ndarray, start: Overfitting | None, folds: Sequence[int]) -> str:
+    """Where the held-out loss starts to rise.  held_out: (E, K).  folds: the K numbers."""
     if start is None:
         return "Whether it overfits is unknown: that needs the held-out loss of 2 folds after 3 epochs (device.score_epochs)."
     rise = f"{start.rise:+.4f} ± {start.error:.4f}"
@@ -331,47 +290,43 @@ def overfitting(held_out_loss: np.ndarray) -> Overfitting | None:
 
 
 def epoch_chart(
-    lines: Sequence[Line],
+    lines: Mapping[str, np.ndarray],
     title: str,
-    lower_limit: float | None = None,
-    mark: int | None = None,
-    name: str = "",
+    lower_limit: float | None,
+    mark: int | None,
+    member: str,
     limits: tuple[float, float] = (-inf, inf),
 ) -> Markup:
-    """The mean over folds of each line, thick, and every fold, thin; a cross for a single epoch.
+    """The mean over folds of each line, thick, and every fold, thin; a cross for a single epoch.  Held-out lines are dashed.
 
-    lower_limit: values below it are outside the axes.  mark: epoch with a vertical line.  name: of the member, for screen
-    readers.  limits: of the quantity; the axis stays inside.  Empty without finite values.
+    lines: name -> (E, K), NaN where unknown.  lower_limit: values below it are outside the axes.  mark: epoch with a vertical line.
+    limits: of the quantity; the axis stays inside.
     """
-    lines = [line for line in lines if np.isfinite(line.values).any()]
-    if not lines:
-        return Markup("")
-    values = np.concatenate([line.values[np.isfinite(line.values)] for line in lines])
+    values = np.concatenate([line[np.isfinite(line)] for line in lines.values()])
     low, high = max(values.min(), -np.inf if lower_limit is None else lower_limit), values.max()
     with chart(320, 220, (50, 14, 22, 34)) as drawing:
         axes = drawing.axes
         axes.set_title(title)
         axes.set_xlabel("epoch" if lower_limit is None else "epoch (the lowest fifth is below)")
-        axes.set_xlim(1, max(*(len(line.values) for line in lines), 2))
+        axes.set_xlim(1, max(*(len(line) for line in lines.values()), 2))
         axes.set_ylim(axis_ends([low, high], limits))
         drawing.ticks(y=4)
         axes.locator_params(axis="x", nbins=6, integer=True)
         if mark is not None:
             axes.axvline(mark, color=PLACEHOLDERS["wrong"], linewidth=1.5, linestyle=(0, (2, 2)))
         ends = []
-        for line in lines:
-            known, epochs = np.isfinite(line.values), np.arange(1, len(line.values) + 1)
-            colour, style = f"c{line.colour}", (0, (4, 2.5)) if line.dashed else "solid"
+        for name, line in lines.items():
+            known, epochs = np.isfinite(line), np.arange(1, len(line) + 1)
+            colour, style, marker = ("c1", (0, (4, 2.5)), "s") if name.startswith("held-out") else ("c0", "solid", "o")
             for fold in np.flatnonzero(known.sum(0) > 1):
-                x, y = epochs[known[:, fold]], line.values[known[:, fold], fold]
+                x, y = epochs[known[:, fold]], line[known[:, fold], fold]
                 drawing.line(x, y, colour, linewidth=0.9, alpha=0.4, linestyle=style)
-            at, means = epochs[known.any(1)], np.nanmean(line.values[known.any(1)], axis=1)
+            at, means = epochs[known.any(1)], np.nanmean(line[known.any(1)], axis=1)
             if len(at) > 1:
-                drawing.line(at, means, colour, "curve", line.name, linewidth=2.2, linestyle=style)
-            tooltip = f"{line.name}: {means[-1]:.4g} after epoch {at[-1]}, mean over folds"
-            square = {"marker": "s" if line.dashed else "o", "markersize": 6, "markeredgewidth": 1, "zorder": 2}
+                drawing.line(at, means, colour, "curve", name, linewidth=2.2, linestyle=style)
+            tooltip = f"{name}: {means[-1]:.4g} after epoch {at[-1]}, mean over folds"
+            square = {"marker": marker, "markersize": 6, "markeredgewidth": 1, "zorder": 2}
             drawing.dots(at[-1], means[-1], colour, "end", tooltip, **square)
-            ends.append(f"{line.name} {means[-1]:.4g}")
-        folds = lines[0].values.shape[1]
-        what = f"{name}: {title}" if name else title
-        return drawing.markup(f"{what} by epoch; at the end, mean of {folds} folds: {', '.join(ends)}")
+            ends.append(f"{name} {means[-1]:.4g}")
+        folds = next(iter(lines.values())).shape[1]
+        return drawing.markup(f"{member}: {title} by epoch; at the end, mean of {folds} folds: {', '.join(ends)}")

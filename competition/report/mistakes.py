@@ -51,15 +51,13 @@ def class_scores(table: np.ndarray) -> list[ClassScore]:
 
 
 def largest_cells(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
-    """(row, column) of the largest cells above 0, the largest first."""
+    """(row, column) of the largest cells above 0, the largest first.
+
+    np.triu(table + table.T, 1) of a table of `confusion` gives the pairs of classes that are confused most, in both directions.
+    """
     cells = np.argwhere(table > 0)
     order = np.argsort(-table[table > 0], kind="stable")[:limit]
     return [(row, column) for row, column in cells[order].tolist()]
-
-
-def worst_pairs(table: np.ndarray, limit: int) -> list[tuple[int, int]]:
-    """Pairs of classes (a, b) with the most confusions in both directions, a before b.  table: (C, C) of `confusion`."""
-    return largest_cells(np.triu(table + table.T, 1), limit)
 
 
 def reliability(labels: np.ndarray, probs: np.ndarray) -> tuple[list[Bin], float]:

@@ -13,7 +13,7 @@ from competition.ensemble.metrics import Metric
 from competition.prepare.prepared import Prepared
 from competition.report.classes import HonestRows
 from competition.report.members import TrainedFold, by_epoch, overfitting
-from competition.report.mistakes import confusion, worst_pairs
+from competition.report.mistakes import confusion, largest_cells
 from competition.report.page import Section, Table
 from competition.report.terminal import gain, gain_of_equal_weights
 from competition.submission import ledger
@@ -69,7 +69,8 @@ def label_steps(
     score = metric.evaluate(labels, predicted, classes)
     scored = f"the blend's honest score, {counted(len(labels), 'row')}"
     larger = "a larger image_size, " if has_larger_images else ""
-    for a, b in worst_pairs(confusion(labels, predicted, classes), 2):
+    table = confusion(labels, predicted, classes)
+    for a, b in largest_cells(np.triu(table + table.T, 1), 2):
         wrong = np.isin(labels, (a, b)) & np.isin(predicted, (a, b)) & (labels != predicted)
         perfect = metric.evaluate(labels, np.where(wrong, labels, predicted), classes) - score
         what = f"tell {names[a]} and {names[b]} apart"

@@ -8,7 +8,7 @@ import numpy as np
 
 from competition.config.errors import counted
 from competition.ensemble.chain import Chain
-from competition.ensemble.external_check import NOT_OUT_OF_FOLD, OTHER_FOLDS, OTHER_IDS, doubted_members, is_doubted
+from competition.ensemble.external_check import NOT_OUT_OF_FOLD, is_doubted
 from competition.images.decoded_cache import Pixels
 from competition.prepare.prepared import Prepared
 from competition.report.caveats import doubts_of_folds, without_expectation
@@ -103,24 +103,20 @@ def score_figures(scores: Scores, test_scores: Sequence[ScoreOnTest]) -> list[Fi
     pipelines/inspect/report.py adds the others.
     """
     band = scores["leaderboard_band"]  # None without test images
-    kind, rows = score_kind(scores), "took no part in the choice"
-    if known := doubted_members(scores, NOT_OUT_OF_FOLD):
-        rows = f"the models of {', '.join(known)} probably know"
-    elif others := doubted_members(scores, OTHER_FOLDS):
-        rows = f"the models of {', '.join(others)} may know"
-    elif others := doubted_members(scores, OTHER_IDS):
-        rows = f"the models of {', '.join(others)} may know, unless only its test predictions are wrong"
+    rows = " that took no part in the choice"
+    if is_doubted(scores):
+        rows = f"; {without_expectation(scores)}"
     elif scores.get("optimistic"):
-        rows = "also chose hyperparameters (there are no others)"
+        rows = " that also chose hyperparameters (there are no others)"
     elif scores.get("tuned_folds"):
         rows += f"; those of {folds_text(scores['tuned_folds'])} chose hyperparameters"
     honest = with_error(scores["honest"], scores["standard_error"], scores["metric"])
-    note = f"on {counted(scores['honest_rows'], 'row')} that {rows}"
+    note = f"on {counted(scores['honest_rows'], 'row')}{rows}"
     trivial = scores["trivial"]
     baseline = with_error(trivial["score"], trivial["standard_error"], scores["metric"])
     result = [
         Figure(
-            f"{kind} {scores['metric']}",
+            f"{score_kind(scores)} {scores['metric']}",
             honest,
             "; ".join([note, *doubts_of_folds(scores), *no_better_than_trivial(scores)]),
             main=True,

@@ -83,10 +83,8 @@ def data_uri(pixels: np.ndarray, longest_side: int = MAX_SIZE) -> tuple[str, boo
 def sheet_uri(file: Path) -> str:
     """A contact sheet (PNG) as a JPEG data: URI of at most SHEET_WIDTH."""
     with Image.open(file) as sheet:
-        image, out = sheet.convert("RGB"), io.BytesIO()
-    image.thumbnail((SHEET_WIDTH, 4 * SHEET_WIDTH), Image.Resampling.LANCZOS)
-    image.save(out, "JPEG", quality=80, optimize=True)
-    return f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}"
+        width, height = sheet.size
+        return data_uri(np.asarray(sheet.convert("RGB")), SHEET_WIDTH * max(width, height) // width)[0]
 
 
 def contact_sheet(images: np.ndarray | Sequence[np.ndarray], captions: Sequence[str], path: Path) -> None:

@@ -19,11 +19,10 @@ import numpy as np
 from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.ensemble.bootstrap import Evaluation, resampled
-from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import Metric, metric_named
 from competition.prepare.prepared import Prepared
 from competition.report.stored_blends import blend_of, shared_rows, stored_output
-from competition.submission.ledger import Entry, Ledger, entry_of_blend, read, restricted_to, rows
+from competition.submission.ledger import Entry, Ledger, entry_of_blend, of_competition, read, rows
 
 RESAMPLES = 200  # standard error of the mean below a tenth of the noise
 CONTENDER = 3.0  # a candidate worse by more standard errors of the difference is never the best by chance
@@ -73,10 +72,10 @@ def choices_lines(
 
     prepared: None = no prepared data; the optimism is then an upper bound.  result: of the blend's manifest.
     """
-    ledger = restricted_to(read(submissions / "ledger.jsonl"), params.competition.name, params.competition.slug)
+    ledger = of_competition(read(submissions / "ledger.jsonl"), params.competition.name, params.competition.slug)
     current = next(reversed(ledger.entries), None)
     if result is not None:
-        current = entry_of_blend(ledger.entries, result, is_doubted(result))
+        current = entry_of_blend(ledger.entries, result)
     if current is None:
         return []
     share, seed = params.kaggle.public_share, params.honest.seed
@@ -141,40 +140,31 @@ def _optimism(
     """
     if len(entries) < 2:
         return Optimism(0.0, False)
-    prepared, metric = blends.prepared, blends.metric
-    stored = _stored_outputs(entries, blends.folder, prepared, metric) if prepared is not None else None
-    if prepared is None or stored is None:
-        return Optimism(normal_optimism(len(entries), single_error), True)
-    labels, outputs = stored
+    bound, prepared, metric = (
+        Optimism(normal_optimism(len(entries), single_error), True),
+        blends.prepared,
+        blends.metric,
+    )
+    folders = [folder for entry in entries if (folder := blend_of(blends.folder, entry)) is not None][-MOST_BLENDS:]
+    if prepared is None or len(folders) < 2:
+        return bound
     classes = len(prepared.competition.classes)
-    draws = np.stack(resampled(labels, outputs, Evaluation(metric, classes, RESAMPLES, blends.seed), sample_rows))
+    try:
+        shared = shared_rows(folders, prepared)
+        if not metric.needs_labels:
+            folders = folders[-max(1, MOST_VALUES // (len(shared.ids) * classes)) :]
+        outputs = [stored_output(folder, shared.ids, metric, classes) for folder in folders]
+    except UserError:  # the blends are of other data
+        return bound
+    if len(outputs) < 2:
+        return bound
+    evaluation = Evaluation(metric, classes, RESAMPLES, blends.seed)
+    draws = np.stack(resampled(shared.labels, outputs, evaluation, sample_rows))
     if len(outputs) < len(entries):
         noise = (draws - draws.mean(1, keepdims=True)).var(0, ddof=1).mean()  # what is common to all outputs cancels
         return Optimism(normal_optimism(len(entries), float(np.sqrt(noise))), False)
-    scores = known_scores or [metric.evaluate(labels, output, classes) for output in outputs]
+    scores = known_scores or [metric.evaluate(shared.labels, output, classes) for output in outputs]
     return Optimism(expected_optimism(np.array(scores), draws), False)
-
-
-def _stored_outputs(
-    entries: Sequence[Entry], blends: Path, prepared: Prepared, metric: Metric
-) -> tuple[np.ndarray, list[np.ndarray]] | None:
-    """Labels of the rows that the blends of these entries share, and the output on them of each one that is stored.
-
-    None if fewer than two outputs are stored, or if they are of other data.
-    """
-    folders = [folder for entry in entries if (folder := blend_of(blends, entry)) is not None]
-    newest, classes = folders[-MOST_BLENDS:], len(prepared.competition.classes)
-    if len(newest) < 2:
-        return None
-    try:
-        shared = shared_rows(newest, prepared)
-        if not metric.needs_labels:
-            newest = newest[-max(1, MOST_VALUES // (len(shared.ids) * classes)) :]
-        if len(newest) < 2:
-            return None
-        return shared.labels, [stored_output(folder, shared.ids, metric, classes) for folder in newest]
-    except UserError:  # the blends are of other data
-        return None
 
 
 def expected_optimism(scores: np.ndarray, resampled: np.ndarray) -> float:

@@ -1,7 +1,6 @@
 """The report's map of the scored rows in two dimensions: rows with similar features, or similar probabilities, are near."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,17 +29,6 @@ ALL_COLOURED, COLOURED = 12, 8  # up to 12 classes have a colour each; of more, 
 COLOUR_ORDER = (0, 1, 2, 3, 4, 5, 8, 10, 9, 11, 6, 7)  # the first eight differ most
 
 
-@dataclass(frozen=True)
-class MapPoints:
-    """The drawn rows."""
-
-    places: np.ndarray  # (n, 2) float
-    ids: np.ndarray  # (n,) str
-    labels: np.ndarray  # (n,) int
-    predicted: np.ndarray  # (n,) int
-    pictures: np.ndarray  # (n,) int: number of the row's picture; -1 = none
-
-
 def stored_features(workspace: Workspace, weights: Mapping[str, float]) -> tuple[str, np.ndarray] | None:
     """(name, features) of the frozen-feature member with the largest weight whose features are stored; None if the blend has none.
 
@@ -63,7 +51,11 @@ def map_section(
     rows: of `honest_rows`, of a single-label competition.  pixels: of the training rows in index order.
     features: of `stored_features`; None = the rows are compared by their probabilities.
     """
-    drawn = drawn_rows(rows.labels, rows.predicted)
+    # The wrong rows up to half of the points, or more if there are too few right ones.
+    wrong, right = (np.flatnonzero(one) for one in (rows.labels != rows.predicted, rows.labels == rows.predicted))
+    drawn_wrong = _evenly(wrong, rows.labels, max(MOST_POINTS // 2, MOST_POINTS - len(right)))
+    drawn_right = _evenly(right, rows.labels, MOST_POINTS - len(drawn_wrong))
+    drawn = np.sort(np.concatenate([drawn_wrong, drawn_right]))
     train_rows = positions(prepared.part("train")["id"].to_numpy(str), rows.ids[drawn])
     if features is not None:
         vectors = features[1][train_rows]
@@ -88,7 +80,7 @@ def map_section(
         most = np.argsort(-mistakes, kind="stable")[:COLOURED]
         coloured = most[mistakes[most] > 0]
     colours = {int(number): COLOUR_ORDER[n] for n, number in enumerate(coloured)}
-    drawing = map_chart(MapPoints(places, points.ids, points.labels, points.predicted, numbers), names, colours)
+    drawing = map_chart(points, places, numbers, names, colours)
     lines = []
     for n in pictured:
         label, predicted = names[points.labels[n]], names[points.predicted[n]]
@@ -112,38 +104,29 @@ def map_section(
     return Section("map", "Map of the rows", f"{sources}blend/honest_oof.npz; cache · make predict", [block])
 
 
-def drawn_rows(labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Numbers of at most MOST_POINTS rows, ascending: the wrong ones up to half, or more if there are too few right ones.
-
-    labels, predicted: (N,) int. Of too many rows, every k-th in the order of their classes is drawn: no class is left to chance.
-    """
-    wrong, right = np.flatnonzero(labels != predicted), np.flatnonzero(labels == predicted)
-    wrong_share = max(MOST_POINTS // 2, MOST_POINTS - len(right))
-    drawn_wrong = _evenly(wrong, labels, wrong_share)
-    return np.sort(np.concatenate([drawn_wrong, _evenly(right, labels, MOST_POINTS - len(drawn_wrong))]))
-
-
 def _evenly(rows: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """At most `count` of the rows, at equal steps in the order of their labels."""
+    """At most `count` of the rows, at equal steps in the order of their labels: no class is left to chance."""
     count = min(len(rows), count)
     by_class = rows[np.argsort(labels[rows], kind="stable")]
     return by_class[(np.arange(count) * len(rows) // max(count, 1)).astype(int)]
 
 
-def map_chart(points: MapPoints, names: Sequence[str], colours: dict[int, int]) -> Markup:
-    """The points: right rows as dots, wrong ones as crosses above them; a class without a colour is grey.
+def map_chart(
+    rows: HonestRows, places: np.ndarray, pictures: np.ndarray, names: Sequence[str], colours: dict[int, int]
+) -> Markup:
+    """The drawn rows: right ones as dots, wrong ones as crosses above them; a class without a colour is grey.
 
-    colours: class -> number of its colour.
+    places: (n, 2) of the rows.  pictures: (n,) number of the row's picture; -1 = none.  colours: class -> number of its colour.
     """
     with chart(WIDTH, HEIGHT, (6, 6, 6, 6)) as drawing:
         axes = drawing.axes
-        low, high = points.places.min(0), points.places.max(0)
+        low, high = places.min(0), places.max(0)
         # One scale for both axes.
         size = np.array([WIDTH, HEIGHT]) * float(((high - low) / (WIDTH, HEIGHT)).max()) * 1.07
         (left, bottom), (right, top) = (low + high - size) / 2, (low + high + size) / 2
         axes.set(xlim=(left, right), ylim=(bottom, top), xticks=[], yticks=[])
         axes.spines[:].set(visible=True, color=PLACEHOLDERS["rule"])
-        wrong = points.labels != points.predicted
+        wrong = rows.labels != rows.predicted
         for is_wrong in (False, True):
             # A border in the colour of the page keeps crosses apart from the dots below them.
             border: dict[str, Any] = {
@@ -154,30 +137,32 @@ def map_chart(points: MapPoints, names: Sequence[str], colours: dict[int, int]) 
             shape: dict[str, Any] = (
                 {"marker": "X", "markersize": 9.5} if is_wrong else {"marker": "o", "markersize": 5.5}
             )
-            of_class = {f"c{colour}": points.labels == number for number, colour in colours.items()}
-            for colour, is_of_class in {"soft": ~np.isin(points.labels, list(colours)), **of_class}.items():
+            of_class = {f"c{colour}": rows.labels == number for number, colour in colours.items()}
+            for colour, is_of_class in {"soft": ~np.isin(rows.labels, list(colours)), **of_class}.items():
                 chosen = (wrong == is_wrong) & is_of_class
                 marks = []
                 for n in np.flatnonzero(chosen):
-                    taken_for = f" predicted as {names[points.predicted[n]]}" if is_wrong else ", predicted right"
-                    text = f"{names[points.labels[n]]}{taken_for} · {points.ids[n]}"
-                    marks.append(PointMark(text, int(points.pictures[n])))
+                    taken_for = f" predicted as {names[rows.predicted[n]]}" if is_wrong else ", predicted right"
+                    text = f"{names[rows.labels[n]]}{taken_for} · {rows.ids[n]}"
+                    marks.append(PointMark(text, int(pictures[n])))
                 alpha = 0.95 if is_wrong else 0.35 if colour == "soft" else 0.75
-                x, y = points.places[chosen].T
+                x, y = places[chosen].T
                 drawing.points(x, y, marks, colour, alpha=alpha, **border, **shape)
-        name_classes(drawing, points, names, colours)
-        return drawing.markup(f"map of {len(points.ids):,} rows, {wrong.sum():,} of them wrong")
+        name_classes(drawing, rows.labels, places, names, colours)
+        return drawing.markup(f"map of {len(rows.ids):,} rows, {wrong.sum():,} of them wrong")
 
 
-def name_classes(drawing: Chart, points: MapPoints, names: Sequence[str], colours: dict[int, int]) -> None:
+def name_classes(
+    drawing: Chart, labels: np.ndarray, places: np.ndarray, names: Sequence[str], colours: dict[int, int]
+) -> None:
     """Write the name of each coloured class above its point with the most neighbours of the class and the fewest of others where
     it covers no other name, the largest class first. At a point that is rather among other classes it would mislead.
     """
-    pixels = drawing.axes.transData.transform(points.places) * 72 / drawing.figure.dpi
+    pixels = drawing.axes.transData.transform(places) * 72 / drawing.figure.dpi
     near = ((pixels[:, None] - pixels) ** 2).sum(-1) < NEAR**2
     taken: list[tuple[float, float, float]] = []  # middle and width of the names
-    for number in sorted(colours, key=lambda one: (-(points.labels == one).sum(), one)):
-        text, is_own = shortened(names[number], 24), points.labels == number
+    for number in sorted(colours, key=lambda one: (-(labels == one).sum(), one)):
+        text, is_own = shortened(names[number], 24), labels == number
         own, width = np.flatnonzero(is_own), 8.5 * len(text)
         lead = near[own] @ np.where(is_own, 1, -1)
         for n in own[np.argsort(-lead, kind="stable")][: len(own) // 2 + 1]:
@@ -186,7 +171,7 @@ def name_classes(drawing: Chart, points: MapPoints, names: Sequence[str], colour
                 taken.append((x, y, width))
                 style: dict[str, Any] = {"ha": "center", "size": NORMAL, "weight": "bold"}
                 offset = (x - float(pixels[n, 0]), 7)
-                name = drawing.axes.annotate(text, points.places[n], offset, textcoords="offset points", **style)
+                name = drawing.axes.annotate(text, places[n], offset, textcoords="offset points", **style)
                 drawing.mark(name, "name")
                 break
 

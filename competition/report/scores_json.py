@@ -10,7 +10,7 @@ from competition.ensemble.compare import Diversity
 from competition.ensemble.expected_score import expected_scores, interval
 from competition.ensemble.honest import HonestResult
 from competition.ensemble.metrics import Metric
-from competition.ensemble.predictions import ViewPredictions, identity_view
+from competition.ensemble.predictions import identity_view
 from competition.ensemble.rare_classes import small_class_warning
 from competition.ensemble.significance import NORMAL_95
 from competition.ensemble.trivial import trivial_output
@@ -40,10 +40,10 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
     expected = expected_scores(labels, output, evaluation, test_rows) if test_rows else ()
     answer, trivial_outputs = trivial_output(labels, metric, classes)
     trivial = score_with_error(labels, trivial_outputs, evaluation)
-    members = {
-        name: member_score(evaluation, predictions, inputs.labels, rows) for name, predictions in inputs.oof.items()
-    }
-
+    members = {}
+    for name, predictions in inputs.oof.items():  # by its identity view, without any fitting
+        probs = predictions.view(identity_view(predictions), np.flatnonzero(rows))
+        members[name] = score_with_error(labels, metric.output_of(probs), evaluation)
     # Not above the baseline by more than the errors of both explain; these scores have no paired difference.
     no_better = [
         name
@@ -78,9 +78,3 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
         "best": displayed(honest.best),
         "best_members": honest.best_members,
     }
-
-
-def member_score(evaluation: Evaluation, predictions: ViewPredictions, labels: np.ndarray, scored: np.ndarray) -> Score:
-    """Score of one member's identity view, without any fitting.  scored: (N,) bool."""
-    probs = predictions.view(identity_view(predictions), np.flatnonzero(scored))
-    return score_with_error(labels[scored], evaluation.metric.output_of(probs), evaluation)

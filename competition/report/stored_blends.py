@@ -78,10 +78,14 @@ def blend_text(folder: Path) -> str:
     return f"{folder.name} ({', '.join(members)}; {kind} {scores['metric']} {scores['honest']:.4f})"
 
 
-def blends_of(blends: Path, file: str) -> list[Path]:
-    """The stored blends that gave a submission file: ecbba8980f68 and ecbba8980f68-1a2b3c.  blends: folder of all."""
-    folders = [blends / Path(file).stem, *sorted(blends.glob(f"{Path(file).stem}-{'[0-9a-f]' * 6}"))]
-    return [folder for folder in folders if has_outputs(folder)]
+def blends_of(blends: Path, file: str = "*") -> list[Path]:
+    """The stored blends with their outputs that gave a submission file, such as ecbba8980f68 and ecbba8980f68-1a2b3c, or any.
+
+    blends: folder of all.
+    """
+    stem = Path(file).stem
+    patterns = (stem, f"{stem}-{'[0-9a-f]' * 6}") if file != "*" else ("[!.]*",)
+    return [npz.parent for pattern in patterns for npz in sorted(blends.glob(f"{pattern}/honest_oof.npz"))]
 
 
 def blend_of(blends: Path, entry: Entry) -> Path | None:
@@ -129,11 +133,6 @@ def stored_decisions(folder: Path, ids: np.ndarray, kind: TargetKind, classes: i
             sets[row, chosen] = True
         return sets
     return decided.to_numpy(np.float64 if kind == "regression" else np.int64)
-
-
-def has_outputs(folder: Path) -> bool:
-    """Return True if the cross-fitted outputs of this blend are stored."""
-    return (folder / "honest_oof.csv").is_file() and (folder / "honest_oof.npz").is_file()
 
 
 def read_table(folder: Path) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pandas as pd
 
 from competition.config.errors import counted
 from competition.ensemble.metrics import metric_named
@@ -85,16 +86,18 @@ def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[
         points.append((row.entry.digest[:8], honest, row.entry.standard_error or 0.0, public, low, high))
     if not points:
         return []
-    honest_scores, public_scores = (np.array([point[n] for point in points]) for n in (1, 3))
-    rho = rank_correlation(honest_scores, public_scores)
+    # Spearman's rank correlation of all points, which come first, and of resamples.
+    draws = np.random.default_rng(0).integers(0, len(points), (RESAMPLES, len(points)))
+    draws = np.vstack([np.arange(len(points)), draws])
+    drawn = (pd.DataFrame(np.array([point[n] for point in points])[draws]) for n in (1, 3))
+    honest_ranks, public_ranks = (scores.rank(axis=1) for scores in drawn)
+    rho, *values = honest_ranks.corrwith(public_ranks, axis=1)
     if len(points) < ENOUGH:
         correlation = f"A rank correlation needs {ENOUGH} of them."
     elif not np.isfinite(rho):
         correlation = "Their rank correlation is undefined: all scores of one kind are equal."
     else:
-        draws = np.random.default_rng(0).integers(0, len(points), (RESAMPLES, len(points)))
-        values = np.array([rank_correlation(honest_scores[draw], public_scores[draw]) for draw in draws])
-        low, high = np.quantile(values[np.isfinite(values)], [0.025, 0.975])
+        low, high = np.nanquantile(values, [0.025, 0.975])
         interval = f"bootstrap 95 % interval {low:+.2f} to {high:+.2f}, n = {len(points)}"
         correlation = f"Rank correlation {rho:+.2f} ({interval})."
     sizes = sorted({row.entry.oof_rows for row in rows})
@@ -110,17 +113,6 @@ def correlation_blocks(rows: Sequence[ledger.Row], public_share: float) -> list[
         "where they do not fit."
     )
     return [Text([text]), Charts([public_score_chart(points, rows[-1].entry.metric)], note)]
-
-
-def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """Spearman's rank correlation with mean ranks of ties; NaN if all values of one are equal.  a, b: (n,)."""
-    ranks = []
-    for values in (a, b):
-        _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-        if len(counts) < 2:
-            return float("nan")
-        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[places])
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def comparable_with_newest(rows: Sequence[ledger.Row]) -> list[ledger.Row]:

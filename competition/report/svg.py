@@ -135,6 +135,17 @@ class Chart:
             side.set_major_locator(MaxNLocator(count, steps=[1, 2, 5, 10]))
             side.grid()
 
+    def log_axis(self, low: float, high: float) -> None:
+        """A logarithmic x axis with a grid and few labels at round values."""
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+        factors = ((30, (1.0, 2.0, 5.0)), (1000, (1.0, 3.0)), (inf, (1.0,)))
+        self.axes.set(xscale="log", xlim=(low, high))
+        self.axes.xaxis.set_major_locator(LogLocator(subs=next(each for ratio, each in factors if high < ratio * low)))
+        self.axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if x >= 1 else f"{x:g}"))
+        self.axes.xaxis.set_minor_locator(NullLocator())
+        self.axes.grid(axis="x")
+
     def markup(self, label: str, css_class: str = "") -> Markup:
         """The SVG element, without XML namespaces (HTML needs none).  label: for screen readers."""
         out = io.StringIO()

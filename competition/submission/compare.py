@@ -1,89 +1,43 @@
-"""Compare two submissions: changed rows, and the class changes of these rows."""
+"""Compare two submissions: the rows that changed."""
 
-from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from competition.config.errors import UserError, counted
+from competition.config.errors import UserError
 from competition.prepare.adapter_types import Competition
-from competition.submission.format import read_predictions
+from competition.submission.format import read_predictions, require_ids
 
 
-@dataclass(frozen=True)
-class SubmissionDiff:
-    """Differences between submissions A and B."""
+def compare_submissions(a: Path, b: Path, competition: Competition) -> tuple[pd.DataFrame, float]:
+    """(What both answer, columns a and b by id in A's order; largest difference of a number, NaN between labels).
 
-    rows: int
-    changed: tuple[tuple[str, str, str], ...]  # id, class in A, class in B; in A's order
-    moves: tuple[tuple[str, str, int], ...]  # class in A, class in B, rows; the most frequent first
-    # class, rows in A, rows in B; classes whose count changed, the largest change first
-    counts: tuple[tuple[str, int, int], ...]
-    largest_gap: float  # largest |A - B| of a probability; 0 between labels
-    correlation: float  # of all probabilities (Pearson), NaN between labels
-
-    @property
-    def share(self) -> float:
-        """Share of rows whose (most probable) class changed."""
-        return len(self.changed) / self.rows
-
-
-def compare_submissions(a: Path, b: Path, competition: Competition) -> SubmissionDiff:
-    """Compare row by row, joined by id. A row of probabilities is changed if its most probable class is."""
-    ids, labels_a, probs_a = _read(a, competition)
-    ids_b, labels_b, probs_b = _read(b, competition)
-    position = {name: n for n, name in enumerate(ids_b)}
-    missing, extra = [name for name in ids if name not in position], set(ids_b) - set(ids)
-    if missing or extra:
-        raise UserError(
-            f"{a.name} has {counted(len(missing), 'id')} that {b.name} lacks, and lacks {len(extra)} of its ids"
-        )
-    order = [position[name] for name in ids]
-    labels_b = [labels_b[n] for n in order]
-    changed = tuple((name, x, y) for name, x, y in zip(ids, labels_a, labels_b) if x != y)
-    moves = Counter((x, y) for _, x, y in changed)
-    in_a, in_b = Counter(labels_a), Counter(labels_b)
-    counts = [(c, in_a[c], in_b[c]) for c in {**in_a, **in_b} if in_a[c] != in_b[c]]
-    gap, correlation = 0.0, float("nan")
-    if probs_a is not None and probs_b is not None:
-        gap = float(np.abs(probs_a - probs_b[order]).max())
-        correlation = float(np.corrcoef(probs_a.ravel(), probs_b[order].ravel())[0, 1])
-    return SubmissionDiff(
-        len(ids),
-        changed,
-        tuple((x, y, n) for (x, y), n in sorted(moves.items(), key=lambda item: (-item[1], item[0]))),
-        tuple(sorted(counts, key=lambda c: (-abs(c[1] - c[2]), c[0]))),
-        gap,
-        correlation,
-    )
-
-
-def _read(path: Path, competition: Competition) -> tuple[list[str], list[str], np.ndarray | None]:
-    """(ids, what is compared as text, probabilities or values or None).
-
-    The text is the (most probable) class, the labels in a fixed order, or the number.
+    A row of probabilities has changed if its most probable class has.
     """
-    ids, cells = read_predictions(path, competition)
-    if len(set(ids)) != len(ids) or not ids:
-        raise UserError(
-            f"{path} has {counted(len(ids), 'row')} with {len(set(ids))} ids; expected one or more rows, each id once"
-        )
+    before, after = (read_predictions(path, competition) for path in (a, b))
+    require_ids(b.name, after.index, before.index, a.name)
+    after, largest = after.loc[before.index], float("nan")
+    if competition.predicts != "label":
+        try:
+            largest = float(np.abs(before.astype(float) - after.astype(float)).max(axis=None))
+        except ValueError as error:
+            raise UserError(f"{a.name} or {b.name}: {error}; expected numbers") from None
+    texts = {"a": _answers(before, competition), "b": _answers(after, competition)}
+    return pd.DataFrame(texts, before.index), largest
+
+
+def _answers(table: pd.DataFrame, competition: Competition) -> list[str]:
+    """The (most probable) class of each row, its labels in a fixed order, or its number."""
+    separator, classes = competition.list_separator, np.array(competition.classes)
     if competition.is_label_list:
-        separator = competition.list_separator
-        return ids, [separator.join(sorted(row[0].split(separator))) for row in cells], None
-    if competition.target == "multi" and competition.predicts == "label":
-        return ids, [" ".join(row) for row in cells], None
-    if competition.predicts == "label":
-        names = dict(zip(competition.label_values, competition.classes))
-        return ids, [names.get(row[0], row[0]) for row in cells], None
-    try:
-        probs = np.array(cells, dtype=np.float64)
-    except ValueError as error:
-        raise UserError(f"{path} holds cells that are no number: expected probabilities") from error
+        return [separator.join(sorted(cell.split(separator))) for cell in table.iloc[:, 0]]
     if competition.target == "regression":
-        return ids, [str(value) for value in probs[:, 0]], probs
-    if competition.target == "multi":  # changed is a row in which a probability crosses 0.5
-        names_of = np.array(competition.classes)
-        return ids, [" ".join(names_of[row >= 0.5]) or "no label" for row in probs], probs
-    return ids, [competition.classes[n] for n in probs.argmax(1)], probs
+        return table.iloc[:, 0].tolist()
+    if competition.predicts == "label" and competition.target != "multi":
+        names = dict(zip(competition.label_values, competition.classes))
+        return [names.get(cell, cell) for cell in table.iloc[:, 0]]
+    values = table.astype(np.float64).to_numpy()
+    if competition.target == "multi":  # a row changes if a probability crosses 0.5
+        return [" ".join(classes[row >= 0.5]) or "no label" for row in values]
+    return list(classes[values.argmax(1)])

@@ -2,17 +2,16 @@
 
 One JSON object per line, of three kinds: an entry (a file was written), an event (a step of its submission to Kaggle)
 and a "look" (the private solution of a local competition was opened).
-A line is appended under a lock and flushed to disk; an incomplete last line of a killed process is moved to another file.
+A line is appended under a lock and flushed to disk; an incomplete line of a killed process is ignored.
 """
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from filelock import FileLock
 
@@ -20,6 +19,7 @@ from competition.config.digests import to_plain
 from competition.config.errors import counted
 from competition.config.faults import fault_point
 from competition.ensemble.expected_score import ExpectedScore, interval
+from competition.ensemble.external_check import is_doubted
 from competition.kaggle.client import competition_slug
 
 
@@ -104,30 +104,24 @@ class Row:
     private_score: float | None
     error: str
     first_time: str  # UTC, ISO 8601, of its submission; the entry may be of a later blend that gave the same one
+    refs: frozenset[str] = frozenset()  # Kaggle's numbers of all its submissions
 
 
 def append(path: Path, line: Entry | Event | SolutionAccess) -> None:
     """Append one line and flush it to disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = next(name for name, line_type in KINDS.items() if isinstance(line, line_type))
-    values = _finite({"kind": kind, **to_plain(line)})
-    data = (json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n").encode()
-    with FileLock(path.with_name(f".{path.name}.lock"), timeout=60), path.open("ab+") as file:
-        _repair_tail(file, path)
+    values = json.loads(
+        json.dumps({"kind": kind, **to_plain(line)}), parse_constant=lambda name: None
+    )  # JSON has no NaN
+    with FileLock(path.with_name(f".{path.name}.lock"), timeout=60), path.open("ab") as file:
+        if path.read_bytes()[-1:] not in (b"", b"\n"):  # a killed process left a part of a line
+            file.write(b"\n")
         fault_point("ledger.before_line", path)
-        file.write(data)
+        file.write((json.dumps(values, ensure_ascii=False) + "\n").encode())
         file.flush()
         os.fsync(file.fileno())
     fault_point("ledger.after_line", path)
-
-
-def _finite(value: Any) -> Any:
-    """The value with null in place of NaN and infinities, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def append_entry_once(path: Path, entry: Entry) -> None:
@@ -137,28 +131,24 @@ def append_entry_once(path: Path, entry: Entry) -> None:
         append(path, entry)
 
 
-def confirm_entry(path: Path, result: Mapping[str, Any], is_doubted: bool) -> None:
-    """Make the entry of this blend the last of its submission, if that of another blend is.  result, is_doubted: see is_of_blend."""
+def confirm_entry(path: Path, result: Mapping[str, Any]) -> None:
+    """Make the entry of this blend the last of its submission, if that of another blend is.  result: of the blend's manifest."""
     entries = [entry for entry in read(path).entries if entry.digest == result["submission"]]
-    own = [entry for entry in entries if is_of_blend(entry, result, is_doubted)]
-    if own and own[-1] is not entries[-1]:
-        append(path, replace(own[-1], made=datetime.now(UTC).isoformat(timespec="seconds")))
+    own = entry_of_blend(entries, result)
+    if own is not None and own is not entries[-1]:
+        append(path, replace(own, made=datetime.now(UTC).isoformat(timespec="seconds")))
 
 
-def entry_of_blend(entries: Sequence[Entry], result: Mapping[str, Any], is_doubted: bool) -> Entry | None:
-    """The last entry of a blend, or of its submission if it has none of its own; None: the submission has no entry."""
-    same_file = [entry for entry in entries if entry.digest == result["submission"]]
-    own = [entry for entry in same_file if is_of_blend(entry, result, is_doubted)]
-    return next(reversed(own or same_file), None)
+def entry_of_blend(entries: Sequence[Entry], result: Mapping[str, Any]) -> Entry | None:
+    """The last entry of a blend, or of its submission, which other members, metrics and rows may give as well, if it has none of its
+    own; None: the submission has no entry.
 
-
-def is_of_blend(entry: Entry, result: Mapping[str, Any], is_doubted: bool) -> bool:
-    """Is it of this blend, not only of its submission, which other members, metrics and rows may give as well?
-
-    result: of the blend's manifest.  is_doubted: whether its honest score is.
+    result: of the blend's manifest.
     """
-    ours = (entry.digest, entry.metric, entry.honest_score, set(entry.members), entry.is_doubted)
-    return ours == (result["submission"], result["metric"], result["honest"], set(result["members"]), is_doubted)
+    same_file = [entry for entry in entries if entry.digest == result["submission"]]
+    of_blend = (result["metric"], result["honest"], {*result["members"]}, is_doubted(result))
+    own = [e for e in same_file if (e.metric, e.honest_score, {*e.members}, e.is_doubted) == of_blend]
+    return next(reversed(own or same_file), None)
 
 
 def read(path: Path) -> Ledger:
@@ -187,19 +177,20 @@ def rows(ledger: Ledger, metric: str = "") -> list[Row]:
             public = row.public_score if event.public_score is None else event.public_score
             private = row.private_score if event.private_score is None else event.private_score
             scored = replace(row, state=event.what, public_score=public, private_score=private)
-            by_digest[event.digest] = replace(scored, ref=event.ref or row.ref, error=event.error)
+            refs = row.refs | ({event.ref} - {""})
+            by_digest[event.digest] = replace(scored, ref=event.ref or row.ref, error=event.error, refs=refs)
     return list(by_digest.values())
 
 
-def restricted_to(ledger: Ledger, competition: str, slug: str) -> Ledger:
-    """The entries of a competition, with states and scores from `slug` only.  slug: see of_slug."""
-    own = replace(ledger, entries=tuple(entry for entry in ledger.entries if entry.competition == competition))
-    return of_slug(own, slug)
-
-
-def of_competition(ledger: Ledger, competition: str, slug: str, metric: str = "") -> list[Row]:
-    """Rows of `restricted_to`.  metric: see rows."""
-    return rows(restricted_to(ledger, competition, slug), metric)
+def of_competition(ledger: Ledger, competition: str, slug: str = "") -> Ledger:
+    """The lines of a competition, without submissions to others on Kaggle than `slug`, which may be a link; "" = of any."""
+    slug = competition_slug(slug) if slug else ""
+    return replace(
+        ledger,
+        entries=tuple(one for one in ledger.entries if one.competition == competition),
+        events=tuple(one for one in ledger.events if not slug or one.slug in ("", slug)),
+        solution_accesses=tuple(one for one in ledger.solution_accesses if one.competition == competition),
+    )
 
 
 def local_grade(file: Path, entry: Entry) -> Mapping[str, Any] | None:
@@ -220,17 +211,6 @@ def with_local_grades(rows: Sequence[Row], file: Path) -> list[Row]:
     return graded
 
 
-def of_slug(ledger: Ledger, slug: str) -> Ledger:
-    """The ledger without submissions to other competitions on Kaggle than `slug`, which may be a link; "" = unchanged."""
-    slug = competition_slug(slug) if slug else ""
-    return replace(ledger, events=tuple(e for e in ledger.events if not slug or e.slug in ("", slug)))
-
-
-def count_solution_accesses(path: Path, competition: str) -> int:
-    """Number of times that the private solution was opened."""
-    return sum(access.competition == competition for access in read(path).solution_accesses)
-
-
 def already_sent(ledger: Ledger, digest: str) -> Event | None:
     """The last event of the file with a Kaggle number, or "sending" if that is its last event; None if neither exists.
 
@@ -240,11 +220,6 @@ def already_sent(ledger: Ledger, digest: str) -> Event | None:
     if events and events[-1].what == "sending":
         return events[-1]
     return next((event for event in reversed(events) if event.ref), None)
-
-
-def refs(ledger: Ledger, digest: str) -> frozenset[str]:
-    """Kaggle's numbers of all recorded submissions of the file."""
-    return frozenset(event.ref for event in ledger.events if event.digest == digest and event.ref)
 
 
 def noise_band(entry: Entry, public_share: float) -> tuple[float, float] | None:
@@ -305,7 +280,7 @@ def honest_rows_text(rows: Sequence[Row]) -> str:
 
 def _parse(raw: str) -> Entry | Event | SolutionAccess | None:
     try:
-        values = _finite(json.loads(raw))
+        values = json.loads(raw, parse_constant=lambda name: None)
         kind: Any = KINDS[values.pop("kind")]
         known = {each.name for each in fields(kind)}  # a later version may have more fields
         if "expected" in values:
@@ -315,18 +290,3 @@ def _parse(raw: str) -> Entry | Event | SolutionAccess | None:
         return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _repair_tail(file: BinaryIO, path: Path) -> None:
-    """Terminate the last line if it is complete, else move it to `<ledger>.torn`."""
-    data = path.read_bytes()
-    if not data or data.endswith(b"\n"):
-        return
-    start = data.rfind(b"\n") + 1
-    if _parse(data[start:].decode("utf-8", errors="replace")) is not None:
-        file.write(b"\n")
-        return
-    with path.with_name(path.name + ".torn").open("ab") as torn:
-        torn.write(data[start:] + b"\n")
-        os.fsync(torn.fileno())
-    file.truncate(start)

@@ -1,7 +1,7 @@
 """Send a submission and wait for its score, with a record in the ledger before and after each step."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from competition.kaggle.submit import (
     submissions,
     submit,
 )
-from competition.submission.ledger import Event, What, append
+from competition.submission.ledger import Event, What, append, read
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,14 @@ class ScoreWait:
     on_wait: Callable[[float], None] = lambda seconds: None  # called with the seconds waited so far
 
 
-def send(
-    client: Client,
-    request: SubmissionRequest,
-    lost_after: Collection[str] | None,
-    ledger_path: Path,
-    score_wait: ScoreWait,
-) -> Submission:
+def send(client: Client, request: SubmissionRequest, ledger_path: Path, score_wait: ScoreWait) -> Submission:
     """Submit and wait for the score; record each step before and after it happens.
 
-    lost_after: None, or if the file was being sent before, and its outcome was not recorded: the numbers of its
-    submissions before that. It is then looked for, and only sent with request.resend.
-    A killed process leaves "sending" as the last event; the next one then looks for the submission instead of sending it.
+    A killed process leaves "sending" as the last event; the next one then looks for the submission, which has none of the earlier
+    numbers, and only sends it with request.resend.
     """
+    events = [e for e in read(ledger_path).events if e.digest == request.digest and e.slug in ("", request.slug)]
+    is_lost = bool(events) and events[-1].what == "sending" and not request.resend
     is_sending = False
 
     def record(what: What, ref: str = "", error: str = "") -> None:
@@ -54,8 +49,8 @@ def send(
         record("sending")
 
     try:
-        is_lost = lost_after is not None and not request.resend
-        ref = find_lost(client, request, lost_after or ()) if is_lost else submit(client, request, on_send)
+        earlier_refs = {event.ref for event in events if event.ref}
+        ref = find_lost(client, request, earlier_refs) if is_lost else submit(client, request, on_send)
     except UnknownOutcome:
         raise  # "sending" stays the last event
     except UserError as error:

@@ -198,7 +198,7 @@ def with_teachers(runs: Sequence[Run]) -> list[Run]:
 def submissions_by_run(workspace: Workspace, submissions: Path, runs: Sequence[Run]) -> dict[str, list[ledger.Row]]:
     """Label of a run -> the ledger's rows of the submissions that mix it, in any of the blends that gave them."""
     competition, stored = workspace.params.competition, ledger.read(submissions / "ledger.jsonl")
-    rows = ledger.of_competition(stored, competition.name, competition.slug)
+    rows = ledger.rows(ledger.of_competition(stored, competition.name, competition.slug))
     mixed: dict[str, set[str]] = {}  # digest of a submission -> titles of runs
     for entry in stored.entries:
         mixed.setdefault(entry.digest, set()).update(entry.runs)

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from competition.config.errors import UserError
-from competition.ensemble.external_check import is_doubted
-from competition.files.manifest import read_manifest
+from competition.files.manifest import Manifest, read_manifest
 from competition.submission import ledger
 from competition.workspace.current_blend import current_blend, differences
 from pipelines.terminal.output import display_path
@@ -84,7 +83,7 @@ def submission_of(job: Job, verb: str) -> ledger.Entry:
         raise UserError(f"no submission{condition} of {name} is in {place}; `make predict` writes one")
     folder = current_blend(job.workspace)
     blend = read_manifest(folder / "manifest.json") if folder is not None else None
-    entry = ledger.entry_of_blend(existing, blend.result, is_doubted(blend.result)) if blend is not None else None
+    entry = ledger.entry_of_blend(existing, blend.result) if blend is not None else None
     if blend is None or entry is None:
         return existing[-1]
     if prefix:
@@ -97,3 +96,22 @@ def submission_of(job: Job, verb: str) -> ledger.Entry:
             f"{verb}: {entry.file} is of the current parameters; {newest}, of others, was made later (FILE={newest[:8]})"
         )
     return entry
+
+
+def blend_of_classes(job: Job, purpose: str) -> tuple[Path, Manifest]:
+    """The folder and the manifest of the current blend. Raises UserError without one, or if images have not one class each.
+
+    purpose: of the verb, for the message.
+    """
+    folder, competition = current_blend(job.workspace), job.prepared.competition
+    blend = read_manifest(folder / "manifest.json") if folder is not None else None
+    if folder is None or blend is None:
+        raise UserError(
+            f"{competition.name} has no blend by {display_path(job.options.params)}: this stage needs the results of `make predict`; run "
+            "it first"
+        )
+    if competition.targets.kind != "single":
+        raise UserError(
+            f"{purpose} and needs one class per image; the target of {competition.name} is {competition.target}"
+        )
+    return folder, blend

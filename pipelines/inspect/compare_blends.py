@@ -15,7 +15,7 @@ from competition.ensemble.compare import Label, compare, seed_noise_of_differenc
 from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import atomic_write
-from competition.report.stored_blends import blend_text, has_outputs, shared_rows, stored_output
+from competition.report.stored_blends import blend_text, blends_of, shared_rows, stored_output
 from competition.report.terminal import gain, seeds_line
 from competition.submission.format import for_spreadsheet
 from competition.workspace.scores import seed_spreads
@@ -25,7 +25,8 @@ from pipelines.terminal.runner import Job
 
 def run(job: Job) -> None:
     """blends/<A>, blends/<B> -> compare_blends.csv: id, label, before, after"""
-    prepared, (a, b) = job.prepared, two_blends(job)
+    prepared = job.prepared
+    a, b = (blend_named(job, letter, name) for letter, name in (("A", job.options.a), ("B", job.options.b)))
     classes, metric = prepared.competition.classes, metric_named(prepared.competition.metric)
     rows = shared_rows([a, b], prepared)
     before, after = (stored_output(folder, rows.ids, metric, len(classes)) for folder in (a, b))
@@ -53,18 +54,14 @@ def run(job: Job) -> None:
         *(f"  {note}" for note in (*doubts, *rows.notes(), *notes)),
     )
     if retrained:
-        measured = ", ".join(name for name in retrained if name in spreads)
-        both = (
-            f"; the spread of {measured}, measured with the current parameters, is taken for both models"
-            if measured
-            else ""
-        )
-        job.echo(f"  members with different fold models: {', '.join(retrained)}{both}")
+        names, measured = ", ".join(retrained), " (spreads: measured with the current parameters)" if spreads else ""
+        job.echo(f"  members with different fold models: {names}{measured}")
     label_of = dict(zip(rows.ids, rows.labels))
-    changes = [
-        (row_id, *(text(label, classes) for label in labels), *(np.array_equal(one, labels[0]) for one in labels[1:]))
-        for row_id, labels in ((row_id, (label_of[row_id], old, new)) for row_id, old, new in comparison.changed)
-    ]
+    changes = []
+    for row_id, old, new in comparison.changed:
+        label = label_of[row_id]
+        texts = (text(one, classes) for one in (label, old, new))
+        changes.append((row_id, *texts, np.array_equal(old, label), np.array_equal(new, label)))
     table = pd.DataFrame(changes, columns=["id", "label", "before", "after", "was_right", "is_right"])
     with atomic_write(job.path("compare_blends.csv")) as temporary:
         for_spreadsheet(table).to_csv(temporary, index=False, lineterminator="\n")
@@ -86,27 +83,17 @@ def text(label: Label, classes: Sequence[str]) -> str:
     return classes[label]
 
 
-def two_blends(job: Job) -> tuple[Path, Path]:
-    """The folders of the blends A and B, each given by the first digits of its submission."""
-    folders = sorted(job.path("blends").glob("[!.]*")) if job.path("blends").is_dir() else []
-    folders = [folder for folder in folders if has_outputs(folder)]
-    existing = ", ".join(folder.name for folder in folders) or "none; every `make predict` stores one"
-    names = {"A": job.options.a, "B": job.options.b}
-    missing = [f"{letter}=" for letter, name in names.items() if not name]
-    if missing:
+def blend_named(job: Job, letter: str, name: str) -> Path:
+    """The folder of the only stored blend whose name starts with `name`.  letter: A or B."""
+    folders = blends_of(job.path("blends"))
+    matches = [folder for folder in folders if name and folder.name.startswith(Path(name).stem)]
+    # The blends of one submission: ecbba8980f68 and ecbba8980f68-1a2b3c.
+    matches = [folder for folder in matches if folder.name == Path(name).stem] or matches
+    if len(matches) != 1:
+        problem = f"{letter}={name} matches {counted(len(matches), 'blend')}" if name else f"{letter}= not given"
+        listed = " and ".join(map(blend_text, matches)) or ", ".join(folder.name for folder in folders)
         raise UserError(
-            f"{' and '.join(missing)} not given; expected make compare-blends A=... B=... with the first digits of two blends; "
-            f"existing blends: {existing}"
+            f"{problem}; expected make compare-blends A=... B=... with the first digits, or all, of one blend each; there are "
+            f"{listed or 'none, every `make predict` stores one'}"
         )
-    pair = []
-    for letter, name in names.items():
-        matches = [folder for folder in folders if folder.name.startswith(Path(name).stem)]
-        # The blends of one submission: ecbba8980f68 and ecbba8980f68-1a2b3c.
-        matches = [folder for folder in matches if folder.name == Path(name).stem] or matches
-        if len(matches) > 1:
-            listed = " and ".join(map(blend_text, matches))
-            raise UserError(f"{letter}={name} matches {len(matches)} blends: {listed}; give all digits of one of them")
-        if not matches:
-            raise UserError(f"{letter}={name} matches no blend; existing blends: {existing}")
-        pair.append(matches[0])
-    return pair[0], pair[1]
+    return matches[0]

@@ -1,6 +1,6 @@
 """Compare two submissions: the ids on which they differ, and the classes before and after."""
 
-import csv
+from collections import Counter
 
 from competition.files.manifest import atomic_write
 from competition.prepare.adapter_types import Competition
@@ -17,25 +17,23 @@ def run(job: Job) -> None:
     job.workspace.require(job.path("data", "manifest.json"))
     competition = Competition.load(job.path("data", "competition.json"))
     a, b = submission_named(job, job.options.a), submission_named(job, job.options.b)
-    comparison = compare_submissions(a, b, competition)
+    answers, largest = compare_submissions(a, b, competition)
+    changed = answers[answers["a"] != answers["b"]]
     job.echo(
-        f"compare-submissions: {b.stem} differs from {a.stem} in {len(comparison.changed):,} of {comparison.rows:,} rows "
-        f"({comparison.share:.1%})"
+        f"compare-submissions: {b.stem} differs from {a.stem} in {len(changed):,} of {len(answers):,} rows "
+        f"({len(changed) / len(answers):.1%})"
     )
     if competition.predicts != "label":
         number = "value" if competition.predicts == "value" else "probability"
-        job.echo(
-            f"compare-submissions: largest difference of a {number} {comparison.largest_gap:.4f}, correlation {comparison.correlation:.5f}"
-        )
-    job.echo(*(f"  {rows:>6,}  {before} -> {after}" for before, after, rows in comparison.moves[:MAX_LINES]))
-    if len(comparison.moves) > MAX_LINES:
-        job.echo(f"  and {len(comparison.moves) - MAX_LINES:,} other pairs of classes")
-    job.echo(*(f"  {name}: {in_a:,} rows -> {in_b:,}" for name, in_a, in_b in comparison.counts[:MAX_LINES]))
-    if not comparison.changed:
+        job.echo(f"compare-submissions: largest difference of a {number} {largest:.4f}")
+    if not len(changed):
         return
-    job.echo(*(f"  {name}: {before} -> {after}" for name, before, after in comparison.changed[:MAX_LINES]))
+    pairs = Counter(zip(changed["a"], changed["b"])).most_common()
+    job.echo(*(f"  {rows:>6,}  {before} -> {after}" for (before, after), rows in pairs[:MAX_LINES]))
+    if len(pairs) > MAX_LINES:
+        job.echo(f"  and {len(pairs) - MAX_LINES:,} other pairs of classes")
+    job.echo(*(f"  {row.Index}: {row.a} -> {row.b}" for row in changed[:MAX_LINES].itertuples()))
     table = job.path("compare_submissions", f"{a.stem}-{b.stem}.csv")
-    with atomic_write(table) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([("id", "a", "b"), *comparison.changed])
+    with atomic_write(table) as temporary:
+        changed.to_csv(temporary, index_label="id", lineterminator="\n")
     job.echo(f"compare-submissions: every id that differs is in {display_path(table)}")

@@ -71,9 +71,7 @@ def run(job: Job) -> None:
 
 
 def python(job: Job) -> Iterator[Finding]:
-    installed = versions()
-    fix = "" if sys.version_info >= (3, 11) else "goldfold needs Python 3.11 to 3.13: make PYTHON=python3.12"
-    yield Finding(", ".join(f"{name} {number}" for name, number in installed.items()), fix)
+    yield Finding(", ".join(f"{name} {number}" for name, number in versions().items()))
     tensorflows = [name for name in ("tensorflow-cpu", "tensorflow", "tensorflow-tpu") if is_installed(name)]
     if len(tensorflows) > 1:
         what = f"{' and '.join(tensorflows)} share one folder"

@@ -6,32 +6,23 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.ensemble.chain import Chain
-from competition.files.manifest import Manifest, atomic_write, read_manifest
+from competition.files.manifest import Manifest, atomic_write
 from competition.report.classes import honest_rows
 from competition.report.grad_cam import FILE, MANIFEST, chosen_rows
 from competition.report.pictures import training_pixels
-from competition.workspace.current_blend import current_blend
 from competition.workspace.dependencies import fold_manifest_path, fold_model
 from competition.workspace.runs import Run, runs_of
-from pipelines.execution.selection import selected_members
+from pipelines.execution.selection import blend_of_classes, selected_members
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job, image_cache, start_backend
 
 
 def run(job: Job) -> None:
     """blend/<current>/, members/<member>/<run>/fold<k>/weights.npz, cache -> grad_cam.npz, grad_cam.json"""
-    prepared, folder = job.prepared, current_blend(job.workspace)
-    blend = read_manifest(folder / "manifest.json") if folder is not None else None
-    if folder is None or blend is None or blend.depends.get("data") != prepared.digest:
-        raise UserError(
-            f"{prepared.competition.name} has no blend of its current data by {display_path(job.options.params)}: this stage needs the "
-            "results of `make predict`; run it first"
-        )
-    if prepared.competition.targets.kind != "single":
-        raise UserError(
-            f"grad-cam shows what speaks for a class and needs one class per image; the target of {prepared.competition.name} "
-            f"is {prepared.competition.target}"
-        )
+    prepared = job.prepared
+    folder, blend = blend_of_classes(job, "grad-cam shows what speaks for a class")
+    if blend.depends.get("data") != prepared.digest:
+        raise UserError("the blend is of other data than those that are here now; `make train predict` makes a new one")
     one = explained_run(job, Chain.load(folder / "chain.json").blend.weights)
     depends = {"blend": blend.digest, "run": one.digest}
     rows = honest_rows(folder, prepared)

@@ -1,6 +1,7 @@
 """Score the newest submission against the private solution of a local competition, and count this use of it."""
 
 import json
+from dataclasses import asdict
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.expected_score import interval
@@ -12,9 +13,6 @@ from competition.report.terminal import with_error
 from competition.submission import grading, ledger
 from pipelines.execution.selection import require_test_images, submission_of
 from pipelines.terminal.runner import Job
-
-# of a grade, for `make report`
-RECORDED = ("public", "private", "public_rows", "private_rows", "public_trivial", "private_trivial")
 
 
 def run(job: Job) -> None:
@@ -44,46 +42,37 @@ def run(job: Job) -> None:
     grade = grading.grade(job.submissions / entry.file, solution, prepared.competition, train_labels, ledger_file)
     grades_file = job.path("grades.json")  # for `make report`
     grades = json.loads(grades_file.read_text(encoding="utf-8")) if grades_file.is_file() else {}
-    parts_of_grade = {name: getattr(grade, name) for name in RECORDED}
-    write_json(grades_file, {**grades, entry.file: {**grades.get(entry.file, {}), metric: parts_of_grade}})
-    parts = (("public", grade.public, grade.public_rows), ("private", grade.private, grade.private_rows))
-    scores = [
-        f"{name} {'undefined' if score is None else f'{score:.4f}'} ({counted(n, 'row')})"
-        for name, score, n in parts
-        if n
-    ]
-    job.echo(f"grade: {entry.file}: {', '.join(scores) or 'no row of the solution counts'}")
-    sign, beside = metric_named(metric).sign, []  # the trivial baseline, fitted on the training rows, on the same rows
+    write_json(grades_file, {**grades, entry.file: {**grades.get(entry.file, {}), metric: asdict(grade)}})
+    sign, scores, beside = metric_named(metric).sign, [], []  # beside: the trivial baseline on the same rows
     for part in ("public", "private"):
-        score, trivial = getattr(grade, part), getattr(grade, f"{part}_trivial")
+        score, rows, trivial = (getattr(grade, f"{part}{name}") for name in ("", "_rows", "_trivial"))
+        if rows:
+            scores.append(f"{part} {'undefined' if score is None else f'{score:.4f}'} ({counted(rows, 'row')})")
         if trivial is not None:
-            beaten = "" if score is not None and sign * score > sign * trivial else ", NOT BEATEN"
-            beside.append(f"{part} {trivial:.4f}{beaten}")
+            beside.append(f"{part} {trivial:.4f}{'' if sign * score > sign * trivial else ', NOT BEATEN'}")
+    job.echo(f"grade: {entry.file}: {', '.join(scores) or 'no row of the solution counts'}")
     if beside:
         job.echo(f"grade: the trivial baseline of the training rows ({grade.trivial}) scores {', '.join(beside)}")
     if entry.honest_score is not None and entry.standard_error and entry.expected and grade.private is not None:
         kind = "doubted" if entry.is_doubted else "optimistic" if entry.optimistic else "honest"
         of_rows = with_error(entry.honest_score, entry.standard_error, metric)
-        job.echo(
-            f"grade: the {kind} score was {of_rows}; {comparison(entry, entry.honest_score, grade.private, grade.private_rows)}"
-        )
+        job.echo(f"grade: the {kind} score was {of_rows}; {comparison(entry, grade.private, grade.private_rows)}")
     job.echo(
         f"grade: the solution was opened {counted(grade.solution_accesses, 'time')}; choosing by it repeatedly makes it optimistic"
     )
 
 
-def comparison(entry: ledger.Entry, honest_score: float, private: float, rows: int) -> str:
+def comparison(entry: ledger.Entry, private: float, rows: int) -> str:
     """The private score against the interval that chance explains on as many rows."""
     low, high = interval(entry.expected, rows)
+    of_rows = f"{low:.4f} to {high:.4f}, the 95 % interval for {counted(rows, 'row')}"
     if low <= private <= high:
-        return f"the private one is inside of {low:.4f} to {high:.4f}, the 95 % interval for {counted(rows, 'row')}"
+        return f"the private one is inside of {of_rows}"
     advice = (
         "look at adversarial validation (`make report`), and whether ids of external predictions are joined correctly"
     )
-    if metric_named(entry.metric).sign * (private - honest_score) > 0:
+    if metric_named(entry.metric).sign * (private - (low + high) / 2) > 0:
         advice = "better than expected: a submission averages the fold models, the honest score is of single ones (docs/honest_scores.md)"
     if entry.is_doubted:
         advice = "`make blend` and `make report` say which member's predictions are doubted"
-    return (
-        f"the private one is outside of {low:.4f} to {high:.4f}, the 95 % interval for {counted(rows, 'row')}; {advice}"
-    )
+    return f"the private one is outside of {of_rows}; {advice}"

@@ -8,14 +8,14 @@ import pandas as pd
 
 from competition.config.errors import UserError, counted
 from competition.ensemble.predictions import load_scores
-from competition.files.manifest import atomic_write, read_manifest
+from competition.files.manifest import atomic_write
 from competition.prepare import label_issues, record_shards
 from competition.prepare.decoding import BadImage, decode
 from competition.report.classes import ISSUES_FILE, ISSUES_MANIFEST, dependencies_of_issues
 from competition.report.pictures import TILE, contact_sheet
 from competition.submission.format import for_spreadsheet
 from competition.training.backend import start_tensorflow
-from competition.workspace.current_blend import current_blend
+from pipelines.execution.selection import blend_of_classes
 from pipelines.terminal.output import display_path
 from pipelines.terminal.runner import Computed, Job
 
@@ -24,19 +24,8 @@ SHEET_IMAGES = 48
 
 def run(job: Job) -> None:
     """blend/<current>/honest_oof.npz -> label_issues.csv, label_issues.png, label_issues.json"""
-    folder = current_blend(job.workspace)
-    blend = read_manifest(folder / "manifest.json") if folder is not None else None
-    if folder is None or blend is None:
-        raise UserError(
-            f"{job.params.competition.name} has no blend by {display_path(job.options.params)}: this stage needs the results of "
-            "`make predict`; run it first"
-        )
+    folder, blend = blend_of_classes(job, "label-issues compares classes with each other")
     prepared = job.prepared
-    if prepared.competition.targets.kind != "single":
-        raise UserError(
-            f"label-issues compares classes with each other and needs one class per image; the target of "
-            f"{prepared.competition.name} is {prepared.competition.target}"
-        )
     classes = np.array(prepared.competition.classes)
     # Cross-fitted: a row's label took part in no model and no choice that its probabilities come from.
     ids, scores = load_scores(folder / "honest_oof.npz")

@@ -17,7 +17,6 @@ from competition.config.errors import UserError, counted, size_text
 from competition.config.params_file import BUDGET_FILE
 from competition.config.secrets import public_sets, without_secrets
 from competition.ensemble.chain import Chain
-from competition.ensemble.external_check import is_doubted
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, read_manifest, write_text
 from competition.images.decoded_cache import Pixels
@@ -76,28 +75,32 @@ class Results:
     spreads: Mapping[str, float]
     notes: Sequence[str]
     submitted: Sequence[ledger.Row]
+    solution_accesses: int  # how often `make grade` opened the private solution
     test_scores: Sequence[overview.ScoreOnTest]  # of the blend's submission
     pixels: Pixels | None
+    stages: Mapping[str, tuple[Sequence[Manifest], float]]  # of costs.stage_seconds
 
 
 def run(job: Job) -> None:
-    """data/ and whatever exists of members/, blend/, preflight/, plan.json, ledger.jsonl -> report.html"""
+    """data/ and whatever exists of members/, blend/, plan.json, ledger.jsonl -> report.html"""
+    # The page of a budget lies beside its parameter file, so that it does not replace the page of the user's own file.
+    is_budget = job.options.params.parts[-2:] == BUDGET_FILE.parts
+    page = (job.work / BUDGET_FILE).with_name("report.html") if is_budget else job.path("report.html")
     if job.options.watch:
-        watch(job)
+        watch(job, page)
     else:
-        write_page(job)
+        write_page(job, page)
 
 
-def watch(job: Job) -> None:
+def watch(job: Job, page: Path) -> None:
     """Write the page whenever results changed; after Ctrl-C once more, without the reloading. Raises KeyboardInterrupt."""
-    page = page_path(job)
     job.echo(f"report: {display_path(page)} follows the results, and reloads itself in the browser; Ctrl-C ends it")
     seen, last_message = None, ""
     try:
         while True:
             started = time.monotonic()
             if (times := result_times(job)) != seen:
-                seen, missing = times, attempt(job, True)
+                seen, missing = times, attempt(job, page, True)
                 if not missing:
                     job.echo(f"report: written at {datetime.now():%H:%M:%S}")
                 elif missing != last_message:
@@ -105,15 +108,17 @@ def watch(job: Job) -> None:
                 last_message = missing
             time.sleep(max(POLL_SECONDS, PAUSE * (time.monotonic() - started)))
     except KeyboardInterrupt:
-        if page.is_file() and (missing := attempt(job, False)):
+        if page.is_file() and (missing := attempt(job, page, False)):
             job.echo(f"report: the page still reloads itself: {missing}; `make report` writes it again")
         raise
 
 
-def attempt(job: Job, reloads: bool) -> str:
+def attempt(job: Job, page: Path, reloads: bool) -> str:
     """Write the page from what is on disk now. Returns why that is not possible; "" = it is written."""
     try:
-        write_page(replace(job, workspace=replace(job.workspace)), reloads)  # a new workspace reads the data again
+        write_page(
+            replace(job, workspace=replace(job.workspace)), page, reloads
+        )  # a new workspace reads the data again
     except (UserError, OSError) as error:  # OSError: a file was replaced meanwhile, which is a change
         return str(error)
     return ""
@@ -132,17 +137,10 @@ def result_times(job: Job) -> dict[Path, int]:
     return times
 
 
-def page_path(job: Job) -> Path:
-    """The page of a budget lies beside its parameter file, so that it does not replace the page of the user's own file."""
-    is_budget = job.options.params.parts[-2:] == BUDGET_FILE.parts
-    return (job.work / BUDGET_FILE).with_name("report.html") if is_budget else job.path("report.html")
-
-
-def write_page(job: Job, reloads: bool = False) -> None:
+def write_page(job: Job, page: Path, reloads: bool = False) -> None:
     """Write the page.  reloads: it loads itself again every few seconds, and the terminal and the trackers hear nothing of it."""
     results = load_results(job)
     head = head_of(job, results)
-    page = page_path(job)
     complete = partial(with_params, params=display_path(job.options.params), sets=job.options.sets)
     write_text(page, render(head, sections_of(job, results), reloads, complete))
     if reloads:
@@ -170,8 +168,8 @@ def load_results(job: Job) -> Results:
     runs = {run.title: run for name in job.params.members for run in runs_of(job.workspace, name)}
     sizes = [member.image_size for member in job.params.members.values()]
     competition = job.params.competition
-    recorded = ledger.restricted_to(ledger.read(job.submissions / "ledger.jsonl"), competition.name, competition.slug)
-    own = ledger.entry_of_blend(recorded.entries, blend.result, is_doubted(blend.result)) if blend is not None else None
+    recorded = ledger.of_competition(ledger.read(job.submissions / "ledger.jsonl"), competition.name, competition.slug)
+    own = ledger.entry_of_blend(recorded.entries, blend.result) if blend is not None else None
     # A later blend, by another metric or of other predictions, may have given the same submission.
     submitted = [
         replace(row, entry=own) if own is not None and row.entry.digest == own.digest else row
@@ -188,8 +186,10 @@ def load_results(job: Job) -> Results:
         spreads,
         notes,
         submitted,
+        len(recorded.solution_accesses),
         overview.scores_on_test(next((row for row in submitted if row.entry is own), None), job.path("grades.json")),
         pictures.training_pixels(prepared, sizes, job.params.prepare.fit, image_cache(job).folder),
+        costs.stage_seconds(job.workspace, runs, blend),
     )
 
 
@@ -198,7 +198,6 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     prepared, blend, submitted, pixels = job.prepared, results.blend, results.submitted, results.pixels
     params, runs, public_share = job.params, results.runs, job.params.kaggle.public_share
     has_test = len(prepared.part("test")) > 0
-    looks = ledger.count_solution_accesses(job.submissions / "ledger.jsonl", params.competition.name)
     # The effects of series and shift, if the blend is of the current data.
     current = blend.result if blend is not None and blend.depends.get("data") == prepared.digest else {}
     first_screen, of_scores = None, list[Section]()
@@ -220,7 +219,6 @@ def sections_of(job: Job, results: Results) -> list[Section]:
         grad_cam.grad_cam_section(job.work, prepared, blend, pixels, bool(params.members)),
         blend_tables.ways_section(job.path("list_blends.json"), metric),
         classes.label_issues_section(issues, job.path(classes.ISSUES_FILE).is_file(), prepared, pixels),
-        costs.tpu_section(job.work),
         pictures.samples_section(prepared, pixels, runs),
         data.data_section(prepared),
         caveats.caveats_section(
@@ -235,9 +233,12 @@ def sections_of(job: Job, results: Results) -> list[Section]:
             blend.result["submission"] if blend is not None else "",
         ),
         submissions.ledger_section(
-            ledger.with_local_grades(submitted, job.path("grades.json")), public_share, metric.name, looks
+            ledger.with_local_grades(submitted, job.path("grades.json")),
+            public_share,
+            metric.name,
+            results.solution_accesses,
         ),
-        costs.costs_section(job.workspace, costs.stage_seconds(job.workspace, runs, blend)),
+        costs.costs_section(job.workspace, results.stages),
         provenance_section(job, blend),
     ]
     existing = [section for section in sections if section is not None]
@@ -272,8 +273,9 @@ def steps_section(job: Job, results: Results, issues: pd.DataFrame | None) -> Se
 
 def changed_share(job: Job, a: str, b: str) -> float | None:
     """The share of rows in which two submission files differ; None if one is missing."""
-    with suppress(UserError, OSError):
-        return compare_submissions(job.submissions / a, job.submissions / b, job.prepared.competition).share
+    with suppress(UserError):
+        answers, _ = compare_submissions(job.submissions / a, job.submissions / b, job.prepared.competition)
+        return float((answers["a"] != answers["b"]).mean())
     return None
 
 
@@ -311,7 +313,7 @@ def head_of(job: Job, results: Results) -> Head:
         *(f"The blend is {words}." for words in useless),
     ]
     if blend is not None and not results.differences.members:
-        seconds = {name: one for name, (_, one) in costs.stage_seconds(job.workspace, results.runs, blend).items()}
+        seconds = {name: one for name, (_, one) in results.stages.items()}
         longest = max(seconds, key=lambda name: seconds[name])
         note = f"on this machine; the longest part: {longest}, {duration(seconds[longest])}"
         figures.append(Figure("time", duration(sum(seconds.values())), note))
@@ -326,8 +328,7 @@ def error_sections(job: Job, results: Results) -> list[Section | None]:
         return []
     prepared, rows, (_, labels, decided, probs) = job.prepared, results.rows, results.rows
     kind = prepared.competition.targets.kind
-    if kind != "single":
-        worst = labels_and_values.worst_section(rows, prepared, results.pixels)
+    worst = labels_and_values.worst_section(rows, prepared, results.pixels)
     if kind == "multi":
         return [labels_and_values.labels_section(labels, decided, probs, prepared.competition.classes), worst]
     if kind == "regression":
@@ -337,7 +338,7 @@ def error_sections(job: Job, results: Results) -> list[Section | None]:
         classes.classes_section(rows, prepared, results.pixels),
         row_map.map_section(rows, prepared, results.pixels, features),
         classes.calibration_section(labels, probs),
-        classes.errors_section(rows, prepared, results.pixels),
+        worst,
     ]
 
 

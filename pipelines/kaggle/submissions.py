@@ -50,7 +50,7 @@ def run(job: Job) -> None:
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
             "count (kaggle.public_share)",
         )
-        rows = ledger.of_competition(ledger.read(path), job.params.competition.name, slug, metric_of(job))
+        rows = ledger.rows(ledger.of_competition(ledger.read(path), job.params.competition.name, slug), metric_of(job))
         if on_rows := ledger.honest_rows_text(rows):
             job.echo(on_rows)
         if unchecked := unchecked_text(job, rows):
@@ -94,13 +94,12 @@ def unchecked_text(job: Job, rows: Sequence[ledger.Row]) -> str:
 def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submission]) -> None:
     """Add new scores, errors and unrecorded submissions from Kaggle's list to the ledger."""
     path = job.submissions / "ledger.jsonl"
-    entries = ledger.of_slug(ledger.read(path), slug)
     by_ref = {submission.ref: submission for submission in on_kaggle}
-    for row in ledger.of_competition(entries, job.params.competition.name, slug):
+    for row in ledger.rows(ledger.of_competition(ledger.read(path), job.params.competition.name, slug)):
         digest, ref = row.entry.digest, row.ref
         if row.state == "sending" or not ref:  # Kaggle may have it: the response was lost, or another machine sent it
-            refs = ledger.refs(entries, digest)
-            ref = submit.newest_ref([s.ref for s in on_kaggle if submit.tag(digest) in s.message and s.ref not in refs])
+            lost = [s.ref for s in on_kaggle if submit.tag(digest) in s.message and s.ref not in row.refs]
+            ref = submit.newest_ref(lost)
             if not ref:
                 continue
             ledger.append(path, ledger.Event(digest, "submitted", ref, slug=slug))
@@ -120,12 +119,12 @@ def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submi
 
 def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dict[str, str]]:
     """One row for each time a ledger entry was submitted, and one for each submission made elsewhere."""
-    entries, rows = ledger.of_slug(ledger.read(job.submissions / "ledger.jsonl"), slug), []
+    stored, rows = ledger.read(job.submissions / "ledger.jsonl"), []
     by_ref = {submission.ref: submission for submission in reversed(on_kaggle) if submission.ref}  # the oldest first
     metric = metric_of(job)
-    for row in ledger.of_competition(entries, job.params.competition.name, slug, metric):
-        refs = ledger.refs(entries, row.entry.digest) - {row.ref}
-        refs_of_digest = [ref for ref, s in by_ref.items() if ref in refs or submit.tag(row.entry.digest) in s.message]
+    for row in ledger.rows(ledger.of_competition(stored, job.params.competition.name, slug), metric):
+        refs, tag = row.refs - {row.ref}, submit.tag(row.entry.digest)
+        refs_of_digest = [ref for ref, s in by_ref.items() if ref in refs or tag in s.message]
         last = by_ref.pop(row.ref, None)
         for ref in refs_of_digest:
             if (other := by_ref.pop(ref, None)) is not None:  # another submission of the same file

@@ -1,5 +1,6 @@
 """Check the newest submission against the sample, submit it once and wait for its score."""
 
+import hashlib
 from pathlib import Path
 
 from competition.config.errors import UserError, counted
@@ -25,17 +26,15 @@ def run(job: Job) -> None:
     require_test_images(job)
     entry = submission_of(job, "submit")
     file = job.submissions / entry.file
-    checked = format.check(
-        file, prepared.folder / "sample_submission.csv", prepared.part("test")["id"], prepared.competition
-    )
-    job.echo(*(f"submit: {line}" for line in [*checked.mended, *checked.warnings]))
-    if checked.digest != entry.digest:
+    content, shown = file.read_bytes(), display_path(file)
+    if hashlib.sha256(content).hexdigest() != entry.digest:
         raise UserError(
-            f"{display_path(file)} does not hold the predictions it was written with; remove it, `make predict` writes it again"
+            f"{shown} does not hold the predictions it was written with; remove it, `make predict` writes it again"
         )
-    job.echo(
-        f"submit: {display_path(file)} has {counted(checked.rows, 'row')} in the order and with the columns of the sample"
-    )
+    sample_file = prepared.folder / "sample_submission.csv"
+    sample = format.check_sample(sample_file, prepared.part("test")["id"], prepared.competition)
+    format.require_ids(shown, format.read_predictions(file, prepared.competition).index, sample, sample_file)
+    job.echo(f"submit: {shown} has {counted(len(sample), 'row')} with the ids and the columns of the sample")
     baseline = baseline_text(prepared, job.path("blends"), entry, entry.honest_score)
     job.echo(f"submit: {expected_score(entry)}; {baseline}")
     if not prepared.competition.slug:
@@ -49,10 +48,10 @@ def run(job: Job) -> None:
     if job.params.kaggle.submit == "notebook":
         source = output_of_kernel(job, entry)
         options = f"-k {source.kernel} -v {source.version} -f {source.file}"
-    else:  # the checked bytes; the file in submissions/ may be edited from now on
+    else:  # the checked bytes: the file in submissions/ may be edited from now on
         source, options = job.path("submit", entry.file), f"-f {display_path(file)}"
         with atomic_write(source) as temporary:
-            temporary.write_bytes(checked.content)
+            temporary.write_bytes(content)
     job.echo(f"kaggle competitions submit {slug} {options} -m '{submit.tag(entry.digest)}'")
     try:
         with exclusive(job.submissions / f".submit-{entry.competition}.lock", f"submit {entry.file}"):
@@ -89,8 +88,8 @@ def expected_score(entry: ledger.Entry) -> str:
 def send_and_follow(job: Job, slug: str, entry: ledger.Entry, source: Path | submit.KernelSubmission) -> None:
     """Send the file unless it was sent before and wait for its score. The caller keeps other processes from it."""
     ledger_path, again = job.submissions / "ledger.jsonl", job.options.again
-    entries = ledger.of_slug(ledger.read(ledger_path), slug)
-    last_event = ledger.already_sent(entries, entry.digest)
+    stored = ledger.of_competition(ledger.read(ledger_path), entry.competition, slug)
+    last_event = ledger.already_sent(stored, entry.digest)
     if last_event is not None and last_event.what in ("scored", "failed") and not again:
         is_failed, public = last_event.what == "failed", last_event.public_score
         score = score_text(last_event.ref, is_failed, public, last_event.error)
@@ -98,7 +97,6 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, source: Path | sub
         job.echo("submit: AGAIN=1 sends the same file once more")
         return
     client, settings = kaggle_client(job), job.params.kaggle
-    unresolved = last_event is not None and last_event.what == "sending"
     with Bar(None, "waiting for the score") as bar:
         pause, show = settings.score_pause, lambda seconds: bar.update_to(int(seconds))
         score_wait = sending.ScoreWait(settings.score_wait, pause, pause * LONGEST_PAUSE, show)
@@ -108,14 +106,13 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, source: Path | sub
             if submission.is_finished:
                 sending.record_result(ledger_path, entry.digest, slug, submission)
         else:
-            if again or not unresolved:
+            if again or last_event is None or last_event.what != "sending":
                 require_accepting(job, client, slug)
                 if isinstance(source, submit.KernelSubmission):
                     submit.refuse_another_output(client, source)
-            lost_after = ledger.refs(entries, entry.digest) if unresolved else None
             note = expected_score(entry)
             request = submit.SubmissionRequest(slug, source, entry.digest, note, again, settings.listing_lag)
-            submission = sending.send(client, request, lost_after, ledger_path, score_wait)
+            submission = sending.send(client, request, ledger_path, score_wait)
     if not submission.is_finished:
         state = f" ({submission.error})" if submission.error else ""
         where = f"`make submissions` looks again, or see {submit.page(slug)}"

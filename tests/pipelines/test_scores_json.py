@@ -10,7 +10,6 @@ import pytest
 from builders import competition, params
 
 from competition.config.digests import to_plain
-from competition.ensemble.bootstrap import Evaluation, score_with_error
 from competition.ensemble.chain import Chain
 from competition.ensemble.external_check import OTHER_IDS, is_doubted
 from competition.ensemble.honest import fit_and_score_chain
@@ -22,7 +21,7 @@ from competition.ensemble.trivial import trivial_score
 from competition.files.manifest import write_manifest
 from competition.prepare.prepared import Prepared
 from competition.report.overview import score_figures
-from competition.report.scores_json import member_score, scores_of
+from competition.report.scores_json import scores_of
 from competition.report.terminal import summary_rows
 from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.ensemble_inputs import EnsembleInputs
@@ -44,14 +43,6 @@ def member(names: tuple[str, ...], right: tuple[float, ...]) -> ViewPredictions:
     return ViewPredictions(IDS, names, probs)
 
 
-def test_a_member_is_scored_by_its_identity_view_at_any_position_or_else_by_its_first_one() -> None:
-    all_rows, evaluation = np.ones(60, bool), Evaluation(METRICS["macro_f1"], 3, 20, 0)
-    shifted_first, external = member(("shift_up", "identity"), (0.2, 0.9)), member(("given", "flipped"), (0.9, 0.2))
-    score = member_score(evaluation, shifted_first, LABELS, all_rows)
-    assert score == score_with_error(LABELS, shifted_first.view("identity").argmax(1), evaluation)
-    assert member_score(evaluation, external, LABELS, all_rows).value == score.value
-
-
 def scores_of_blend(
     metric: str, targets: np.ndarray, predictions: ViewPredictions, tuned: tuple[int, ...] = ()
 ) -> tuple[dict[str, Any], Chain]:
@@ -62,6 +53,13 @@ def scores_of_blend(
     rows = EnsembleInputs(IDS, targets, folds, oof, IDS[:20], {}, tuple(range(4)), tuned, ())
     views = {"m": {"effect": result.view_effects["m"], "left_out": {}}}
     return to_plain({**scores_of(parameters, result, METRICS[metric], rows), "views": views}), result.chain
+
+
+def test_a_member_is_scored_by_its_identity_view_at_any_position_or_else_by_its_first_one() -> None:
+    shifted_first, external = member(("shift_up", "identity"), (0.2, 0.9)), member(("given", "flipped"), (0.9, 0.2))
+    score = METRICS["macro_f1"].evaluate(LABELS, shifted_first.view("identity").argmax(1), 3)
+    for views in (shifted_first, external):
+        assert scores_of_blend("macro_f1", LABELS, views)[0]["members"]["m"]["score"] == score
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from competition.prepare.decoding import encode_png
 from competition.report import page as report
 from competition.report.charts import Point, bar_chart, legend, score_chart
 from competition.report.class_charts import confusion_chart
+from competition.report.classes import HonestRows
 from competition.report.page import Charts, Figure, Head, Image, PointMap, Section, Sheet, SideBySide, Table, Text, Tile
-from competition.report.row_map import MapPoints, map_chart, map_legend
+from competition.report.row_map import map_chart, map_legend
 
 EVIL = "<b>rose</b> & \"co\" 'x' {{ 99 * 991 }}"
 HEAD = Head("t", "l", [Figure("honest", "0.9", "note", main=True)], [], "now")
@@ -26,7 +27,13 @@ def test_texts_of_users_are_shown_unchanged() -> None:
         *score_chart([Point(EVIL, 0.5, 0.1, True, EVIL)], (0.4, 0.6), EVIL),
         legend([EVIL]),
         map_legend([EVIL], {0: 0}),
-        map_chart(MapPoints(np.eye(2), np.array([EVIL, "i"]), *np.zeros((2, 2), int), np.full(2, -1)), [EVIL], {0: 0}),
+        map_chart(
+            HonestRows(np.array([EVIL, "i"]), *np.zeros((2, 2), int), np.eye(2)),
+            np.eye(2),
+            np.full(2, -1),
+            [EVIL],
+            {0: 0},
+        ),
         confusion_chart(np.array([[3, 1], [0, 2]]), [EVIL, "plain"]),
         *bar_chart([3, 1], [EVIL, EVIL], EVIL),
     ]

@@ -16,7 +16,7 @@ from competition.ensemble.expected_score import ExpectedScore
 from competition.ensemble.external_check import FOLDS_UNKNOWN, NOT_OUT_OF_FOLD, OTHER_FOLDS
 from competition.report.blend_tables import worth_tables
 from competition.report.overview import score_charts, scores_on_test, verdict
-from competition.report.submissions import choose_two, leaderboard_section, rank_correlation
+from competition.report.submissions import choose_two, leaderboard_section
 from competition.submission import ledger
 from competition.submission.ledger import Row
 
@@ -62,16 +62,20 @@ def test_two_submissions_are_recommended(name: str) -> None:
     assert ("DOUBTED" in choices[0][1]) == choices[0][0].entry.is_doubted
 
 
+EXPECTED = (ExpectedScore(500, 0.90, 0.02, 0.01, 1.0),)
+
+
 def test_the_rank_correlation_is_spearmans() -> None:
     rng = np.random.default_rng(0)
-    a, b = rng.integers(0, 5, 20).astype(float), rng.random(20)
-    assert rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic)
-    assert np.isnan(rank_correlation(np.ones(5), b[:5]))
+    honest, public = rng.integers(0, 5, 20) / 10, rng.random(20)
+    for scores, words in ((honest, f"{spearmanr(honest, public).statistic:+.2f} (boot"), (public * 0, "is undefined")):
+        rows = [row(chr(97 + n), *pair, expected=EXPECTED) for n, pair in enumerate(zip(scores, public))]
+        text = leaderboard_section(rows, 0.3, changed, True).blocks[0].lines[0]
+        assert f"ank correlation {words}" in text
 
 
 def test_a_public_score_outside_the_interval_of_chance_is_counted() -> None:
-    expected = (ExpectedScore(500, 0.90, 0.02, 0.01, 1.0),)
-    rows = [row("a", 0.90, 0.905, expected=expected), row("b", 0.91, 0.60, expected=expected)]
+    rows = [row("a", 0.90, 0.905, expected=EXPECTED), row("b", 0.91, 0.60, expected=EXPECTED)]
     section = leaderboard_section(rows, 0.3, changed, True)
     assert "2 submissions with a public score; 1 of them is outside" in section.blocks[0].lines[0]
 

@@ -6,6 +6,7 @@ import pytest
 from builders import ledger_entry
 
 from competition.ensemble.expected_score import ExpectedScore, interval
+from competition.ensemble.external_check import NOT_OUT_OF_FOLD
 from competition.submission import ledger
 from competition.submission.ledger import Event, Ledger
 
@@ -18,7 +19,7 @@ def event(kind, digest=ENTRY.digest, ref="", public=None, private=None, error=""
 
 # How many bytes of the last line remain (-2: only its end is missing), and whether it is complete.
 @pytest.mark.parametrize(("cut", "is_complete"), [(1, False), (30, False), (-2, False), (-1, True)])
-def test_a_truncated_last_line_is_set_aside_and_later_lines_are_intact(tmp_path, cut, is_complete):
+def test_a_truncated_last_line_is_ignored_and_later_lines_are_intact(tmp_path, cut, is_complete):
     path = tmp_path / "ledger.jsonl"
     ledger.append(path, ENTRY)
     entry_line = path.read_bytes()
@@ -26,9 +27,7 @@ def test_a_truncated_last_line_is_set_aside_and_later_lines_are_intact(tmp_path,
     assert ledger.read(path).unreadable == (not is_complete)
     ledger.append(path, event("scored", public=0.5))
     contents = ledger.read(path)
-    assert (contents.entries, len(contents.events), contents.unreadable) == ((ENTRY,) * (1 + is_complete), 1, 0)
-    torn = tmp_path / "ledger.jsonl.torn"
-    assert not torn.exists() if is_complete else torn.read_bytes() == entry_line[:cut] + b"\n"
+    assert (contents.entries, len(contents.events)) == ((ENTRY,) * (1 + is_complete), 1)
 
 
 def append_events(path, name):
@@ -64,10 +63,10 @@ def test_a_confirmed_blend_is_the_last_of_those_with_the_same_submission(tmp_pat
     others = replace(ENTRY, members=("knn",))
     for entry in (ENTRY, others, doubted):
         ledger.append_entry_once(path, entry)
-    ledger.confirm_entry(path, result_of(doubted), True)  # it is the last
+    ledger.confirm_entry(path, result_of(doubted))  # it is the last
     assert ledger.read(path).entries == (ENTRY, others, doubted)
     for confirmed in (ENTRY, others):
-        ledger.confirm_entry(path, result_of(confirmed), False)
+        ledger.confirm_entry(path, result_of(confirmed))
         (row,) = ledger.rows(ledger.read(path))
         assert replace(row.entry, made=ENTRY.made) == confirmed
 
@@ -75,19 +74,21 @@ def test_a_confirmed_blend_is_the_last_of_those_with_the_same_submission(tmp_pat
 def result_of(entry):
     """What the manifest of its blend records of it."""
     members = {name: {} for name in entry.members}
-    return {"submission": entry.digest, "metric": entry.metric, "honest": entry.honest_score, "members": members}
+    notes = [f"knn: {NOT_OUT_OF_FOLD}"] * entry.is_doubted
+    scores = {"metric": entry.metric, "honest": entry.honest_score, "members": members, "notes": notes}
+    return {"submission": entry.digest, **scores}
 
 
 def test_an_entry_or_a_submission_of_another_competition_does_not_count():
-    (row,) = ledger.of_competition(Ledger((ENTRY, replace(ENTRY, competition="roses")), (), 0), "digits", "digits")
-    assert row.entry == ENTRY
+    both = Ledger((ENTRY, replace(ENTRY, competition="roses")), (), 0)
+    assert ledger.of_competition(both, "digits", "digits").entries == (ENTRY,)
     there = replace(event("scored", ref="1", public=0.5), slug="roses")
     contents = Ledger((ENTRY,), (there,), 0)
-    assert ledger.already_sent(ledger.of_slug(contents, "flowers"), ENTRY.digest) is None
-    assert ledger.already_sent(ledger.of_slug(contents, "kaggle.com/c/roses"), ENTRY.digest) == there
-    (row,) = ledger.of_competition(contents, "digits", "flowers")
+    assert ledger.already_sent(ledger.of_competition(contents, "digits", "flowers"), ENTRY.digest) is None
+    of_roses = ledger.of_competition(contents, "digits", "kaggle.com/c/roses")
+    assert ledger.already_sent(of_roses, ENTRY.digest) == there and ledger.rows(of_roses)[0].public_score == 0.5
+    (row,) = ledger.rows(ledger.of_competition(contents, "digits", "flowers"))
     assert (row.state, row.public_score) == ("made", None)
-    assert ledger.of_competition(contents, "digits", "roses")[0].public_score == 0.5
 
 
 def test_events_are_assigned_to_their_entry_and_earlier_scores_are_kept(tmp_path):
@@ -116,7 +117,7 @@ def test_of_two_metrics_that_gave_the_same_file_a_row_shows_the_asked_one_and_a_
     for metric, shown in ((ENTRY.metric, ENTRY), ("accuracy", later), ("log_loss", later), ("", later)):
         assert [row.entry for row in ledger.rows(entries, metric)] == [shown]
     for known, own in (((ENTRY, later), ENTRY), ((later,), later), ((), None)):
-        assert ledger.entry_of_blend(known, result, False) == own
+        assert ledger.entry_of_blend(known, result) == own
 
 
 def test_a_file_that_was_sent_before_is_detected_even_without_a_response():
