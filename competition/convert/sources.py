@@ -9,21 +9,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
-from competition.convert.shard import SourceImage, labelled
+from competition.convert.shard import SourceImage, read_example
 from competition.prepare.adapter_types import Competition, Settings
 from competition.prepare.adapters import ADAPTERS, folder
+from competition.prepare.adapters.class_folders import split_named
 from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER, label_competition, of_converted
 from competition.prepare.adapters.image_files import ImageFiles
 from competition.prepare.adapters.tables import csv_text
 from competition.prepare.decoding import SUFFIXES
-from competition.prepare.tfrecord_format import parse_example, read_records
+from competition.prepare.tfrecord_format import read_records
 from competition.storage import files
 
 RECORDS = re.compile(r"\.tfrec(ord)?s?$|-\d{5}-of-\d{5}$")
 TABLES = (".csv", ".tsv")
 SAMPLE, SOLUTION = "sample_submission.csv", "private/solution.csv"
 Rows = dict[str, list[SourceImage]]  # part -> its images
-PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,15 @@ def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tupl
         )
     size = settings.image_size or max(size_of.values(), default=0)
     for path in (path for path in size_of or paths if size_of.get(path, size) == size):
-        part, stamp = _part_of(path), _stamp(source, path)
+        *folders, name = path.split("/")
+        named = [split_named(one) for one in (*reversed(folders), name)]
+        part, stamp = next(filter(None, named), ""), _stamp(source, path)
+        if not part:
+            raise UserError(f"{path}: it belongs to no part; put TFRecords into folders train/, val/ and test/")
         with files.opened(f"{source}/{path}") as file:
             for number, (offset, serialized) in enumerate(read_records(file, path)):
                 where = f"{path}, record {number}"
-                record = labelled(parse_example(serialized, where), where)
+                record = read_example(serialized, where)
                 row_id = record.id or f"{PurePosixPath(path).name.split('.')[0]}-{number}"
                 label = -1 if part == "test" else record.label
                 if part != "test" and label < 0:
@@ -128,14 +132,6 @@ def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tupl
         return ADAPTERS[settings.adapter].describe(Path(source), settings), rows
     count = 1 + max(row.label for part_rows in rows.values() for row in part_rows)
     return label_competition(settings, [name_of.get(number, str(number)) for number in range(count)]), rows
-
-
-def _part_of(path: str) -> str:
-    *folders, name = path.lower().split("/")
-    for word in (*reversed(folders), re.split(r"[-_.\d]", name)[0]):
-        if word in PARTS:
-            return PARTS[word]
-    raise UserError(f"{path}: it belongs to no part; put TFRecords into folders train/, val/ and test/")
 
 
 def _stamp(source: str, path: str) -> str:

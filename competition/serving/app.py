@@ -10,7 +10,7 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-from prometheus_client import generate_latest
+from prometheus_client import make_asgi_app
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -23,10 +23,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from competition.prepare.decoding import BadImage
 from competition.serving.batching import Batcher, Metrics
 from competition.serving.engines import Engine
-from competition.serving.requests import EXPECTED, MODEL, STATUS, Limits, images_of, metadata
+from competition.serving.requests import EXPECTED, MODEL, STATUS, Limits, images_of
 from competition.serving.similar import TrainingImages
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # of Prometheus
 LOGGER = logging.getLogger("goldfold.serving")
 PAGE = {
     "/": ("page.html", "text/html"),
@@ -67,7 +66,7 @@ def create_app(
     here = Path(__file__).parent
     constant = {
         f"/v1/models/{MODEL}": JSONResponse(STATUS),
-        f"/v1/models/{MODEL}/metadata": JSONResponse(metadata(engine.bundle, engine.name)),
+        f"/v1/models/{MODEL}/metadata": JSONResponse({MODEL: {**asdict(engine.bundle), "engine": engine.name}}),
         "/healthz": JSONResponse({"status": "ok", "engine": engine.name}),
         "/card": Response(card, media_type="text/markdown"),
         **{path: Response((here / file).read_bytes(), media_type=kind) for path, (file, kind) in PAGE.items()},
@@ -76,7 +75,7 @@ def create_app(
         Route(f"/v1/models/{MODEL}:predict", server.predict, methods=["POST"]),
         Route("/photo", server.photo, methods=["POST"]),
         Route("/training/{row:int}.png", server.picture),
-        Route("/metrics", server.metrics_text),
+        Route("/metrics", make_asgi_app(server.metrics.registry), methods=["GET"]),
         *(Route(path, answer, methods=["GET"]) for path, answer in constant.items()),  # a response is an application
     ]
     handlers = dict.fromkeys((HTTPException, BadImage), server.answer_error)
@@ -150,9 +149,6 @@ class _Server:
         if data is None:
             return JSONResponse({"error": "no such training image"}, 404)
         return Response(data, media_type="image/png")
-
-    async def metrics_text(self, request: Request) -> Response:
-        return Response(generate_latest(self.metrics.registry), headers={"content-type": CONTENT_TYPE})
 
     async def answer_error(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):

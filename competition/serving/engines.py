@@ -14,7 +14,7 @@ import numpy as np
 
 from competition.config.errors import UserError, needed_for
 from competition.prepare.decoding import decode, normalized
-from competition.serving.bundle import FILES, Bundle, load_bundle
+from competition.serving.bundle import FILES, Bundle
 
 FORMAT_TOLERANCE = 1e-3  # largest difference of a probability between formats; 1e-5 is usual
 REPEATS = 20  # timed calls with one image
@@ -31,7 +31,12 @@ class Engine:
     """
 
     def __init__(self, name: str, folder: Path, bundle: Bundle) -> None:
-        """Load the model in `folder`. Raises UserError if the runtime is not installed."""
+        """Load the model in `folder`. Raises UserError if the export lacks the format, or the runtime is not installed."""
+        if name not in bundle.formats:
+            raise UserError(
+                f"{folder} holds {', '.join(bundle.formats)}, not {name}; `make export FORMAT={name}` adds it, or choose ENGINE="
+                f"{bundle.formats[0]}"
+            )
         self.name, self.bundle = name, bundle
         with needed_for(f"the {name} engine", EXTRAS[name]):
             self._session = SESSIONS[name](str(folder / FILES[name]))
@@ -121,17 +126,6 @@ SESSIONS: dict[str, Callable[[str], Session]] = {
     "saved_model": _saved_model_session,
     "litert": _litert_session,
 }
-
-
-def open_engine(name: str, folder: Path) -> Engine:
-    """Load the model of an export. Raises UserError for an incomplete export, or a format or package that is missing."""
-    bundle = load_bundle(folder)
-    if name not in bundle.formats:
-        raise UserError(
-            f"{folder} holds {', '.join(bundle.formats)}, not {name}; `make export FORMAT={name}` adds it, or choose ENGINE="
-            f"{bundle.formats[0]}"
-        )
-    return Engine(name, folder, bundle)
 
 
 @dataclass(frozen=True)

@@ -191,19 +191,17 @@ def members_to_plan(job: Job) -> tuple[list[str], dict[str, Member]]:
 
 
 def member_lines(costs: Mapping[str, Cost], frozen: Mapping[str, Member]) -> list[str]:
-    lines = [
-        f"plan: {name}: features of all images {duration(costs[name].train)}, once for all heads on this network; "
-        "a head takes seconds to minutes more"
-        for name in frozen
-    ]
-    return lines + [
-        f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}; "
-        f"one compilation for all folds saves {duration(cost.saved)}"
-        + (
-            f"; {counted(cost.trials, 'trial')} included, pruning is expected to save {duration(cost.pruned)}"
-            if cost.trials
-            else ""
+    lines = []
+    for name, cost in costs.items():
+        if name in frozen:
+            lines.append(
+                f"plan: {name}: features of all images {duration(cost.train)}, once for all heads on this network; "
+                "a head takes seconds to minutes more"
+            )
+            continue
+        trials = f"; {counted(cost.trials, 'trial')} included, pruning is expected to save {duration(cost.pruned)}"
+        lines.append(
+            f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}; one compilation for all folds "
+            f"saves {duration(cost.saved)}{trials if cost.trials else ''}"
         )
-        for name, cost in costs.items()
-        if name not in frozen
-    ]
+    return lines
