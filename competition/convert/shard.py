@@ -217,7 +217,7 @@ def encoded_at_sizes(row: SourceImage, recipe: Recipe, dropped: list[str], repla
     except images.BadImage as problem:
         if row.label < 0:  # a test row is never lost
             replaced.append(row.id)
-            pictures = images.resized(images.blank(), recipe.sizes, recipe.fit)
+            pictures = images.resized(images.BLANK, recipe.sizes, recipe.fit)
         elif recipe.bad_images == "drop":
             dropped.append(row.id)
             return []

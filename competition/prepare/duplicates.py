@@ -95,7 +95,7 @@ def conflicts(index: pd.DataFrame, competition: Competition) -> pd.DataFrame:
     photo = ["group", "sha256"] if competition.target == "regression" else ["group"]
     several = labelled.groupby(photo)["label"].transform("nunique") > 1
     found = labelled.loc[several, ["group", "id", "label"]].sort_values(["group", "label", "id"], ignore_index=True)
-    return found.assign(label=[competition.label_value(label) for label in found["label"]])
+    return found.assign(label=[competition.label_text(label, as_in_the_table=True) for label in found["label"]])
 
 
 def without_conflicts(index: pd.DataFrame, policy: str, competition: Competition) -> pd.DataFrame:

@@ -107,7 +107,7 @@ def write(
                         f"image {row.id!r} was read when it was indexed, and cannot be read now: {reason}; make prepare FORCE=1 "
                         "tries again"
                     ) from None
-                data = images.blank()
+                data = images.BLANK
             write_record(writers[shard], image_example(row.id, data, int(labels[position])))
             remaining[shard] -= 1
             if remaining[shard] == 0:
