@@ -180,7 +180,6 @@ def convert_shard(shard: Shard, recipe: Recipe) -> Outcome:
                 raise UserError(f"{recipe.target}/{name} differs from what was uploaded; run the same command again")
     outcome = Outcome(shard.part, shard.name, written, len(records), tuple(dropped), tuple(replaced), reused=False)
     manifest = {"digest": shard_digest(shard, recipe), **asdict(outcome), "depends": recipe.digest_fields()}
-    manifest["ids"] = sha256("\n".join(row_id for row_id, _, _ in records).encode()).hexdigest()
     files.write_json(f"{recipe.target}/{shard.manifest}", manifest)
     return outcome
 

@@ -204,8 +204,7 @@ def publish_result(
 def report_result(job: Job, recipe: Recipe, outcomes: Sequence[Outcome], seconds: float) -> None:
     dropped, replaced = (sum(len(getattr(o, name)) for o in outcomes) for name in ("dropped", "replaced"))
     if dropped:
-        were = "cannot be read and was" if dropped == 1 else "cannot be read and were"
-        job.echo(f"convert: {counted(dropped, 'labelled image')} {were} dropped (ids: manifest.json)")
+        job.echo(f"convert: {counted(dropped, 'unreadable labelled image')} dropped (ids: manifest.json)")
     if replaced:
         job.echo(
             f"convert: WARNING {counted(replaced, 'unreadable test image')}, in the shards as grey (ids: manifest.json)"

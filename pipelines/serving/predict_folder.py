@@ -52,10 +52,7 @@ def run(job: Job) -> None:
     where = f"{display_path(out)}{', in place of the earlier file' if is_replaced else ''}"
     job.echo(f"predict-folder: {counted(len(names) - len(problems), 'image')} by {what} in {where}")
     if problems:
-        count = counted(len(problems), "image")
-        job.echo(
-            f"predict-folder: {count} could not be read and {'has' if len(problems) == 1 else 'have'} no prediction"
-        )
+        job.echo(f"predict-folder: no prediction for {counted(len(problems), 'image')} that could not be read")
         lines = [f"  {printable(name)}: {reason}" for name, reason in list(problems.items())[:SHOWN]]
         rest = [f"  and {len(problems) - SHOWN:,} more, in the column problem"] if len(problems) > SHOWN else []
         job.echo(*lines, *rest)
@@ -63,18 +60,17 @@ def run(job: Job) -> None:
 
 def require_writable(out: Path) -> None:
     """Raise UserError unless `out` can become the CSV file: a new one, or one that predict-folder has written."""
-    if not out.parent.is_dir():
-        raise UserError(f"OUT={out}: the folder {out.parent} does not exist; create it first")
-    if out.is_dir() or out.suffix.lower() in SUFFIXES:
-        what = "a folder" if out.is_dir() else "the name of an image"
-        raise UserError(f"OUT={out}: expected a CSV file, this is {what}; OUT=predictions.csv")
     if not os.access(out.parent, os.W_OK | os.X_OK):
-        raise UserError(f"OUT={out}: the folder {out.parent} cannot be written; choose another one")
+        raise UserError(
+            f"OUT={out}: the folder {out.parent} does not exist or cannot be written; create it, or choose another one"
+        )
+    if out.suffix.lower() in SUFFIXES:
+        raise UserError(f"OUT={out}: expected a CSV file, this is the name of an image; OUT=predictions.csv")
     if not os.path.lexists(out):
         return
     if not out.is_file() or out.is_symlink():  # a device would be replaced by a file
         raise UserError(
-            f"OUT={out}: expected the name of a file; this is a link, a device or a pipe; OUT=predictions.csv"
+            f"OUT={out}: expected the name of a file; this is a folder, a link, a device or a pipe; OUT=predictions.csv"
         )
     with out.open(encoding="utf-8", errors="replace") as file:
         columns = file.readline(HEADER_CHARACTERS).rstrip("\n").split(",")

@@ -33,9 +33,7 @@ def unread_files_notes(folder: Path) -> list[str]:
     ):
         suffixes = [path.suffix.lower() for path in folder.rglob("*") if path.suffix.lower() in unread]
         if suffixes:
-            verb = "is" if len(suffixes) == 1 else "are"
-            kinds = ", ".join(sorted(set(suffixes)))
-            notes.append(f"{counted(len(suffixes), kind)} ({kinds}) {verb} not read: {remedy}")
+            notes.append(f"{counted(len(suffixes), kind)} ({', '.join(sorted(set(suffixes)))}) left out: {remedy}")
     return notes
 
 
@@ -46,8 +44,10 @@ def nested_tables_note(folder: Path) -> str:
     visible = [path for path in nested if not any(part.startswith(".") for part in path.split("/"))]
     if not visible:
         return ""
-    subject = "is inside a folder of images and is" if len(visible) == 1 else "are inside folders of images and are"
-    return f"{first_few(visible, 3)} {subject} not used: a table of labels belongs at the top of competition.source, as train.csv"
+    return (
+        f"{first_few(visible, 3)} inside a folder of images not used: a table of labels belongs at the top of competition.source, "
+        "as train.csv"
+    )
 
 
 def image_paths(folder: Path, hidden: bool = False) -> list[str]:
