@@ -121,9 +121,7 @@ def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterPar
         tasks.stop()
         raise
     except ray.exceptions.LocalRayletDiedError:
-        raise UserError(
-            "Ray has ended on this machine; start it again and run the same command: it asks for what is missing"
-        ) from None
+        raise UserError("Ray has ended on this machine; start it again, and the same command continues") from None
     finally:
         if cluster.wait:
             request_machines([])

@@ -146,9 +146,7 @@ def convert_shard(shard: Shard, recipe: Recipe) -> Outcome:
     Raises UserError for an unreadable labelled image if `bad_images` is "error", and if a file does not read back.
     """
     if recipe.codecs != codecs():
-        raise UserError(
-            f"this worker has {codecs()}, the work list asks for {recipe.codecs}; install the same versions everywhere"
-        )
+        raise UserError(f"this worker has {codecs()}, the work list asks for {recipe.codecs}; install the same here")
     if finished := finished_shard(shard, recipe):
         return finished
     dropped: list[str] = []

@@ -44,9 +44,7 @@ def read_source(source: str, settings: Settings) -> Source:
     competition, rows = _from_records(source, records, settings) if records else _from_images(source, paths, settings)
     counts = Counter(row.id for part_rows in rows.values() for row in part_rows)
     if twice := [row_id for row_id, count in counts.items() if count > 1]:
-        raise UserError(
-            f"{counted(len(twice), 'id')} of more than one row, {first_few(twice)}; every image needs an id of its own"
-        )
+        raise UserError(f"{counted(len(twice), 'id')} of several rows, {first_few(twice)}; ids must differ")
     tables = {name: files.read_bytes(f"{source}/{name}") for name in (SAMPLE, SOLUTION) if name in paths}
     if SAMPLE not in tables:
         header, blanks = folder.blank_submission(competition, [row.id for row in rows.get("test", ())])
@@ -96,9 +94,7 @@ def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tupl
     # Of the folders tfrecords-jpeg-HxW the one of the asked or the largest size; all files if there is no such folder.
     size_of = {path: int(match[1]) for path in paths if (match := FOLDER.fullmatch(path.split("/")[0]))}
     if size_of and settings.image_size and settings.image_size not in size_of.values():
-        raise UserError(
-            f"competition.image_size: {settings.image_size} was asked for, {sorted(set(size_of.values()))} were found"
-        )
+        raise UserError(f"competition.image_size: {settings.image_size} is not among {sorted(set(size_of.values()))}")
     size = settings.image_size or max(size_of.values(), default=0)
     for path in (path for path in size_of or paths if size_of.get(path, size) == size):
         *folders, name = path.split("/")
@@ -122,9 +118,7 @@ def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tupl
                         )
                 rows[part].append(SourceImage(row_id, label, path, stamp, offset, len(serialized)))
     if not rows["train"]:
-        raise UserError(
-            f"convert.source: {len(paths)} TFRecord files were found in {source}, none belongs to part train"
-        )
+        raise UserError(f"convert.source: {len(paths)} TFRecord files found in {source}, none belongs to part train")
     is_local = not files.is_remote(source)
     if is_local and (Path(source) / DESCRIPTION).exists():  # of an earlier conversion
         return of_converted(Competition.load(Path(source) / DESCRIPTION), settings), rows

@@ -100,13 +100,10 @@ class Competition(Block):
     def __post_init__(self) -> None:
         fewest = 1 if self.target == "regression" else 2
         if repeated := sorted({name for name in self.classes if self.classes.count(name) > 1}):
-            raise UserError(
-                f"{self.name}: several classes are named {first_few(repeated)}; expected a name of its own for each class"
-            )
+            raise UserError(f"{self.name}: several classes are named {first_few(repeated)}; expected different names")
         if len(self.classes) < fewest:
             raise UserError(
-                f"{self.name}: {counted(len(self.classes), 'class', 'classes')} in the data, {first_few(self.classes)}; "
-                "at least two different classes are required"
+                f"{self.name}: {counted(len(self.classes), 'class', 'classes')} in the data, {first_few(self.classes)}; expected several"
             )
         if len(self.label_values) != len(self.classes):
             raise UserError(f"{self.name}: {len(self.label_values)} label values for {len(self.classes)} classes")
@@ -114,13 +111,11 @@ class Competition(Block):
         is_zero_one = self.target == "multi" and len(self.prediction_columns) == len(self.classes)
         if len(self.prediction_columns) != columns and not is_zero_one:
             raise UserError(
-                f"{self.name}: a submission of {self.predicts} has {columns} prediction columns, "
-                f"{len(self.prediction_columns)} were found"
+                f"{self.name}: {len(self.prediction_columns)} prediction columns, a submission of {self.predicts} has {columns}"
             )
         if self.id_column in self.prediction_columns:
             raise UserError(
-                f"{self.name}: a submission would have two columns {self.id_column!r}, the ids and a prediction; "
-                "rename the class or the id column, or set competition.id_column to another column"
+                f"{self.name}: a submission would have two columns {self.id_column!r}, the ids and a prediction; rename one of them"
             )
 
     @property
@@ -217,9 +212,7 @@ def scores_its_submissions(competition: Competition) -> bool:
 def only_predicts(settings: Settings, own: Predicts) -> None:
     """Raise UserError if the settings ask for a form of submission, or a target, that the competition does not have."""
     if settings.predicts not in ("", own):
-        raise UserError(
-            f"competition.predicts: {settings.predicts} was asked for, {settings.adapter} takes {own}; leave it empty"
-        )
+        raise UserError(f"competition.predicts: {settings.predicts} was asked for, expected {own}; leave it empty")
     if settings.target not in ("", "single"):
         raise UserError(
             f"competition.target: {settings.target} was asked for, {settings.adapter} has one class per image; leave it empty"

@@ -38,9 +38,7 @@ class Bundle(Block):
 def load_bundle(folder: Path) -> Bundle:
     """Load serving.json of a complete export. Raises UserError if a file is missing or was changed."""
     if intact_manifest(folder / "manifest.json") is None:
-        raise UserError(
-            f"{folder}: files are missing or differ from manifest.json; `make export FORCE=1` makes them again"
-        )
+        raise UserError(f"{folder}: files are missing or differ from manifest.json; `make export FORCE=1` makes them")
     try:
         return TypeAdapter(Bundle).validate_json((folder / DESCRIPTION).read_bytes())
     except ValidationError:

@@ -103,8 +103,7 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
         if own:
             remedy = f'`make blend SET="blend.members=[{",".join(own)}]"` blends without it, MEMBER={own[0]} takes one member alone'
         raise UserError(
-            f"the blend contains {', '.join(external)}, trained outside this project: its models are not here, so it cannot "
-            f"predict new images; {remedy}"
+            f"the blend contains {', '.join(external)}, trained outside this project: the models are not here; {remedy}"
         )
     only = workspace.with_blended(*names)
     current = to_plain(prediction_sources(only, True))
@@ -143,8 +142,7 @@ def _selection(
         for run, fold in ((run, fold) for run, folds in by_run for fold in folds):
             if not fold_model(run, fold).is_current:
                 raise UserError(
-                    f"member {run.name} fold {fold} is not trained with these parameters; `make train MEMBER={run.name} "
-                    f"FOLD={fold}` trains it"
+                    f"member {run.name} fold {fold} is not trained with these parameters; run make train MEMBER={run.name} FOLD={fold}"
                 )
             model = f"{run.digest[:8]}:{fold}" if len(by_run) > 1 else str(fold)
             weights[member][model] = fold_manifest_path(run, fold).with_name("weights.npz")

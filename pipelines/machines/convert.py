@@ -52,8 +52,7 @@ def run(job: Job) -> None:
     source = read_source(recipe.source, settings_of(job.params))
     if source.competition.targets.kind != "single":
         raise UserError(
-            f"make convert writes one class number per image; the target of {source.competition.name} is {source.competition.target}: "
-            "train from the images and the CSV (competition.adapter: folder)"
+            f"make convert writes one class per image, the target is {source.competition.target}: train from the images themselves"
         )
     shards = plan_shards(source, recipe, params)
     job.echo(*(f"convert: {note}" for note in source.competition.notes))
@@ -72,9 +71,7 @@ def run(job: Job) -> None:
         is_own = any(name == MANIFEST or name.startswith(OWN_FOLDERS) for name in present)
         others = [name for name in present if not name.startswith(OWN)]
         if others and not is_own:
-            raise UserError(
-                f"convert.target: {recipe.target} already holds {first_few(others, 3)}; name an empty folder"
-            )
+            raise UserError(f"convert.target: {recipe.target} holds {first_few(others, 3)}; name an empty folder")
         manifest = files.read_json(f"{recipe.target}/{MANIFEST}")
         if manifest and manifest.get("digest") != digest_of(needed):
             files.remove(f"{recipe.target}/{MANIFEST}")
@@ -90,14 +87,9 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
         job.workspace.require(job.path("raw.json"))
         source = str(job.path("raw"))
     if source.lower().endswith(".zip"):
-        raise UserError(
-            f"convert.source: {source} is a zip, a folder was expected; unpack it, or set competition.source to it, run "
-            "make download and leave convert.source empty"
-        )
+        raise UserError(f"convert.source: {source} is a zip, a folder was expected; unpack it")
     if not files.is_remote(source) and not Path(source).is_dir():
-        raise UserError(
-            f"convert.source: {source} is not a folder; name a local folder, gs://NAME/FOLDER or s3://NAME/FOLDER"
-        )
+        raise UserError(f"convert.source: {source} is not a folder; name a local folder, gs://NAME/FOLDER or s3://...")
     target = job.options.target or params.target or str(job.path("converted"))
     for path in (source, target):
         files.check_scheme(path)
@@ -147,9 +139,7 @@ def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertPa
         finished = [finished_shard(shard, recipe) for shard in shards]
         missing = [f"{shard.part}-{shard.name}" for shard, outcome in zip(shards, finished) if outcome is None]
         if missing:
-            raise UserError(
-                f"Apache Beam ended without {counted(len(missing), 'shard')}, {first_few(missing)}; run the command again"
-            )
+            raise UserError(f"Apache Beam ended without the shards {first_few(missing)}; run the command again")
         return [outcome for outcome in finished if outcome is not None]
     outcomes: dict[tuple[str, str], Outcome] = {}
     with Bar(len(shards), "convert", "shards") as bar:

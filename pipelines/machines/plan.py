@@ -81,9 +81,7 @@ def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
     topology = topology_named(job.options.topology)
     file = job.path("preflight", f"{topology.name}.json")
     if not file.exists():
-        raise UserError(
-            f"{display_path(file)} is missing: a plan for {topology.name} needs `make preflight TOPOLOGY={topology.name}`; run it first"
-        )
+        raise UserError(f"{display_path(file)} is missing; run `make preflight TOPOLOGY={topology.name}` first")
     preflight = dict(json.loads(file.read_text(encoding="utf-8"))["members"])
     utilisation = prices["utilisation"]
     plans: dict[str, dict[str, Cost]] = {"high": {}, "likely": {}, "low": {}}

@@ -65,9 +65,7 @@ def run(job: Job) -> None:
     failed = sum(not result.good for steps_of_member in results.values() for result in steps_of_member.values())
     if failed:
         total = sum(map(len, results.values()))
-        raise UserError(
-            f"{failed} of {total} steps would not run on {topology.name}; the lines above say what to change"
-        )
+        raise UserError(f"{failed} of {total} steps would not run on {topology.name}; see the lines above")
 
 
 def preflight_member(

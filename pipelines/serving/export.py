@@ -39,8 +39,7 @@ def run(job: Job) -> None:
     competition = prepared.competition
     if competition.targets.kind != "single":
         raise UserError(
-            f"an export answers with one class and C probabilities; the target of {competition.name} is "
-            f"{competition.target}: predict images with goldfold.open(RECIPE).predict(images)"
+            f"an export answers with one class, the target is {competition.target}: use goldfold.open(RECIPE).predict(images)"
         )
     if member:
         selected_members(job)
@@ -73,9 +72,7 @@ def selected_formats(text: str) -> tuple[str, ...]:
     names = [word.strip() for word in text.split(",")]
     unknown = [name for name in names if name not in FORMATS]
     if unknown:
-        raise UserError(
-            f"FORMAT={text}: {unknown[0]!r} is not a format; expected {', '.join(FORMATS)}, separated by commas"
-        )
+        raise UserError(f"FORMAT={text}: {unknown[0]!r} is not a format; expected any of {', '.join(FORMATS)}")
     return tuple(name for name in FORMATS if name in names)
 
 

@@ -61,17 +61,13 @@ def run(job: Job) -> None:
 def require_writable(out: Path) -> None:
     """Raise UserError unless `out` can become the CSV file: a new one, or one that predict-folder has written."""
     if not os.access(out.parent, os.W_OK | os.X_OK):
-        raise UserError(
-            f"OUT={out}: the folder {out.parent} does not exist or cannot be written; create it, or choose another one"
-        )
+        raise UserError(f"OUT={out}: the folder {out.parent} does not exist or cannot be written; choose another one")
     if out.suffix.lower() in SUFFIXES:
         raise UserError(f"OUT={out}: expected a CSV file, this is the name of an image; OUT=predictions.csv")
     if not os.path.lexists(out):
         return
     if not out.is_file() or out.is_symlink():  # a device would be replaced by a file
-        raise UserError(
-            f"OUT={out}: expected the name of a file; this is a folder, a link, a device or a pipe; OUT=predictions.csv"
-        )
+        raise UserError(f"OUT={out}: expected the name of a file, not a folder, a link, a device or a pipe")
     with out.open(encoding="utf-8", errors="replace") as file:
         columns = file.readline(HEADER_CHARACTERS).rstrip("\n").split(",")
     if not (columns[0] in ("id", "row_id") and columns[-1] in ("problem", "row_problem")):

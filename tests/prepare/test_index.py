@@ -35,7 +35,7 @@ def test_rows_are_described_and_stay_in_order_over_several_chunks(monkeypatch):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("a", 0, "train"), ("a", 0, "train")], "1 id of more than one row, 'a'; ids must"),
+        ([("a", 0, "train"), ("a", 0, "train")], "1 id of several rows, 'a'; ids must"),
         ([("a", 0, "train"), ("a", 0, "test")], "train and test"),
         ([("a\0b", 0, "train")], "control or surrogate characters in 1 id"),
         ([("a\udc80", 0, "train")], "control or surrogate characters in 1 id"),
@@ -75,7 +75,7 @@ def test_an_index_made_like_a_saved_one_has_its_rows_groups_and_folds(tmp_path):
     (tmp_path / "short.csv").write_text("id,label\na,1\n")
     with pytest.raises(UserError, match="make prepare"):
         index.load(tmp_path / "short.csv")
-    with pytest.raises(UserError, match=r"1 of 5 images of there.csv are not in the raw files: 'i3'"):
+    with pytest.raises(UserError, match=r"1 of 5 images of there.csv are not in raw/: 'i3'"):
         index.folds_from(index_table.drop(index=3), tmp_path / "there.csv")
     with pytest.raises(UserError, match=r"1 of 5 images differ from those of there.csv: 'i4'"):
         index.folds_from(index_table.assign(label=[0, 1, 0, 1, 1, 1]), tmp_path / "there.csv")

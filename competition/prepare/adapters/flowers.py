@@ -55,9 +55,7 @@ def describe(raw: Path, settings: Settings) -> Competition:
     """Return Kaggle's flower competition, or the one that `make convert` described in competition.json."""
     converted = raw / DESCRIPTION
     if (raw / "manifests").exists() and not (raw / "manifest.json").exists():
-        raise UserError(
-            "the conversion that wrote these files is not finished; run make convert again, then make download"
-        )
+        raise UserError("the conversion of these files is not finished; run make convert again, then make download")
     if converted.exists():
         return of_converted(Competition.load(converted), settings)
     return label_competition(settings, NAMES)
@@ -95,13 +93,10 @@ def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     size = settings.image_size
     folders = {int(match[1]): path for path in raw.iterdir() if (match := FOLDER.fullmatch(path.name))}
     if not folders:
-        raise UserError(
-            "no folder like tfrecords-jpeg-224x224 was found in the raw files; make download FORCE=1 fetches them"
-        )
+        raise UserError("no folder like tfrecords-jpeg-224x224 in the raw files; make download FORCE=1 fetches them")
     if size and size not in folders:
         raise UserError(
-            f"competition.image_size: {size} was asked for, the TFRecords come in {sorted(folders)} pixels; "
-            "choose one of them, or 0 for the largest"
+            f"competition.image_size: {size} was asked for, the TFRecords come in {sorted(folders)}; 0 = the largest"
         )
     folder = folders[size or max(folders)]
     parts: tuple[Part, ...] = ("train", "val", "test")

@@ -189,9 +189,7 @@ def _find_labels(
     if settings.target == "multi" and others:
         return others
     if not others:
-        raise UserError(
-            f"{name} has no column with the label of each image besides the ids in {id_column!r}; add one, e.g. label"
-        )
+        raise UserError(f"{name} has no column of labels besides the ids in {id_column!r}; add one, e.g. label")
     example = shlex.quote((named or others)[0])  # SET holds shell words
     raise UserError(
         f"{name} has the columns {first_few(others, 8)} besides the ids in {id_column!r}, and it is not certain which of "
@@ -217,8 +215,7 @@ def _read_labels(tables: LabelledTables, target: Target) -> Labels:
         return read_lists(train[columns[0]], id_column, tables.known_classes, tables.class_names, name)
     if target == "regression" and len(columns) > 1:
         raise UserError(
-            f"{name} has columns {first_few(columns, 8)}: set competition.label_column to the one that holds the "
-            "number to predict"
+            f"{name} has columns {first_few(columns, 8)}: set competition.label_column to that of the number to predict"
         )
     if target == "regression":
         return read_numbers(train[columns[0]], id_column, name)

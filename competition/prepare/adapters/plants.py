@@ -37,9 +37,7 @@ def describe(raw: Path, settings: Settings) -> Competition:
     for name in ("train.csv", "sample_submission.csv"):
         columns = list(read_csv(raw / name))
         if columns != [ID, *NAMES]:
-            raise UserError(
-                f"{name}: columns {columns} were found, {[ID, *NAMES]} expected; is this another competition?"
-            )
+            raise UserError(f"{name}: columns {columns} were found, {[ID, *NAMES]} expected; another competition?")
     only_predicts(settings, "probabilities")
     return Competition(
         name=settings.name,
