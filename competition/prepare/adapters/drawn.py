@@ -6,7 +6,7 @@ blur, leaves and background vary. Equal seeds give equal bytes.
 
 import colorsys
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import repeat
@@ -20,15 +20,6 @@ from competition.prepare.adapters.tables import write_csv
 from competition.prepare.decoding import encode
 from competition.prepare.record_shards import Record
 
-# Training images per class of the real competitions: 12,753 flowers (18 to 782) and 1,821 leaves.
-FLOWER_COUNTS = (
-    272, 26, 20, 21, 703, 87, 18, 105, 87, 84, 136, 43, 92, 263, 227, 21, 55, 50, 90, 26, 19, 96, 48, 19, 85, 83, 21,
-    34, 119, 109, 105, 24, 23, 20, 18, 36, 57, 26, 19, 73, 64, 96, 63, 110, 18, 172, 125, 261, 422, 563, 201, 105,
-    115, 460, 37, 58, 89, 63, 36, 58, 27, 29, 93, 28, 55, 33, 21, 782, 260, 94, 104, 137, 167, 460, 125, 306, 119,
-    139, 86, 118, 153, 101, 134, 112, 31, 29, 120, 146, 96, 46, 106, 111, 24, 139, 131, 127, 100, 41, 34, 24, 31, 25,
-    390, 743,
-)  # fmt: skip
-LEAF_COUNTS = (516, 91, 622, 592)
 FLOWER_PARTS = {"train": 1.0, "val": 3712 / 12753, "test": 7382 / 12753}  # images for each training image
 FLOWER_FILES = 16  # of each part
 LEAST = {"train": 4, "val": 1, "test": 2}  # smallest number of images of a class, at any scale
@@ -37,12 +28,15 @@ QUALITY = 88  # JPEG
 Colour = tuple[int, int, int]
 
 
-def flowers(raw: Path, names: Sequence[str], scale: float, sizes: Sequence[int], seed: int) -> None:
-    """Write tfrecords-jpeg-SIZExSIZE/{train,val,test}/NN-SIZExSIZE-COUNT.tfrec for every size, and the tables."""
+def flowers(raw: Path, classes: Mapping[str, int], scale: float, sizes: Sequence[int], seed: int) -> None:
+    """Write tfrecords-jpeg-SIZExSIZE/{train,val,test}/NN-SIZExSIZE-COUNT.tfrec for every size, and the tables.
+
+    classes: name -> training images of the real competition.
+    """
     for number, (part, share) in enumerate(FLOWER_PARTS.items()):
-        counts = [max(LEAST[part], round(count * share * scale)) for count in FLOWER_COUNTS]
-        classes = np.repeat(np.arange(len(names)), counts)
-        labels = np.random.default_rng([seed, number]).permutation(classes).tolist()
+        counts = [max(LEAST[part], round(count * share * scale)) for count in classes.values()]
+        in_order = np.repeat(np.arange(len(counts)), counts)
+        labels = np.random.default_rng([seed, number]).permutation(in_order).tolist()
         # Ids of 9 hexadecimal digits, as the real competition's.
         ids = [blake2b(f"{seed} {part} {n}".encode(), digest_size=5).hexdigest()[:9] for n in range(len(labels))]
         for shard, rows in enumerate(np.array_split(np.arange(len(ids)), FLOWER_FILES)):
@@ -57,9 +51,9 @@ def flowers(raw: Path, names: Sequence[str], scale: float, sizes: Sequence[int],
     _write_solution(raw, zip(ids, labels, strict=True), seed)
 
 
-def plants(raw: Path, names: Sequence[str], scale: float, width: int, seed: int) -> None:
+def plants(raw: Path, classes: Mapping[str, int], scale: float, width: int, seed: int) -> None:
     """Write images/{Train,Test}_N.jpg of 3:2, train.csv with one column per class, test.csv, sample_submission.csv."""
-    counts = [max(LEAST["train"] + 1, round(count * scale)) for count in LEAF_COUNTS]
+    names, counts = [*classes], [max(LEAST["train"] + 1, round(count * scale)) for count in classes.values()]
     (raw / "images").mkdir(parents=True)
     table: dict[str, list[tuple[str, int]]] = {}
     for number, part in enumerate(("Train", "Test")):
