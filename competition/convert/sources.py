@@ -63,13 +63,10 @@ def _from_images(source: str, paths: Sequence[str], settings: Settings) -> tuple
     if any(groups):
         note = f"the values of {settings.group_column} are not kept in the records; duplicates are still grouped"
         competition = replace(competition, notes=(*competition.notes, note))
-
+    labelled = zip(ids, labels, strict=True)
     return competition, {
-        part: [SourceImage(one, label, path_of[one], _stamp(source, path_of[one])) for one, label in labelled_ids]
-        for part, path_of, labelled_ids in (
-            ("train", train, list(zip(ids, labels, strict=True))),
-            ("test", test, [(row_id, -1) for row_id in layout.test]),
-        )
+        "train": [SourceImage(one, label, train[one], _stamp(source, train[one])) for one, label in labelled],
+        "test": [SourceImage(one, -1, path, _stamp(source, path)) for one, path in test.items()],
     }
 
 

@@ -48,8 +48,8 @@ def build(
             cells = looks.reshape(-1, THUMB, half, THUMB, half, 3)
             thumbs.append(cells.mean((2, 4)).round().astype(np.uint8))
             progress(len(entries), 0)
-    if not entries:
-        raise UserError("no image was found in the raw files; make download FORCE=1 fetches them again")
+    if not any(entry["part"] == "train" for entry in entries):
+        raise UserError("no training image was found; make download FORCE=1 fetches the raw files again")
     index = pd.DataFrame(entries)
     index["group"] = np.arange(len(index))
     index["fold"] = -1
@@ -71,8 +71,6 @@ def build(
             f"{counted(int(outside.sum()), 'label')} outside the {counted(classes, 'class', 'classes')} (0 to {classes - 1}), "
             f"first {example.label} of {example.id!r} in {example.shard}"
         )
-    if not (index["part"] == "train").any():
-        raise UserError("no training image was found; make download FORCE=1 fetches the raw files again")
     return index[list(COLUMNS)], np.concatenate(thumbs)
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
+from mimetypes import guess_type
 from pathlib import Path
 from time import perf_counter
 
@@ -27,12 +28,7 @@ from competition.serving.requests import EXPECTED, MODEL, STATUS, Limits, images
 from competition.serving.similar import TrainingImages
 
 LOGGER = logging.getLogger("goldfold.serving")
-PAGE = {
-    "/": ("page.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/page.css": ("page.css", "text/css"),
-    "/page.svg": ("page.svg", "image/svg+xml"),
-}
+PAGE = {"/": "page.html", "/page.js": "page.js", "/page.css": "page.css", "/page.svg": "page.svg"}
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]", "[")  # Starlette cuts a host at its first colon
 WRONG_ADDRESS = {
     404: "no such page; predictions are at /v1/models/goldfold:predict",
@@ -69,7 +65,7 @@ def create_app(
         f"/v1/models/{MODEL}/metadata": JSONResponse({MODEL: {**asdict(engine.bundle), "engine": engine.name}}),
         "/healthz": JSONResponse({"status": "ok", "engine": engine.name}),
         "/card": Response(card, media_type="text/markdown"),
-        **{path: Response((here / file).read_bytes(), media_type=kind) for path, (file, kind) in PAGE.items()},
+        **{path: Response((here / file).read_bytes(), media_type=guess_type(file)[0]) for path, file in PAGE.items()},
     }
     routes = [
         Route(f"/v1/models/{MODEL}:predict", server.predict, methods=["POST"]),

@@ -86,8 +86,6 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
     if not source:
         job.workspace.require(job.path("raw.json"))
         source = str(job.path("raw"))
-    if source.lower().endswith(".zip"):
-        raise UserError(f"convert.source: {source} is a zip, a folder was expected; unpack it")
     if not files.is_remote(source) and not Path(source).is_dir():
         raise UserError(f"convert.source: {source} is not a folder; name a local folder, gs://NAME/FOLDER or s3://...")
     target = job.options.target or params.target or str(job.path("converted"))

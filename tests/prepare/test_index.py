@@ -41,7 +41,7 @@ def test_rows_are_described_and_stay_in_order_over_several_chunks(monkeypatch):
         ([("a\udc80", 0, "train")], "control or surrogate characters in 1 id"),
         ([("a", 0, "train"), ("b", 1, "train")], "1 label outside the 1 class .* first 1 of 'b' in 00.tfrec"),
         ([("a", 0, "test")], "no training image"),
-        ([], "no image was found"),
+        ([], "no training image"),
     ],
 )
 def test_invalid_ids_and_labels_are_errors(rows, message):
