@@ -124,9 +124,7 @@ def _upright_rgb(image: Image.Image, draft: int = 0) -> Image.Image:
         if image.mode == "F":  # of a TIFF; Pillow's own conversion would turn 0..1 into black
             wide = np.asarray(image)
             if not 0 <= wide.min() <= wide.max() <= 255:
-                raise ValueError(
-                    f"its pixels are numbers from {wide.min():g} to {wide.max():g}, expected 0 to 1 or 0 to 255"
-                )
+                raise ValueError(f"its pixels are from {wide.min():g} to {wide.max():g}, expected 0 to 1 or 0 to 255")
             image = Image.fromarray((wide * (255 if wide.max() <= 1 else 1)).round().astype(np.uint8))
         if image.has_transparency_data:
             image = image.convert("RGBA")

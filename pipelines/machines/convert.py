@@ -194,9 +194,7 @@ def report_result(job: Job, recipe: Recipe, outcomes: Sequence[Outcome], seconds
     if dropped:
         job.echo(f"convert: {counted(dropped, 'unreadable labelled image')} dropped (ids: manifest.json)")
     if replaced:
-        job.echo(
-            f"convert: WARNING {counted(replaced, 'unreadable test image')}, in the shards as grey (ids: manifest.json)"
-        )
+        job.echo(f"convert: WARNING {counted(replaced, 'unreadable test image')} made grey (ids: manifest.json)")
     target = recipe.target if files.is_remote(recipe.target) else display_path(Path(recipe.target))
     reused = sum(outcome.reused for outcome in outcomes)
     if reused == len(outcomes):

@@ -21,9 +21,7 @@ from competition.prepare.adapters.raw_files import solution as solution
 from competition.prepare.adapters.tables import write_csv
 from competition.prepare.decoding import SUFFIXES
 
-NO_TEST_NOTE = (
-    "there are no test images: cross-validation only, with honest scores and a report but without a submission"
-)
+NO_TEST_NOTE = "there are no test images: cross-validation only, with honest scores and a report but no submission"
 
 
 def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:

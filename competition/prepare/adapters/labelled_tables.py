@@ -214,9 +214,7 @@ def _read_labels(tables: LabelledTables, target: Target) -> Labels:
     if target == "multi":
         return read_lists(train[columns[0]], id_column, tables.known_classes, tables.class_names, name)
     if target == "regression" and len(columns) > 1:
-        raise UserError(
-            f"{name} has columns {first_few(columns, 8)}: set competition.label_column to that of the number to predict"
-        )
+        raise UserError(f"{name} has columns {first_few(columns, 8)}: name the number in competition.label_column")
     if target == "regression":
         return read_numbers(train[columns[0]], id_column, name)
     if target == "ordinal" and tables.has_unnamed_classes:

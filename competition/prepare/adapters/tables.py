@@ -56,9 +56,7 @@ def read_csv(path: Path) -> pd.DataFrame:
     if not header:
         raise UserError(f"{path.name}: the file is empty; a line of column names was expected")
     if repeated := [name for name in header if header.count(name) > 1]:
-        raise UserError(
-            f"{path.name}: column {repeated[0]!r} appears {header.count(repeated[0])} times; rename all but one"
-        )
+        raise UserError(f"{path.name}: column {repeated[0]!r} appears {header.count(repeated[0])} times; rename one")
     return pd.DataFrame(rows, columns=header, dtype=str)
 
 
