@@ -20,9 +20,9 @@ def draw(name: str, raw: Path, share: float) -> None:
     """Write the files of the competition as Kaggle's zip has them."""
     raw.mkdir(parents=True)
     if name == "flowers":
-        drawn.flowers(raw, flowers.NAMES, share, flowers.SIZES, seed=1)
+        drawn.flowers(raw, flowers.CLASSES, share, flowers.SIZES, seed=1)
     elif name == "plants":
-        drawn.plants(raw, plants.NAMES, share, plants.WIDTH, seed=1)
+        drawn.plants(raw, plants.CLASSES, share, plants.WIDTH, seed=1)
     else:
         draw_large(raw, share)
     shutil.rmtree(raw / "private", ignore_errors=True)

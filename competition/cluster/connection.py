@@ -59,10 +59,7 @@ def connected(address: str, project: Path | None = None) -> Iterator[None]:
             **own,
         )
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        reason = (
-            " ".join(str(error).split())[:300]
-            or "this machine is no node of it, or RAY_AUTH_TOKEN is missing or another one"
-        )
+        reason = " ".join(str(error).split())[:300] or "this machine is no node of it, or RAY_AUTH_TOKEN is wrong"
         raise UserError(f"CLUSTER={address}: no Ray cluster was reached ({reason}); {START}") from None
     try:
         yield

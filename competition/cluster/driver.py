@@ -36,7 +36,6 @@ from competition.config.params import ClusterParams, Needs
 if TYPE_CHECKING:
     from ray import ObjectRef
     from ray.util.queue import Queue
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 LOOK_SECONDS = 3.0  # between two looks at the list of machines
 REMOVAL_SECONDS = 30.0  # for the folders of finished tasks
@@ -71,6 +70,7 @@ def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterPar
     """
     import ray
     from ray.util.queue import Queue
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     needs = {request.member: cluster.members.get(request.member, cluster.needs) for request in requests}
     tasks = _Tasks(callbacks, cluster.retries)
@@ -78,9 +78,8 @@ def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterPar
         if cluster.wait:
             request_machines([*needs.values()])
         machines = machines_for(needs, cluster, callbacks)
-        events = Queue(
-            actor_options={"num_cpus": 0, "scheduling_strategy": _only_on(ray.get_runtime_context().get_node_id())}
-        )
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        events = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
         options: dict[str, dict[str, Any]] = {}  # Ray's, by member
         for name, needed in needs.items():
             taken = demand(needed, machines)
@@ -121,9 +120,7 @@ def run_tasks(requests: Sequence[TaskRequest], setup: Setup, cluster: ClusterPar
         tasks.stop()
         raise
     except ray.exceptions.LocalRayletDiedError:
-        raise UserError(
-            "Ray has ended on this machine; start it again and run the same command: it asks for what is missing"
-        ) from None
+        raise UserError("Ray has ended on this machine; start it again, and the same command continues") from None
     finally:
         if cluster.wait:
             request_machines([])
@@ -218,6 +215,7 @@ class _Tasks:
     def finish(self, reference: "ObjectRef[Result]") -> None:
         """Bring a result home, or note why there is none."""
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         request = self.waiting.pop(reference)
         missing = [name for name in request.inputs if name in self.undelivered]
@@ -237,8 +235,9 @@ class _Tasks:
             self.callbacks.deliver(request, result.archive)
             del self.undelivered[request.result_folder]
             self.done += 1
-            options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _only_on(result.node)}
-            self.removals.append(ray.remote(shutil.rmtree).options(**options).remote(result.folder, ignore_errors=True))
+            there = NodeAffinitySchedulingStrategy(result.node, soft=False)
+            remove = ray.remote(shutil.rmtree).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+            self.removals.append(remove.remote(result.folder, ignore_errors=True))
 
     def stop(self) -> None:
         """End all tasks; the processes write their checkpoints first."""
@@ -250,9 +249,3 @@ class _Tasks:
             ray.cancel(reference)
         with contextlib.suppress(KeyboardInterrupt):
             ray.wait([*self.waiting], num_returns=len(self.waiting), timeout=STOP_SECONDS)
-
-
-def _only_on(node: str) -> "NodeAffinitySchedulingStrategy":
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    return NodeAffinitySchedulingStrategy(node, soft=False)

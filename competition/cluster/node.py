@@ -1,7 +1,6 @@
 """What runs on a machine of the cluster, as a Ray task: a process of its own computes, the task returns its result folder."""
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import select
@@ -12,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from filelock import FileLock
 from competition.files.manifest import atomic_write, sha256
 from competition.kernels.kernel_script import write_archive
 from competition.kernels.results import install
+from competition.training.backend import is_installed
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -99,11 +100,9 @@ def compute(request: TaskRequest, setup: Setup, gpus: float, events: "Queue", *i
     from ray.util import get_node_ip_address
 
     address = get_node_ip_address()
-    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for package in setup.packages:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
-    events.put_nowait(Event(request.name, address, versions=versions))
+    versions = {package: version(package) for package in setup.packages if is_installed(package)}
+    python = ".".join(map(str, sys.version_info[:3]))
+    events.put_nowait(Event(request.name, address, versions={"python": python, **versions}))
     own = Path(os.path.expanduser(setup.folder)) / address.replace(":", "_")
     common = Path(setup.shared) if setup.shared else own
     receive_files(common, setup.files)

@@ -10,9 +10,9 @@ Records are read in the two common schemas of image Examples:
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -23,10 +23,10 @@ from PIL import Image, features
 from competition.config.errors import UserError, counted
 from competition.prepare import decoding as images
 from competition.prepare.tfrecord_format import (
-    Values,
     image_example,
     parse_example,
     read_records,
+    required_value,
     single_value,
     text_value,
     write_record,
@@ -139,19 +139,15 @@ def finished_shard(shard: Shard, recipe: Recipe) -> Outcome | None:
     return Outcome(shard.part, shard.name, written, *counts, reused=True)
 
 
-def convert_shard(shard: Shard, recipe: Recipe, on_image: Callable[[], None] = lambda: None) -> Outcome:
+def convert_shard(shard: Shard, recipe: Recipe) -> Outcome:
     """Write the files of one shard unless it is finished. Calling it twice at the same time is harmless.
 
-    Memory: one image at all sizes, and a digest per image. on_image: called after each image.
+    Memory: one image at all sizes, and a digest per image.
     Raises UserError for an unreadable labelled image if `bad_images` is "error", and if a file does not read back.
     """
     if recipe.codecs != codecs():
-        raise UserError(
-            f"this worker has {codecs()}, the work list asks for {recipe.codecs}; install the same versions everywhere"
-        )
+        raise UserError(f"this worker has {codecs()}, the work list asks for {recipe.codecs}; install the same here")
     if finished := finished_shard(shard, recipe):
-        for _ in shard.rows:
-            on_image()
         return finished
     dropped: list[str] = []
     replaced: list[str] = []
@@ -161,12 +157,13 @@ def convert_shard(shard: Shard, recipe: Recipe, on_image: Callable[[], None] = l
         with ExitStack() as open_files:
             outputs = [open_files.enter_context(temporary.open("wb")) for temporary in temporaries]
             for row in shard.rows:
-                if (encoded := _encoded(row, recipe, dropped, replaced)) is not None:
-                    label = row.label if row.label >= 0 else None
-                    for output, image in zip(outputs, encoded, strict=True):
-                        write_record(output, image_example(row.id, image, label))
-                    records.append((row.id, row.label, [sha256(image).hexdigest() for image in encoded]))
-                on_image()
+                encoded = encoded_at_sizes(row, recipe, dropped, replaced)
+                if not encoded:
+                    continue
+                label = row.label if row.label >= 0 else None
+                for output, image in zip(outputs, encoded, strict=True):
+                    write_record(output, image_example(row.id, image, label))
+                records.append((row.id, row.label, [sha256(image).hexdigest() for image in encoded]))
         if not records:
             raise UserError(f"{shard.part}-{shard.name}: none of its {counted(len(shard.rows), 'image')} can be read")
         written = {}
@@ -181,7 +178,6 @@ def convert_shard(shard: Shard, recipe: Recipe, on_image: Callable[[], None] = l
                 raise UserError(f"{recipe.target}/{name} differs from what was uploaded; run the same command again")
     outcome = Outcome(shard.part, shard.name, written, len(records), tuple(dropped), tuple(replaced), reused=False)
     manifest = {"digest": shard_digest(shard, recipe), **asdict(outcome), "depends": recipe.digest_fields()}
-    manifest["ids"] = sha256("\n".join(row_id for row_id, _, _ in records).encode()).hexdigest()
     files.write_json(f"{recipe.target}/{shard.manifest}", manifest)
     return outcome
 
@@ -192,25 +188,19 @@ def verify_file(path: Path, name: str, expected: Sequence[tuple[str, int, str]])
     with path.open("rb") as file:
         for number, (_, serialized) in enumerate(read_records(file, name), 1):
             where = f"{name}, record {number - 1}"
-            values = parse_example(serialized, where)
-            record = labelled(values, where)
-            actual = (record.id, record.label, sha256(image_of(values, where)).hexdigest())
+            record = read_example(serialized, where)
+            actual = (record.id, record.label, sha256(record.image).hexdigest())
             if number > len(expected) or actual != expected[number - 1]:
                 raise UserError(f"{where}: it differs from what was written; check the disk")
     if number != len(expected):
         raise UserError(f"{name}: {number:,} records were read back, {len(expected):,} were written; check the disk")
 
 
-def mean_encoded_bytes(rows: Sequence[SourceImage], recipe: Recipe) -> float:
-    """Return the mean size of the encoded images at the largest size. Raises UserError as `convert_shard` does."""
-    largest = replace(recipe, sizes=(max(recipe.sizes),))
-    encoded = [_encoded(row, largest, [], []) for row in rows]
-    lengths = [len(image) for (image,) in filter(None, encoded)]
-    return sum(lengths) / max(1, len(lengths))
+def encoded_at_sizes(row: SourceImage, recipe: Recipe, dropped: list[str], replaced: list[str]) -> list[bytes]:
+    """Return the image of a row, encoded at each size, or [] if it is dropped.
 
-
-def _encoded(row: SourceImage, recipe: Recipe, dropped: list[str], replaced: list[str]) -> list[bytes] | None:
-    """Return the image of a row, encoded at each size, or None if it is dropped."""
+    dropped, replaced: get the id of an image that is dropped or becomes a grey one.
+    """
     path = f"{recipe.source}/{row.path}"
     if row.offset < 0:
         data = files.read_bytes(path)
@@ -218,16 +208,16 @@ def _encoded(row: SourceImage, recipe: Recipe, dropped: list[str], replaced: lis
         with files.opened(path) as file:
             file.seek(row.offset)
             serialized = file.read(row.length)
-        data = image_of(parse_example(serialized, f"{row.path}, byte {row.offset}"), row.path)
+        data = read_example(serialized, f"{row.path}, byte {row.offset}").image
     try:
         pictures = images.resized(data, recipe.sizes, recipe.fit, recipe.largest)
     except images.BadImage as problem:
         if row.label < 0:  # a test row is never lost
             replaced.append(row.id)
-            pictures = images.resized(images.blank(), recipe.sizes, recipe.fit)
+            pictures = images.resized(images.BLANK, recipe.sizes, recipe.fit)
         elif recipe.bad_images == "drop":
             dropped.append(row.id)
-            return None
+            return []
         else:
             raise UserError(
                 f"image {row.id!r} ({row.path}): {problem}; repair or remove it, or set convert.bad_images=drop"
@@ -236,34 +226,26 @@ def _encoded(row: SourceImage, recipe: Recipe, dropped: list[str], replaced: lis
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
-    """id: "" if the record has none.  label: class number from 0, -1 = none.  class_name: "" = not stated."""
+class SourceRecord:
+    """id: "" if the record has none.  label: class number from 0, -1 = none.  class_name: "" = not stated.  image: encoded."""
 
     id: str
     label: int
     class_name: str
+    image: bytes
 
 
-def image_of(values: Values, where: str) -> bytes:
-    """Return the encoded image of a record in either schema."""
-    data = single_value(values, "image" if "image" in values else "image/encoded", bytes, where)
-    if data is None:
-        listed = ", ".join(sorted(values)) or "none"
-        raise UserError(f"{where}: features {listed} were found, image or image/encoded was expected")
-    return data
-
-
-def labelled(values: Values, where: str) -> Labelled:
-    """Return id, label and class name of a record in either schema. Raises UserError."""
+def read_example(serialized: bytes, where: str) -> SourceRecord:
+    """Return the content of a record in either schema.  where: name of the record in error messages.  Raises UserError."""
+    values = parse_example(serialized, where)
     if "image" in values:
-        label = single_value(values, "class", int, where)
-        return Labelled(text_value(values, "id", where), -1 if label is None else label, "")
-    image_of(values, where)
+        image, label = required_value(values, "image", bytes, where), single_value(values, "class", int, where)
+        return SourceRecord(text_value(values, "id", where), -1 if label is None else label, "", image)
+    image = required_value(values, "image/encoded", bytes, where)
     label = single_value(values, "image/class/label", int, where)
-    if label is not None and label < 1:
-        # ImageNet's scripts reserve 0 for a background class that no image has; a test set may be labelled with -1.
-        if label == 0:
-            raise UserError(f"{where}: image/class/label is 0; labels of this schema start at 1, so add 1 to each")
-        label = None
-    name = text_value(values, "image/filename", where)
-    return Labelled(name, -1 if label is None else label - 1, text_value(values, "image/class/text", where))
+    # ImageNet's scripts reserve 0 for a background class that no image has; a test set may be labelled with -1.
+    if label == 0:
+        raise UserError(f"{where}: image/class/label is 0; labels of this schema start at 1, so add 1 to each")
+    number = label - 1 if label is not None and label > 0 else -1
+    class_name = text_value(values, "image/class/text", where)
+    return SourceRecord(text_value(values, "image/filename", where), number, class_name, image)

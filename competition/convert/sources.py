@@ -9,21 +9,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
-from competition.convert.shard import SourceImage, labelled
+from competition.convert.shard import SourceImage, read_example
 from competition.prepare.adapter_types import Competition, Settings
 from competition.prepare.adapters import ADAPTERS, folder
+from competition.prepare.adapters.class_folders import split_named
 from competition.prepare.adapters.flowers import DESCRIPTION, FOLDER, label_competition, of_converted
 from competition.prepare.adapters.image_files import ImageFiles
 from competition.prepare.adapters.tables import csv_text
 from competition.prepare.decoding import SUFFIXES
-from competition.prepare.tfrecord_format import parse_example, read_records
+from competition.prepare.tfrecord_format import read_records
 from competition.storage import files
 
 RECORDS = re.compile(r"\.tfrec(ord)?s?$|-\d{5}-of-\d{5}$")
 TABLES = (".csv", ".tsv")
 SAMPLE, SOLUTION = "sample_submission.csv", "private/solution.csv"
 Rows = dict[str, list[SourceImage]]  # part -> its images
-PARTS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,7 @@ def read_source(source: str, settings: Settings) -> Source:
     competition, rows = _from_records(source, records, settings) if records else _from_images(source, paths, settings)
     counts = Counter(row.id for part_rows in rows.values() for row in part_rows)
     if twice := [row_id for row_id, count in counts.items() if count > 1]:
-        raise UserError(
-            f"{counted(len(twice), 'id')} of more than one row, {first_few(twice)}; every image needs an id of its own"
-        )
+        raise UserError(f"{counted(len(twice), 'id')} of several rows, {first_few(twice)}; ids must differ")
     tables = {name: files.read_bytes(f"{source}/{name}") for name in (SAMPLE, SOLUTION) if name in paths}
     if SAMPLE not in tables:
         header, blanks = folder.blank_submission(competition, [row.id for row in rows.get("test", ())])
@@ -65,13 +63,10 @@ def _from_images(source: str, paths: Sequence[str], settings: Settings) -> tuple
     if any(groups):
         note = f"the values of {settings.group_column} are not kept in the records; duplicates are still grouped"
         competition = replace(competition, notes=(*competition.notes, note))
-
+    labelled = zip(ids, labels, strict=True)
     return competition, {
-        part: [SourceImage(one, label, path_of[one], _stamp(source, path_of[one])) for one, label in labelled_ids]
-        for part, path_of, labelled_ids in (
-            ("train", train, list(zip(ids, labels, strict=True))),
-            ("test", test, [(row_id, -1) for row_id in layout.test]),
-        )
+        "train": [SourceImage(one, label, train[one], _stamp(source, train[one])) for one, label in labelled],
+        "test": [SourceImage(one, -1, path, _stamp(source, path)) for one, path in test.items()],
     }
 
 
@@ -96,16 +91,18 @@ def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tupl
     # Of the folders tfrecords-jpeg-HxW the one of the asked or the largest size; all files if there is no such folder.
     size_of = {path: int(match[1]) for path in paths if (match := FOLDER.fullmatch(path.split("/")[0]))}
     if size_of and settings.image_size and settings.image_size not in size_of.values():
-        raise UserError(
-            f"competition.image_size: {settings.image_size} was asked for, {sorted(set(size_of.values()))} were found"
-        )
+        raise UserError(f"competition.image_size: {settings.image_size} is not among {sorted(set(size_of.values()))}")
     size = settings.image_size or max(size_of.values(), default=0)
     for path in (path for path in size_of or paths if size_of.get(path, size) == size):
-        part, stamp = _part_of(path), _stamp(source, path)
+        *folders, name = path.split("/")
+        named = [split_named(one) for one in (*reversed(folders), name)]
+        part, stamp = next(filter(None, named), ""), _stamp(source, path)
+        if not part:
+            raise UserError(f"{path}: it belongs to no part; put TFRecords into folders train/, val/ and test/")
         with files.opened(f"{source}/{path}") as file:
             for number, (offset, serialized) in enumerate(read_records(file, path)):
                 where = f"{path}, record {number}"
-                record = labelled(parse_example(serialized, where), where)
+                record = read_example(serialized, where)
                 row_id = record.id or f"{PurePosixPath(path).name.split('.')[0]}-{number}"
                 label = -1 if part == "test" else record.label
                 if part != "test" and label < 0:
@@ -118,9 +115,7 @@ def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tupl
                         )
                 rows[part].append(SourceImage(row_id, label, path, stamp, offset, len(serialized)))
     if not rows["train"]:
-        raise UserError(
-            f"convert.source: {len(paths)} TFRecord files were found in {source}, none belongs to part train"
-        )
+        raise UserError(f"convert.source: {len(paths)} TFRecord files found in {source}, none belongs to part train")
     is_local = not files.is_remote(source)
     if is_local and (Path(source) / DESCRIPTION).exists():  # of an earlier conversion
         return of_converted(Competition.load(Path(source) / DESCRIPTION), settings), rows
@@ -128,14 +123,6 @@ def _from_records(source: str, paths: Sequence[str], settings: Settings) -> tupl
         return ADAPTERS[settings.adapter].describe(Path(source), settings), rows
     count = 1 + max(row.label for part_rows in rows.values() for row in part_rows)
     return label_competition(settings, [name_of.get(number, str(number)) for number in range(count)]), rows
-
-
-def _part_of(path: str) -> str:
-    *folders, name = path.lower().split("/")
-    for word in (*reversed(folders), re.split(r"[-_.\d]", name)[0]):
-        if word in PARTS:
-            return PARTS[word]
-    raise UserError(f"{path}: it belongs to no part; put TFRecords into folders train/, val/ and test/")
 
 
 def _stamp(source: str, path: str) -> str:

@@ -26,7 +26,7 @@ from competition.files.manifest import write_json
 from competition.kernels import kernel_script
 
 LARGEST = 1_000_000  # characters of source that Kaggle accepts in one kernel
-SOURCE_PATTERNS = ("competition/**/*.py", "competition/**/*.yaml", "pipelines/**/*.py")
+SOURCE_PATTERNS = ("competition/**/*.py", "competition/**/*.csv", "competition/**/*.yaml", "pipelines/**/*.py")
 PARAMS = "kernel-params.json"  # JSON is YAML
 PLUGINS = "kernel-plugins.py"  # the user's plugins file, beside PARAMS
 # Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml. Protobuf is not among them:

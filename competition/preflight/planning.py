@@ -10,7 +10,7 @@ from typing import Any
 from competition.config.errors import UserError
 from competition.config.params import Member, Params
 from competition.config.teachers import ancestors
-from competition.prepare.adapters.drawn import FLOWER_COUNTS, LEAF_COUNTS
+from competition.prepare.adapters import flowers, plants
 from competition.training.device import round_up_batch
 
 HOUR = 3600.0
@@ -30,8 +30,8 @@ class Sizes:
 KNOWN = {
     "digits": Sizes(10, 1347, 450),
     "noisy_digits": Sizes(10, 1347, 450),
-    "flowers": Sizes(len(FLOWER_COUNTS), sum(FLOWER_COUNTS) + 3712, 7382),
-    "plants": Sizes(len(LEAF_COUNTS), sum(LEAF_COUNTS), 1821),
+    "flowers": Sizes(len(flowers.CLASSES), sum(flowers.CLASSES.values()) + 3712, 7382),
+    "plants": Sizes(len(plants.CLASSES), sum(plants.CLASSES.values()), 1821),
 }
 
 

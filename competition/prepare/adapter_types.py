@@ -5,13 +5,14 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
+from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import UserError, counted, first_few
-from competition.config.params import CompetitionParams, Params
+from competition.config.params import Block, CompetitionParams, Params
 from competition.ensemble.metrics import METRICS
 from competition.files.manifest import changed_keys
 from competition.prepare.targets import KIND_OF, Target, Targets, resolve_metric, target_of_metric
@@ -75,7 +76,7 @@ def changes_of_task(settings: Settings, recorded: Mapping[str, object], target: 
 
 
 @dataclass(frozen=True)
-class Competition:
+class Competition(Block):
     """Description of a competition, detected by the adapter in the raw files.
 
     Fold models depend on every field that is not in prepared.OF_THE_SUBMISSION.
@@ -99,13 +100,10 @@ class Competition:
     def __post_init__(self) -> None:
         fewest = 1 if self.target == "regression" else 2
         if repeated := sorted({name for name in self.classes if self.classes.count(name) > 1}):
-            raise UserError(
-                f"{self.name}: several classes are named {first_few(repeated)}; expected a name of its own for each class"
-            )
+            raise UserError(f"{self.name}: several classes are named {first_few(repeated)}; expected different names")
         if len(self.classes) < fewest:
             raise UserError(
-                f"{self.name}: {counted(len(self.classes), 'class', 'classes')} in the data, {first_few(self.classes)}; "
-                "at least two different classes are required"
+                f"{self.name}: {counted(len(self.classes), 'class', 'classes')} in the data, {first_few(self.classes)}; expected several"
             )
         if len(self.label_values) != len(self.classes):
             raise UserError(f"{self.name}: {len(self.label_values)} label values for {len(self.classes)} classes")
@@ -113,13 +111,11 @@ class Competition:
         is_zero_one = self.target == "multi" and len(self.prediction_columns) == len(self.classes)
         if len(self.prediction_columns) != columns and not is_zero_one:
             raise UserError(
-                f"{self.name}: a submission of {self.predicts} has {columns} prediction columns, "
-                f"{len(self.prediction_columns)} were found"
+                f"{self.name}: {len(self.prediction_columns)} prediction columns, a submission of {self.predicts} has {columns}"
             )
         if self.id_column in self.prediction_columns:
             raise UserError(
-                f"{self.name}: a submission would have two columns {self.id_column!r}, the ids and a prediction; "
-                "rename the class or the id column, or set competition.id_column to another column"
+                f"{self.name}: a submission would have two columns {self.id_column!r}, the ids and a prediction; rename one of them"
             )
 
     @property
@@ -140,27 +136,20 @@ class Competition:
         """True if a submission has one column with a list of labels."""
         return self.target == "multi" and self.predicts == "label" and len(self.prediction_columns) == 1
 
-    def label_text(self, label: int) -> str:
-        """A label number as text: the class, the classes of the set, or the number; "unknown" if it is none."""
+    def label_text(self, label: int, as_in_the_table: bool = False) -> str:
+        """A label number as text: the class, the classes of the set, or the number; "unknown" if it is none.
+
+        as_in_the_table: the classes by their values in the table of labels.
+        """
+        names, separator = (self.label_values, self.list_separator) if as_in_the_table else (self.classes, " ")
         if not 0 <= label < self.label_count:
             return "unknown"
         if not self.label_targets:
-            return self.classes[label]
-        value = self.label_targets[label]
-        if self.target == "regression":
-            return f"{float(value):g}"
-        return " ".join(name for name, digit in zip(self.classes, value, strict=True) if digit == "1") or "no label"
-
-    def label_value(self, label: int) -> str:
-        """A label number as the table of labels writes it: the value of the class, those of the set, or the number."""
-        if not self.label_targets:
-            return self.label_values[label]
+            return names[label]
         target = self.label_targets[label]
         if self.target == "regression":
             return target.removesuffix(".0")
-        return self.list_separator.join(
-            value for value, digit in zip(self.label_values, target, strict=True) if digit == "1"
-        )
+        return separator.join(name for name, digit in zip(names, target, strict=True) if digit == "1") or "no label"
 
     def written(self, targets: np.ndarray) -> list[str] | list[float]:
         """Class names of (N,) class numbers, lists of names of (N, C) label sets ("" = no label), or values, for tables.
@@ -185,14 +174,12 @@ class Competition:
 
     @classmethod
     def load(cls, path: Path) -> "Competition":
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        unmatched = {field.name for field in fields(cls)} ^ {*values, *TARGET_FIELDS}
-        if unmatched:
-            raise UserError(
-                f"{path}: keys {sorted(unmatched)} are missing or unknown; `make download` rewrites the file"
-            )
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-        return cls(**values)
+        try:
+            return TypeAdapter(cls).validate_json(path.read_bytes())
+        except ValidationError as error:
+            first = error.errors()[0]
+            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise UserError(f"{path}: {problem}; `make download` rewrites the file") from None
 
 
 def with_metric(competition: Competition, metric: str, predicts: str = "") -> Competition:
@@ -225,9 +212,7 @@ def scores_its_submissions(competition: Competition) -> bool:
 def only_predicts(settings: Settings, own: Predicts) -> None:
     """Raise UserError if the settings ask for a form of submission, or a target, that the competition does not have."""
     if settings.predicts not in ("", own):
-        raise UserError(
-            f"competition.predicts: {settings.predicts} was asked for, {settings.adapter} takes {own}; leave it empty"
-        )
+        raise UserError(f"competition.predicts: {settings.predicts} was asked for, expected {own}; leave it empty")
     if settings.target not in ("", "single"):
         raise UserError(
             f"competition.target: {settings.target} was asked for, {settings.adapter} has one class per image; leave it empty"

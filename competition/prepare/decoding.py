@@ -53,6 +53,9 @@ def encode(image: Image.Image, kind: Literal["jpeg", "png"], **options: int) -> 
     return out.getvalue()
 
 
+BLANK = encode(Image.new("RGB", (32, 32), (128, 128, 128)), "png")  # the substitute for an unreadable test image
+
+
 def size_of(data: bytes, largest: int = LARGEST) -> tuple[int, int]:
     """Return the upright (width, height) in pixels from the header alone. Raises BadImage."""
     image = _open(data, largest)
@@ -73,11 +76,6 @@ def normalized(data: bytes, largest: int = LARGEST) -> bytes:
         return data
     image = _upright_rgb(image)
     return encode(image.reduce(reduction) if reduction > 1 else image, "png", compress_level=1)
-
-
-def blank() -> bytes:
-    """Return a grey PNG, the substitute for an unreadable test image."""
-    return encode(Image.new("RGB", (32, 32), (128, 128, 128)), "png")
 
 
 def encode_png(pixels: np.ndarray) -> bytes:
@@ -126,9 +124,7 @@ def _upright_rgb(image: Image.Image, draft: int = 0) -> Image.Image:
         if image.mode == "F":  # of a TIFF; Pillow's own conversion would turn 0..1 into black
             wide = np.asarray(image)
             if not 0 <= wide.min() <= wide.max() <= 255:
-                raise ValueError(
-                    f"its pixels are numbers from {wide.min():g} to {wide.max():g}, expected 0 to 1 or 0 to 255"
-                )
+                raise ValueError(f"its pixels are from {wide.min():g} to {wide.max():g}, expected 0 to 1 or 0 to 255")
             image = Image.fromarray((wide * (255 if wide.max() <= 1 else 1)).round().astype(np.uint8))
         if image.has_transparency_data:
             image = image.convert("RGBA")

@@ -32,9 +32,7 @@ def assign(index: pd.DataFrame, folds: int, seed: int, targets: Targets = SINGLE
         grouped = f"{counted(len(train), 'training image')} in {counted(count, 'group')} ({grouped_by})"
         raise UserError(f"{grouped if grouped_by else different} cannot make {folds} folds; lower prepare.folds")
     if np.bincount(labels).max() < folds:
-        raise UserError(
-            f"no class has {counted(folds, 'training image')}; lower prepare.folds to {np.bincount(labels).max()} or less"
-        )
+        raise UserError(f"no class has {folds} training images; lower prepare.folds to {np.bincount(labels).max()}")
     fold = np.full(len(index), -1)
     with warnings.catch_warnings():  # `thin_classes` reports rare classes by name
         warnings.filterwarnings("ignore", message="The least populated class")

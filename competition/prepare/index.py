@@ -48,8 +48,8 @@ def build(
             cells = looks.reshape(-1, THUMB, half, THUMB, half, 3)
             thumbs.append(cells.mean((2, 4)).round().astype(np.uint8))
             progress(len(entries), 0)
-    if not entries:
-        raise UserError("no image was found in the raw files; make download FORCE=1 fetches them again")
+    if not any(entry["part"] == "train" for entry in entries):
+        raise UserError("no training image was found; make download FORCE=1 fetches the raw files again")
     index = pd.DataFrame(entries)
     index["group"] = np.arange(len(index))
     index["fold"] = -1
@@ -63,9 +63,7 @@ def build(
     if len(doubled):
         parts = index[ids == doubled[0]]["part"].tolist()
         where = f" ({' and '.join(parts)})" if len(set(parts)) > 1 else ""
-        raise UserError(
-            f"{counted(len(doubled), 'id')} of more than one row, {first_few(doubled)}{where}; ids must differ"
-        )
+        raise UserError(f"{counted(len(doubled), 'id')} of several rows, {first_few(doubled)}{where}; ids must differ")
     outside = labelled & ~index["label"].between(0, classes - 1)
     if outside.any():
         example = index[outside].iloc[0]
@@ -73,8 +71,6 @@ def build(
             f"{counted(int(outside.sum()), 'label')} outside the {counted(classes, 'class', 'classes')} (0 to {classes - 1}), "
             f"first {example.label} of {example.id!r} in {example.shard}"
         )
-    if not (index["part"] == "train").any():
-        raise UserError("no training image was found; make download FORCE=1 fetches the raw files again")
     return index[list(COLUMNS)], np.concatenate(thumbs)
 
 
@@ -99,9 +95,7 @@ def load(path: Path) -> pd.DataFrame:
     """Read an index. Ids keep their text: "001", "NA", "1e5" and "" are neither numbers nor missing values."""
     index = pd.read_csv(path, dtype=COLUMNS, keep_default_na=False)
     if list(index) != list(COLUMNS):
-        raise UserError(
-            f"{path}: columns {list(index)} were found, {list(COLUMNS)} expected; make prepare FORCE=1 rebuilds it"
-        )
+        raise UserError(f"{path}: columns {list(index)} instead of {list(COLUMNS)}; make prepare FORCE=1 rebuilds it")
     return index
 
 
@@ -116,9 +110,7 @@ def folds_from(index: pd.DataFrame, path: Path) -> pd.DataFrame:
     by_id = index.set_index("id")
     absent = [row_id for row_id in saved["id"] if row_id not in by_id.index]
     if absent:
-        raise UserError(
-            f"{len(absent)} of {len(saved)} images of {path.name} are not in the raw files: {first_few(absent)}"
-        )
+        raise UserError(f"{len(absent)} of {len(saved)} images of {path.name} are not in raw/: {first_few(absent)}")
     rows = by_id.loc[saved["id"]]
     changed = (rows[["bytes", "label"]].to_numpy() != saved[["bytes", "label"]].to_numpy()).any(axis=1)
     if changed.any():

@@ -104,10 +104,9 @@ def write(
             except images.BadImage as reason:
                 if not problems[position]:
                     raise UserError(
-                        f"image {row.id!r} was read when it was indexed, and cannot be read now: {reason}; make prepare FORCE=1 "
-                        "tries again"
+                        f"image {row.id!r} was read when it was indexed, and cannot be read now: {reason}; run make prepare FORCE=1"
                     ) from None
-                data = images.blank()
+                data = images.BLANK
             write_record(writers[shard], image_example(row.id, data, int(labels[position])))
             remaining[shard] -= 1
             if remaining[shard] == 0:
@@ -117,9 +116,7 @@ def write(
             progress(position + 1, len(index))
     if remaining.any():
         missing = index["id"][remaining[shard_of] > 0]
-        raise UserError(
-            f"{counted(int(remaining.sum()), 'image')} of the index missing in the raw files, among {first_few(missing)}"
-        )
+        raise UserError(f"{counted(int(remaining.sum()), 'image')} of the index missing in raw/, {first_few(missing)}")
     return names
 
 

@@ -73,10 +73,7 @@ def resolve_metric(target: Target, name: str, default: str) -> str:
     kind = METRICS[name].target if name in METRICS else "single"  # a metric of a plugins file scores classes
     if kind != KIND_OF[target]:
         fitting = [one for one, metric in METRICS.items() if metric.target == KIND_OF[target]]
-        raise UserError(
-            f"competition.metric: {name} was found, the target is {target}; expected one of {', '.join(fitting)}, or set "
-            "competition.target"
-        )
+        raise UserError(f"competition.metric: {name} was found, the target is {target}; expected {', '.join(fitting)}")
     return name
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory, text_format
 
 from competition.config.errors import UserError
 
@@ -30,6 +30,31 @@ COUNT_IN_NAME = re.compile(r"-(\d+)\.tfrec(?:ord)?s?$")
 HEAD, TAIL = 12, 4  # bytes around the Example
 LARGEST = 2**31 - 1  # bytes of one Example, protobuf's own limit
 START_BYTES = bytes.fromhex("54641f64")  # they turn an empty CRC register into the start value, 32 ones
+EXAMPLE = """
+name: "goldfold/example.proto"  package: "tensorflow"  syntax: "proto3"
+message_type { name: "BytesList"  field { name: "value"  number: 1  type: TYPE_BYTES  label: LABEL_REPEATED } }
+message_type { name: "FloatList"  field { name: "value"  number: 1  type: TYPE_FLOAT  label: LABEL_REPEATED } }
+message_type { name: "Int64List"  field { name: "value"  number: 1  type: TYPE_INT64  label: LABEL_REPEATED } }
+message_type {
+  name: "Feature"  oneof_decl { name: "kind" }
+  field { name: "bytes_list"  number: 1  type: TYPE_MESSAGE  type_name: ".tensorflow.BytesList"  label: LABEL_OPTIONAL  oneof_index: 0 }
+  field { name: "float_list"  number: 2  type: TYPE_MESSAGE  type_name: ".tensorflow.FloatList"  label: LABEL_OPTIONAL  oneof_index: 0 }
+  field { name: "int64_list"  number: 3  type: TYPE_MESSAGE  type_name: ".tensorflow.Int64List"  label: LABEL_OPTIONAL  oneof_index: 0 }
+}
+message_type {
+  name: "Features"
+  nested_type {
+    name: "FeatureEntry"  options { map_entry: true }
+    field { name: "key"  number: 1  type: TYPE_STRING  label: LABEL_OPTIONAL }
+    field { name: "value"  number: 2  type: TYPE_MESSAGE  type_name: ".tensorflow.Feature"  label: LABEL_OPTIONAL }
+  }
+  field { name: "feature"  number: 1  type: TYPE_MESSAGE  type_name: ".tensorflow.Features.FeatureEntry"  label: LABEL_REPEATED }
+}
+message_type {
+  name: "Example"
+  field { name: "features"  number: 1  type: TYPE_MESSAGE  type_name: ".tensorflow.Features"  label: LABEL_OPTIONAL }
+}
+"""
 AGAIN = "fetch or write the file again (make download FORCE=1 fetches the files of a competition)"
 
 
@@ -167,34 +192,8 @@ def _example_class() -> Any:
 
     In a descriptor pool of its own, so that it does not collide with TensorFlow's in one process.
     """
-    field, file = descriptor_pb2.FieldDescriptorProto, descriptor_pb2.FileDescriptorProto()
-    file.name, file.package, file.syntax = "goldfold/example.proto", "tensorflow", "proto3"
-
-    def add(parent: descriptor_pb2.DescriptorProto, name: str, number: int, kind: int | str, **options: int) -> None:
-        """Add a field.  kind: a number of FieldDescriptorProto.Type, or the name of a message."""
-        options = {"label": field.LABEL_OPTIONAL, **options}
-        typed = (
-            {"type": kind}
-            if isinstance(kind, int)
-            else {"type": field.TYPE_MESSAGE, "type_name": f".tensorflow.{kind}"}
-        )
-        parent.field.add(name=name, number=number, **typed, **options)
-
-    lists = {"BytesList": field.TYPE_BYTES, "FloatList": field.TYPE_FLOAT, "Int64List": field.TYPE_INT64}
-    for name, kind in lists.items():
-        add(file.message_type.add(name=name), "value", 1, kind, label=field.LABEL_REPEATED)
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, name in enumerate(lists, 1):
-        add(feature, name.replace("List", "_list").lower(), number, name, oneof_index=0)
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry", options={"map_entry": True})
-    add(entry, "key", 1, field.TYPE_STRING)
-    add(entry, "value", 2, "Feature")
-    add(features, "feature", 1, "Features.FeatureEntry", label=field.LABEL_REPEATED)
-    add(file.message_type.add(name="Example"), "features", 1, "Features")
     pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
+    pool.AddSerializedFile(text_format.Parse(EXAMPLE, descriptor_pb2.FileDescriptorProto()).SerializeToString())
     descriptor = pool.FindMessageTypeByName("tensorflow.Example")
     if hasattr(message_factory, "GetMessageClass"):
         return message_factory.GetMessageClass(descriptor)

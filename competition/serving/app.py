@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
+from mimetypes import guess_type
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-from prometheus_client import generate_latest
+from prometheus_client import make_asgi_app
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -23,17 +24,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from competition.prepare.decoding import BadImage
 from competition.serving.batching import Batcher, Metrics
 from competition.serving.engines import Engine
-from competition.serving.requests import EXPECTED, MODEL, STATUS, Limits, images_of, metadata
+from competition.serving.requests import EXPECTED, MODEL, STATUS, Limits, images_of
 from competition.serving.similar import TrainingImages
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # of Prometheus
 LOGGER = logging.getLogger("goldfold.serving")
-PAGE = {
-    "/": ("page.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/page.css": ("page.css", "text/css"),
-    "/page.svg": ("page.svg", "image/svg+xml"),
-}
+PAGE = {"/": "page.html", "/page.js": "page.js", "/page.css": "page.css", "/page.svg": "page.svg"}
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]", "[")  # Starlette cuts a host at its first colon
 WRONG_ADDRESS = {
     404: "no such page; predictions are at /v1/models/goldfold:predict",
@@ -67,16 +62,16 @@ def create_app(
     here = Path(__file__).parent
     constant = {
         f"/v1/models/{MODEL}": JSONResponse(STATUS),
-        f"/v1/models/{MODEL}/metadata": JSONResponse(metadata(engine.bundle, engine.name)),
+        f"/v1/models/{MODEL}/metadata": JSONResponse({MODEL: {**asdict(engine.bundle), "engine": engine.name}}),
         "/healthz": JSONResponse({"status": "ok", "engine": engine.name}),
         "/card": Response(card, media_type="text/markdown"),
-        **{path: Response((here / file).read_bytes(), media_type=kind) for path, (file, kind) in PAGE.items()},
+        **{path: Response((here / file).read_bytes(), media_type=guess_type(file)[0]) for path, file in PAGE.items()},
     }
     routes = [
         Route(f"/v1/models/{MODEL}:predict", server.predict, methods=["POST"]),
         Route("/photo", server.photo, methods=["POST"]),
         Route("/training/{row:int}.png", server.picture),
-        Route("/metrics", server.metrics_text),
+        Route("/metrics", make_asgi_app(server.metrics.registry), methods=["GET"]),
         *(Route(path, answer, methods=["GET"]) for path, answer in constant.items()),  # a response is an application
     ]
     handlers = dict.fromkeys((HTTPException, BadImage), server.answer_error)
@@ -150,9 +145,6 @@ class _Server:
         if data is None:
             return JSONResponse({"error": "no such training image"}, 404)
         return Response(data, media_type="image/png")
-
-    async def metrics_text(self, request: Request) -> Response:
-        return Response(generate_latest(self.metrics.registry), headers={"content-type": CONTENT_TYPE})
 
     async def answer_error(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):

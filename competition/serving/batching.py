@@ -8,7 +8,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from time import perf_counter
 from typing import TypeVar
 
 import numpy as np
@@ -40,9 +39,6 @@ class Metrics:
         )
         self.batches = Histogram(
             "goldfold_batch_images", "Images per call of the model", buckets=SIZES, registry=self.registry
-        )
-        self.model_seconds = Histogram(
-            "goldfold_model_seconds", "Seconds of one call of the model", buckets=SECONDS, registry=self.registry
         )
         self.waiting = Gauge("goldfold_waiting_images", "Images that wait for the model", registry=self.registry)
 
@@ -115,7 +111,6 @@ class Batcher:
             if not batch:
                 self._arrived.clear()
                 continue
-            started = perf_counter()
             try:
                 probs, classes = await loop.run_in_executor(self._runner, self.engine.run, [item for item, _ in batch])
             except Exception as error:
@@ -123,7 +118,6 @@ class Batcher:
                     if not future.done():
                         future.set_exception(error)
                 continue
-            self._metrics.model_seconds.observe(perf_counter() - started)
             self._metrics.batches.observe(len(batch))
             for (_, future), row, number in zip(batch, probs, classes, strict=True):
                 if not future.done():

@@ -1,12 +1,13 @@
 """An exported folder: names of its files, and serving.json, which says how to use the model without this project."""
 
-import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from competition.config.errors import UserError
-from competition.files.manifest import files_intact, read_manifest
+from competition.config.params import Block
+from competition.files.manifest import intact_manifest
 from competition.prepare.decoding import Fit
 
 FORMATS = ("saved_model", "onnx", "litert")
@@ -15,7 +16,7 @@ DESCRIPTION, CLASSES, CARD = "serving.json", "classes.txt", "README.md"
 
 
 @dataclass(frozen=True)
-class Bundle:
+class Bundle(Block):
     """The content of serving.json.
 
     sizes: sides of the square images that the model takes, pixels; the input of side S is named images_S.
@@ -36,16 +37,9 @@ class Bundle:
 
 def load_bundle(folder: Path) -> Bundle:
     """Load serving.json of a complete export. Raises UserError if a file is missing or was changed."""
-    path = folder / "manifest.json"
-    manifest = read_manifest(path)
-    if manifest is None:
-        raise UserError(f"{folder} holds no finished export; `make export` makes it")
-    if not files_intact(path, manifest):
-        raise UserError(
-            f"{folder}: files are missing or differ from manifest.json; `make export FORCE=1` makes them again"
-        )
-    stored = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()}
-    if values.keys() != {field.name for field in fields(Bundle)}:
-        raise UserError(f"{folder} was written by another version of goldfold; `make export` makes it again")
-    return Bundle(**values)
+    if intact_manifest(folder / "manifest.json") is None:
+        raise UserError(f"{folder}: files are missing or differ from manifest.json; `make export FORCE=1` makes them")
+    try:
+        return TypeAdapter(Bundle).validate_json((folder / DESCRIPTION).read_bytes())
+    except ValidationError:
+        raise UserError(f"{folder} was written by another version of goldfold; `make export` makes it again") from None

@@ -12,9 +12,12 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from competition.prepare.decoding import LARGEST, ORIENTATION, Fit
+from competition.prepare.decoding import LARGEST, Fit
 
 HEAD = 131_072  # bytes that are searched for Exif data and PNG chunks
+PLACES = 26  # bytes of a PNG until its number of bits and its kind of colour
+# Exif data with an entry of the tag 0x0112, of one 16-bit number from 2 to 8, in either order of bytes; \C is any byte.
+ROTATED = r"Exif\x00\x00(MM\C*\x01\x12\x00\x03\x00\x00\x00\x01\x00[\x02-\x08]|II\C*\x12\x01\x03\x00\x01\x00\x00\x00[\x02-\x08]\x00)"
 FIXED_POINT = 2.0**22  # Pillow's PRECISION_BITS = 32 - 8 - 2
 REDUCTIONS = (1, 2, 4, 8)  # a JPEG can be decoded at 1/n of its size
 
@@ -110,42 +113,34 @@ def _reduced_jpeg(data: tf.Tensor, size: int) -> tf.Tensor:
 
 def image_problem(data: tf.Tensor) -> tf.Tensor:
     """() string -> () string: "" or why this graph would not read the image as Pillow does."""
-    head = tf.io.decode_raw(tf.strings.substr(data, 0, tf.minimum(tf.strings.length(data), HEAD)), tf.uint8)
-    head = tf.cast(head, tf.int32)
-    size = tf.shape(head)[0]
+    # Longer than any image, so that it has the places that are read below.
+    head = tf.strings.join([tf.strings.substr(data, 0, HEAD), b"\0" * PLACES])
 
     def jpeg_problem() -> tf.Tensor:
-        shape = tf.cast(tf.io.extract_jpeg_shape(data), tf.int64)
-        tiff = _find(head, b"Exif\0\0") + 6
-        big = _number(head, tiff, 1) == ord("M")
-        directory = tiff + _number(head, tiff + 4, 4, big)
-        entries = directory + 2 + 12 * tf.range(tf.minimum(_number(head, directory, 2, big), 256))
-        orientations = tf.boolean_mask(entries, _number(head, entries, 2, big) == ORIENTATION)
-        # With the orientation's default after them, the first value is the orientation of the first Exif block.
-        orientation = tf.concat([_number(head, orientations + 8, 2, big), [1]], 0)[0]
+        height, width, channels = tf.unstack(tf.cast(tf.io.extract_jpeg_shape(data), tf.int64))
         problems = {
-            f"more than {LARGEST:,} pixels": shape[0] * shape[1] > LARGEST,
-            "a CMYK JPEG; convert it to RGB": shape[2] == 4,
-            "a JPEG rotated by its Exif orientation; save it upright": (orientation > 1) & (orientation <= 8),
+            f"more than {LARGEST:,} pixels": height * width > LARGEST,
+            "a CMYK JPEG; convert it to RGB": channels == 4,
+            "a JPEG rotated by its Exif orientation; save it upright": _holds(head, ROTATED),
         }
         return _first_problem(problems)
 
     def png_problem() -> tf.Tensor:
-        width, height = (tf.cast(_number(head, place, 4), tf.int64) for place in (16, 20))
-        depth, kind = _number(head, 24, 1), _number(head, 25, 1)
-        before_pixels = tf.minimum(_find(head, b"IDAT"), size)
-        is_coloured = (kind != 0) & (kind != 2) | (_find(head, b"tRNS") < before_pixels)
+        sides = tf.io.decode_raw(tf.strings.substr(head, 16, 8), tf.int32, little_endian=False)
+        depth, kind = tf.strings.substr(head, 24, 1), tf.strings.substr(head, 25, 1)
+        before_pixels = tf.strings.split(head, "IDAT")[0]
+        is_coloured = (kind != b"\0") & (kind != b"\2") | _holds(before_pixels, "tRNS")
         problems = {
-            f"more than {LARGEST:,} pixels": width * height > LARGEST,
-            "a PNG without 8 bits per value; convert it to 8-bit RGB": depth != 8,
+            f"more than {LARGEST:,} pixels": tf.reduce_prod(tf.cast(sides, tf.int64)) > LARGEST,
+            "a PNG without 8 bits per value; convert it to 8-bit RGB": depth != b"\x08",
             "a PNG with a palette or transparency; convert it to RGB": is_coloured,
-            "a PNG with Exif data; save it upright without them": _find(head, b"eXIf") < before_pixels,
+            "a PNG with Exif data; save it upright without them": _holds(before_pixels, "eXIf"),
         }
         return _first_problem(problems)
 
     readers = {b"\xff\xd8\xff": jpeg_problem, b"\x89PNG\r\n\x1a\n": png_problem}
     return tf.case(
-        [(_find(head[: len(start)], start) == 0, reader) for start, reader in readers.items()],
+        [(tf.strings.substr(head, 0, len(start)) == start, reader) for start, reader in readers.items()],
         default=lambda: tf.constant("expected a JPEG or PNG; convert other formats to PNG"),
     )
 
@@ -158,20 +153,6 @@ def _first_problem(problems: Mapping[str, tf.Tensor]) -> tf.Tensor:
     return text
 
 
-def _find(values: tf.Tensor, pattern: bytes) -> tf.Tensor:
-    """() int32: position of the first `pattern`; 2 * HEAD if there is none."""
-    count = tf.maximum(tf.shape(values)[0] - len(pattern) + 1, 0)
-    matches = [values[n : n + count] == byte for n, byte in enumerate(pattern)]
-    positions = tf.cast(tf.where(tf.reduce_all(tf.stack(matches), 0))[:, 0], tf.int32)
-    return tf.concat([positions, [2 * HEAD]], 0)[0]
-
-
-def _number(head: tf.Tensor, position: tf.Tensor, length: int, big_endian: tf.Tensor | bool = True) -> tf.Tensor:
-    """Unsigned integer of `length` bytes at each position, int32. A byte outside the head is 0; 2^31 and more is 2^31 - 1."""
-    size, total = tf.shape(head)[0], tf.zeros((), tf.int64)
-    for n in range(length):
-        place = position + n
-        byte = tf.gather(head, tf.clip_by_value(place, 0, tf.maximum(size - 1, 0)))
-        byte = tf.cast(tf.where((place >= 0) & (place < size), byte, 0), tf.int64)
-        total += byte * tf.where(big_endian, tf.constant(256 ** (length - 1 - n), tf.int64), 256**n)
-    return tf.cast(tf.minimum(total, 2**31 - 1), tf.int32)
+def _holds(data: tf.Tensor, pattern: str) -> tf.Tensor:
+    """() bool: whether the pattern, of RE2, occurs in the bytes."""
+    return tf.strings.regex_full_match(data, rf"\C*{pattern}\C*")

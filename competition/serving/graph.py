@@ -67,8 +67,7 @@ class ExportedChain(tf.Module):
                 continue
             if member.head.also or member.head.columns:
                 raise UserError(
-                    f"{name}: a member with head.also or head.columns has features of several networks or of tables, which cannot be "
-                    "exported as one model of images; export another member: MEMBER=..."
+                    f"{name}: a member with head.also or head.columns is no single model of images; export another one: MEMBER=..."
                 )
             self._network_of[name] = digest = network_digest(member)
             if digest not in self.frozen_networks:

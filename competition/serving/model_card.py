@@ -1,14 +1,12 @@
 """The model card: README.md of an export, for whoever gets the folder without this project."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from competition.config.errors import counted
 from competition.prepare.prepared import Prepared
 from competition.serving.bundle import FILES, Bundle
-from competition.serving.engines import Check
 from competition.serving.served_models import Selection
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
@@ -20,20 +18,12 @@ MEANS = {  # mixing -> what it is called
 }
 
 
-@dataclass(frozen=True)
-class CardFacts:
-    """score: one sentence.  stored: largest difference from the stored predictions, or None if there are none to compare."""
+def model_card(bundle: Bundle, selection: Selection, prepared: Prepared, facts: Mapping[str, Any]) -> str:
+    """The text of README.md, in Markdown.
 
-    score: str
-    checks: Sequence[Check]
-    stored: float | None
-    sample: str  # images on which the formats were compared: 64 test images
-    versions: Mapping[str, str]
-    commit: str
-
-
-def model_card(bundle: Bundle, selection: Selection, prepared: Prepared, facts: CardFacts) -> str:
-    """The text of README.md, in Markdown."""
+    facts: score, one sentence; checks of the formats; stored, the largest difference from the stored predictions, or None if there are
+    none to compare; sample, the images on which the formats were compared; versions of packages; commit.
+    """
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -91,10 +81,8 @@ def score_sentence(selection: Selection, blend: Mapping[str, Any] | None) -> str
     score = blend["members"].get(name)
     if score is None:
         return f"No score: the last blend did not contain {name}."
-    of_mean = "It is the score of single fold models; their mean, exported here, is usually better."
-    of_one = "It is the score of all fold models, each on the rows held out of its training; the one exported here may score differently."
     return (
         f"Out-of-fold {metric} of {name} under the identity view: {score['score']:.4f} ± {score['standard_error']:.4f} (one "
-        f"standard error). {of_mean if len(selection.digests[name]) > 1 else of_one} Views "
-        f"are those fitted for the blend; they are not part of this score.{baseline}"
+        f"standard error). It is the score of single fold models on the rows held out of their training; their mean is usually better. "
+        f"Views are those fitted for the blend; they are not part of this score.{baseline}"
     )

@@ -145,14 +145,12 @@ class NewImagePredictor:
             else:
                 if member.head.columns:
                     raise UserError(
-                        f"a member has columns of tables beside the features of photos (head.columns: {first_few(member.head.columns)}), "
-                        "which new photos do not have; predict them by another member, or blend without it"
+                        "a member has head.columns, which new photos do not have; predict them by another member, or blend without it"
                     )
                 networks = networks_of(self.workspace, member)
                 if any(network.image_size != member.image_size for network in networks):
                     raise UserError(
-                        "a member has features of networks of several image sizes, and new images are decoded at one; "
-                        "predict them by another member, or blend without it"
+                        "a member has networks of several image sizes; predict new images by another member, or blend without it"
                     )
                 digests = [network_digest(network) for network in networks]
                 for digest, network in zip(digests, networks, strict=True):

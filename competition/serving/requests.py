@@ -8,20 +8,18 @@ https://www.tensorflow.org/tfx/serving/api_rest: POST /v1/models/NAME:predict wi
 import base64
 import binascii
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from competition.serving.bundle import Bundle
-
-MODEL, VERSION, SIGNATURE = "goldfold", "1", "serving_default"
+MODEL, SIGNATURE = "goldfold", "serving_default"
 # The answer to GET /v1/models/NAME.
 STATUS = {
     "model_version_status": [
-        {"version": VERSION, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+        {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
     ]
 }
 EXPECTED = 'expected {"instances": [{"b64": "..."}]} as JSON, a form with image files, or one image as the body'
@@ -94,34 +92,3 @@ async def _images_of_form(headers: Headers, body: bytes, limits: Limits) -> list
     if not images:
         raise HTTPException(400, f"the form holds no file; {EXPECTED}")
     return images
-
-
-def metadata(bundle: Bundle, engine: str) -> dict[str, object]:
-    """The answer to GET /v1/models/NAME/metadata; "goldfold" holds what TensorFlow Serving has no place for."""
-
-    def tensor(dtype: str, *sides: int) -> Mapping[str, object]:
-        return {"dtype": dtype, "tensor_shape": {"dim": [{"size": str(side), "name": ""} for side in sides]}}
-
-    signature = {
-        "inputs": {"image_bytes": tensor("DT_STRING", -1)},
-        "outputs": {
-            "class_id": tensor("DT_INT64", -1),
-            "class_name": tensor("DT_STRING", -1),
-            "probabilities": tensor("DT_FLOAT", -1, len(bundle.classes)),
-        },
-        "method_name": "tensorflow/serving/predict",
-    }
-    facts = {
-        "title": bundle.title,
-        "competition": bundle.competition,
-        "engine": engine,
-        "digest": bundle.digest,
-        "data": bundle.data,
-        "classes": list(bundle.classes),
-        "sizes": list(bundle.sizes),
-    }
-    return {
-        "model_spec": {"name": MODEL, "signature_name": "", "version": VERSION},
-        "metadata": {"signature_def": {"signature_def": {SIGNATURE: signature}}},
-        "goldfold": facts,
-    }

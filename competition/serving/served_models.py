@@ -102,10 +102,7 @@ def _blend(workspace: Workspace, folder: Path | None) -> Selection:
         remedy = "none of its members was trained here"
         if own:
             remedy = f'`make blend SET="blend.members=[{",".join(own)}]"` blends without it, MEMBER={own[0]} takes one member alone'
-        raise UserError(
-            f"the blend contains {', '.join(external)}, trained outside this project: its models are not here, so it cannot "
-            f"predict new images; {remedy}"
-        )
+        raise UserError(f"the blend contains {', '.join(external)}, trained elsewhere: no model is here; {remedy}")
     only = workspace.with_blended(*names)
     current = to_plain(prediction_sources(only, True))
     recorded = manifest.depends["predictions"]
@@ -139,16 +136,16 @@ def _selection(
                 f"the runs of member {member} have different numbers of fold models, so their average is no plain mean; "
                 f"`make train predict MEMBER={member}` completes them"
             )
-        weights[member] = {}
+        weights[member], digests[member] = {}, {}
         for run, fold in ((run, fold) for run, folds in by_run for fold in folds):
-            if not fold_model(run, fold).is_current:
+            path = fold_manifest_path(run, fold)
+            manifest = read_manifest(path)
+            if manifest is None or not fold_model(run, fold).is_current:
                 raise UserError(
-                    f"member {run.name} fold {fold} is not trained with these parameters; `make train MEMBER={run.name} "
-                    f"FOLD={fold}` trains it"
+                    f"member {run.name} fold {fold} is not trained with these parameters; run make train MEMBER={run.name} FOLD={fold}"
                 )
             model = f"{run.digest[:8]}:{fold}" if len(by_run) > 1 else str(fold)
-            weights[member][model] = fold_manifest_path(run, fold).with_name("weights.npz")
-        manifests = {model: read_manifest(path.with_name("manifest.json")) for model, path in weights[member].items()}
-        digests[member] = {model: manifest.files["weights.npz"] for model, manifest in manifests.items() if manifest}
+            weights[member][model] = path.with_name("weights.npz")
+            digests[member][model] = manifest.files["weights.npz"]
     members = {member: by_run[0][0].member for member, by_run in models.items()}
     return Selection(name, title, chain, members, weights, digests, is_blend)

@@ -27,9 +27,7 @@ def listen(address: str) -> socket.socket:
     try:
         return socket.create_server((host, int(port)), family=family, backlog=1024)
     except OSError as error:
-        raise UserError(
-            f"ADDRESS={address} cannot be used ({error.strerror}); choose another port, e.g. {host}:0"
-        ) from None
+        raise UserError(f"ADDRESS={address} cannot be used ({error.strerror}); choose another port") from None
 
 
 def run_server(app: ASGIApp, listener: socket.socket, limits: Limits, announce: Callable[[], None]) -> None:

@@ -34,8 +34,7 @@ def write_formats(chain: ExportedChain, selection: Selection, folder: Path, form
             continue
         if total > LARGEST_FILE:
             raise UserError(
-                f"the weights of {selection.title} take {total / 1e9:.1f} GB; a file of format {name} holds at most 2 GB: "
-                "export FORMAT=saved_model, or one member or fold (MEMBER=, FOLD=)"
+                f"the weights take {total / 1e9:.1f} GB, {name} holds at most 2: export FORMAT=saved_model, or one member or fold"
             )
         with atomic_write(path) as temporary:
             if name == "onnx":

@@ -6,9 +6,9 @@ import os
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from competition.config.digests import digest_of
@@ -22,9 +22,9 @@ from competition.convert.shard import (
     Recipe,
     Shard,
     codecs,
+    encoded_at_sizes,
     finished_shard,
     make_shards,
-    mean_encoded_bytes,
     shard_digest,
 )
 from competition.convert.sources import Source, read_source
@@ -52,8 +52,7 @@ def run(job: Job) -> None:
     source = read_source(recipe.source, settings_of(job.params))
     if source.competition.targets.kind != "single":
         raise UserError(
-            f"make convert writes one class number per image; the target of {source.competition.name} is {source.competition.target}: "
-            "train from the images and the CSV (competition.adapter: folder)"
+            f"make convert writes one class per image, the target is {source.competition.target}: train from the images themselves"
         )
     shards = plan_shards(source, recipe, params)
     job.echo(*(f"convert: {note}" for note in source.competition.notes))
@@ -64,16 +63,21 @@ def run(job: Job) -> None:
     )
     sizes = ", ".join(map(str, recipe.sizes))
     job.echo(f"convert: {parts}; {len(source.competition.classes)} classes; {sizes} pixels")
-    with exclusive(recipe.target):
+    needed = {"recipe": recipe.digest_fields(), "shards": {s.manifest: shard_digest(s, recipe) for s in shards}}
+    # One conversion at a time into a local target.
+    with nullcontext() if files.is_remote(recipe.target) else lock(Path(recipe.target) / ".convert.lock"):
+        files.clear_partial(recipe.target)  # left by killed conversions
         present = files.names(recipe.target)
-        is_own = any(name == MANIFEST or name.startswith((f"{MANIFESTS}/", f"{beam.FOLDER}/")) for name in present)
+        is_own = any(name == MANIFEST or name.startswith(OWN_FOLDERS) for name in present)
         others = [name for name in present if not name.startswith(OWN)]
         if others and not is_own:
-            raise UserError(
-                f"convert.target: {recipe.target} already holds {first_few(others, 3)}; name an empty folder"
-            )
+            raise UserError(f"convert.target: {recipe.target} holds {first_few(others, 3)}; name an empty folder")
+        manifest = files.read_json(f"{recipe.target}/{MANIFEST}")
+        if manifest and manifest.get("digest") != digest_of(needed):
+            files.remove(f"{recipe.target}/{MANIFEST}")
         outcomes = convert(job, shards, recipe, params)
-        publish_result(source, shards, recipe, outcomes)
+        publish_result(recipe.target, source, shards, outcomes, needed)
+        files.clear_partial(recipe.target)
     report_result(job, recipe, outcomes, time.monotonic() - started)
 
 
@@ -82,15 +86,8 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
     if not source:
         job.workspace.require(job.path("raw.json"))
         source = str(job.path("raw"))
-    if source.lower().endswith(".zip"):
-        raise UserError(
-            f"convert.source: {source} is a zip, a folder was expected; unpack it, or set competition.source to it, run "
-            "make download and leave convert.source empty"
-        )
     if not files.is_remote(source) and not Path(source).is_dir():
-        raise UserError(
-            f"convert.source: {source} is not a folder; name a local folder, gs://NAME/FOLDER or s3://NAME/FOLDER"
-        )
+        raise UserError(f"convert.source: {source} is not a folder; name a local folder, gs://NAME/FOLDER or s3://...")
     target = job.options.target or params.target or str(job.path("converted"))
     for path in (source, target):
         files.check_scheme(path)
@@ -101,11 +98,7 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
         raise UserError(f"convert.target: {target} is also the source; name another folder")
     versions_of_codecs = codecs()
     if params.engine == "beam":
-        ran = in_beam(params, "codecs")
-        if ran.returncode != 0:
-            last = (ran.stderr.strip().splitlines() or ["no message"])[-1]
-            raise UserError(f"convert.beam_python: it cannot load goldfold: {last}; `make beam` installs what it needs")
-        versions_of_codecs = ran.stdout.strip()
+        versions_of_codecs = in_beam(params, "codecs").strip()
     return Recipe(
         source=source,
         target=target,
@@ -122,73 +115,60 @@ def recipe_of(job: Job, params: ConvertParams) -> Recipe:
 def plan_shards(source: Source, recipe: Recipe, params: ConvertParams) -> list[Shard]:
     every_row = [row for rows in source.rows.values() for row in rows]
     spaced_rows = every_row[:: max(1, math.ceil(len(every_row) / SAMPLE_ROWS))]
-    image_bytes = mean_encoded_bytes(spaced_rows, recipe)
+    largest = replace(recipe, sizes=(max(recipe.sizes),))
+    lengths = [len(image) for row in spaced_rows for image in encoded_at_sizes(row, largest, [], [])]
+    mean_length = sum(lengths) / max(1, len(lengths))
     shards: list[Shard] = []
     for part, rows in source.rows.items():
-        count = math.ceil(len(rows) * image_bytes / (params.shard_megabytes * 1_000_000))
+        count = math.ceil(len(rows) * mean_length / (params.shard_megabytes * 1_000_000))
         count = min(len(rows), max(1, count, params.least_shards))
         shards += make_shards(part, rows, count, params.stratify)
     return shards
 
 
-@contextmanager
-def exclusive(target: str) -> Iterator[None]:
-    """Allow one conversion at a time into a local target, and remove what killed ones left in it."""
-    if files.is_remote(target):
-        yield
-        return
-    with lock(Path(target) / ".convert.lock"):
-        files.clear_partial(target)
-        yield
-        files.clear_partial(target)
-
-
 def convert(job: Job, shards: Sequence[Shard], recipe: Recipe, params: ConvertParams) -> list[Outcome]:
     """Convert all shards that are not finished and return the outcomes, in the order of the shards."""
-    manifest = files.read_json(f"{recipe.target}/{MANIFEST}")
-    if manifest and manifest.get("digest") != digest_of(depends(shards, recipe)):
-        files.remove(f"{recipe.target}/{MANIFEST}")
-    if job.options.force:
-        for shard in shards:
-            if files.exists(f"{recipe.target}/{shard.manifest}"):
-                files.remove(f"{recipe.target}/{shard.manifest}")
+    for shard in shards if job.options.force else ():
+        if files.exists(f"{recipe.target}/{shard.manifest}"):
+            files.remove(f"{recipe.target}/{shard.manifest}")
     if params.engine == "beam":
         beam.save_work(shards, recipe)
-        ran = in_beam(params, recipe.target, params.beam_options)
-        if ran.returncode != 0:
-            lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()] or ["no message"]
-            causes = [line.partition("UserError: ")[2] for line in lines if "UserError: " in line]
-            cause = (causes or lines[-1:])[0].removeprefix("goldfold: ")
-            raise UserError(f"Apache Beam failed: {cause} (with convert.beam_options)")
+        in_beam(params, recipe.target, params.beam_options)
         finished = [finished_shard(shard, recipe) for shard in shards]
         missing = [f"{shard.part}-{shard.name}" for shard, outcome in zip(shards, finished) if outcome is None]
         if missing:
-            raise UserError(
-                f"Apache Beam ended without {counted(len(missing), 'shard')}, {first_few(missing)}; run the command again"
-            )
+            raise UserError(f"Apache Beam ended without the shards {first_few(missing)}; run the command again")
         return [outcome for outcome in finished if outcome is not None]
-    with Bar(sum(len(shard.rows) for shard in shards), "convert", "images") as bar:
-        converted = convert_shards(shards, recipe, params.processes or cores(), bar.update_to)
-        outcomes = {(outcome.part, outcome.name): outcome for outcome in converted}
+    outcomes: dict[tuple[str, str], Outcome] = {}
+    with Bar(len(shards), "convert", "shards") as bar:
+        for outcome in convert_shards(shards, recipe, params.processes or cores()):
+            outcomes[outcome.part, outcome.name] = outcome
+            bar.update()
     return [outcomes[shard.part, shard.name] for shard in shards]
 
 
-def in_beam(params: ConvertParams, task: str, options: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
-    """Run convert_beam.py in the environment of Apache Beam.  options: may hold secrets, so no list of processes shows them."""
+def in_beam(params: ConvertParams, task: str, options: Sequence[str] = ()) -> str:
+    """What convert_beam.py prints in the environment of Apache Beam. Raises UserError if it fails.
+
+    options: may hold secrets, so no list of processes shows them.
+    """
     python = ROOT / os.path.expanduser(params.beam_python)
     if not python.exists():
         raise UserError(f"convert.beam_python: {python} does not exist; `make beam` installs Apache Beam there")
     command = [str(python), "-m", "pipelines.execution.convert_beam", task]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, input=json.dumps(list(options)))
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, input=json.dumps(list(options)))
+    if ran.returncode != 0:
+        lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()] or ["no message"]
+        causes = [line.partition("UserError: ")[2] for line in lines if "UserError: " in line]
+        cause = (causes or lines[-1:])[0].removeprefix("goldfold: ")
+        raise UserError(f"Apache Beam failed: {cause}; see convert.beam_options, or `make beam` to install it again")
+    return ran.stdout
 
 
-def depends(shards: Sequence[Shard], recipe: Recipe) -> dict[str, object]:
-    return {"recipe": recipe.digest_fields(), "shards": {s.manifest: shard_digest(s, recipe) for s in shards}}
-
-
-def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outcomes: Sequence[Outcome]) -> None:
-    """Write the tables, remove what belongs to no shard, and write the manifest last."""
-    target = recipe.target
+def publish_result(
+    target: str, source: Source, shards: Sequence[Shard], outcomes: Sequence[Outcome], needed: Mapping[str, object]
+) -> None:
+    """Write the tables, remove what belongs to no shard, and write the manifest last.  needed: what the result depends on."""
     written = {name: digest for outcome in outcomes for name, digest in outcome.files.items()}
     tables = {**source.tables, DESCRIPTION: source.competition.json_bytes()}
     for name, content in tables.items():
@@ -198,14 +178,13 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
     for name in files.names(target):
         if name not in current_files and (FOLDER.fullmatch(name.split("/")[0]) or name.startswith(f"{MANIFESTS}/")):
             files.remove(f"{target}/{name}")
-    needed = depends(shards, recipe)
     parts = dict.fromkeys(outcome.part for outcome in outcomes)
     result = {
         "images": {part: sum(outcome.written for outcome in outcomes if outcome.part == part) for part in parts},
         "dropped": [row_id for outcome in outcomes for row_id in outcome.dropped],
         "replaced": [row_id for outcome in outcomes for row_id in outcome.replaced],
     }
-    manifest = Manifest(digest_of(needed), needed, written, result, versions())
+    manifest = Manifest(digest_of(needed), dict(needed), written, result, versions())
     files.write_json(f"{target}/{MANIFEST}", asdict(manifest))
     beam.remove_work(target)
 
@@ -213,12 +192,9 @@ def publish_result(source: Source, shards: Sequence[Shard], recipe: Recipe, outc
 def report_result(job: Job, recipe: Recipe, outcomes: Sequence[Outcome], seconds: float) -> None:
     dropped, replaced = (sum(len(getattr(o, name)) for o in outcomes) for name in ("dropped", "replaced"))
     if dropped:
-        were = "cannot be read and was" if dropped == 1 else "cannot be read and were"
-        job.echo(f"convert: {counted(dropped, 'labelled image')} {were} dropped (ids: manifest.json)")
+        job.echo(f"convert: {counted(dropped, 'unreadable labelled image')} dropped (ids: manifest.json)")
     if replaced:
-        job.echo(
-            f"convert: WARNING {counted(replaced, 'unreadable test image')}, in the shards as grey (ids: manifest.json)"
-        )
+        job.echo(f"convert: WARNING {counted(replaced, 'unreadable test image')} made grey (ids: manifest.json)")
     target = recipe.target if files.is_remote(recipe.target) else display_path(Path(recipe.target))
     reused = sum(outcome.reused for outcome in outcomes)
     if reused == len(outcomes):

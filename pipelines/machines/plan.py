@@ -38,8 +38,6 @@ from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Job, start_backend
 
 PRICES = Path(__file__).with_name("prices.yaml")
-SPOT_FAILURES = 0.25  # per hour and machine, for MACHINES=
-REPLACE_SECONDS = 300.0  # until another spot machine is there
 
 
 def run(job: Job) -> None:
@@ -81,9 +79,7 @@ def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
     topology = topology_named(job.options.topology)
     file = job.path("preflight", f"{topology.name}.json")
     if not file.exists():
-        raise UserError(
-            f"{display_path(file)} is missing: a plan for {topology.name} needs `make preflight TOPOLOGY={topology.name}`; run it first"
-        )
+        raise UserError(f"{display_path(file)} is missing; run `make preflight TOPOLOGY={topology.name}` first")
     preflight = dict(json.loads(file.read_text(encoding="utf-8"))["members"])
     utilisation = prices["utilisation"]
     plans: dict[str, dict[str, Cost]] = {"high": {}, "likely": {}, "low": {}}
@@ -139,7 +135,7 @@ def plan_topology(job: Job, sizes: Sizes, prices: Tree) -> dict[str, Any]:
 def plan_machines(
     job: Job, works: Mapping[str, tuple[Load, Speed]], starting: float, cloud: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """With MACHINES=: the time of training on as many machines like this one, with and without failures.
+    """With MACHINES=: the time of training on as many machines like this one.
 
     starting: seconds until TensorFlow is there, which every process on a machine needs.  cloud: prices by topology.
     """
@@ -160,22 +156,12 @@ def plan_machines(
         f"plan: {number} {kind} train in {duration(estimate)}, a single one in {duration(alone)}; no schedule is "
         f"faster than {duration(bound)}; {duration(start * len(fold_models))} of machine time start processes"
     )
-    epochs = max(member.train.epochs for member in job.params.members.values())
-    # A failure costs half of the work between two checkpoints on average, another machine and another start.
-    loss = max(fold_models) / epochs / 2 + REPLACE_SECONDS + start
-    spot = time_on_machines(fold_models, machines, start, 1 + SPOT_FAILURES / HOUR * loss)
-    job.echo(
-        f"plan: {duration(spot)} on spot machines that fail {SPOT_FAILURES:g} times an hour, with cluster.shared for a "
-        f"checkpoint after each epoch"
-    )
-    hours = {"on demand": machines * estimate / HOUR, "preemptible": machines * spot / HOUR}
-    cheapest = []  # the bills are sorted
-    for kind, needed in hours.items():
-        cheapest += [bill for bill in bills(needed, job.options.topology, cloud or {}) if bill.kind == kind][:1]
-    for bill in cheapest:
+    hours = machines * estimate / HOUR
+    costs = bills(hours, job.options.topology, cloud or {})
+    for bill in costs:
         job.echo(f"plan: {number}: {bill.dollars:,.2f} dollars {bill.kind} in {bill.region}, price of {bill.as_of}")
-    times = {"number": machines, "seconds": estimate, "bound": bound, "alone": alone, "spot": spot}
-    return {"machines": {**times, "hours": hours, "cloud": cheapest}}
+    times = {"number": machines, "seconds": estimate, "bound": bound, "alone": alone}
+    return {"machines": {**times, "hours": hours, "cloud": costs}}
 
 
 def members_to_plan(job: Job) -> tuple[list[str], dict[str, Member]]:
@@ -191,19 +177,17 @@ def members_to_plan(job: Job) -> tuple[list[str], dict[str, Member]]:
 
 
 def member_lines(costs: Mapping[str, Cost], frozen: Mapping[str, Member]) -> list[str]:
-    lines = [
-        f"plan: {name}: features of all images {duration(costs[name].train)}, once for all heads on this network; "
-        "a head takes seconds to minutes more"
-        for name in frozen
-    ]
-    return lines + [
-        f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}; "
-        f"one compilation for all folds saves {duration(cost.saved)}"
-        + (
-            f"; {counted(cost.trials, 'trial')} included, pruning is expected to save {duration(cost.pruned)}"
-            if cost.trials
-            else ""
+    lines = []
+    for name, cost in costs.items():
+        if name in frozen:
+            lines.append(
+                f"plan: {name}: features of all images {duration(cost.train)}, once for all heads on this network; "
+                "a head takes seconds to minutes more"
+            )
+            continue
+        trials = f"; {counted(cost.trials, 'trial')} included, pruning is expected to save {duration(cost.pruned)}"
+        lines.append(
+            f"plan: {name}: training {duration(cost.train)}, predicting {duration(cost.predict)}; one compilation for all folds "
+            f"saves {duration(cost.saved)}{trials if cost.trials else ''}"
         )
-        for name, cost in costs.items()
-        if name not in frozen
-    ]
+    return lines

@@ -66,9 +66,7 @@ def run(job: Job) -> None:
     failed = sum(not result.good for steps_of_member in results.values() for result in steps_of_member.values())
     if failed:
         total = sum(map(len, results.values()))
-        raise UserError(
-            f"{failed} of {total} steps would not run on {topology.name}; the lines above say what to change"
-        )
+        raise UserError(f"{failed} of {total} steps would not run on {topology.name}; see the lines above")
 
 
 def preflight_member(
@@ -109,7 +107,9 @@ def remedies(job: Job, name: str, results: dict[str, PreflightResult], topology:
         keys: Sequence[Key] = ("members", name, "architecture")
         problem = f"{', '.join(result.operations) or 'an operation'} is not supported on this TPU"
         if result.verdict == "too_big":
-            keys = batch_key(job.options.params, name) if step == "train" else ("predict", "batch")
+            keys, own = (step, "batch"), ("members", name, "train", "batch")
+            if step == "train" and line_of(read_text(job.options.params), own)[0] == len(own):
+                keys = own
             share = f"{result.memory / result.limit:.1f} times" if result.memory else "more than"
             problem = f"needs {share} the available memory; " + advice(result, results.get("train_largest"), topology)
         elif result.verdict == "unsupported" and result.view:
@@ -132,25 +132,15 @@ def advice(result: PreflightResult, largest: PreflightResult | None, topology: T
     return f"about {counted(estimate, 'image')} would fit (SEARCH=1 finds the exact number)"
 
 
-def batch_key(params: Path, name: str) -> Sequence[str]:
-    """Key of this member's training batch: its own, or that of all members."""
-    member_key = ("members", name, "train", "batch")
-    return member_key if line_of(read_text(params), member_key)[0] == len(member_key) else ("train", "batch")
-
-
 def table(
     results: dict[str, dict[str, PreflightResult]], topology: Topology, backend: str, mode: str, pair: JaxPair
 ) -> list[str]:
-    versions = pair.versions
     flat = [(name, step, result) for name, steps in results.items() for step, result in steps.items()]
-    compiler = f"{backend}, compiled with jax {versions['jax']} and libtpu {versions['libtpu']}"
     if mode == "ops":
         head = f"preflight, operations only, {backend}"
-        rows = [
-            [*preflight_results.cells(*row)[:2], VERDICTS[row[2].verdict], f"{row[2].lower_seconds:.0f} s"]
-            for row in flat
-        ]
+        rows = [[name, step, VERDICTS[one.verdict], f"{one.lower_seconds:.0f} s"] for name, step, one in flat]
         return [head, *table_lines(["member", "step", "verdict", "lowered in"], rows)]
+    compiler = f"{backend}, compiled with jax {pair.versions['jax']} and libtpu {pair.versions['libtpu']}"
     head = f"preflight for {topology.name}, {topology.devices} x {topology.memory / GIB:.2f} GiB, {compiler}"
     rows = [preflight_results.cells(*row) for row in flat]
     return [head, *table_lines(preflight_results.COLUMNS, rows), f"({preflight_results.NOTE})"]

@@ -18,7 +18,7 @@ from competition.prepare import record_shards
 from competition.prepare.decoding import BadImage, decode
 from competition.prepare.prepared import Prepared
 from competition.serving.bundle import CARD, CLASSES, DESCRIPTION, FORMATS, Bundle
-from competition.serving.model_card import CardFacts, model_card, score_sentence
+from competition.serving.model_card import model_card, score_sentence
 from competition.serving.served_models import Selection, select
 from competition.training.backend import is_installed, start_tensorflow
 from competition.workspace.current_blend import current_blend
@@ -39,8 +39,7 @@ def run(job: Job) -> None:
     competition = prepared.competition
     if competition.targets.kind != "single":
         raise UserError(
-            f"an export answers with one class and C probabilities; the target of {competition.name} is "
-            f"{competition.target}: predict images with goldfold.open(RECIPE).predict(images)"
+            f"an export answers with one class, the target is {competition.target}: use goldfold.open(RECIPE).predict(images)"
         )
     if member:
         selected_members(job)
@@ -73,9 +72,7 @@ def selected_formats(text: str) -> tuple[str, ...]:
     names = [word.strip() for word in text.split(",")]
     unknown = [name for name in names if name not in FORMATS]
     if unknown:
-        raise UserError(
-            f"FORMAT={text}: {unknown[0]!r} is not a format; expected {', '.join(FORMATS)}, separated by commas"
-        )
+        raise UserError(f"FORMAT={text}: {unknown[0]!r} is not a format; expected any of {', '.join(FORMATS)}")
     return tuple(name for name in FORMATS if name in names)
 
 
@@ -105,15 +102,16 @@ def write_export(job: Job, selection: Selection, formats: Sequence[str]) -> Comp
     )
     write_json(folder / DESCRIPTION, bundle)
     (folder / CLASSES).write_text("".join(f"{name}\n" for name in classes), encoding="utf-8")
-    facts, result = checked(job, selection, bundle, folder)
+    result = checked(job, selection, bundle, folder)
+    facts = {**result, "versions": versions(), "commit": git_commit()}
     write_text(folder / CARD, model_card(bundle, selection, prepared, facts))
     outputs = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"]
     return outputs, result
 
 
-def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> tuple[CardFacts, dict[str, Any]]:
+def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> dict[str, Any]:
     """Compare the formats with each other and, for a blend of a competition with test images, with the predictions behind
-    the submission."""
+    the submission. Returns the result for the manifest."""
     from competition.serving.engines import check_formats
 
     part = "train" if job.prepared.part("test").empty else "test"  # own photos may have no test images
@@ -138,11 +136,14 @@ def checked(job: Job, selection: Selection, bundle: Bundle, folder: Path) -> tup
             f"from the stored predictions (float16 views) it differs by at most {stored:.1e}; {equal} of {len(ids)} labels equal"
         )
     blend = read_manifest(blend_folder / "manifest.json") if blend_folder is not None else None
-    score = score_sentence(selection, blend.result if blend else None)
-    sample = f"{len(images)} {'test' if part == 'test' else 'training'} images"
-    facts = CardFacts(score, checks, stored, sample, versions(), git_commit())
-    result = {"title": bundle.title, "score": score, "checks": [asdict(check) for check in checks]}
-    return facts, {**result, "stored": stored, "lines": lines}
+    return {
+        "title": bundle.title,
+        "score": score_sentence(selection, blend.result if blend else None),
+        "checks": [asdict(check) for check in checks],
+        "stored": stored,
+        "sample": f"{len(images)} images of the {part} rows",
+        "lines": lines,
+    }
 
 
 def sample_images(prepared: Prepared, part: str, bundle: Bundle) -> tuple[np.ndarray, list[bytes]]:

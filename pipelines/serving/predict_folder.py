@@ -1,7 +1,7 @@
 """Predict a folder of new images by the blend, or by one member, into a CSV file; no export and no server is needed."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -44,18 +44,25 @@ def run(job: Job) -> None:
         raise UserError(f"FOLDER={job.options.folder}: no image was found in it or in its folders")
     predictor = NewImagePredictor(job.workspace, partial(start_device, job))
     select(job.workspace, job.options.member, ())  # raises UserError before an image is read
-    problems: dict[str, str] = {}
+    competition, problems = job.prepared.competition, dict[str, str]()  # name -> why it cannot be read
+    nothing = np.zeros((0, len(competition.classes)), np.float32)
+    # The first part has the columns though no image can be read.
+    parts = [prediction_table(competition, [], nothing, nothing.argmax(1))]
     with Bar(len(names), "predict-folder", "images") as bar:
-        parts = list(predicted_parts(job, predictor, folder, names, problems, bar))
-    write_predictions(pd.concat(parts).reindex(names), problems, job.prepared.competition, out)
+        for start in range(0, len(names), CHUNK):
+            name_of = {str(folder / name): name for name in names[start : start + CHUNK]}
+            encoded, unreadable = read_readable_images([Path(path) for path in name_of])
+            problems |= {name_of[path]: reason for path, reason in unreadable.items()}
+            if encoded.names:
+                probs, decided = predictor.predict(encoded, job.options.member)
+                parts.append(prediction_table(competition, [name_of[path] for path in encoded.names], probs, decided))
+            bar.update(len(name_of))
+    write_predictions(pd.concat(parts).reindex(names), problems, competition, out)
     what = f"member {job.options.member}" if job.options.member else "the blend"
     where = f"{display_path(out)}{', in place of the earlier file' if is_replaced else ''}"
     job.echo(f"predict-folder: {counted(len(names) - len(problems), 'image')} by {what} in {where}")
     if problems:
-        count = counted(len(problems), "image")
-        job.echo(
-            f"predict-folder: {count} could not be read and {'has' if len(problems) == 1 else 'have'} no prediction"
-        )
+        job.echo(f"predict-folder: no prediction for {counted(len(problems), 'image')} that could not be read")
         lines = [f"  {printable(name)}: {reason}" for name, reason in list(problems.items())[:SHOWN]]
         rest = [f"  and {len(problems) - SHOWN:,} more, in the column problem"] if len(problems) > SHOWN else []
         job.echo(*lines, *rest)
@@ -63,41 +70,18 @@ def run(job: Job) -> None:
 
 def require_writable(out: Path) -> None:
     """Raise UserError unless `out` can become the CSV file: a new one, or one that predict-folder has written."""
-    if not out.parent.is_dir():
-        raise UserError(f"OUT={out}: the folder {out.parent} does not exist; create it first")
-    if out.is_dir() or out.suffix.lower() in SUFFIXES:
-        what = "a folder" if out.is_dir() else "the name of an image"
-        raise UserError(f"OUT={out}: expected a CSV file, this is {what}; OUT=predictions.csv")
     if not os.access(out.parent, os.W_OK | os.X_OK):
-        raise UserError(f"OUT={out}: the folder {out.parent} cannot be written; choose another one")
+        raise UserError(f"OUT={out}: the folder {out.parent} does not exist or cannot be written; choose another one")
+    if out.suffix.lower() in SUFFIXES:
+        raise UserError(f"OUT={out}: expected a CSV file, this is the name of an image; OUT=predictions.csv")
     if not os.path.lexists(out):
         return
     if not out.is_file() or out.is_symlink():  # a device would be replaced by a file
-        raise UserError(
-            f"OUT={out}: expected the name of a file; this is a link, a device or a pipe; OUT=predictions.csv"
-        )
+        raise UserError(f"OUT={out}: expected the name of a file, not a folder, a link, a device or a pipe")
     with out.open(encoding="utf-8", errors="replace") as file:
         columns = file.readline(HEADER_CHARACTERS).rstrip("\n").split(",")
     if not (columns[0] in ("id", "row_id") and columns[-1] in ("problem", "row_problem")):
         raise UserError(f"OUT={out}: this file was not written by predict-folder; choose another name, or remove it")
-
-
-def predicted_parts(
-    job: Job, predictor: NewImagePredictor, folder: Path, names: list[str], problems: dict[str, str], bar: Bar
-) -> Iterator[pd.DataFrame]:
-    """The predictions of the readable images by name, CHUNK images at a time.  problems: receives the reason for the others."""
-    competition = job.prepared.competition
-    nothing = np.zeros((0, len(competition.classes)), np.float32)
-    yield prediction_table(competition, [], nothing, nothing.argmax(1))  # has the columns though no image can be read
-    for start in range(0, len(names), CHUNK):
-        chunk = names[start : start + CHUNK]
-        name_of = {str(folder / name): name for name in chunk}
-        encoded, unreadable = read_readable_images([Path(path) for path in name_of])
-        problems |= {name_of[path]: reason for path, reason in unreadable.items()}
-        if encoded.names:
-            probs, decided = predictor.predict(encoded, job.options.member)
-            yield prediction_table(competition, [name_of[path] for path in encoded.names], probs, decided)
-        bar.update_to(start + len(chunk), len(names))
 
 
 def prediction_table(

@@ -1,10 +1,8 @@
 """Serve an export over HTTP: TensorFlow Serving's REST shape, and a page to drop photos on."""
 
 import ipaddress
-import re
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from competition.config.errors import UserError, how_to_install
 from competition.serving.bundle import CARD, Bundle, load_bundle
@@ -24,18 +22,25 @@ def run(job: Job) -> None:
     if missing:
         raise UserError(f"the server needs {', '.join(missing)}; {how_to_install('serve')}")
     from competition.serving.app import create_app
-    from competition.serving.engines import open_engine
+    from competition.serving.engines import Engine
     from competition.serving.requests import Limits
     from competition.serving.server import listen, run_server
     from competition.serving.similar import TrainingImages, cached_training_images
 
     folds = selected_folds(job) if job.options.fold else []
-    folder, limits = finished_export(job, export_name(job.options.member, folds)), Limits()
+    manifest, limits = export_path(job.work, export_name(job.options.member, folds)), Limits()
+    folder = manifest.parent
+    if not manifest.is_file():
+        others = [path.parent.name for path in sorted(folder.parent.glob("*/manifest.json"))]
+        raise UserError(
+            f"{display_path(folder)} holds no finished export; `make export{chosen(job)}` makes it, finished are: "
+            f"{', '.join(others) or 'none'}"
+        )
     bundle, started = load_bundle(folder), time.monotonic()
     listener = listen(job.options.address)
     host, port = listener.getsockname()[:2]
     is_loopback = ipaddress.ip_address(host).is_loopback
-    engine = open_engine(job.options.engine, folder)
+    engine = Engine(job.options.engine, folder, bundle)
     if has_data := job.path("data", "manifest.json").is_file():
         job.echo(*outdated_lines(job, bundle, folds))
 
@@ -61,34 +66,19 @@ def run(job: Job) -> None:
 
 def outdated_lines(job: Job, bundle: Bundle, folds: Sequence[int]) -> list[str]:
     """A line if the export was made from other data, models or blend than these parameters have now."""
-    name = variables_of(export_name(job.options.member, folds))
+    again = f"`make export{chosen(job)}` makes it again"
     if job.prepared.digest != bundle.data:
-        return [f"serve: the export was made from other data than work/ holds now; `make export{name}` makes it again"]
+        return [f"serve: the export was made from other data than work/ holds now; {again}"]
     try:
         current = select(job.workspace, job.options.member, folds)
     except UserError:  # an export serves on where its models are gone
         return []
     if current.digest == bundle.digest:
         return []
-    return [f"serve: the export is of an earlier blend or of other fold models; `make export{name}` makes it again"]
+    return [f"serve: the export is of an earlier blend or of other fold models; {again}"]
 
 
-def finished_export(job: Job, name: str) -> Path:
-    """The folder of an export. Raises UserError, with the exports that exist, if it is not finished."""
-    path = export_path(job.work, name)
-    if path.is_file():
-        return path.parent
-    others = sorted(manifest.parent.name for manifest in path.parent.parent.glob("*/manifest.json"))
-    served = [f"{other} (`make serve{variables_of(other)}` serves it)" for other in others]
-    existing = f"; finished exports: {', '.join(served)}" if served else ""
-    raise UserError(
-        f"{display_path(path.parent)} holds no finished export; `make export{variables_of(name)}` makes it{existing}"
-    )
-
-
-def variables_of(name: str) -> str:
-    """The variables that select an export: " MEMBER=cnn FOLD=0,2" of member-cnn-folds-0-2; "" of the blend."""
-    match = re.fullmatch(r"member-(.+?)(?:-folds-(\d+(?:-\d+)*))?", name)
-    if match is None:
-        return ""
-    return f" MEMBER={match[1]}" + (f" FOLD={match[2].replace('-', ',')}" if match[2] else "")
+def chosen(job: Job) -> str:
+    """The variables that select the export, as they were given: " MEMBER=cnn FOLD=0,2"; "" of the blend."""
+    given = (("MEMBER", job.options.member), ("FOLD", job.options.fold))
+    return "".join(f" {name}={value}" for name, value in given if value)

@@ -65,7 +65,7 @@ def test_the_other_common_schema_has_labels_from_1_and_is_written_in_kaggles(tmp
         ({"image/class/label": b"2"}, "feature 'image/class/label' has 1 values of type bytes, one int was expected"),
         ({"image/encoded": 3}, "feature 'image/encoded' has 1 values of type int"),
         ({"image/filename": b"\xff"}, "feature 'image/filename' is not UTF-8"),
-        ({"image/filename": b"n01"}, "1 id of more than one row, 'n01'"),
+        ({"image/filename": b"n01"}, "1 id of several rows, 'n01'"),
     ],
 )
 def test_records_that_break_the_schema_are_refused_by_name(tmp_path, change, message):

@@ -29,7 +29,7 @@ def test_packed_parameters_are_equal_but_contain_no_local_paths(tmp_path):
     )
     packed = packing.files(ROOT, local_params, local_params.members)
     assert {"competition/config/errors.py", "pipelines/main_job/train.py"} <= packed.keys()
-    assert all(name.endswith((".py", ".yaml")) or name == packing.PARAMS for name in packed)
+    assert all(name.endswith((".py", ".csv", ".yaml")) or name == packing.PARAMS for name in packed)
     (tmp_path / packing.PARAMS).write_bytes(packed[packing.PARAMS])
     unpacked_params = load_params(tmp_path / packing.PARAMS)
     for block in ("members", "train", "predict"):

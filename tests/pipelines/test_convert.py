@@ -95,7 +95,7 @@ def test_wrong_folders_are_refused_and_nothing_is_written(workspace):
     for sets, message in (
         (f"convert.source={workspace.folder}/absent", "absent is not a folder; name a local folder, gs://"),
         (f"convert.target={workspace.folder}/source", "is also the source"),
-        (f"convert.target={workspace.folder}/full", "already holds 'mine.txt'; name an empty"),
+        (f"convert.target={workspace.folder}/full", "holds 'mine.txt'; name an empty"),
         ("convert.engine=beam convert.beam_python=absent", "`make beam` installs"),
         ("convert.source=''", "this stage needs the results of `make download`"),
     ):

@@ -147,8 +147,8 @@ def test_every_image_has_a_line_and_the_prediction_of_the_blend_or_of_a_member(w
     assert (readable["problem"] == "").all()
     damaged = table.loc[["cut.png", "page.jpg"]]
     assert (damaged[["label", *classes]] == "").all(axis=None) and (damaged["problem"] != "").all()
-    assert "40 images by the blend" in output and "2 images could not be read and have no prediction" in output
-    assert "page.jpg: it is a web page" in output and "1 image (.heic) is not read" in output
+    assert "40 images by the blend" in output and "no prediction for 2 images that could not be read" in output
+    assert "page.jpg: it is a web page" in output and "1 image (.heic) left out" in output
     # A member alone predicts by its own models.
     workspace.do("predict-folder", "--folder", str(folder / "a"), "--out", str(out), "--member", "slim")
     table = pd.read_csv(out, **as_text)
@@ -168,9 +168,9 @@ def test_wrong_folders_and_files_of_the_user_are_refused(finished: Workspace, tm
         ("empty", "out.csv", "no image was found"),
         (".", "photo.JPG", "OUT=photo.JPG: expected a CSV file, this is the name of an image"),
         (".", "labels.csv", "not written by predict-folder; choose another name"),
-        (".", "link.csv", "this is a link, a device or a pipe"),
-        (".", "pipe", "this is a link, a device or a pipe"),
-        (".", "/dev/null", "this is a link, a device or a pipe"),
+        (".", "link.csv", "a link, a device or a pipe"),
+        (".", "pipe", "a link, a device or a pipe"),
+        (".", "/dev/null", "a link, a device or a pipe"),
     ):
         assert message in finished.refused_here("predict_folder", folder=folder, out=out)
     assert Path("labels.csv").read_text() == "id,label\na.jpg,cat\n"

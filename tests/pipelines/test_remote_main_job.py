@@ -28,7 +28,7 @@ from competition.preflight.pairs import KAGGLE, NEWEST, PAIRS, JaxPair
 from competition.preflight.results import PreflightResult, request_of, store_result
 from competition.preflight.topology import GIB, topology_named
 from competition.prepare.adapters import drawn
-from competition.prepare.adapters.flowers import NAMES
+from competition.prepare.adapters.flowers import CLASSES
 from competition.workspace.workspace import Workspace
 from pipelines.kaggle.kernel import check_preflight
 from pipelines.terminal.options import Options
@@ -69,7 +69,7 @@ class KaggleWorkspace(KaggleSetup):
 def downloaded(tmp_path_factory):
     """The workspace after `make download`; tests must not change it."""
     folder = tmp_path_factory.mktemp("remote")
-    drawn.flowers(folder / "raw", NAMES, 0.001, (32,), 42)
+    drawn.flowers(folder / "raw", CLASSES, 0.001, (32,), 42)
     shutil.rmtree(folder / "raw" / "private")
     for name in ("server", "home"):
         (folder / name).mkdir()

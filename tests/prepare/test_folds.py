@@ -4,7 +4,7 @@ import pytest
 
 from competition.config.errors import UserError
 from competition.prepare import folds
-from competition.prepare.adapters.drawn import FLOWER_COUNTS
+from competition.prepare.adapters.flowers import CLASSES
 from competition.prepare.targets import Targets
 
 
@@ -16,7 +16,7 @@ def table(labels, groups=None):
 
 def test_classes_are_spread_evenly_over_folds_and_no_group_is_split():
     """Rows with the class shares of the flower competition, and 120 duplicate groups of 2 to 5."""
-    rng, counts = np.random.default_rng(0), np.array(FLOWER_COUNTS)
+    rng, counts = np.random.default_rng(0), np.array([*CLASSES.values()])
     index = table(rng.permutation(np.repeat(np.arange(104), counts * 6_000 // counts.sum())))
     for _ in range(120):
         of_class = np.flatnonzero(index["label"] == index["label"][rng.integers(len(index))])

@@ -35,13 +35,13 @@ def test_rows_are_described_and_stay_in_order_over_several_chunks(monkeypatch):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("a", 0, "train"), ("a", 0, "train")], "1 id of more than one row, 'a'; ids must"),
+        ([("a", 0, "train"), ("a", 0, "train")], "1 id of several rows, 'a'; ids must"),
         ([("a", 0, "train"), ("a", 0, "test")], "train and test"),
         ([("a\0b", 0, "train")], "control or surrogate characters in 1 id"),
         ([("a\udc80", 0, "train")], "control or surrogate characters in 1 id"),
         ([("a", 0, "train"), ("b", 1, "train")], "1 label outside the 1 class .* first 1 of 'b' in 00.tfrec"),
         ([("a", 0, "test")], "no training image"),
-        ([], "no image was found"),
+        ([], "no training image"),
     ],
 )
 def test_invalid_ids_and_labels_are_errors(rows, message):
@@ -75,7 +75,7 @@ def test_an_index_made_like_a_saved_one_has_its_rows_groups_and_folds(tmp_path):
     (tmp_path / "short.csv").write_text("id,label\na,1\n")
     with pytest.raises(UserError, match="make prepare"):
         index.load(tmp_path / "short.csv")
-    with pytest.raises(UserError, match=r"1 of 5 images of there.csv are not in the raw files: 'i3'"):
+    with pytest.raises(UserError, match=r"1 of 5 images of there.csv are not in raw/: 'i3'"):
         index.folds_from(index_table.drop(index=3), tmp_path / "there.csv")
     with pytest.raises(UserError, match=r"1 of 5 images differ from those of there.csv: 'i4'"):
         index.folds_from(index_table.assign(label=[0, 1, 0, 1, 1, 1]), tmp_path / "there.csv")
@@ -163,8 +163,8 @@ def test_in_a_regression_only_identical_photos_conflict():
     assert found[["id", "label"]].to_numpy().tolist() == [["a", "4"], ["c", "4.5"]]
 
 
-@pytest.mark.parametrize(("parts", "most"), [(1, 6), (3, 0), (5, 6), (8, 6)])
-def test_near_hashes_are_exactly_the_pairs_that_comparing_all_pairs_finds(monkeypatch, parts, most):
+@pytest.mark.parametrize("most", [0, 6, 11, 12])
+def test_near_hashes_are_exactly_the_pairs_that_comparing_all_pairs_finds(monkeypatch, most):
     rng = np.random.default_rng(0)
     hashes = rng.integers(0, 2**64, 150, dtype=np.uint64)
     near = hashes.copy()  # differ from these in up to six bits
@@ -174,6 +174,4 @@ def test_near_hashes_are_exactly_the_pairs_that_comparing_all_pairs_finds(monkey
     apart = np.bitwise_count(hashes[:, None] ^ hashes[None])
     expected = [(a, b, apart[a, b]) for a, b in zip(*np.nonzero(apart <= most), strict=True) if a < b]
     monkeypatch.setattr(duplicates, "AT_ONCE", 701)
-    monkeypatch.setattr(duplicates, "PARTS", (parts,))
-    monkeypatch.setattr(duplicates, "BLOCK", 7)
     assert list(zip(*duplicates.near_hashes(hashes, most), strict=True)) == expected and len(expected) >= 15

@@ -92,7 +92,7 @@ def test_an_image_that_changed_or_is_missing_or_cannot_be_read_any_more_is_an_er
     before, after = rows[:position], rows[position + 1 :]
     for given, options, message in (
         ([*before, row("i5", 77, label=1), *after], {}, "'i5' does not match the index"),
-        ([*before, *after], {}, "1 image of the index missing in the raw files"),
+        ([*before, *after], {}, "1 image of the index missing in raw/"),
         (rows, {"largest": 9}, r"was read when it was indexed, and cannot be read now: .* more than the 9"),
     ):
         with pytest.raises(UserError, match=message):

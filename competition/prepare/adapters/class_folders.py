@@ -43,9 +43,7 @@ def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
         )
     target = settings.target or target_of_metric(settings.metric) or "single"
     if target in ("multi", "regression"):
-        raise UserError(
-            f"competition.target: {target} was asked for, but class folders give each image one class; add a train.csv"
-        )
+        raise UserError(f"competition.target: {target} was asked for; class folders give one class each: add train.csv")
     splits = _split_folders(paths)
     test = [str(path) for path in paths if splits.get(path.parts[0]) == "test"]
     tables = [note for note in [nested_tables_note(raw)] if note]
@@ -117,8 +115,7 @@ def _classes_of_images(paths: Sequence[PurePosixPath], splits: dict[str, str], l
     level = level or _class_level(folders.values())
     if shallow := [str(path) for path, above in folders.items() if len(above) < level]:
         raise UserError(
-            f"competition.class_level: {level} was found, but {counted(len(shallow), 'image')} of the source in fewer folders, "
-            f"{first_few(shallow)}"
+            f"competition.class_level: {level} was found, {counted(len(shallow), 'image')} in fewer folders, {first_few(shallow)}"
         )
     return {str(path): above[level - 1] for path, above in folders.items()}
 

@@ -5,6 +5,7 @@ sample_submission.csv                                                           
 competition.json                                                                          only in a result of `make convert`
 """
 
+import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -18,23 +19,9 @@ from competition.prepare.adapters.raw_files import sample as sample
 from competition.prepare.adapters.raw_files import solution as solution
 from competition.prepare.targets import resolve_metric
 
-# In the order of the competition's class numbers.
-CLASSES = """
-pink primrose, hard-leaved pocket orchid, canterbury bells, sweet pea, wild geranium, tiger lily, moon orchid,
-bird of paradise, monkshood, globe thistle, snapdragon, colt's foot, king protea, spear thistle, yellow iris,
-globe-flower, purple coneflower, peruvian lily, balloon flower, giant white arum lily, fire lily, pincushion flower,
-fritillary, red ginger, grape hyacinth, corn poppy, prince of wales feathers, stemless gentian, artichoke,
-sweet william, carnation, garden phlox, love in the mist, cosmos, alpine sea holly, ruby-lipped cattleya,
-cape flower, great masterwort, siam tulip, lenten rose, barberton daisy, daffodil, sword lily, poinsettia,
-bolero deep blue, wallflower, marigold, buttercup, daisy, common dandelion, petunia, wild pansy, primula, sunflower,
-lilac hibiscus, bishop of llandaff, gaura, geranium, orange dahlia, pink-yellow dahlia, cautleya spicata,
-japanese anemone, black-eyed susan, silverbush, californian poppy, osteospermum, spring crocus, iris, windflower,
-tree poppy, gazania, azalea, water lily, rose, thorn apple, morning glory, passion flower, lotus, toad lily,
-anthurium, frangipani, clematis, hibiscus, columbine, desert-rose, tree mallow, magnolia, cyclamen, watercress,
-canna lily, hippeastrum, bee balm, pink quill, foxglove, bougainvillea, camellia, mallow, mexican petunia, bromelia,
-blanket flower, trumpet creeper, blackberry lily, common tulip, wild rose
-"""
-NAMES = tuple(" ".join(name.split()) for name in CLASSES.split(","))
+# Class -> training images, in the order of the competition's class numbers.
+with Path(__file__).with_name("flowers.csv").open(encoding="utf-8", newline="") as table:
+    CLASSES = {name: int(images) for name, images in csv.reader(table)}
 SIZES = (192, 224, 331, 512)  # pixels
 DESCRIPTION = "competition.json"
 FOLDER = re.compile(r"tfrecords-(?:jpeg|png)-(\d+)x\1")
@@ -46,7 +33,7 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
         from competition.prepare.adapters import drawn
 
         sizes = (settings.image_size,) if settings.image_size else SIZES
-        drawn.flowers(raw, NAMES, settings.miniature, sizes, settings.seed)
+        drawn.flowers(raw, CLASSES, settings.miniature, sizes, settings.seed)
     else:
         fetch_source(raw, settings, fetch)
 
@@ -55,12 +42,10 @@ def describe(raw: Path, settings: Settings) -> Competition:
     """Return Kaggle's flower competition, or the one that `make convert` described in competition.json."""
     converted = raw / DESCRIPTION
     if (raw / "manifests").exists() and not (raw / "manifest.json").exists():
-        raise UserError(
-            "the conversion that wrote these files is not finished; run make convert again, then make download"
-        )
+        raise UserError("the conversion of these files is not finished; run make convert again, then make download")
     if converted.exists():
         return of_converted(Competition.load(converted), settings)
-    return label_competition(settings, NAMES)
+    return label_competition(settings, list(CLASSES))
 
 
 def of_converted(competition: Competition, settings: Settings) -> Competition:
@@ -95,13 +80,10 @@ def rows(raw: Path, settings: Settings) -> Iterator[Row]:
     size = settings.image_size
     folders = {int(match[1]): path for path in raw.iterdir() if (match := FOLDER.fullmatch(path.name))}
     if not folders:
-        raise UserError(
-            "no folder like tfrecords-jpeg-224x224 was found in the raw files; make download FORCE=1 fetches them"
-        )
+        raise UserError("no folder like tfrecords-jpeg-224x224 in the raw files; make download FORCE=1 fetches them")
     if size and size not in folders:
         raise UserError(
-            f"competition.image_size: {size} was asked for, the TFRecords come in {sorted(folders)} pixels; "
-            "choose one of them, or 0 for the largest"
+            f"competition.image_size: {size} was asked for, the TFRecords come in {sorted(folders)}; 0 = the largest"
         )
     folder = folders[size or max(folders)]
     parts: tuple[Part, ...] = ("train", "val", "test")

@@ -21,9 +21,7 @@ from competition.prepare.adapters.raw_files import solution as solution
 from competition.prepare.adapters.tables import write_csv
 from competition.prepare.decoding import SUFFIXES
 
-NO_TEST_NOTE = (
-    "there are no test images: cross-validation only, with honest scores and a report but without a submission"
-)
+NO_TEST_NOTE = "there are no test images: cross-validation only, with honest scores and a report but no submission"
 
 
 def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) -> None:
@@ -66,8 +64,7 @@ def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row]
     """
     if competition.target in ("multi", "regression"):
         raise UserError(
-            f"{source}: folders give each image one class; prepare.external cannot be used where the target is "
-            f"{competition.target}; leave it empty"
+            f"prepare.external: {source} gives each image one class, the target is {competition.target}; leave it empty"
         )
     number = {value: n for n, value in enumerate(competition.label_values)}
     number |= {name.casefold(): n for n, name in enumerate(competition.classes)}
@@ -80,8 +77,7 @@ def external_rows(source: Path, competition: Competition) -> tuple[Iterator[Row]
     skipped = sorted({PurePosixPath(path).parent.as_posix() for path in paths if label[path] < 0})
     if all(value < 0 for value in label.values()):
         raise UserError(
-            f"{source}: none of its folders ({first_few(skipped)}) is a class; "
-            f"names like {first_few(competition.classes, 3)} were expected"
+            f"{source}: none of its folders ({first_few(skipped)}) is a class, such as {first_few(competition.classes, 3)}"
         )
     rows = (
         Row(f"external/{source.name}/{path}", label[path], "external", path, 0, (source / path).read_bytes())

@@ -24,18 +24,14 @@ def unread_files_notes(folder: Path) -> list[str]:
     if hidden := image_paths(folder, hidden=True):
         parts = [PurePosixPath(path).parts for path in hidden]
         names = first_few(sorted({next(name for name in one if name.startswith(".")) for one in parts}), 3)
-        notes.append(
-            f"{counted(len(hidden), 'image')} in hidden folders or files ({names}) left out: rename what is to be used"
-        )
+        notes.append(f"{counted(len(hidden), 'image')} in hidden folders or files ({names}) left out: rename them")
     for kind, unread, remedy in (
         ("image", UNREAD_IMAGES, "convert to JPEG or PNG what is to be used"),
         ("table", UNREAD_TABLES, "save the one with the labels, if any, as train.csv"),
     ):
         suffixes = [path.suffix.lower() for path in folder.rglob("*") if path.suffix.lower() in unread]
         if suffixes:
-            verb = "is" if len(suffixes) == 1 else "are"
-            kinds = ", ".join(sorted(set(suffixes)))
-            notes.append(f"{counted(len(suffixes), kind)} ({kinds}) {verb} not read: {remedy}")
+            notes.append(f"{counted(len(suffixes), kind)} ({', '.join(sorted(set(suffixes)))}) left out: {remedy}")
     return notes
 
 
@@ -46,8 +42,10 @@ def nested_tables_note(folder: Path) -> str:
     visible = [path for path in nested if not any(part.startswith(".") for part in path.split("/"))]
     if not visible:
         return ""
-    subject = "is inside a folder of images and is" if len(visible) == 1 else "are inside folders of images and are"
-    return f"{first_few(visible, 3)} {subject} not used: a table of labels belongs at the top of competition.source, as train.csv"
+    return (
+        f"{first_few(visible, 3)} inside a folder of images not used: a table of labels belongs at the top of competition.source, "
+        "as train.csv"
+    )
 
 
 def image_paths(folder: Path, hidden: bool = False) -> list[str]:
@@ -99,9 +97,7 @@ class ImageFiles:
             hint = f"; only in letter case {len(near):,} of them differ from a file name" if near else ""
             remedy = "add the files, or remove their rows from the table"
             if all(ADDRESS.match(row_id) for row_id in missing):
-                remedy = (
-                    "images are read from files: download them into the source under the last parts of their addresses"
-                )
+                remedy = "images are read from files: download them under the last parts of their addresses"
             raise UserError(
                 f"no file was found for {counted(len(missing), f'{part} image')} of the table, {first_few(missing)}, in column "
                 f"{id_column!r} (competition.id_column){hint}; {remedy}"
@@ -131,9 +127,7 @@ class ImageFiles:
 
     def known_share(self, names: Iterable[str]) -> float:
         """Share of the names, 0 to 1, that are names of image files, if need be in other letter case; 0 for no names."""
-        known = [
-            name in self._by_name or name.casefold() in self._folded for name in self._names_of(list(names)).values()
-        ]
+        known = [name.casefold() in self._folded for name in self._names_of(list(names)).values()]
         return sum(known) / len(known) if known else 0.0
 
     def unlisted_test_ids(self, train_ids: Iterable[str], id_column: str) -> list[str]:

@@ -5,8 +5,8 @@ Which columns hold the ids, the labels and the class names is seen in the tables
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +14,7 @@ import pandas as pd
 from competition.config.errors import UserError, counted, first_few
 from competition.ensemble.metrics import METRICS
 from competition.prepare.adapter_types import Competition, Layout, Predicts, Settings
-from competition.prepare.adapters.image_files import ADDRESS, ImageFiles
+from competition.prepare.adapters.image_files import ImageFiles
 from competition.prepare.adapters.tables import class_labels, in_natural_order, one_hot_labels, read_csv
 from competition.prepare.adapters.target_tables import (
     Labels,
@@ -38,32 +38,15 @@ def table_of_labels(raw: Path, files: ImageFiles) -> str:
     if (raw / "train.csv").exists():
         return "train.csv"
     tables = sorted(path.name for path in raw.glob("*.[ct]sv") if path.name not in OTHER_TABLES)
-    naming = []
-    for name in tables:
-        columns = dict(read_csv(raw / name).items())
-        if any(files.known_share(column) > 0.5 for column in columns.values()):
-            naming.append(name)
-        for key, column in columns.items() if not files.paths else ():
-            if len(column) and column.str.match(ADDRESS).all():
-                raise UserError(
-                    f"{name}: column {key!r} holds addresses, such as {column[0]!r}, and there is no image in competition.source; "
-                    "images are read from files: download them there under the last parts of their addresses"
-                )
+    naming = [
+        name for name in tables if any(files.known_share(column) > 0.5 for _, column in read_csv(raw / name).items())
+    ]
     if len(naming) > 1:
         raise UserError(
             f"{first_few(naming)} all name images; rename the one with the training labels to train.csv, and the one "
             "with the test ids, if any, to test.csv"
         )
     return naming[0] if naming else ""
-
-
-@dataclass(frozen=True)
-class LabelColumns:
-    """columns: the label's, or one per class.  names: label value -> class name, {} = the values are the names."""
-
-    columns: list[str]
-    names: Mapping[str, str] = field(default_factory=dict)
-    named_by: str = ""  # the column of the class names, if any
 
 
 @dataclass(frozen=True)
@@ -76,30 +59,29 @@ class LabelledTables:
     has_empty_cells: bool  # among the predictions of the sample submission
     id_column: str
     sample_columns: list[str]  # prediction columns of the sample submission; empty without one
-    labels: LabelColumns
+    label_columns: list[str]  # the label's, or one per class
     unused: list[str]  # columns of the training table without ids, labels and groups
-    class_names: dict[str, str]  # label value -> class name; {} = the values are the names
-    has_class_table: bool  # class_names come from classes.csv
+    class_names: dict[str, str]  # label value -> class name, in the order of the classes; {} = the values are the names
     groups: list[str]
-    notes: list[str]  # about columns and files that are not used
+    notes: list[str]  # about class names, and columns and files that are not used
 
     @property
     def known_classes(self) -> list[str]:
-        """Values of the classes in the order of the sample's columns or of classes.csv; [] with a column per class."""
-        if len(self.labels.columns) > 1:
+        """Values of the classes in the order of the sample's columns or of their names; [] with a column per class."""
+        if len(self.label_columns) > 1:
             return []
         return self.sample_columns if len(self.sample_columns) > 1 else list(self.class_names)
 
     @property
     def has_unnamed_classes(self) -> bool:
         """True if there is one label column and no table or column of class names; ordinal labels are then grades."""
-        return len(self.labels.columns) == 1 and not self.class_names
+        return len(self.label_columns) == 1 and not self.class_names
 
 
 def layout_of_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) -> Layout:
     """Return ids, labels and groups of the table `name` and of the test table. Raises UserError for what is not certain."""
     tables = _read_tables(raw, name, files, settings)
-    target = detect_target(tables.train, tables.labels.columns, tables.known_classes, settings.target, settings.metric)
+    target = detect_target(tables.train, tables.label_columns, tables.known_classes, settings.target, settings.metric)
     labels = _read_labels(tables, target)
     ids, test_ids = list(tables.train[tables.id_column]), list(tables.test[tables.id_column])
     other_columns = None
@@ -123,16 +105,23 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
         test = pd.DataFrame({id_column: files.unlisted_test_ids(train[id_column], id_column)}, dtype=str)
     sample_columns = sample.columns.tolist()[1:] if sample is not None and sample.columns[0] == id_column else []
     test_columns = [] if test is sample else test.columns.tolist()
-    labels = _find_labels(train, id_column, test_columns, sample_columns, name, settings)
-    unused = [
-        column for column in train.columns.tolist() if column not in (id_column, *labels.columns, labels.named_by)
-    ]
-    notes = []
-    if unused:
-        shared = [column for column in unused if column in test_columns]
+    label_columns = _find_labels(train, id_column, test_columns, sample_columns, name, settings)
+    others = [column for column in train.columns.tolist() if column not in (id_column, *label_columns)]
+    naming = [one for one in others if len(label_columns) == 1 and _is_named_by(train, label_columns[0], one)]
+    class_names, notes = dict[str, str](), []
+    if listed is not None:
+        class_names = dict(zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True))
+        notes.append(f"{len(class_names)} class names come from classes.csv")
+    elif len(naming) == 1:
+        names = dict(zip(train[label_columns[0]], train[naming[0]], strict=True))
+        class_names = {value: names[value] for value in in_natural_order(list(names))}
+        notes.append(f"class names are in column {naming[0]!r}")
+        others.remove(naming[0])
+    if others:
+        shared = [column for column in others if column in test_columns]
         advice = f"; head.columns of a member can add {first_few(shared)} to its features" if shared else ""
-        column, are = ("column", "is") if len(unused) == 1 else ("columns", "are")
-        notes.append(f"{column} {first_few(unused)} of {name} {are} not used{advice}")
+        column, are = ("column", "is") if len(others) == 1 else ("columns", "are")
+        notes.append(f"{column} {first_few(others)} of {name} {are} not used{advice}")
     if (unlisted := len(files.paths) - len(train) - len(test)) > 0:
         notes.append(f"{counted(unlisted, 'image file')} in no table and therefore ignored")
     return LabelledTables(
@@ -142,10 +131,9 @@ def _read_tables(raw: Path, name: str, files: ImageFiles, settings: Settings) ->
         has_empty_cells=sample is not None and bool((sample.iloc[:, 1:] == "").to_numpy().any()),
         id_column=id_column,
         sample_columns=sample_columns,
-        labels=labels,
-        unused=unused,
-        class_names=dict(labels.names if listed is None else zip(listed.iloc[:, 0], listed.iloc[:, -1], strict=True)),
-        has_class_table=listed is not None,
+        label_columns=label_columns,
+        unused=others,
+        class_names=class_names,
         groups=groups,
         notes=notes,
     )
@@ -176,8 +164,8 @@ def _find_id_column(
 
 def _find_labels(
     table: pd.DataFrame, id_column: str, test: Sequence[str], targets: Sequence[str], name: str, settings: Settings
-) -> LabelColumns:
-    """The label columns of `table`.
+) -> list[str]:
+    """The label columns of `table`: the label's, or one per class.
 
     test: columns of the test table, which has no labels.  targets: prediction columns of the sample submission.
     Raises UserError that asks for competition.label_column if it is not certain.
@@ -186,39 +174,27 @@ def _find_labels(
     if wanted := settings.label_column:
         if wanted not in columns:
             raise UserError(f"competition.label_column: {name} has no column {wanted!r}, it has {first_few(columns)}")
-        return _with_names(table, wanted, [column for column in columns if column not in (id_column, wanted)])
+        return [wanted]
     if targets and all(column in columns for column in targets):
-        others = [column for column in columns if column not in (id_column, *targets)]
-        return _with_names(table, targets[0], others) if len(targets) == 1 else LabelColumns(list(targets))
+        return list(targets)
     others = [column for column in columns if column != id_column and column not in test]
     if len(others) == 1 or (others and not targets and zeros_and_ones(table, others) is not None):
-        return LabelColumns(others)
-    numbered = [(a, b) for a in others for b in others if a != b and _is_named_by(table, a, b)]
+        return others
+    numbered = [one for one in others for other in others if one != other and _is_named_by(table, one, other)]
     if len(numbered) == 1:  # one column of numbers, one of their names
-        return _with_names(table, numbered[0][0], [numbered[0][1]])
+        return numbered
     named = [column for column in others if column.casefold() in LABEL_NAMES]
     if len(named) == 1 and not table[named[0]].is_unique:
-        return LabelColumns(named)
+        return named
     if settings.target == "multi" and others:
-        return LabelColumns(others)
+        return others
     if not others:
-        raise UserError(
-            f"{name} has no column with the label of each image besides the ids in {id_column!r}; add one, e.g. label"
-        )
+        raise UserError(f"{name} has no column of labels besides the ids in {id_column!r}; add one, e.g. label")
     example = shlex.quote((named or others)[0])  # SET holds shell words
     raise UserError(
         f"{name} has the columns {first_few(others, 8)} besides the ids in {id_column!r}, and it is not certain which of "
         f'them is the label: set competition.label_column, e.g. SET="competition.label_column={example}"'
     )
-
-
-def _with_names(table: pd.DataFrame, column: str, others: Sequence[str]) -> LabelColumns:
-    """The label column; its class names from another column if its values are numbers and one column names them."""
-    naming = [other for other in others if _is_named_by(table, column, other)]
-    if len(naming) != 1:
-        return LabelColumns([column])
-    names = dict(zip(table[column], table[naming[0]], strict=True))
-    return LabelColumns([column], names, naming[0])
 
 
 def _is_named_by(table: pd.DataFrame, numbers: str, names: str) -> bool:
@@ -232,16 +208,13 @@ def _is_named_by(table: pd.DataFrame, numbers: str, names: str) -> bool:
 
 def _read_labels(tables: LabelledTables, target: Target) -> Labels:
     """The labels of all rows. Grades that have names are read as classes."""
-    train, columns, id_column, name = tables.train, tables.labels.columns, tables.id_column, tables.name
+    train, columns, id_column, name = tables.train, tables.label_columns, tables.id_column, tables.name
     if target == "multi" and len(columns) > 1:
         return read_columns(train, columns, id_column, name)
     if target == "multi":
         return read_lists(train[columns[0]], id_column, tables.known_classes, tables.class_names, name)
     if target == "regression" and len(columns) > 1:
-        raise UserError(
-            f"{name} has columns {first_few(columns, 8)}: set competition.label_column to the one that holds the "
-            "number to predict"
-        )
+        raise UserError(f"{name} has columns {first_few(columns, 8)}: name the number in competition.label_column")
     if target == "regression":
         return read_numbers(train[columns[0]], id_column, name)
     if target == "ordinal" and tables.has_unnamed_classes:
@@ -265,9 +238,8 @@ def _words_note(column: pd.Series) -> list[str]:
 
 def _read_classes(tables: LabelledTables, target: Target) -> Labels:
     """One class per row, from one column of labels or from one column of 0 and 1 per class."""
-    columns, train, name = tables.labels.columns, tables.train, tables.name
+    columns, train, name = tables.label_columns, tables.train, tables.name
     notes = [f"ids are in column {tables.id_column!r}, labels in {first_few(columns)} of {name}"]
-    notes += [f"class names are in column {tables.labels.named_by!r}"] if tables.labels.named_by else []
     if len(columns) > 1:
         numbers = one_hot_labels(train, columns, tables.id_column, name)
         return Labels(target, tuple(columns), tuple(columns), numbers, (), tuple(notes))
@@ -279,19 +251,15 @@ def _read_classes(tables: LabelledTables, target: Target) -> Labels:
         )
     notes += _words_note(column) if target == "single" else []
     # With one column per class, the classes must have the order of the submission's columns.
-    listed = tables.sample_columns if len(tables.sample_columns) > 1 else []
-    if not listed and tables.has_class_table:
-        listed = list(tables.class_names)
-    values = listed or in_natural_order(sorted(set(column)))
+    values = tables.known_classes or in_natural_order(sorted(set(column)))
     names = tuple(tables.class_names.get(value, value) for value in values)
-    notes += [f"{len(tables.class_names)} class names come from classes.csv"] if tables.has_class_table else []
     return Labels(target, names, tuple(values), class_labels(column, values, name), (), tuple(notes))
 
 
 def _competition(tables: LabelledTables, labels: Labels, settings: Settings) -> Competition:
     """The description of the competition, with the submission in the sample's form."""
     target = labels.target
-    per_class = len(tables.sample_columns or tables.labels.columns) > 1  # a submission has one column per class
+    per_class = len(tables.sample_columns or tables.label_columns) > 1  # a submission has one column per class
     # The columns of a sample are not those of unnamed grades.
     has_class_columns = per_class and not (target == "ordinal" and tables.has_unnamed_classes)
     predicts: Predicts = "value" if target == "regression" else "probabilities" if has_class_columns else "label"
@@ -302,7 +270,7 @@ def _competition(tables: LabelledTables, labels: Labels, settings: Settings) -> 
     if settings.predicts and predicts == "value":
         raise UserError("competition.predicts: a regression predicts numbers; leave it empty")
     predicts = settings.predicts or predicts
-    columns: Sequence[str] = tables.labels.columns[:1]
+    columns: Sequence[str] = tables.label_columns[:1]
     if target == "multi" and (per_class or predicts == "probabilities"):
         columns = labels.values
     elif predicts == "probabilities":

@@ -19,7 +19,8 @@ from competition.prepare.adapters.tables import one_hot_labels, read_csv
 from competition.prepare.targets import resolve_metric
 
 ID = "image_id"
-NAMES = ("healthy", "multiple_diseases", "rust", "scab")
+CLASSES = {"healthy": 516, "multiple_diseases": 91, "rust": 622, "scab": 592}  # class -> training images
+NAMES = tuple(CLASSES)
 WIDTH = 2048  # pixels of the real photos, 2048 x 1365
 
 
@@ -28,7 +29,7 @@ def download(raw: Path, settings: Settings, fetch: Callable[[str, Path], None]) 
     if settings.miniature:
         from competition.prepare.adapters import drawn
 
-        drawn.plants(raw, NAMES, settings.miniature, settings.image_size or WIDTH, settings.seed)
+        drawn.plants(raw, CLASSES, settings.miniature, settings.image_size or WIDTH, settings.seed)
     else:
         fetch_source(raw, settings, fetch)
 
@@ -37,9 +38,7 @@ def describe(raw: Path, settings: Settings) -> Competition:
     for name in ("train.csv", "sample_submission.csv"):
         columns = list(read_csv(raw / name))
         if columns != [ID, *NAMES]:
-            raise UserError(
-                f"{name}: columns {columns} were found, {[ID, *NAMES]} expected; is this another competition?"
-            )
+            raise UserError(f"{name}: columns {columns} were found, {[ID, *NAMES]} expected; another competition?")
     only_predicts(settings, "probabilities")
     return Competition(
         name=settings.name,

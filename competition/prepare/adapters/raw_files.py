@@ -17,8 +17,7 @@ def fetch_source(raw: Path, settings: Settings, fetch: Callable[[str, Path], Non
     if not settings.source:
         if not settings.slug:
             raise UserError(
-                f"competition.source and competition.slug are both empty: the {settings.adapter} adapter needs "
-                "a directory or a zip, or the name of a Kaggle competition"
+                "competition.source and competition.slug are both empty; state a directory or a zip, or Kaggle's name of a competition"
             )
         fetch(settings.slug, raw)
         return

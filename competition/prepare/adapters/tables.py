@@ -55,11 +55,8 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise UserError(f"{path.name}, line {lines.line_num}: {error}") from None
     if not header:
         raise UserError(f"{path.name}: the file is empty; a line of column names was expected")
-    duplicates = sorted({name for name in header if header.count(name) > 1})
-    if duplicates:
-        raise UserError(
-            f"{path.name}: column {duplicates[0]!r} appears {counted(header.count(duplicates[0]), 'time')}; rename all but one"
-        )
+    if repeated := [name for name in header if header.count(name) > 1]:
+        raise UserError(f"{path.name}: column {repeated[0]!r} appears {header.count(repeated[0])} times; rename one")
     return pd.DataFrame(rows, columns=header, dtype=str)
 
 
