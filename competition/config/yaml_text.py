@@ -6,7 +6,7 @@ Values are set in the text of a file, so that comments, order and formatting of 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ Tree = dict[str, Any]  # the plain values of a file: block -> key -> value
 LARGEST_FILE = 1_000_000  # bytes; a parameter file has a few hundred lines
 DEEPEST = 20  # nested blocks
 MOST_VALUES = 100_000  # keys and values, each alias counted with all that it stands for
+TEXT_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "merge", "timestamp")}  # a date stays a text
+PLAIN_TAGS = {*TEXT_TAGS, *(f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "int", "float", "bool", "null"))}
 # A text that is written without quotes, unless it is one of NOT_TEXT.
 PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./@-]*")
 NOT_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}
@@ -58,9 +60,13 @@ def parse_yaml(text: str, where: str) -> Any:
     """
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    yaml = _yaml()
     try:
-        _check_events(text, where)
-        return _copied(_yaml().load(text))
+        node = yaml.compose(text)
+        if node is None:
+            return None
+        _check(node, where)
+        return _copied(yaml.constructor.construct_document(node))
     except UserError:
         raise
     except MarkedYAMLError as error:
@@ -77,50 +83,35 @@ def parse_yaml(text: str, where: str) -> Any:
         )
         expected = f"expected YAML 1.2 ({remedy})"
         raise UserError(f"{where}{line}: {problem}; {expected}") from None
-    except TypeError:  # an unhashable key
-        raise UserError(f"{where}: a key is a list or a mapping; expected text, as in params.yaml") from None
+    except RecursionError:
+        raise UserError(f"{where}: more than {DEEPEST} nested blocks; params.yaml shows the form") from None
     except (YAMLError, ValueError) as error:
         raise UserError(f"{where}: {' '.join(str(error).split())}; expected YAML 1.2") from None
 
 
-def _check_events(text: str, where: str) -> None:
-    """Check the document before it is loaded: aliases let a few bytes stand for gigabytes, tags name foreign types."""
-    sizes: dict[str, tuple[int, int]] = {}  # anchor -> values in it, nested blocks in it
-    blocks: list[_Block] = [_Block(None)]
-    for event in _yaml().parse(text):
-        name, place = type(event).__name__, f"{where} line {event.start_mark.line + 1}"
-        values, depth = 1, 0
-        if getattr(event, "ctag", None):
-            raise UserError(f"{place}: the YAML tag {event.tag} is not supported; write the plain value")
-        if name == "AliasEvent":
-            if any(block.anchor == event.anchor for block in blocks):
-                raise UserError(f"{place}: the alias *{event.anchor} stands for a block that contains it; write it out")
-            values, depth = sizes.get(event.anchor, (1, 0))  # an undefined anchor is reported by the loader
-        elif name in ("MappingStartEvent", "SequenceStartEvent"):
-            blocks.append(_Block(event.anchor))
-        elif name in ("MappingEndEvent", "SequenceEndEvent"):
-            block = blocks.pop()
-            values, depth = block.values, block.depth + 1
-            if block.anchor:
-                sizes[block.anchor] = (values, depth)
-        elif name != "ScalarEvent":
-            continue
-        if len(blocks) - 1 + depth > DEEPEST:
-            raise UserError(f"{place}: more than {DEEPEST} nested blocks; params.yaml shows the form")
-        if name not in ("MappingStartEvent", "SequenceStartEvent"):
-            blocks[-1].values += values
-            blocks[-1].depth = max(blocks[-1].depth, depth)
-        if blocks[-1].values > MOST_VALUES:
-            raise UserError(f"{place}: more than {MOST_VALUES:,} values with aliases written out; use fewer aliases")
-
-
-@dataclass
-class _Block:
-    """An open mapping or list of the document."""
-
-    anchor: str | None
-    values: int = 1
-    depth: int = 0  # nested blocks
+def _check(root: Any, where: str) -> None:
+    """Refuse nodes before values are made of them: aliases let a few bytes stand for gigabytes, tags name foreign types."""
+    count, pending = 0, [(root, 0, 0, False)]  # (node, nested blocks around it, line, whether it is a key)
+    while pending:
+        node, depth, line, is_key = pending.pop()
+        count, line = count + 1, max(line, node.start_mark.line + 1)  # an alias stands for a block above it
+        problem = ""
+        if is_key and node.tag not in TEXT_TAGS:
+            name = node.value if node.id == "scalar" else f"of a {node.id}"
+            problem = f"the name {name} is not text; write it in quotes"
+        elif node.tag not in PLAIN_TAGS:
+            problem = f"the YAML tag {node.tag} is not supported; write the plain value"
+        elif depth > DEEPEST:
+            problem = f"more than {DEEPEST} nested blocks, aliases written out; params.yaml shows the form"
+        elif count > MOST_VALUES:
+            problem = f"more than {MOST_VALUES:,} values with aliases written out; use fewer aliases"
+        if problem:
+            raise UserError(f"{where} line {line}: {problem}")
+        if node.id == "mapping":
+            pairs = [((key, depth + 1, line, True), (value, depth + 1, line, False)) for key, value in node.value]
+            pending += reversed(list(chain(*pairs)))
+        elif node.id == "sequence":
+            pending += [(value, depth + 1, line, False) for value in reversed(node.value)]
 
 
 def _copied(value: object) -> object:

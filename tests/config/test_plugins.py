@@ -81,7 +81,7 @@ def test_a_wrong_file_is_one_sentence_with_its_line(code: str, message: str, tmp
     [
         ("competition.metric=halvd", "competition.metric: 'halvd' is not known; did you mean 'halved'?"),
         ("predict.views=[identity,helf]", "predict.views: view 'helf' is not known; did you mean 'half'?"),
-        ("competition.adapter=min", "SET competition.adapter: 'min' was found; .* did you mean 'mine'?"),
+        ("competition.adapter=min", "SET competition.adapter: no adapter 'min'; did you mean 'mine'?"),
         ("train.augment={spt: 1.0}", "train.augment: 'spt' is not known; did you mean 'spot'?"),
         ("blend.methods=[stackng]", "blend.methods: 'stackng' is not known; did you mean 'stacking'?"),
         ("decision.rules=[per_class]", "decision.rules: 'per_class' is not known"),
