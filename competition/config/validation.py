@@ -235,13 +235,13 @@ def _member_problems(params: Params) -> Iterator[Problem]:
         yield from _unknown((*keys, "external"), external, params.prepare.external, "folder of prepare.external")
     in_training_order(params)  # raises InvalidParameter for a cycle
     for name in (name for name, member in params.members.items() if member.has_nested_teachers):
-        keys = ("members", name, "teacher_scheme")
+        scheme = ("members", name, "teacher_scheme")
         if params.prepare.folds < 3:
-            yield keys, f"nested was found; it needs 3 folds or more, and prepare.folds is {params.prepare.folds}"
+            yield scheme, f"nested was found; it needs 3 folds or more, and prepare.folds is {params.prepare.folds}"
         for teacher in ancestors(params, name):
             if params.members[teacher].has_nested_teachers:
                 yield (
-                    keys,
+                    scheme,
                     f"nested was found, and its teacher {teacher} is a nested student itself, which would need models without "
                     "three folds; set teacher_scheme to same_fold for one of them",
                 )

@@ -136,8 +136,16 @@ def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folde
             f"{path} unpacks to {size_text(needed)}, {folder.parent} has {size_text(free)} free: free disk space."
         )
     try:
-        temporary.mkdir()
-        _copy(path, zipped, sizes, temporary, progress)
+        for name in ("", *_folders(sizes)):
+            Path(f"{temporary}/{name}").mkdir(parents=True, exist_ok=True)
+        done = 0
+        for name in sizes:
+            # A string, and no call of the disk but those that write: pathlib takes longer than the file at 100,000 small files.
+            with open(f"{temporary}/{name}", "xb") as sink:  # noqa: PTH123
+                for chunk in _chunks(path, zipped, name):
+                    sink.write(chunk)
+                    done += len(chunk)
+                    progress(done, needed)
         os.sync()  # once for all files: an fsync of each of 16,000 images would take minutes
         fault_point("unpack.before_rename", folder)
         temporary.replace(folder)
@@ -150,21 +158,8 @@ def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folde
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _copy(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folder: Path, progress: Progress) -> None:
-    """Write each file below `folder`, read to its end, where zipfile compares the CRC."""
-    done, total = 0, sum(sizes.values())
-    for parent in _folders(sizes):
-        Path(f"{folder}/{parent}").mkdir(parents=True, exist_ok=True)
-    for name in sizes:
-        # A string, and no call of the disk but those that write: pathlib takes longer than the file at 100,000 small files.
-        with open(f"{folder}/{name}", "xb") as sink:  # noqa: PTH123
-            for chunk in _chunks(path, zipped, name):
-                sink.write(chunk)
-                done += len(chunk)
-                progress(done, total)
-
-
 def _chunks(path: Path, zipped: zipfile.ZipFile, name: str) -> Iterator[bytes]:
+    """The content of a file, read to its end, where zipfile compares the CRC."""
     try:
         with zipped.open(name) as source:
             while chunk := source.read(CHUNK):
@@ -190,7 +185,10 @@ def _members(path: Path, zipped: zipfile.ZipFile, rules: UnpackRules) -> list[zi
     folders = _folders(names)
     problems += [f"duplicate name {name[:80]!a}" for name, count in counts.items() if count > 1]
     problems += [f"both file and folder {name[:80]!a}" for name in counts if name in folders]
-    if not problems and not rules.case_twins and (twins := _twins([*names, *folders])):
+    first: dict[str, str] = {}  # name without letter case and Unicode form -> the first path with this name
+    keys = [(unicodedata.normalize("NFC", path).casefold(), path) for path in (*names, *folders)]
+    twins = [(other, path) for key, path in keys if (other := first.setdefault(key, path)) != path]
+    if twins and not problems and not rules.case_twins:
         raise UserError(
             f"{path} has {counted(len(twins), 'pair')} of names that some file systems take for one, e.g. {' and '.join(twins[0])}; "
             'SET="kaggle.case_twins=keep" unpacks both, on a disk that tells them apart (Linux).'
@@ -227,10 +225,3 @@ def _folders(names: Iterable[str]) -> dict[str, None]:
             folders[folder] = None
             folder = folder.rpartition("/")[0]
     return folders
-
-
-def _twins(paths: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of different paths, of files or folders, that are equal without letter case and Unicode form."""
-    first: dict[str, str] = {}
-    keys = ((unicodedata.normalize("NFC", path).casefold(), path) for path in paths)
-    return [(other, path) for key, path in keys if (other := first.setdefault(key, path)) != path]

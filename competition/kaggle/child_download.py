@@ -21,7 +21,7 @@ from competition.kaggle.answers import text
 from competition.kaggle.child_requests import TIMEOUT, ReportedFailure, pages, send
 
 if TYPE_CHECKING:
-    from kaggle.api.kaggle_api_extended import KaggleApi
+    from kagglesdk.kaggle_client import KaggleClient
     from requests import Response
 
 CHUNK = 1 << 16  # bytes; the most that a broken connection loses
@@ -29,37 +29,35 @@ CHUNK = 1 << 16  # bytes; the most that a broken connection loses
 NOT_ABOUT_RANGE = {400, 401, 403, 404, 408, 410, 429, 500}
 
 
-def download(api: "KaggleApi", emit: Emit, slug: str, folder: str) -> str:
-    """Download all files of the competition as <folder>/<slug>.zip; return its path."""
-    target = Path(folder) / f"{slug}.zip"
-    with api.build_kaggle_client() as kaggle:
-        answer = send(kaggle, "competitions", "DownloadDataFiles", {"competitionName": slug}, stream=True)
-        if not urlsplit(answer.url).path.endswith(".zip"):
-            raise ReportedFailure("page", f"Kaggle sent another thing than an archive ({_content_type(answer)})")
-        save(answer, target, emit, 0, 0, is_verified_later=True)  # by the checksums in the archive
-    return str(target)
+def download(kaggle: "KaggleClient", emit: Emit, slug: str, folder: str) -> None:
+    """Download all files of the competition as <folder>/<slug>.zip."""
+    answer = send(kaggle, "competitions", "DownloadDataFiles", {"competitionName": slug}, stream=True)
+    if not urlsplit(answer.url).path.endswith(".zip"):
+        raise ReportedFailure("page", f"Kaggle sent another thing than an archive ({_content_type(answer)})")
+    save(answer, Path(folder) / f"{slug}.zip", emit, 0, 0, is_verified_later=True)  # by the checksums in the archive
 
 
-def download_files(api: "KaggleApi", emit: Emit, slug: str, folder: str, files: Mapping[str, int | None]) -> None:
+def download_files(kaggle: "KaggleClient", emit: Emit, slug: str, folder: str, files: Mapping[str, int | None]) -> None:
     """Download some files of the competition below `folder`.
 
     files: name -> bytes, None = unknown. Files that exist are not downloaded again.
     """
     done, total = 0, sum(size or 0 for size in files.values())
-    with api.build_kaggle_client() as kaggle:
-        for name, size in files.items():
-            target = Path(folder).joinpath(*name.split("/"))
-            if not target.is_file():
-                fields = {"competitionName": slug, "fileName": name}
-                answer = send(kaggle, "competitions", "DownloadDataFile", fields, stream=True)
-                if "html" in _content_type(answer) and not name.endswith((".html", ".htm")):
-                    raise ReportedFailure("page", f"Kaggle sent another thing than {name} ({_content_type(answer)})")
-                save(answer, target, emit, done, total, is_verified_later=False)
-            done += size or 0
-            emit("progress", done=done, total=total)
+    for name, size in files.items():
+        target = Path(folder).joinpath(*name.split("/"))
+        if not target.is_file():
+            fields = {"competitionName": slug, "fileName": name}
+            answer = send(kaggle, "competitions", "DownloadDataFile", fields, stream=True)
+            if "html" in _content_type(answer) and not name.endswith((".html", ".htm")):
+                raise ReportedFailure("page", f"Kaggle sent another thing than {name} ({_content_type(answer)})")
+            save(answer, target, emit, done, total, is_verified_later=False)
+        done += size or 0
+        emit("progress", done=done, total=total)
 
 
-def kernel_output(api: "KaggleApi", emit: Emit, kernel: Mapping[str, object], folder: str, only: str = "") -> None:
+def kernel_output(
+    kaggle: "KaggleClient", emit: Emit, kernel: Mapping[str, object], folder: str, only: str = ""
+) -> None:
     """Download the output files of a kernel into the empty `folder`.
 
     kernel: of client.kernel_fields.  only: name of the one file to download; "" = all. A path outside `folder` or a
@@ -67,7 +65,7 @@ def kernel_output(api: "KaggleApi", emit: Emit, kernel: Mapping[str, object], fo
     """
     import requests
 
-    for page in pages(api, "kernels", "ListKernelSessionOutput", "files", pageSize=100, **kernel):
+    for page in pages(kaggle, "kernels", "ListKernelSessionOutput", "files", pageSize=100, **kernel):
         for file in page:
             name, url = text(file.get("fileName")), text(file.get("url"))
             target = Path(folder).joinpath(*name.split("/"))

@@ -15,7 +15,7 @@ from pathlib import Path
 from competition.config.errors import UserError
 from competition.config.params import KernelParams
 from competition.files.child_process import Event
-from competition.files.manifest import write_json, write_text
+from competition.files.manifest import write_json
 from competition.kaggle import credentials
 from competition.kaggle.answers import decimal, nested, text, utc_time, whole
 from competition.kaggle.attempts import poll
@@ -76,24 +76,11 @@ class KernelOutcome:
 
 @dataclass(frozen=True)
 class Quota:
-    """Hours of this week by device (TPU, GPU); None = Kaggle does not say."""
+    """Hours of this week by device (TPU, GPU)."""
 
-    used: Mapping[str, float | None]
-    allowed: Mapping[str, float | None]
+    left: Mapping[str, float | None]  # None = Kaggle does not say
+    summary: Mapping[str, str]  # e.g. "TPU: 19.0 h left of 20.0"
     refresh: str  # time at which the week ends, ISO 8601, UTC; "" = unknown
-
-    def left(self, device: str) -> float | None:
-        """Hours that are left on a device."""
-        used, allowed = self.used[device], self.allowed[device]
-        return None if used is None or allowed is None else max(0.0, allowed - used)
-
-    def summary(self, device: str) -> str:
-        """E.g. "TPU: 19.0 h left of 20.0"."""
-        left, allowed = self.left(device), self.allowed[device]
-        if left is None:
-            of = "" if allowed is None else f" of {allowed:.1f} h"
-            return f"{device}: Kaggle does not say how many hours{of} are left"
-        return f"{device}: {left:.1f} h left of {allowed:.1f}"
 
 
 def owner_and_slug(client: Client, settings: KernelParams, competition_name: str) -> tuple[str, str]:
@@ -117,12 +104,15 @@ def status(client: Client, owner: str, slug: str, version: int) -> KernelOutcome
 def quota(client: Client) -> Quota:
     """Read this week's quota, which Kaggle returns in seconds, e.g. "3600.5s"."""
     answer = call(client, "the quota", "kernels", "GetAcceleratorQuotaStatistics")
-    hours: dict[str, dict[str, float | None]] = {"timeUsed": {}, "totalTimeAllowed": {}}
+    left, summary = dict[str, float | None](), dict[str, str]()
     for device in ("TPU", "GPU"):
-        for field, by_device in hours.items():
-            seconds = decimal(text(nested(answer.get(f"{device.lower()}Quota")).get(field)).removesuffix("s"))
-            by_device[device] = None if seconds is None else seconds / 3600
-    return Quota(hours["timeUsed"], hours["totalTimeAllowed"], utc_time(answer.get("quotaRefreshTime")))
+        values = nested(answer.get(f"{device.lower()}Quota"))
+        used, allowed = (decimal(text(values.get(name)).removesuffix("s")) for name in ("timeUsed", "totalTimeAllowed"))
+        left[device], summary[device] = None, f"{device}: Kaggle does not say how many hours are left"
+        if used is not None and allowed is not None:
+            hours = left[device] = max(0.0, allowed - used) / 3600
+            summary[device] = f"{device}: {hours:.1f} h left of {allowed / 3600:.1f}"
+    return Quota(left, summary, utc_time(answer.get("quotaRefreshTime")))
 
 
 def metadata(kernel: Kernel, code_file: str) -> dict[str, object]:
@@ -150,16 +140,8 @@ def metadata(kernel: Kernel, code_file: str) -> dict[str, object]:
         **({"machine_shape": kernel.machine_shape} if kernel.machine_shape else {}),
         "competition_sources": [kernel.competition] if kernel.competition else [],
         "dataset_sources": list(kernel.datasets),
-        "kernel_sources": [],
         "model_sources": list(kernel.models),
     }
-
-
-def write_folder(kernel: Kernel, source: str, folder: Path) -> None:
-    """Write the input of `kaggle kernels push -p FOLDER`: metadata and a notebook.  source: Python."""
-    code_file = f"{kernel.slug}.ipynb"
-    write_json(folder / "kernel-metadata.json", metadata(kernel, code_file))
-    write_text(folder / code_file, notebook(source))
 
 
 def push(client: Client, kernel: Kernel, source: str, as_notebook: bool = False) -> KernelVersion:

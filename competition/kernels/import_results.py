@@ -46,13 +46,13 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
 
     UserError if it has not ended an hour after its time limit; KernelFailed, after the import, if it failed.
     """
-    pushed, params = intent.pushed, target.workspace.params.kernel
+    params = target.workspace.params.kernel
     on_log = lambda text: target.say(*(f"kernel | {line}" for line in text.splitlines()))  # noqa: E731
-    outcome = kernels.follow(client, pushed, on_log, (params.hours + 1) * HOUR, params.pause)
+    outcome = kernels.follow(client, intent, on_log, (params.hours + 1) * HOUR, params.pause)
     if outcome.status in kernels.KNOWN_STATUSES and outcome.status not in kernels.ENDED:
-        raise UserError(f"the kernel has not ended ({outcome.status}); run the same command to wait, see {pushed.url}")
+        raise UserError(f"the kernel has not ended ({outcome.status}); run the same command to wait, see {intent.url}")
     target.say(f"kernel: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
-    output = kernel_results.pull(client, pushed, intent.run, target.workspace.folder / "kernel" / "output")
+    output = kernel_results.pull(client, intent, intent.run, target.workspace.folder / "kernel" / "output")
     # `merge` never replaces a complete result: one that is to be replaced loses its manifest first.
     for result_folder in output.result_folders:
         if model_of_folder := fold_model_of_folder(target, result_folder):
@@ -68,10 +68,10 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
     if (output.folder / BUDGET).exists():
         import_budget(target, output.folder / BUDGET)
     if output.status == "done" and (output.folder / SUBMISSION).exists():
-        import_submission(target, pushed, output.folder)
+        import_submission(target, intent, output.folder)
     if output.status == "failed":
         raise KernelFailed(
-            f"the kernel failed: {output.problem}; its finished results were imported, see its log: {pushed.url}"
+            f"the kernel failed: {output.problem}; its finished results were imported, see its log: {intent.url}"
         )
     if output.status == "cut":
         target.say("kernel: stopped at its time limit; `make kernel` resumes it")

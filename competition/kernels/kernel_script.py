@@ -7,7 +7,7 @@
 """Script that runs in a Kaggle kernel: unpack the project, check the machine, run the commands, pack the results.
 
 This file is a template: packing.pack() replaces PLAN and PROJECT by the plan and the packed project. It uses the
-standard library only; the packages that the commands need are installed before they start. The cell markers make it a
+standard library and `packaging`; the packages that the commands need are installed before they start. The cell markers make it a
 notebook as well.
 """
 
@@ -167,21 +167,12 @@ def installed_as(module: str) -> list[str]:
 
 def unsuitable_version(module: str, requirement: str) -> str:
     """The installed packages with this module if none of them meets the requirement; "" otherwise, or if none is known."""
-    bounds = re.findall(r"(>=|==|<)([\d.]+)", requirement.split(";")[0])
-    installed = installed_as(module)
-    for package in installed:
-        version = numbers(package.split("==")[1])
-        compared = {">=": version.__ge__, "==": version.__eq__, "<": version.__lt__}
-        if all(compared[sign](numbers(bound)) for sign, bound in bounds):
-            return ""
+    from packaging.requirements import Requirement  # Keras and TensorFlow need it, too
+
+    accepted, installed = Requirement(requirement).specifier, installed_as(module)
+    if any(accepted.contains(package.split("==")[1], prereleases=True) for package in installed):
+        return ""
     return ", ".join(installed).replace("==", " ")
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """(2, 20, 0, 0) of "2.20.0rc1"."""
-    leading = re.match(r"[\d.]*", version)
-    parts = [int(part) for part in (leading[0] if leading else "").split(".") if part]
-    return (*parts, 0, 0, 0, 0)[:4]
 
 
 # Runs in a process of its own, because a wrong pair of jax and libtpu ends it: prints the versions, then what it computes on.

@@ -59,11 +59,14 @@ class Plan:
     grace: int  # seconds of it that are reserved for stopping and packing
 
 
-def files(root: Path, params: Params, members: Mapping[str, Member]) -> dict[str, bytes]:
-    """Name -> content of the source code and the parameters. members: with overrides and tuned values applied."""
-    plugins = {PLUGINS: Path(params.plugins).read_bytes()} if params.plugins else {}
-    parameters = json.dumps(file_tree(kernel_params(params, members)), indent=1).encode()
-    return {**project_files(root, SOURCE_PATTERNS), **plugins, PARAMS: parameters}
+def files(root: Path, plugins: str, sent: Params, name: str = PARAMS) -> dict[str, bytes]:
+    """Name -> content of the source code, the plugins file and the parameters, for another machine.
+
+    plugins: path of the file here; "" = none.  sent: see `sent_params`.  name: of the file of the parameters.
+    """
+    # Beside the parameters, because the path of the plugins begins in their folder.
+    own = {PLUGINS: Path(plugins).read_bytes()} if plugins else {}
+    return {**project_files(root, SOURCE_PATTERNS), **own, name: json.dumps(file_tree(sent), indent=1).encode()}
 
 
 def project_files(root: Path, patterns: Sequence[str]) -> dict[str, bytes]:
@@ -84,21 +87,31 @@ def requirements(pyproject: str, members: Iterable[Member] = ()) -> dict[str, st
     return {module: by_package[package] for module, package in needs.items()}
 
 
-def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
-    """Parameters for the kernel: without secrets, local files, bucket and external predictions."""
-    require: Any = "tpu" if accelerator(params.kernel.machine) == "tpu" else "any"
+def sent_params(params: Params, members: Mapping[str, Member]) -> Params:
+    """Parameters for another machine: without secrets, local paths and external predictions.
+
+    members: with overrides and tuned values applied.
+    """
     params = without_secrets(params)
     return replace(
         params,
         plugins=PLUGINS if params.plugins else "",
         members=dict(members),
         external={},
-        device=replace(params.device, backend="auto", require=require),
-        storage=replace(params.storage, bucket=""),
-        # Stored runs are not in the kernel; it predicts with all members.
-        blend=params.blend if params.kaggle.submit == "notebook" else replace(params.blend, members=()),
+        blend=replace(params.blend, members=()),  # stored runs are not there; it predicts with all members
         competition=replace(params.competition, source=""),
         convert=replace(params.convert, source="", target=""),
+    )
+
+
+def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
+    """Parameters for the kernel, which also has no bucket and its own device."""
+    require: Any = "tpu" if accelerator(params.kernel.machine) == "tpu" else "any"
+    return replace(
+        sent_params(params, members),
+        device=replace(params.device, backend="auto", require=require),
+        storage=replace(params.storage, bucket=""),
+        blend=params.blend if params.kaggle.submit == "notebook" else replace(params.blend, members=()),
     )
 
 
@@ -151,12 +164,12 @@ def commands(
     like: str,
     training: Mapping[str, Sequence[int]],
     tuning: Sequence[str],
-    submissions: str,
+    last: Sequence[Sequence[str]],
 ) -> tuple[tuple[str, ...], ...]:
     """Stages of one kernel, as arguments of `python`.
 
     sets: overrides KEY=VALUE.  like: index whose groups and folds are copied.  training: member -> folds.
-    tuning: those of its members that are tuned first.  submissions: folder of the blend's submission; "" = no blend.
+    tuning: those of its members that are tuned first.  last: the stages after training, each with its options.
     """
 
     def stage(name: str, *options: str) -> tuple[str, ...]:
@@ -170,8 +183,7 @@ def commands(
         for verb in (("tune", "train") if name in tuning else ("train",))
     ]
     prepare = [stage("download"), stage("prepare", "--folds-from", like), stage("resolve")]
-    blend = [stage("blend", "--submissions", submissions)] if submissions else []
-    return (*prepare, *train, stage("predict", "--allow-partial"), *blend)
+    return (*prepare, *train, *(stage(*each) for each in last))
 
 
 def pack(files: Mapping[str, bytes], plan: Plan) -> str:

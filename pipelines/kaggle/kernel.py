@@ -18,7 +18,7 @@ from competition.config.errors import UserError, size_text
 from competition.config.params import HUB, Member
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import in_training_order
-from competition.files.manifest import atomic_write, read_record
+from competition.files.manifest import atomic_write, read_record, write_json, write_text
 from competition.kaggle import submit
 from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.errors import KaggleError
@@ -129,9 +129,8 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     inputs |= request.results_to_resume(job.work, job.params, runs, missing)
     if submits:
         inputs |= request.results_to_blend(job.work, job.params, runs, missing, inputs)
-    files = packing.files(ROOT, job.params, members)
+    files = packing.files(ROOT, job.params.plugins, packing.kernel_params(job.params, members))
     if hours_of_budget(job):
-        plan = budget_plan(job, plan)
         portfolio = job.params.budget.portfolio or PORTFOLIO.relative_to(ROOT).as_posix()
         files[packing.project_path(portfolio, "budget.portfolio")] = (ROOT / portfolio).read_bytes()
     if len(zlib.compress(index.read_bytes())) <= job.options.inline:
@@ -143,7 +142,10 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     kernel = kernels.Kernel(owner, slug, settings.machine, settings.internet, attached, settings.datasets, plan.seconds)
     kernel = replace(kernel, models=models_to_attach(job, members.values()))
     folder = job.path("kernel", "notebook")
-    kernels.write_folder(kernel, script, folder)
+    write_json(
+        folder / "kernel-metadata.json", kernels.metadata(kernel, f"{slug}.ipynb")
+    )  # as `kaggle kernels push` reads it
+    write_text(folder / f"{slug}.ipynb", packing.notebook(script))
     job.echo(f"kernel: for the browser, the same as a notebook: {display_path(folder / f'{slug}.ipynb')}")
     show_quota(job, client)
     if inputs:
@@ -158,7 +160,7 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     script_digest = hashlib.sha256(script.encode()).hexdigest()
     time_text = datetime.now(UTC).isoformat(timespec="seconds")
     intent = PushIntent(
-        plan.run, job.options.force, plan.collect, owner, slug, 0, "", previous_version, script_digest, time_text
+        owner, slug, 0, "", plan.run, job.options.force, plan.collect, previous_version, script_digest, time_text
     )
     push = push_once(
         client, partial(kernels.push, client, kernel, script, submits), intent, state, job.params.kaggle.listing_lag
@@ -219,7 +221,12 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> dict[
 
 
 def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> packing.Plan:
-    settings, work = job.params.kernel, request.path_in_kernel(job.work, job.work)
+    """The plan of a kernel that trains what is missing and predicts by it.
+
+    submits: it also blends, and leaves the submission.  With HOURS it makes the best members for that time instead, and leaves
+    the parameter file that names them.
+    """
+    settings, work, hours = job.params.kernel, request.path_in_kernel(job.work, job.work), hours_of_budget(job)
     # Overrides are part of the parameters already; repeated as --set they take precedence over tuned values, as here.
     sets = [f"{'.'.join(o.path)}={json.dumps(o.value)}" for o in job.overrides if o.path[0] in ("train", "members")]
     if job.params.competition.slug and not job.params.competition.miniature:
@@ -228,37 +235,29 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> pac
         sets.append(f"competition.source={{input:{marker}}}")
     like, output = (request.path_in_kernel(job.work, job.path(*parts)) for parts in (INDEX, OUTPUT))
     # A member that is tuned there gets a run that this machine does not know yet.
-    models = [f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]]
+    collect = [f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]]
     pairs = nested_teachers(job.params, missing)
-    teachers = [f"{work}/members/{name}/*/without/{pair[0]}-{pair[1]}" for name, pair in pairs]
-    outputs = {import_results.SUBMISSION: f"{output}/*.csv", import_results.LEDGER: f"{output}/ledger.jsonl"}
-    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    collect += [f"{work}/members/{name}/*/without/{pair[0]}-{pair[1]}" for name, pair in pairs] + [f"{work}/tune/*/*"]
+    last: list[tuple[str, ...]] = [("predict", "--allow-partial")]
+    leave: dict[str, str] = {}
+    if hours:
+        last, collect = [("budget", "--hours", f"{hours:g}")], [f"{work}/members/*/*/fold*"]
+        leave = {import_results.BUDGET: f"{work}/{BUDGET_FILE.as_posix()}"}
+    elif submits:
+        last.append(("blend", "--submissions", output))
+        leave = {import_results.SUBMISSION: f"{output}/*.csv", import_results.LEDGER: f"{output}/ledger.jsonl"}
+    members = [member for name, member in job.params.members.items() if name in missing or hours]
     return packing.Plan(
         run=f"{datetime.now(UTC):%Y%m%d-%H%M%S}",
-        commands=packing.commands(sets, job.work.parent.name, like, missing, to_tune, output if submits else ""),
-        collect=(*models, *teachers, f"{work}/tune/*/*"),
-        leave=outputs if submits else {},
-        needs=packing.requirements(pyproject, [job.params.members[name] for name in missing]),
+        commands=packing.commands(sets, job.work.parent.name, like, missing, to_tune, last),
+        collect=tuple(collect),
+        leave=leave,
+        needs=packing.requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8"), members),
         jax={},
         accelerator=packing.accelerator(settings.machine),
         devices=settings.devices,
         seconds=round(settings.hours * HOUR),
         grace=round(settings.reserve * HOUR),
-    )
-
-
-def budget_plan(job: Job, plan: packing.Plan) -> packing.Plan:
-    """The plan of a kernel that makes the best members within a stated time, and leaves the parameter file that names them."""
-    work = request.path_in_kernel(job.work, job.work)
-    *before, predict = plan.commands
-    options = predict[predict.index("--params") : predict.index("--allow-partial")]
-    budget = ("-m", "pipelines", "budget", *options, "--hours", f"{hours_of_budget(job):g}")
-    return replace(
-        plan,
-        commands=(*before, budget),
-        collect=(f"{work}/members/*/*/fold*",),
-        leave={import_results.BUDGET: f"{work}/{BUDGET_FILE.as_posix()}"},
-        needs=packing.requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8"), job.params.members.values()),
     )
 
 
@@ -287,7 +286,7 @@ def show_quota(job: Job, client: Client) -> None:
         job.echo(f"kernel: could not read the quota ({error})")
         return
     renewed = f"; renewed {quota.refresh[:16]} UTC" if quota.refresh else ""
-    job.echo(f"kernel: this week: {quota.summary('TPU')}; {quota.summary('GPU')}{renewed}")
+    job.echo(f"kernel: this week: {'; '.join(quota.summary.values())}{renewed}")
     device = packing.accelerator(job.params.kernel.machine).upper()
-    if device in ("TPU", "GPU") and quota.left(device) == 0:
+    if quota.left.get(device) == 0:
         raise UserError(f"no hours on {job.params.kernel.machine} are left this week{renewed}")

@@ -23,6 +23,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -68,31 +69,30 @@ def refuse(problem: str) -> NoReturn:
 def parameter(name: str, default: object) -> inspect.Parameter:
     """One option as typer reads it from a signature."""
     field_type: Any = FIELDS[name].type
-    settings = {key: value for key, value in FIELDS[name].metadata.items() if key not in ("flag", "choices")}
-    if choices := FIELDS[name].metadata.get("choices"):
+    settings, variable = dict(FIELDS[name].metadata), make_name(name)
+    settings.pop("flag", None)
+    choices, unit, least = settings.pop("choices", ()), settings.pop("unit", ""), settings.pop("min", -math.inf)
+    expected = (
+        f"positive number of {unit}"
+        if unit
+        else "whole number" + (f" of at least {least}" if least > -math.inf else "")
+    )
 
-        def check(value: str) -> str:
-            if value and value not in choices:
-                refuse(f"{make_name(name)}={value}: {value!r} is not one of {', '.join(choices)}")
+    def parse(value: object) -> object:
+        """Refuse a text that is none of the choices, or no number of the range.  value: a text, or the default."""
+        if not isinstance(value, str) or value in ("", *choices):
             return value
+        if choices:
+            refuse(f"{variable}={value}: {value!r} is not one of {', '.join(choices)}")
+        with suppress(ValueError):
+            number: float = field_type(value)
+            if (0 < number < math.inf) if unit else (number >= least):
+                return number
+        refuse(f"{variable}={value}: expected a {expected}, e.g. {variable}={'0.5' if unit else '2'}")
 
-        settings |= {"metavar": f"[{'|'.join(choices)}]", "callback": check}
-    elif field_type in (int, float):
-        least, example = settings.pop("min", -math.inf), "2" if field_type is int else "0.5"
-        kind = "whole number" if field_type is int else "number"
-
-        def number(value: str) -> float:
-            parsed: float | None
-            try:
-                parsed = field_type(value)
-            except ValueError:
-                parsed = None
-            if parsed is None or parsed < least:
-                of_least = f" of at least {least}" if least > -math.inf else ""
-                refuse(f"{make_name(name)}={value}: expected a {kind}{of_least}, e.g. {make_name(name)}={example}")
-            return parsed
-
-        settings |= {"metavar": field_type.__name__.upper(), "parser": number}
+    if choices or field_type in (int, float):
+        metavar = f"[{'|'.join(choices)}]" if choices else field_type.__name__.upper()
+        settings |= {"metavar": metavar, "parser": parse}
     settings["show_default"] = field_type is not Path  # the help text of a path names its default
     annotation = Annotated[field_type, typer.Option(flag_of(name), **settings)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -106,11 +106,6 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
         if name == "train" and options.debug_rows != FIELDS["debug_rows"].default and not options.debug:
             rows = options.debug_rows
             refuse(f"DEBUG_ROWS={rows} without DEBUG=1 has no effect: `make train DEBUG=1`")
-        for key, unit in (("hours", "hours"), ("limit", "seconds")):  # 0 hours are not "no budget": it would take hours
-            source, value = context.get_parameter_source(key), getattr(options, key)
-            if source is not None and source.name != "DEFAULT" and not 0 < value < math.inf:
-                name_here = make_name(key)
-                refuse(f"{name_here}={value:g}: expected a positive number of {unit}, e.g. {name_here}=0.5")
         if options.hours and options.budget:
             refuse(f"HOURS={options.hours:g} and BUDGET={options.budget} both state the time: state one of them")
         is_last = process.is_last and is_last_goal(name)

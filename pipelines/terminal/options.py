@@ -9,7 +9,10 @@ PORTFOLIO = ROOT / "recipes" / "portfolio.yaml"  # candidates of a budget, no pa
 
 
 def option(default: Any, help: str, **settings: Any) -> Any:
-    """A field of Options.  settings: as of typer.Option; choices: the accepted texts; flag: instead of --NAME."""
+    """A field of Options.
+
+    settings: as of typer.Option; choices: the accepted texts; unit: of a number above 0; flag: instead of --NAME.
+    """
     return field(default=default, metadata={"help": help, **settings})
 
 
@@ -56,7 +59,7 @@ class Options:
     classes: int = option(
         0, "Number of classes, if nothing is downloaded and the adapter does not know it; 0 = not given.", min=0
     )
-    limit: float = option(3600.0, "Seconds that one step may take to be lowered or compiled.")
+    limit: float = option(3600.0, "Seconds that one step may take to be lowered or compiled.", unit="seconds")
     if_tpu: bool = option(False, "Do nothing without an attached TPU.")
     log: bool = option(False, "Print the kernel's log and follow it while the kernel runs.")
     # A larger index does not fit into the kernel's one file and is sent as a dataset.
@@ -78,7 +81,9 @@ class Options:
     cluster: str = option(
         "", "Run on the machines of this Ray cluster: auto, or its address (docs/cluster.md).", metavar="HOST:PORT"
     )
-    hours: float = option(0.0, "Choose and train members within so many hours, the blend included (docs/budget.md).")
+    hours: float = option(  # 0 is refused where it is given: "no budget" would take hours
+        0.0, "Choose and train members within so many hours, the blend included (docs/budget.md).", unit="hours"
+    )
     budget: str = option("", "A name of hours: quick 0.1, good 1, best 8.", choices=("quick", "good", "best"))
     watch: bool = option(False, "Write the page again whenever results change; it reloads itself until Ctrl-C.")
     machines: int = option(0, "Also estimate training on this many machines; 0 = not asked for.", min=0)

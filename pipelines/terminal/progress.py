@@ -42,6 +42,17 @@ class Bar(AbstractContextManager["Bar"]):
         self.done, self.total = done, total or self.total
         self.refresh()
 
+    def update_step(self, step: str, done: int, total: int) -> None:
+        """Set the position of a step, which has a bar and a rate of its own: the callback of library functions.
+
+        done, total: bytes; total 0 = unknown.
+        """
+        if step != self.description:
+            self.__exit__()
+            self.description, self.total, self.first = step, None, done
+            self.started = self.printed = time.monotonic()
+        self.update_to(done, total)
+
     def refresh(self) -> None:
         """Show the bar, or a line if there is no terminal and one is due."""
         now = time.monotonic()
@@ -118,23 +129,3 @@ def _new_progress(unit: str) -> "Progress":
         redirect_stdout=False,  # stdout may be a file
         redirect_stderr=False,
     )
-
-
-class ByteSteps(AbstractContextManager["ByteSteps"]):
-    """Consecutive byte bars, one per step (downloading, unpacking), each with its own rate."""
-
-    def __init__(self) -> None:
-        self.step, self.bar = "", None  # type: tuple[str, Bar | None]
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.clear()
-
-    def update(self, step: str, done: int, total: int) -> None:
-        """Set the position of `step`: the callback of library functions.  done, total: bytes; total 0 = unknown."""
-        if self.bar is None or step != self.step:
-            if self.bar is not None:
-                self.bar.clear()
-            self.step, self.bar = step, Bar(total or None, step, "B")
-            self.bar.done = self.bar.first = done
-        self.bar.update_to(done, total)

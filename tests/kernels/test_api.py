@@ -257,7 +257,7 @@ def state(kaggle, tmp_path):
 
 def push(client, state, run="run-2"):
     previous = kernel_push.newest_version(client, "ada", "goldfold-flowers")
-    intent = kernel_push.PushIntent(run, False, ("work/*",), "ada", "goldfold-flowers", 0, "", previous)
+    intent = kernel_push.PushIntent("ada", "goldfold-flowers", 0, "", run, False, ("work/*",), previous)
     source = f"print('{run}', 'goldfold-output.json')"
     return kernel_push.push_once(client, partial(kernels.push, client, KERNEL, source, True), intent, state, 300.0)
 
@@ -290,7 +290,7 @@ def test_a_version_pushed_by_somebody_else_is_not_mistaken_for_this_push(kaggle,
     other = kaggle.kernels[NAME][0]
     kaggle.faults["SaveKernel"] = ["500"]  # the push never arrived, but the client cannot know that
     # previous: as if the other version was made after this machine looked for the newest one.
-    intent = kernel_push.PushIntent("run-2", False, (), "ada", "goldfold-flowers", 0, "", previous=0)
+    intent = kernel_push.PushIntent("ada", "goldfold-flowers", 0, "", "run-2", False, (), previous=0)
     with pytest.raises(UnknownOutcome, match="`make kernel AGAIN=1` pushes it once more"):
         kernel_push.push_once(client, partial(kernels.push, client, KERNEL, "print('run-2')"), intent, state, 0.1)
     assert (kaggle.kernels[NAME], kaggle.count("SaveKernel")) == ([other], 2)
