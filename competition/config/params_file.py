@@ -75,25 +75,6 @@ def _located(error: InvalidParameter, path: Path, overrides: Sequence[Override])
     return UserError(f"{place}: {problem}{f' ({other_place})' if is_in_another_file else ''}")
 
 
-def unused_members_lines(path: Path) -> list[str]:
-    """One line that names the members of the extended file which the file at `path` drops by stating its own; [] without any.
-
-    Raises UserError if a file cannot be read.
-    """
-    (_, tree), *bases = _read_with_bases(path).items()
-    # Of several bases the nearest with members counts: its members replace those of the files that it extends.
-    base, inherited = next(((file, tree["members"]) for file, tree in bases if "members" in tree), (path, {}))
-    members: Tree = tree.get("members") or inherited
-    unused = [name for name in inherited if name not in members]
-    if not unused:
-        return []
-    shown = base.name if base.name != path.name else str(base)
-    return [
-        f"members: {', '.join(members)}; not used: {', '.join(unused)} of {shown}, because {path.name} states its own members; "
-        f"to use one of those, state it in {path.name}, too"
-    ]
-
-
 def file_tree(params: Params) -> Tree:
     """Return `params` as plain values in the form of a parameter file; `validate` makes the same parameters of it.
 

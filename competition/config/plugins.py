@@ -83,8 +83,9 @@ class Plugins:
 
     def problem(self, what: str, text: str, error: BaseException | None = None) -> str:
         """A message about one of its functions, with the line of the file where `error` was raised."""
-        line = _line_in(self.file, error) if error else 0
-        name = self.file.name if self.file else "plugins"
+        frames = traceback.extract_tb(error.__traceback__) if error else ()
+        lines = [frame.lineno for frame in frames if self.file and frame.filename == str(self.file)]
+        line, name = lines[-1] if lines else 0, self.file.name if self.file else "plugins"
         return f"{name}{f' line {line}' if line else ''}: {what}: {text}"
 
 
@@ -126,12 +127,19 @@ def load_plugins(path: Path) -> Plugins:
         similar = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.85)
         if name.isupper() and similar and similar[0] not in (name, *vars(module)):
             raise UserError(f"{path.name}: {name} is no kind of plugin; did you mean '{similar[0]}'?")
-    kinds = {kind: getattr(module, kind, {}) for kind in KINDS}
-    for kind in KINDS:
-        _check_names(plugins, kind, kinds[kind])
+    kinds: dict[str, Any] = {kind: getattr(module, kind, {}) for kind in KINDS}
+    for kind, values in kinds.items():
+        if not isinstance(values, dict):
+            raise UserError(plugins.problem(kind, f"a dictionary was expected, {type(values).__name__} was found"))
+        for name, value in values.items():
+            what = f"{kind}[{name!r}]"
+            if not isinstance(name, str) or not name or not name.replace("_", "a").isalnum():
+                raise UserError(plugins.problem(what, "a name of letters, digits and '_' was expected"))
+            if kind in SIGNATURES:
+                function = value.function if isinstance(value, LowerIsBetter) and kind == "METRICS" else value
+                _check_signature(plugins, what, function, SIGNATURES[kind])
     kinds["ADAPTERS"] = {name: _adapter(plugins, name, parts) for name, parts in kinds["ADAPTERS"].items()}
-    values: dict[str, Any] = {kind.lower(): kinds[kind] for kind in KINDS}
-    return replace(plugins, **values)
+    return replace(plugins, **{kind.lower(): values for kind, values in kinds.items()})
 
 
 def plugin_named(kind: str, name: str, own_names: Container[str]) -> Any:
@@ -191,11 +199,11 @@ def _run(path: Path) -> ModuleType:
     except Exception as error:
         if earlier is not None:
             sys.modules[MODULE] = earlier
-        line, hint = _line_in(path, error), ""
+        hint = ""
         if isinstance(error, ModuleNotFoundError) and (path.parent / f"{error.name}.py").is_file():
             hint = "; a plugins file is one file: copy what it needs into it"
-        where = f"{path.name} line {line}" if line else path.name
-        raise UserError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())[:300]}{hint}") from error
+        text = f"{' '.join(str(error).split())[:300]}{hint}"
+        raise UserError(Plugins(path).problem(type(error).__name__, text, error)) from error
     finally:
         sys.dont_write_bytecode = writes_bytecode
     if started := (sys.modules.keys() & set(HEAVY)) - heavy_before:
@@ -204,20 +212,6 @@ def _run(path: Path) -> ModuleType:
             "import into the functions that use it"
         )
     return module
-
-
-def _check_names(plugins: Plugins, kind: str, values: object) -> None:
-    """Check the names and signatures of one dictionary."""
-    if not isinstance(values, dict):
-        raise UserError(plugins.problem(kind, f"a dictionary was expected, {type(values).__name__} was found"))
-    for name, value in values.items():
-        what = f"{kind}[{name!r}]"
-        if not isinstance(name, str) or not name or not name.replace("_", "a").isalnum():
-            raise UserError(plugins.problem(what, "a name of letters, digits and '_' was expected"))
-        if kind == "ADAPTERS":
-            continue
-        function = value.function if isinstance(value, LowerIsBetter) and kind == "METRICS" else value
-        _check_signature(plugins, what, function, SIGNATURES[kind])
 
 
 def _check_signature(plugins: Plugins, what: str, function: object, accepted: tuple[Parameters, ...]) -> None:
@@ -257,9 +251,3 @@ def _adapter(plugins: Plugins, name: str, parts: object) -> SimpleNamespace:
             yield row
 
     return SimpleNamespace(**{"solution": lambda raw: None, **functions, "rows": rows})
-
-
-def _line_in(file: Path | None, error: BaseException) -> int:
-    """The last line of `file` in the traceback of `error`; 0 = none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return next((frame.lineno or 0 for frame in reversed(frames) if file and frame.filename == str(file)), 0)

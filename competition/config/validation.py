@@ -5,7 +5,7 @@ What one key names must exist, and what two state must fit together.
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType
@@ -63,7 +63,17 @@ def validate(tree: Tree) -> Params:
                 )
             external[name] = tree["members"].pop(name)["predictions"]
     tree["external"] = external
-    _complete(tree)
+    # Each member's `train` is completed from the common one, and what it needs of a machine from cluster.needs. Values of a
+    # wrong type are left for pydantic to report.
+    members, common, cluster = tree.get("members"), tree.get("train"), tree.get("cluster")
+    if isinstance(members, dict) and isinstance(common, dict):
+        for member in members.values():
+            if isinstance(member, dict) and isinstance(member.get("train", {}), dict):
+                member["train"] = {**common, **member.get("train", {})}
+    needs, needing = (cluster.get("needs"), cluster.get("members")) if isinstance(cluster, dict) else (None, None)
+    if isinstance(needs, dict) and isinstance(needing, dict):
+        for name, own in needing.items():
+            needing[name] = {**needs, **own} if isinstance(own, dict) else own
     try:
         params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
     except ValidationError as error:
@@ -80,25 +90,6 @@ def validate(tree: Tree) -> Params:
     return params
 
 
-def _complete(tree: Tree) -> None:
-    """Fill in each member's `train` from the common one, and what it needs from cluster.needs.
-
-    Values of a wrong type are left for pydantic to report.
-    """
-    members, common, cluster = tree.get("members"), tree.get("train"), tree.get("cluster")
-    if isinstance(members, dict) and isinstance(common, dict):
-        for member in members.values():
-            if isinstance(member, dict) and isinstance(member.get("train", {}), dict):
-                member["train"] = {**common, **member.get("train", {})}
-    if (
-        isinstance(cluster, dict)
-        and isinstance(cluster.get("needs"), dict)
-        and isinstance(cluster.get("members"), dict)
-    ):
-        for name, needs in cluster["members"].items():
-            cluster["members"][name] = {**cluster["needs"], **needs} if isinstance(needs, dict) else needs
-
-
 def _explained(error: "ErrorDetails") -> InvalidParameter:
     """Convert one error of pydantic."""
     keys = [key for key in error["loc"] if key != "[key]"]
@@ -113,7 +104,13 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
         elsewhere = [f"{block}.{name}" for block, schema in blocks.items() if name in {f.name for f in fields(schema)}]
         # Of external predictions only their own keys are meant.
         is_elsewhere = len(elsewhere) == 1 and keys[0] != "external"
-        siblings = _sibling_keys(keys)
+        block: Any = Params  # that contains the key
+        for key in keys[:-1]:
+            block = get_args(block)[1] if get_origin(block) is dict else get_type_hints(block)[str(key)]
+            if NoneType in get_args(block):  # a block that may be absent: Head | None
+                (block,) = (one for one in get_args(block) if one is not NoneType)
+        siblings = {field.name for field in fields(block)} - ({"external"} if block is Params else set())
+        siblings |= {"predictions"} if block is Member else set()  # of an external member (`validate`)
         is_plural = f"{name}s" in siblings  # blend.method is blend.methods, although there is policy.method
         hint = f"; did you mean '{elsewhere[0]}'?" if is_elsewhere and not is_plural else did_you_mean(name, siblings)
         return InvalidParameter(keys, f"unknown key{hint}")
@@ -131,19 +128,6 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
         expected = "a name of letters, digits, '.', '_' and '-' was expected"
     value = "a value" if is_secret(keys) else json.dumps(error["input"], default=str)[:80]
     return InvalidParameter(keys, f"{value} was found; {expected}{hint}")
-
-
-def _sibling_keys(keys: Sequence[Key]) -> list[str]:
-    """The valid keys of the block that contains the last of `keys`."""
-    block: Any = Params
-    for key in keys[:-1]:
-        block = get_args(block)[1] if get_origin(block) is dict else get_type_hints(block)[str(key)]
-        if NoneType in get_args(block):  # a block that may be absent: Head | None
-            (block,) = (one for one in get_args(block) if one is not NoneType)
-    names = [field.name for field in fields(block)]
-    if block is Member:
-        return [*names, "predictions"]  # of an external member (`validate`)
-    return [name for name in names if name != "external"] if block is Params else names
 
 
 def _unknown(keys: Keys, names: Iterable[tuple[Key, str]], known: Collection[str], noun: str) -> Iterator[Problem]:

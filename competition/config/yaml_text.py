@@ -6,10 +6,12 @@ Values are set in the text of a file, so that comments, order and formatting of 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from competition.config.digests import to_plain
 from competition.config.errors import Key, UserError, did_you_mean
 
 if TYPE_CHECKING:  # ruamel is imported where a text is read
@@ -157,21 +159,24 @@ def kind(value: object) -> str:
 def set_value(text: str, keys: Sequence[str], value: object) -> str:
     """Return `text` with the value of `keys`, one mapping inside the other; missing keys are added.
 
-    Raises UserError where the present value spans several lines of block style, which is not edited.
+    Comments, order, quotes and the indentation of its first block stay.
     """
-    parent = _yaml().compose(text)  # ruamel's nodes know their positions in the text
-    for position, key in enumerate(keys):
-        if parent.id != "mapping":
-            raise UserError(f"{key}: a mapping was expected around it, another value was found")
-        child = next((child for name, child in parent.value if name.value == key), None)
-        if child is None:
-            for inner in reversed(keys[position + 1 :]):
-                value = {inner: value}
-            return _inserted(text, parent, key, value)
-        parent = child
-    if parent.id != "scalar" and not parent.flow_style:
-        raise UserError(f"{'.'.join(keys)}: a value of several lines is not edited; write it as {rendered(value)}")
-    return text[: parent.start_mark.index] + rendered(value) + text[parent.end_mark.index :]
+    from ruamel.yaml import YAML
+
+    yaml, first = YAML(), re.search(r"^( +)\w", text, re.MULTILINE)
+    indent = len(first[1]) if first else 2
+    yaml.preserve_quotes, yaml.width = True, LARGEST_FILE
+    yaml.indent(mapping=indent, sequence=indent + 2, offset=indent)
+    block = tree = yaml.load(text)
+    yaml.default_flow_style = None  # a new list, and a new mapping without others in it, is written in one line
+    for key in keys[:-1]:
+        block = block.setdefault(key, {})
+        if not isinstance(block, dict):
+            raise UserError(f"{key}: a mapping was expected, another value was found")
+    block[keys[-1]] = to_plain(value)
+    written = StringIO()
+    yaml.dump(tree, written)
+    return written.getvalue()
 
 
 def rendered(value: object) -> str:
@@ -183,18 +188,3 @@ def rendered(value: object) -> str:
     if isinstance(value, str) and PLAIN.fullmatch(value) and value.lower() not in NOT_TEXT:
         return value
     return json.dumps(value)
-
-
-def _inserted(text: str, parent: Any, key: str, value: object) -> str:
-    """Add `key: value` at the end of a mapping, in its style."""
-    entry = f"{rendered(key)}: {rendered(value)}"
-    if parent.flow_style:
-        at = parent.value[-1][1].end_mark.index if parent.value else parent.end_mark.index - 1
-        return text[:at] + (", " if parent.value else "") + entry + text[at:]
-    indent = " " * parent.value[0][0].start_mark.column
-    last = parent
-    while last.id != "scalar" and not last.flow_style and last.value:  # the node that ends last
-        last = last.value[-1][1] if last.id == "mapping" else last.value[-1]
-    end = text.find("\n", last.end_mark.index)
-    before, after = (text, "") if end < 0 else (text[: end + 1], text[end + 1 :])
-    return before + ("" if before.endswith("\n") else "\n") + f"{indent}{entry}\n" + after

@@ -128,23 +128,18 @@ def failure_of(error: BaseException) -> dict[str, object]:
         return {"kind": "disk", "message": os.strerror(error.errno)}
     network_errors = (requests.exceptions.RequestException, OSError, EOFError)
     if isinstance(error, network_errors) or type(error).__module__.startswith("urllib3"):
-        return {"kind": "connection", "message": connection_problem(error)}
+        # Never its raw text, which may contain a signed link.
+        waiting, names = [error], {}
+        while waiting:
+            one = waiting.pop()
+            if id(one) not in names:
+                names[id(one)] = type(one).__name__
+                causes = (*one.args, getattr(one, "reason", None), one.__cause__, one.__context__)
+                waiting += [cause for cause in causes if isinstance(cause, BaseException)]
+        messages = (message for kinds, message in CONNECTION if kinds & set(names.values()))
+        return {"kind": "connection", "message": next(messages, f"the client reports {type(error).__name__}")}
     if isinstance(error, KeyboardInterrupt):
         return {"kind": "interrupted", "message": "interrupted"}
     if any(frame.filename.endswith("kaggle_object.py") for frame in traceback.extract_tb(error.__traceback__)):
         return {"kind": "answer", "message": "the kaggle package cannot read it"}  # its message classes
     return {"kind": "client", "message": f"{type(error).__name__}: {error}"}
-
-
-def connection_problem(error: BaseException) -> str:
-    """Short description of a connection error; never its raw text, which may contain a signed link."""
-    waiting, names = [error], {}
-    while waiting:
-        one = waiting.pop()
-        if id(one) in names:
-            continue
-        names[id(one)] = type(one).__name__
-        causes = (*one.args, getattr(one, "reason", None), one.__cause__, one.__context__)
-        waiting += [cause for cause in causes if isinstance(cause, BaseException)]
-    messages = (message for kinds, message in CONNECTION if kinds & set(names.values()))
-    return next(messages, f"the client reports {type(error).__name__}")

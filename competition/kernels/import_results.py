@@ -66,7 +66,13 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
     target.say(f"kernel: {output.status} after {output.seconds / 60:.0f} min{on}")
     report_merged(target, merged)
     if (output.folder / BUDGET).exists():
-        import_budget(target, output.folder / BUDGET)
+        # The file that a budget wrote in the kernel becomes one that extends the file of this machine.
+        workspace, path = target.workspace, target.workspace.folder / BUDGET_FILE
+        base = Path(os.path.relpath(target.params_file.resolve(), path.parent.resolve()))
+        made = imported(output.folder / BUDGET, workspace.params)
+        head = ["Made by `make kernel HOURS=...`. `make train predict` with this file repeats the result."]
+        write_text(path, file_text(made, base, workspace.overrides, {}, head))
+        target.say(f"kernel: the budget made {', '.join(made.members)}; their parameter file is {path}")
     if output.status == "done" and (output.folder / SUBMISSION).exists():
         import_submission(target, intent, output.folder)
     if output.status == "failed":
@@ -107,16 +113,6 @@ def fold_model_of_folder(target: ImportTarget, result_folder: str) -> tuple[Run,
     runs = runs_of(target.workspace, match[1])
     run = next((run for run in runs if run.folder.name == match[2]), runs[0])
     return run, int(match[3]) if match[3] else (int(match[4]), int(match[5]))
-
-
-def import_budget(target: ImportTarget, file: Path) -> None:
-    """Write the parameter file that a budget wrote in the kernel as one that extends the file of this machine."""
-    workspace, path = target.workspace, target.workspace.folder / BUDGET_FILE
-    base = Path(os.path.relpath(target.params_file.resolve(), path.parent.resolve()))
-    params = imported(file, workspace.params)
-    head = ["Made by `make kernel HOURS=...`. `make train predict` with this file repeats the result."]
-    write_text(path, file_text(params, base, workspace.overrides, {}, head))
-    target.say(f"kernel: the budget made {', '.join(params.members)}; their parameter file is {path}")
 
 
 def import_submission(target: ImportTarget, pushed: kernels.KernelVersion, folder: Path) -> None:

@@ -121,8 +121,16 @@ def install(needs: dict[str, str], inputs: Path) -> None:
             f"{', '.join(missing)} cannot be imported and could not be installed: enable the kernel's internet access, "
             "or attach a dataset with their wheels"
         )
-    versions = {module: unsuitable_version(module, needs[module]) for module in needs}
-    too_old = [module for module in needs if versions[module]]
+    from packaging.requirements import Requirement  # Keras and TensorFlow need it, too
+
+    versions = {module: installed_as(module) for module in needs}
+    accepted = {module: Requirement(requirement).specifier for module, requirement in needs.items()}
+    too_old = [
+        module
+        for module, packages in versions.items()
+        if packages
+        and not any(accepted[module].contains(package.split("==")[1], prereleases=True) for package in packages)
+    ]
     # The image's TensorFlow fits its accelerator: it stays, and pip replaces nothing by what it does not run with.
     replaceable = [needs[module] for module in too_old if module != "tensorflow"]
     pinned = [name for name in installed_as("tensorflow")[:1] if "tensorflow" in needs]
@@ -130,7 +138,8 @@ def install(needs: dict[str, str], inputs: Path) -> None:
         too_old = [module for module in too_old if module == "tensorflow"]
     for module in too_old:
         expected = needs[module].split(";")[0]
-        print(f"goldfold: WARNING the image's {versions[module]} is used, expected {expected}", flush=True)
+        installed = ", ".join(versions[module]).replace("==", " ")
+        print(f"goldfold: WARNING the image's {installed} is used, expected {expected}", flush=True)
     if broken := [module for module in too_old if not importable(module)]:
         raise RuntimeError(
             f"{', '.join(broken)} cannot be imported after an installation that failed: run the kernel again"
@@ -163,16 +172,6 @@ def installed_as(module: str) -> list[str]:
     """Packages of the image that contain the module, as requirements: ["pillow==12.1.1"]."""
     names = importlib.metadata.packages_distributions().get(module.split(".")[0], [])
     return [f"{name}=={importlib.metadata.version(name)}" for name in sorted(set(names))]
-
-
-def unsuitable_version(module: str, requirement: str) -> str:
-    """The installed packages with this module if none of them meets the requirement; "" otherwise, or if none is known."""
-    from packaging.requirements import Requirement  # Keras and TensorFlow need it, too
-
-    accepted, installed = Requirement(requirement).specifier, installed_as(module)
-    if any(accepted.contains(package.split("==")[1], prereleases=True) for package in installed):
-        return ""
-    return ", ".join(installed).replace("==", " ")
 
 
 # Runs in a process of its own, because a wrong pair of jax and libtpu ends it: prints the versions, then what it computes on.

@@ -68,12 +68,7 @@ def refusal_of_unread(targets: Sequence[str], given: Sequence[str]) -> str:
             makes = [target for target in (*VERBS, *TARGETS) if target != "debug"]  # DEBUG=1 is its target in make
             readers = [target for target in makes if name in variables_of(target)]
             verb = "reads" if len(targets) == 1 else "read"
-            members = (
-                "; the members of a budget are in work/<competition>/budget/params.yaml, which PARAMS= can name"
-                if name in ("HOURS", "BUDGET")
-                else ""
-            )
-            return f"{name}: not a variable that {' and '.join(targets)} {verb}; it is read by {', '.join(readers)}{members}"
+            return f"{name}: not a variable that {' and '.join(targets)} {verb}; it is read by {', '.join(readers)}"
     return ""
 
 
