@@ -217,16 +217,13 @@ def _apply(tree: Tree, overrides: Sequence[Override]) -> None:
         block, path, of_member = tree, override.path, override.path[0] == "members"
         stated = {other.path[2] for other in overrides if other.path[:2] == path[:2] and len(other.path) > 2}
         for depth, key in enumerate(path[:-1]):
-            is_added = depth == 1 and ("predictions" in stated or stated >= required)
-            is_optional = depth == 2 and key in ("train", "predictions", "head")
-            if of_member and (is_added or is_optional) and not isinstance(block.get(key), dict):
+            is_name = of_member and depth == 1
+            is_added = is_name and ("predictions" in stated or stated >= required)
+            is_optional = of_member and depth == 2 and key in ("train", "predictions", "head")
+            if (is_added or is_optional) and not isinstance(block.get(key), dict):
                 block[key] = {}
             if key not in block:
-                hint = (
-                    "; a new member needs architecture, image_size, alpha and weights"
-                    if of_member and depth == 1
-                    else ""
-                )
+                hint = "; a new member needs architecture, image_size, alpha and weights" if is_name else ""
                 instead = NOT_A_KEY.get(".".join(path[: depth + 1]))
                 suggestion = f"; {instead}" if instead else did_you_mean(key, block)
                 raise InvalidParameter(path, f"unknown key '{key}'{suggestion}{hint}")

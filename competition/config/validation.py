@@ -157,9 +157,8 @@ def _name_problems(params: Params) -> Iterator[Problem]:
         elif "@" in name and not re.fullmatch(r"[^@]+@[0-9a-f]{4,64}", name):
             problem = "a run is named member@digits, as listed by `make runs`: cnn@1a2b3c4d"
             yield (*keys, position), f"{name!r} was found; {problem}"
-    yield from _unknown(
-        ("cluster", "members"), [(name, name) for name in params.cluster.members], params.members, "member"
-    )
+    needing = params.cluster.members
+    yield from _unknown(("cluster", "members"), zip(needing, needing), params.members, "member")
 
 
 def _tune_problems(params: Params) -> Iterator[Problem]:
@@ -259,9 +258,7 @@ def _network_problems(member: Member) -> Iterator[tuple[str, str]]:
         yield "weights", f"{weights!r} was found; {HUB}NAME is a preset of KerasHub and needs architecture {FROM_FILE}"
     is_path = "/" in weights or weights.endswith(WEIGHT_FILES) or Path(weights).is_dir()
     if not is_word and not is_hub and (not is_path or weights.startswith(("http://", "https://"))):
-        expected = (
-            f"none, imagenet, {HUB}NAME, or a path or a gs:// or s3:// address of a {' or '.join(WEIGHT_FILES)} file"
-        )
+        expected = f"none, imagenet, {HUB}NAME, or the path or gs:// address of a {' or '.join(WEIGHT_FILES)} file"
         hint = did_you_mean(weights, ("none", "imagenet")).partition("; known are")[0]
         yield "weights", f"{weights!r} was found; expected {expected} or of the folder of a KerasHub preset{hint}"
     if architecture == FROM_FILE and is_word:

@@ -67,10 +67,11 @@ def extract_verified(
     with _open(path) as zipped:
         sizes = {member.filename: member.file_size for member in _members(path, zipped, rules)}
         absent = [name for name in listing if name not in sizes]
-        known = {name: size for name, size in listing.items() if size is not None and name in sizes}
-        wrong = [f"{n} ({sizes[n]} bytes, listed {size})" for n, size in known.items() if sizes[n] != size]
         if absent:
             raise ArchiveRefusal(path, f"lacks {counted(len(absent), 'listed file')}: {', '.join(absent[:3])}")
+        wrong = [
+            f"{n} ({sizes[n]} bytes, listed {size})" for n, size in listing.items() if size not in (None, sizes.get(n))
+        ]
         if wrong:
             raise ArchiveRefusal(path, f"has {counted(len(wrong), 'file')} of another size: {', '.join(wrong[:3])}")
         unlisted = [name for name in sizes if name not in listing]
@@ -194,9 +195,7 @@ def _members(path: Path, zipped: zipfile.ZipFile, rules: UnpackRules) -> list[zi
             'SET="kaggle.case_twins=keep" unpacks both, on a disk that tells them apart (Linux).'
         )
     if problems:
-        raise ArchiveRefusal(
-            path, f"is refused for {counted(len(problems), 'unsafe member')}: {'; '.join(problems[:3])}"
-        )
+        raise ArchiveRefusal(path, f"has {counted(len(problems), 'unsafe member')}: {'; '.join(problems[:3])}")
     unpacked, packed = sum(member.file_size for member in files), max(1, path.stat().st_size)
     if unpacked > SMALL and unpacked / packed > rules.max_ratio:
         sizes = f"{size_text(packed)} would unpack to {size_text(unpacked)}, {unpacked / packed:.0f} times as much"

@@ -150,8 +150,6 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig").strip()
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{file} is not UTF-8 text: make a new token at {SETTINGS_URL}, and save it as plain text."
-        ) from error
+        raise UserError(f"{file} is not UTF-8 text: make a new token at {SETTINGS_URL} and save it as text.") from error
     except OSError:
         return ""

@@ -165,9 +165,7 @@ def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collecti
     new_ref = lambda: newest_ref(listed_refs().difference(earlier_refs)) or None  # noqa: E731
     ref, error = poll(new_ref, request.listing_lag, client.policy.first_wait)
     if ref is None:
-        problem = (
-            f"the list of submissions cannot be read, {error}" if error else "it is not in the list of submissions"
-        )
+        problem = f"Kaggle's list cannot be read, {error}" if error else "it is not in the list of submissions"
         raise UnknownOutcome(
             f"it is unknown whether Kaggle accepted this submission{reason}: {problem}; see {PAGE.format(request.slug)}. "
             "`make submit` looks again, `make submit AGAIN=1` sends the file once more"
@@ -207,9 +205,8 @@ def refuse_another_output(client: Client, output: KernelSubmission) -> None:
 
 def parse_submission(fields: Answer) -> Submission:
     """Submission from Kaggle's answer. What cannot be read of it is said in `error`; {} has the status UNREADABLE."""
-    known = {
-        name: answers.text(fields.get(name)) for name in ("publicScore", "privateScore", "status", "errorDescription")
-    }
+    names = ("publicScore", "privateScore", "status", "errorDescription")
+    known = {name: answers.text(fields.get(name)) for name in names}
     status = known["status"].removeprefix("SUBMISSION_STATUS_") or ("PENDING" if fields else answers.UNREADABLE)
     public, private = (answers.decimal(known[f"{name}Score"]) for name in ("public", "private"))
     unknown = [

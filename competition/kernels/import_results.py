@@ -77,7 +77,7 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
         import_submission(target, intent, output.folder)
     if output.status == "failed":
         raise KernelFailed(
-            f"the kernel failed: {output.problem}; its finished results were imported, see its log: {intent.url}"
+            f"the kernel failed: {output.problem}; its finished results were imported; its log: {intent.url}"
         )
     if output.status == "cut":
         target.say("kernel: stopped at its time limit; `make kernel` resumes it")
@@ -97,9 +97,7 @@ def report_merged(target: ImportTarget, result_folders: Mapping[kernel_results.A
             run, fold = model_of_folder
             manifest = read_manifest(target.workspace.folder.parent.resolve().parent / result_folder / "manifest.json")
             if manifest and (changes := changed_keys(manifest.depends, fold_model(run, fold).depends)):
-                target.say(
-                    f"kernel: WARNING {run.title} fold {fold} does not match the parameters ({'; '.join(changes[:3])})"
-                )
+                target.say(f"kernel: WARNING {run.title} fold {fold} is of other parameters ({'; '.join(changes[:3])})")
 
 
 def fold_model_of_folder(target: ImportTarget, result_folder: str) -> tuple[Run, ExcludedFolds] | None:

@@ -141,9 +141,7 @@ def install(needs: dict[str, str], inputs: Path) -> None:
         installed = ", ".join(versions[module]).replace("==", " ")
         print(f"goldfold: WARNING the image's {installed} is used, expected {expected}", flush=True)
     if broken := [module for module in too_old if not importable(module)]:
-        raise RuntimeError(
-            f"{', '.join(broken)} cannot be imported after an installation that failed: run the kernel again"
-        )
+        raise RuntimeError(f"{', '.join(broken)} cannot be imported after a failed installation: run the kernel again")
 
 
 def pip_install(requirements: list[str], inputs: Path) -> bool:
@@ -228,9 +226,7 @@ def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> t
     folder, previous = root / "jax", os.environ.get("PYTHONPATH", "")
     # Without dependencies: the image's numpy and ml_dtypes stay, which its TensorFlow needs.
     pinned = [f"{name}=={version}" for name, version in pair.items()]
-    verified_problem = (
-        "it could not be installed: enable the kernel's internet access, or attach a dataset with its wheels"
-    )
+    verified_problem = "it could not be installed: enable internet access, or attach a dataset with its wheels"
     if pip_install(["--no-deps", "--upgrade", f"--target={folder}", *pinned], inputs):
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), previous)))
         versions, verified_devices, verified_problem = try_jax(at_least)

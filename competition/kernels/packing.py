@@ -127,24 +127,26 @@ def own_files(params: Params, members: Mapping[str, Member]) -> dict[str, list[P
     Their paths are parameters and therefore part of a fold model's digest: the kernel must have them at the same paths.
     UserError for a path outside the project's folder.
     """
-    folders: dict[str, list[Path]] = {}
-    for name, folder in params.prepare.external.items():
-        relative = project_path(folder, f"prepare.external.{name}")
-        folders[relative] = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+    read = {f"prepare.external.{name}": folder for name, folder in params.prepare.external.items()}
     for name, member in members.items():
-        if member.weights in ("none", "imagenet") or "://" in member.weights or member.weights.startswith(HUB):
-            continue
-        project_path(member.weights, f"members.{name}.weights")
-        if Path(member.weights).is_dir():  # a KerasHub preset
-            folders[member.weights] = [path for path in sorted(Path(member.weights).rglob("*")) if path.is_file()]
-            continue
-        if not Path(member.weights).is_file():
+        if (
+            member.weights not in ("none", "imagenet")
+            and "://" not in member.weights
+            and not member.weights.startswith(HUB)
+        ):
+            read[f"members.{name}.weights"] = member.weights
+    folders: dict[str, list[Path]] = {}
+    for key, entry in read.items():
+        path = Path(project_path(entry, key))
+        if path.is_dir():  # of images, or a KerasHub preset
+            folders[entry] = [file for file in sorted(path.rglob("*")) if file.is_file()]
+        elif path.is_file():
+            files = folders.setdefault(path.parent.as_posix(), [])
+            files += [path] if path not in files else []
+        else:
             raise UserError(
-                f"members.{name}.weights: {member.weights} was not found; expected a .weights.h5 or .keras file, or the "
-                "folder of a KerasHub preset"
+                f"{key}: {entry} was not found; expected a file, or a folder of images or of a KerasHub preset"
             )
-        files = folders.setdefault(Path(member.weights).parent.as_posix(), [])
-        files += [Path(member.weights)] if Path(member.weights) not in files else []
     return folders
 
 

@@ -68,9 +68,7 @@ def push_once(
 def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, why: str = "") -> PushIntent:
     """Find the running version whose answer from Kaggle was lost."""
     name = f"{intent.owner}/{intent.slug}"
-    client.print_line(
-        f"kernel: the answer to the push of run {intent.run} was lost{why}; looking for it for {lag:.0f} s"
-    )
+    client.print_line(f"kernel: the answer to push {intent.run} was lost{why}; looking for it for {lag:.0f} s")
 
     def version_of_run() -> KernelVersion | None:
         """The version after `intent.previous` whose source names the run."""

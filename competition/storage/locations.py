@@ -66,16 +66,12 @@ def choose_location(
         if not re.fullmatch(r"[a-z0-9]+://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/.*)?", bucket):
             raise UserError(f"{bucket!r} is not a bucket: expected gs://NAME or gs://NAME/FOLDER (or s3://).")
         if kind.endswith("tpu node") and not bucket.startswith("gs://"):
-            raise UserError(
-                f"{bucket} is the bucket, and a remote TPU node reads only gs://: copy the data to a gs:// bucket."
-            )
+            raise UserError(f"{bucket}: a remote TPU node reads only gs://: copy the data to a gs:// bucket.")
         return DataLocation(bucket.rstrip("/"), "the bucket named in the parameters", kind)
     if kind == "kaggle tpu node":
         path = kaggle_path(slug)
         if not path.startswith("gs://"):
-            raise UserError(
-                f"Kaggle returned {path} for {slug}, a TPU node reads only gs://: choose the accelerator TPU v5e-8."
-            )
+            raise UserError(f"Kaggle returned {path}, a TPU node reads only gs://: choose the accelerator TPU v5e-8.")
         return DataLocation(path, "Kaggle's copy of the competition in a bucket (TPU nodes read gs:// only)", kind)
     if kind == "tpu node":
         raise UserError(

@@ -118,7 +118,7 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     job.echo(*(f"kernel: {name}: folds {', '.join(map(str, folds))}" for name, folds in missing.items()))
     settings = job.params.kernel
     owner, slug = kernels.owner_and_slug(client, settings, job.params.competition.name)
-    previous_version = newest_version(client, owner, slug, may_be_other=job.options.again)
+    previous = newest_version(client, owner, slug, may_be_other=job.options.again)
     submits = not hours_of_budget(job) and can_blend(job, runs, missing)
     plan = replace(plan_for(job, missing, to_tune, submits), jax=pair)
     index = job.path(*INDEX)  # groups and folds; the kernel's package versions might compute others
@@ -142,9 +142,8 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     kernel = kernels.Kernel(owner, slug, settings.machine, settings.internet, attached, settings.datasets, plan.seconds)
     kernel = replace(kernel, models=models_to_attach(job, members.values()))
     folder = job.path("kernel", "notebook")
-    write_json(
-        folder / "kernel-metadata.json", kernels.metadata(kernel, f"{slug}.ipynb")
-    )  # as `kaggle kernels push` reads it
+    # The two files are the input of `kaggle kernels push`.
+    write_json(folder / "kernel-metadata.json", kernels.metadata(kernel, f"{slug}.ipynb"))
     write_text(folder / f"{slug}.ipynb", packing.notebook(script))
     job.echo(f"kernel: for the browser, the same as a notebook: {display_path(folder / f'{slug}.ipynb')}")
     show_quota(job, client)
@@ -152,19 +151,14 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
         name = f"{owner}/{slug}-carried"
         packs = packing.carry(inputs, job.path("kernel", "carried"))
         size = size_text(sum(pack.stat().st_size for pack in packs))
-        job.echo(
-            f"kernel: {len(inputs)} folders of this machine are sent with it, as the private dataset {name} ({size})"
-        )
+        job.echo(f"kernel: {len(inputs)} folders of this machine are sent with it, as private dataset {name} ({size})")
         kernels.upload_dataset(client, name, packs, plan.run, job.params.kaggle.score_wait)
         kernel = replace(kernel, datasets=(*kernel.datasets, name))
-    script_digest = hashlib.sha256(script.encode()).hexdigest()
-    time_text = datetime.now(UTC).isoformat(timespec="seconds")
-    intent = PushIntent(
-        owner, slug, 0, "", plan.run, job.options.force, plan.collect, previous_version, script_digest, time_text
-    )
-    push = push_once(
-        client, partial(kernels.push, client, kernel, script, submits), intent, state, job.params.kaggle.listing_lag
-    )
+    digest = hashlib.sha256(script.encode()).hexdigest()
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    intent = PushIntent(owner, slug, 0, "", plan.run, job.options.force, plan.collect, previous, digest, now)
+    send = partial(kernels.push, client, kernel, script, submits)
+    push = push_once(client, send, intent, state, job.params.kaggle.listing_lag)
     job.echo(f"kernel: run {plan.run} is version {push.version} of {push.url}")
     return push
 
@@ -207,9 +201,7 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> dict[
     verified = [check for check in checks if not check[1] and not check[2]]
     pair, unchecked, objections_found = [*verified, *(check for check in checks if check[2]), checks[-1]][0]
     if unchecked:
-        job.echo(
-            f"kernel: `make preflight TOPOLOGY={topology.name}` says whether {', '.join(unchecked)} would run there"
-        )
+        job.echo(f"kernel: `make preflight TOPOLOGY={topology.name}` says whether {', '.join(unchecked)} would run")
     job.echo(*(f"kernel: WARNING {sentence}" for sentence in objections_found))
     if objections_found and not job.options.force:
         raise UserError(

@@ -25,6 +25,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -71,12 +72,8 @@ def parameter(name: str, default: object) -> inspect.Parameter:
     field_type: Any = FIELDS[name].type
     settings, variable = dict(FIELDS[name].metadata), make_name(name)
     settings.pop("flag", None)
-    choices, unit, least = settings.pop("choices", ()), settings.pop("unit", ""), settings.pop("min", -math.inf)
-    expected = (
-        f"positive number of {unit}"
-        if unit
-        else "whole number" + (f" of at least {least}" if least > -math.inf else "")
-    )
+    choices, unit, least = settings.pop("choices", ()), settings.pop("unit", ""), settings.pop("min", 0)
+    expected = f"positive number of {unit}" if unit else f"whole number of at least {least}"
 
     def parse(value: object) -> object:
         """Refuse a text that is none of the choices, or no number of the range.  value: a text, or the default."""
@@ -109,21 +106,21 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
         if options.hours and options.budget:
             refuse(f"HOURS={options.hours:g} and BUDGET={options.budget} both state the time: state one of them")
         is_last = process.is_last and is_last_goal(name)
-        if options.alone or options.only or name not in CHAINS:  # a chosen file is not prepared
-            following = VERBS[name].next if is_last else ""
-            run_stage(MODULES[name], name, options, following, process.engines)
-            return
-        chain = CHAINS[name]
-        if name == "train" and (options.hours or options.budget):
-            chain = TRAIN_IN_BUDGET
-            if given := [make_name(one) for one in ("member", "fold", "force", "debug") if getattr(options, one)]:
-                refuse(f"with HOURS= or BUDGET= the members are chosen and trained by the budget: leave out {given[0]}")
-        for position, stage in enumerate(chain, 1):
-            stage = "debug" if stage == "train" and options.debug else stage
-            stage_verb = VERBS[stage]
-            known = {option: getattr(options, option) for option in (*COMMON, *stage_verb.options)}
-            of_stage = Options(**{**known, **stage_verb.defaults, **IN_CHAIN.get(stage, {})})
-            following = stage_verb.next if is_last and position == len(chain) else ""
+        stages = [name]
+        if name in CHAINS and not options.alone and not options.only:  # a chosen file is not prepared
+            stages = ["debug" if stage == "train" and options.debug else stage for stage in CHAINS[name]]
+            if name == "train" and (options.hours or options.budget):
+                stages = [*TRAIN_IN_BUDGET]
+                if given := [make_name(one) for one in ("member", "fold", "force", "debug") if getattr(options, one)]:
+                    refuse(
+                        f"with HOURS= or BUDGET= the members are chosen and trained by the budget: leave out {given[0]}"
+                    )
+        for stage in stages:
+            of_stage, stage_verb = options, VERBS[stage]
+            if stage != name:
+                known = {option: getattr(options, option) for option in (*COMMON, *stage_verb.options)}
+                of_stage = Options(**{**known, **stage_verb.defaults, **IN_CHAIN.get(stage, {})})
+            following = stage_verb.next if is_last and stage == stages[-1] else ""
             run_stage(MODULES[stage], stage, of_stage, following, process.engines)
 
     defaults = {f.name: f.default for f in FIELDS.values() if f.name in {*COMMON, *verb.options}} | verb.defaults
@@ -171,13 +168,8 @@ def main() -> None:
     """
     # Without it the interpreter looks for garbage among all objects before it exits: a second with TensorFlow.
     atexit.register(gc.freeze)
-    stages: list[list[str]] = [[]]
-    for argument in sys.argv[1:]:
-        if argument == NEXT_STAGE:
-            stages.append([])
-        else:
-            stages[-1].append(argument)
-    stages = with_common_options(stages) if len(stages) > 1 else stages
+    stages = [list(words) for is_between, words in groupby(sys.argv[1:], NEXT_STAGE.__eq__) if not is_between] or [[]]
+    stages = with_common_options(stages)
     # Options from the environment are removed there, so that no process that a stage starts takes them for its own.
     values: dict[str, str | bool] = {}
     for name, option in FIELDS.items():

@@ -101,9 +101,7 @@ def written(manifest: Path) -> Manifest:
     end = time.monotonic() + VISIBLE_SECONDS
     while (result := read_manifest(manifest)) is None:
         if time.monotonic() > end:
-            raise UserError(
-                f"{manifest} was written by the first host but is not seen by host {number()}: check the shared folder"
-            )
+            raise UserError(f"{manifest} of the first host is not seen by host {number()}: check the shared folder")
         time.sleep(0.5)
     return result
 

@@ -63,9 +63,9 @@ class Options:
     if_tpu: bool = option(False, "Do nothing without an attached TPU.")
     log: bool = option(False, "Print the kernel's log and follow it while the kernel runs.")
     # A larger index does not fit into the kernel's one file and is sent as a dataset.
-    inline: int = option(350_000, "Largest compressed index, in bytes, that is sent inside the kernel.")
+    inline: int = option(350_000, "Largest compressed index, in bytes, that is sent inside the kernel.", min=0)
     top: int = option(20, "Number of rows.", min=1)
-    seeds: int = option(3, "Number of seeds.")
+    seeds: int = option(3, "Number of seeds.", min=1)
     workers: int = option(1, "Processes of this machine, or of the cluster, that run trials of one study.", min=1)
     join: bool = option(False, "Only run trials of a study that another process leads.")
     trial: str = option("", "A trial of a study: MEMBER:NUMBER.", metavar="TRIAL")

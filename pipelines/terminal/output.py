@@ -93,9 +93,8 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], indent: i
     padding = (0, COLUMN_GAP - 1 if header else COLUMN_GAP, 0, 0)
     table = Table(box=header, padding=padding, pad_edge=False, show_edge=False)
     cells = [[cell.replace(" ± ", f"{KEPT_SPACE}±{KEPT_SPACE}") for cell in row] for row in (columns, *rows)]
-    least = [
-        max(map(len, " ".join(column).split()), default=0) for column in zip(*cells, strict=True)
-    ]  # the longest word
+    # The longest word of each column.
+    least = [max(map(len, " ".join(column).split()), default=0) for column in zip(*cells, strict=True)]
     if indent + sum(least) + COLUMN_GAP * len(least) > width:
         width = 10_000
     for name, min_width in zip(cells[0], least, strict=True):

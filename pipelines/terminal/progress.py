@@ -65,9 +65,7 @@ class Bar(AbstractContextManager["Bar"]):
             return
         if self._progress is None:
             self._progress = _new_progress(self.unit)
-            self._task = self._progress.add_task(
-                self.description, total=self.total, completed=self.done, text=self.text
-            )
+            self._task = self._progress.add_task(self.description, total=self.total, text=self.text)
             self._progress.reset(self._task, start=True, total=self.total, completed=self.first)
         self._progress.update(self._task, completed=self.done, total=self.total, text=self.text)
         if not self._progress.live.is_started:  # a thread of rich redraws it
@@ -111,19 +109,13 @@ def _new_progress(unit: str) -> "Progress":
         TransferSpeedColumn,
     )
 
-    class VisibleCursor(Console):
-        """A console that leaves the cursor as it is: a killed process could not show it again."""
-
-        def show_cursor(self, show: bool = True) -> bool:
-            return False
-
     amount = [DownloadColumn(), TransferSpeedColumn()] if unit == "B" else [MofNCompleteColumn(), TextColumn(unit)]
     columns = [TextColumn("{task.description}", markup=False), BarColumn(), *amount, TimeElapsedColumn()]
     left = [TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[text]}", markup=False)]
     return Progress(
         *columns,
         *left,
-        console=VisibleCursor(stderr=True, force_terminal=True),  # NO_COLOR is read by rich
+        console=Console(stderr=True, force_terminal=True),  # NO_COLOR is read by rich
         transient=True,
         refresh_per_second=REDRAWS,
         redirect_stdout=False,  # stdout may be a file
