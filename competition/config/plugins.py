@@ -5,7 +5,6 @@ The file defines dictionaries (MODELS, VIEWS, AUGMENTATIONS, METRICS, ADAPTERS, 
 search their own names first and then those of the active file.
 """
 
-import ast
 import difflib
 import importlib.util
 import inspect
@@ -14,6 +13,7 @@ import traceback
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -116,11 +116,8 @@ def load_plugins(path: Path) -> Plugins:
         raise UserError(f"{path}: no such file; a plugins file is Python code (docs/plugins.md)") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as UTF-8 text ({error}); expected Python code") from None
-    try:
-        tree = ast.parse(source, str(path))
-    except SyntaxError as error:
-        raise UserError(f"{path.name} line {error.lineno}: {error.msg}; expected Python code") from None
-    _refuse_heavy_imports(tree, path)
+    if (path, source) == (_active.file, _active.source):
+        return _active
     module = _run(path)
     plugins = Plugins(path, source)
     for name in vars(module):
@@ -168,22 +165,13 @@ def plugin_digests(**names: Iterable[str]) -> dict[str, str]:
     return {f"{kind}.{name}": code for kind in names for name, code in plugin_digest(kind, names[kind]).items()}
 
 
-def _refuse_heavy_imports(tree: ast.Module, path: Path) -> None:
-    """Imports that run with the file: every command loads it, and the backend is selected before Keras is imported."""
-    nodes: list[ast.AST] = [tree]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        for name in names:
-            if name.partition(".")[0] in HEAVY:
-                raise UserError(
-                    f"{path.name} line {getattr(node, 'lineno', 1)}: {name} is imported when the file is loaded, which "
-                    "every command does; move the import into the functions that use it"
-                )
-        nodes += ast.iter_child_nodes(node)
+class _NoHeavyImports(MetaPathFinder):
+    """Refuses imports that run with the file, or with a module that it imports: the backend is selected before Keras is imported."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name in HEAVY:
+            problem = f"{name} is imported when the file is loaded, which every command does"
+            raise ImportError(f"{problem}; move the import into the functions that use it")
 
 
 def _run(path: Path) -> ModuleType:
@@ -191,26 +179,21 @@ def _run(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(MODULE, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module  # dataclasses look their module up by name
     writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    heavy_before = sys.modules.keys() & set(HEAVY)
-    earlier, sys.modules[MODULE] = sys.modules.get(MODULE), module  # dataclasses look their module up by name
+    loaded = {name: sys.modules.pop(name) for name in HEAVY if name in sys.modules}
+    sys.meta_path.insert(0, refusing := _NoHeavyImports())
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        if earlier is not None:
-            sys.modules[MODULE] = earlier
-        hint = ""
+        text = " ".join(str(error).split())[:300]
         if isinstance(error, ModuleNotFoundError) and (path.parent / f"{error.name}.py").is_file():
-            hint = "; a plugins file is one file: copy what it needs into it"
-        text = f"{' '.join(str(error).split())[:300]}{hint}"
+            text += "; a plugins file is one file: copy what it needs into it"
         raise UserError(Plugins(path).problem(type(error).__name__, text, error)) from error
     finally:
         sys.dont_write_bytecode = writes_bytecode
-    if started := (sys.modules.keys() & set(HEAVY)) - heavy_before:
-        raise UserError(
-            f"{path.name}: a module that it imports starts {', '.join(sorted(started))} in every command; move the "
-            "import into the functions that use it"
-        )
+        sys.meta_path.remove(refusing)
+        sys.modules |= loaded
     return module
 
 

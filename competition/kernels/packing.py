@@ -27,6 +27,7 @@ from competition.kernels import kernel_script
 
 LARGEST = 1_000_000  # characters of source that Kaggle accepts in one kernel
 SOURCE_PATTERNS = ("competition/**/*.py", "competition/**/*.yaml", "pipelines/**/*.py")
+NO_PATH = re.compile(rf"(none|imagenet)$|{HUB}|\w+://")  # weights that are no local file
 PARAMS = "kernel-params.json"  # JSON is YAML
 PLUGINS = "kernel-plugins.py"  # the user's plugins file, beside PARAMS
 # Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml. Protobuf is not among them:
@@ -128,13 +129,8 @@ def own_files(params: Params, members: Mapping[str, Member]) -> dict[str, list[P
     UserError for a path outside the project's folder.
     """
     read = {f"prepare.external.{name}": folder for name, folder in params.prepare.external.items()}
-    for name, member in members.items():
-        if (
-            member.weights not in ("none", "imagenet")
-            and "://" not in member.weights
-            and not member.weights.startswith(HUB)
-        ):
-            read[f"members.{name}.weights"] = member.weights
+    weights = {f"members.{name}.weights": member.weights for name, member in members.items()}
+    read |= {key: entry for key, entry in weights.items() if not NO_PATH.match(entry)}
     folders: dict[str, list[Path]] = {}
     for key, entry in read.items():
         path = Path(project_path(entry, key))
@@ -142,11 +138,9 @@ def own_files(params: Params, members: Mapping[str, Member]) -> dict[str, list[P
             folders[entry] = [file for file in sorted(path.rglob("*")) if file.is_file()]
         elif path.is_file():
             files = folders.setdefault(path.parent.as_posix(), [])
-            files += [path] if path not in files else []
+            files += {path} - {*files}
         else:
-            raise UserError(
-                f"{key}: {entry} was not found; expected a file, or a folder of images or of a KerasHub preset"
-            )
+            raise UserError(f"{key}: {entry} was not found; expected a file, or a folder of images or a preset")
     return folders
 
 

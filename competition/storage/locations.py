@@ -5,13 +5,12 @@ read a gs:// path.
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 from competition.config.errors import UserError
@@ -92,13 +91,8 @@ def find_inputs(known_file: str, root: str = "/kaggle/input") -> list[str]:
 
     Searched, because Kaggle changes the mount points (/kaggle/input/SLUG, /kaggle/input/competitions/SLUG).
     """
-    matches = []
-    for folder, folders, files in os.walk(root):
-        if known_file in files or known_file in folders:
-            matches.append(folder)
-        if len(PurePosixPath(folder).relative_to(root).parts) >= 4:
-            folders.clear()
-    return sorted(matches, key=lambda path: (path.count("/"), path))
+    matches = [path for depth in range(5) for path in sorted(Path(root).glob("*/" * depth + known_file))]
+    return [str(path.parent) for path in matches]
 
 
 def try_place(path: str, environment: Mapping[str, str], seconds: float) -> str:

@@ -18,7 +18,7 @@ from competition.config.errors import UserError, size_text
 from competition.config.params import HUB, Member
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import in_training_order
-from competition.files.manifest import atomic_write, read_record, write_json, write_text
+from competition.files.manifest import atomic_write, read_record, write_text
 from competition.kaggle import submit
 from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.errors import KaggleError
@@ -141,11 +141,9 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     attached = competition_slug(prepared.competition.slug) if prepared.competition.slug else ""
     kernel = kernels.Kernel(owner, slug, settings.machine, settings.internet, attached, settings.datasets, plan.seconds)
     kernel = replace(kernel, models=models_to_attach(job, members.values()))
-    folder = job.path("kernel", "notebook")
-    # The two files are the input of `kaggle kernels push`.
-    write_json(folder / "kernel-metadata.json", kernels.metadata(kernel, f"{slug}.ipynb"))
-    write_text(folder / f"{slug}.ipynb", packing.notebook(script))
-    job.echo(f"kernel: for the browser, the same as a notebook: {display_path(folder / f'{slug}.ipynb')}")
+    file = job.path("kernel", "notebook", f"{slug}.ipynb")
+    write_text(file, packing.notebook(script))
+    job.echo(f"kernel: for the browser, the same as a notebook: {display_path(file)}")
     show_quota(job, client)
     if inputs:
         name = f"{owner}/{slug}-carried"

@@ -105,7 +105,8 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
             refuse(f"DEBUG_ROWS={rows} without DEBUG=1 has no effect: `make train DEBUG=1`")
         if options.hours and options.budget:
             refuse(f"HOURS={options.hours:g} and BUDGET={options.budget} both state the time: state one of them")
-        is_last = process.is_last and is_last_goal(name)
+        goals = os.environ.get(GOALS, "").split()
+        is_last = process.is_last and goals[-1:] in ([], [name])  # make, if it called, runs nothing after this verb
         stages = [name]
         if name in CHAINS and not options.alone and not options.only:  # a chosen file is not prepared
             stages = ["debug" if stage == "train" and options.debug else stage for stage in CHAINS[name]]
@@ -130,34 +131,8 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
     return call
 
 
-def is_last_goal(name: str) -> bool:
-    """Return True if make, if it was called by make, runs nothing after this verb."""
-    goals = os.environ.get(GOALS, "").split()
-    return not goals or goals[-1] == name
-
-
 for _name, _verb in VERBS.items():
     app.command(_name, help=_verb.help)(command(_name, _verb))
-
-
-def with_common_options(stages: list[list[str]]) -> list[list[str]]:
-    """Give every verb the common options that are stated for another one only.
-
-    `download + train --params photos.yaml` is about one competition, and so are its verbs.
-    """
-    flags = {flag_of(name): FIELDS[name].type is bool for name in COMMON}
-    stated: dict[str, list[str]] = {}
-    for arguments in stages:
-        for position, argument in enumerate(arguments):
-            flag = argument.partition("=")[0]
-            if flag in flags:
-                has_no_value = flags[flag] or "=" in argument
-                stated[flag] = [argument] if has_no_value else arguments[position : position + 2]
-    complete = []
-    for arguments in stages:
-        own = {argument.partition("=")[0] for argument in arguments}
-        complete.append([*arguments, *(word for flag, words in stated.items() if flag not in own for word in words)])
-    return complete
 
 
 def main() -> None:
@@ -169,12 +144,18 @@ def main() -> None:
     # Without it the interpreter looks for garbage among all objects before it exits: a second with TensorFlow.
     atexit.register(gc.freeze)
     stages = [list(words) for is_between, words in groupby(sys.argv[1:], NEXT_STAGE.__eq__) if not is_between] or [[]]
-    stages = with_common_options(stages)
     # Options from the environment are removed there, so that no process that a stage starts takes them for its own.
     values: dict[str, str | bool] = {}
     for name, option in FIELDS.items():
         if text := os.environ.pop(f"GOLDFOLD_{make_name(name)}", ""):
             values[name] = text.lower() not in ("0", "no", "false") if isinstance(option.default, bool) else text
+    # `download + train --params photos.yaml` is about one competition: a common option holds for the verbs that do not state it.
+    flags = {flag_of(name): name for name in COMMON}
+    for words in stages:
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            flag, equals, value = word.partition("=")
+            if flag in flags:
+                values[flags[flag]] = FIELDS[flags[flag]].type is bool or (value if equals else following)
     defaults = {verb: {n: v for n, v in values.items() if n in (*COMMON, *VERBS[verb].options)} for verb in VERBS}
     if {"member", "fold"} & values.keys() and {"train", "predict"} <= {words[0] for words in stages if words}:
         print_line("goldfold: MEMBER and FOLD choose what `train` trains; `predict` blends every complete member")

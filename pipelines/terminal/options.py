@@ -28,9 +28,7 @@ class Options:
     debug: bool = option(False, "Print full tracebacks.")
     verbose: bool = option(False, "Print the details behind the summary.")
     alone: bool = option(False, "Only the stage of this name, not those that the verb runs before or after it.")
-    as_part: bool = option(
-        False, "Tune only the members of tune.members, silently if there are none, as a part of `train`."
-    )
+    as_part: bool = option(False, "Tune as a part of `train`: only tune.members, silently if there are none.")
     member: str = option("", "Only this member.", metavar="NAME")
     fold: str = option("", "Only these folds, e.g. 0 or 0,2.", metavar="NUMBERS")
     allow_partial: bool = option(False, "Continue although fold models are missing.")
@@ -49,16 +47,12 @@ class Options:
         "compile; quick: least compiler effort, approximate memory; ops: lower only, takes seconds.",
         choices=("compile", "quick", "ops"),
     )
-    pair: str = option(
-        "newest", "jax and libtpu that compile: newest, or those of Kaggle's TPU image.", choices=("newest", "kaggle")
-    )
+    pair: str = option("newest", "jax and libtpu: newest, or those of Kaggle's image.", choices=("newest", "kaggle"))
     backend: str = option("", "Overrides device.backend.", choices=("tensorflow", "jax"))
     step: str = option("", "Only this step.", choices=("train", "predict"))
     search: bool = option(False, "Find the largest training batch that fits.")
     most: int = option(4096, "Largest batch to try.", min=1)
-    classes: int = option(
-        0, "Number of classes, if nothing is downloaded and the adapter does not know it; 0 = not given.", min=0
-    )
+    classes: int = option(0, "Number of classes, if nothing is downloaded; 0 = not given.", min=0)
     limit: float = option(3600.0, "Seconds that one step may take to be lowered or compiled.", unit="seconds")
     if_tpu: bool = option(False, "Do nothing without an attached TPU.")
     log: bool = option(False, "Print the kernel's log and follow it while the kernel runs.")
@@ -75,15 +69,10 @@ class Options:
     out: str = option("predictions.csv", "File of the predictions.", metavar="FILE")
     format: str = option("", "saved_model, onnx, litert, or several separated by commas.", metavar="NAMES")
     engine: str = option("onnx", "What computes the predictions.", choices=("onnx", "saved_model", "litert"))
-    address: str = option(
-        "127.0.0.1:8501", "Address and port to listen on; port 0 = any free one.", metavar="HOST:PORT"
-    )
-    cluster: str = option(
-        "", "Run on the machines of this Ray cluster: auto, or its address (docs/cluster.md).", metavar="HOST:PORT"
-    )
-    hours: float = option(  # 0 is refused where it is given: "no budget" would take hours
-        0.0, "Choose and train members within so many hours, the blend included (docs/budget.md).", unit="hours"
-    )
+    address: str = option("127.0.0.1:8501", "Address and port to listen on; port 0 = any.", metavar="HOST:PORT")
+    cluster: str = option("", "Run on this Ray cluster: auto, or its address (docs/cluster.md).", metavar="HOST:PORT")
+    # 0 is refused where it is given: without a budget, training could take hours.
+    hours: float = option(0.0, "Choose and train members within so many hours (docs/budget.md).", unit="hours")
     budget: str = option("", "A name of hours: quick 0.1, good 1, best 8.", choices=("quick", "good", "best"))
     watch: bool = option(False, "Write the page again whenever results change; it reloads itself until Ctrl-C.")
     machines: int = option(0, "Also estimate training on this many machines; 0 = not asked for.", min=0)

@@ -231,14 +231,7 @@ def test_a_damaged_output_is_merged_nowhere_and_no_kernel_resumes_from_it(tmp_pa
 )
 def test_settings_that_kaggle_would_silently_change_are_errors(changes, message):
     with pytest.raises(UserError, match=message):
-        kernels.metadata(replace(KERNEL, **changes), "a.py")
-
-
-def test_a_tpu_kernel_requests_a_tpu_and_no_docker_image():
-    metadata = kernels.metadata(replace(KERNEL, machine_shape="TpuV5E8"), "a.py")
-    assert (metadata["enable_tpu"], metadata["enable_gpu"], metadata["machine_shape"]) == (True, False, "TpuV5E8")
-    assert not [key for key in metadata if "docker" in key]
-    assert metadata["title"].replace(" ", "-") == KERNEL.slug  # Kaggle makes the slug from the title
+        replace(KERNEL, **changes)
 
 
 def test_the_real_project_fits_into_a_kernel_and_a_larger_one_is_an_error():
@@ -253,6 +246,14 @@ def state(kaggle, tmp_path):
     """Where the push of a kernel that runs without end is recorded."""
     kaggle._run_kernel = lambda run: setattr(run, "status", "RUNNING")
     return tmp_path / "run.json"
+
+
+def test_a_tpu_kernel_requests_a_tpu_and_no_docker_image(kaggle, client, state):
+    kernels.push(client, replace(KERNEL, machine_shape="TpuV5E8"), "print()")
+    request = kaggle.kernels[NAME][0].request
+    assert (request["enableTpu"], request["enableGpu"], request["machineShape"]) == (True, False, "TpuV5E8")
+    assert not [key for key in request if "docker" in key.lower()]
+    assert request["newTitle"].replace(" ", "-") == KERNEL.slug  # Kaggle makes the slug from the title
 
 
 def push(client, state, run="run-2"):
