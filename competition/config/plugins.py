@@ -201,9 +201,7 @@ def _check_signature(plugins: Plugins, what: str, function: object, accepted: tu
     """Require a function that takes the parameters of one of `accepted`, and no other required ones."""
     expected = " or ".join(f"({', '.join(names)})" for names in accepted)
     if not callable(function):
-        raise UserError(
-            plugins.problem(what, f"{type(function).__name__} was found; expected a function of {expected}")
-        )
+        raise UserError(plugins.problem(what, f"{type(function).__name__} was found, no function of {expected}"))
     parameters = inspect.signature(function).parameters.values()
     stated = tuple(p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
     others = [p.name for p in parameters if p.default is p.empty and p.kind is not p.POSITIONAL_OR_KEYWORD]

@@ -76,9 +76,7 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
     if output.status == "done" and (output.folder / SUBMISSION).exists():
         import_submission(target, intent, output.folder)
     if output.status == "failed":
-        raise KernelFailed(
-            f"the kernel failed: {output.problem}; its finished results were imported; its log: {intent.url}"
-        )
+        raise KernelFailed(f"the kernel failed: {output.problem}; its finished results were imported; see {intent.url}")
     if output.status == "cut":
         target.say("kernel: stopped at its time limit; `make kernel` resumes it")
 

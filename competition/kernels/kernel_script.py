@@ -45,15 +45,14 @@ def main(working: Path, inputs: Path) -> int:
     """
     started = time.monotonic()
     root = Path(tempfile.mkdtemp(prefix="goldfold-"))
-    problem, code, devices, status = "", 0, "", "done"
+    problem, devices, status = "", "", "done"
     try:
         data = base64.b85decode(PROJECT)
         if hashlib.sha256(data).hexdigest() != PLAN["project"]:
             raise RuntimeError("the project in this file is damaged: push the kernel again")
         unzip(io.BytesIO(lzma.decompress(data)), root)
         restored = restore(inputs, root)
-        python = platform.python_version()
-        print(f"goldfold: run {PLAN['run']}, Python {python}, {len(restored)} results of earlier runs")
+        print(f"goldfold: run {PLAN['run']}, Python {platform.python_version()}, {len(restored)} earlier results")
         install(PLAN["needs"], inputs)
         devices = open_devices(PLAN["accelerator"], PLAN["devices"], PLAN["jax"], inputs, root)
         print(f"goldfold: devices: {devices}", flush=True)
@@ -66,7 +65,7 @@ def main(working: Path, inputs: Path) -> int:
     except Exception as error:
         if not isinstance(error, RuntimeError):
             traceback.print_exc()
-        status, code, problem = "failed", 1, str(error) or repr(error)
+        status, problem = "failed", str(error) or repr(error)
     archives, not_packed = collect(root, PLAN["collect"], working)
     for name, pattern in PLAN["leave"].items() if status != "failed" and not not_packed else ():
         paths = list(root.glob(pattern))  # one file, which is copied to the outputs
@@ -80,15 +79,13 @@ def main(working: Path, inputs: Path) -> int:
         except OSError as error:
             not_packed = f"{name} could not be written: {error.strerror}"
     if not_packed:
-        status, code, problem = "failed", code or 1, "; ".join(filter(None, (problem, not_packed)))
+        status, problem = "failed", "; ".join(filter(None, (problem, not_packed)))
     manifest = {
         "run": PLAN["run"],
         "status": status,
-        "code": code,
         "problem": problem,
         "devices": devices,
         "archives": archives,
-        "python": platform.python_version(),
         "seconds": round(time.monotonic() - started, 1),
     }
     write_atomically(working / OUTPUT, json.dumps(manifest, indent=1).encode())
@@ -317,7 +314,7 @@ def collect(root: Path, patterns: list[str], working: Path) -> tuple[list[dict[s
 
 
 def write_archive(result_folder: str, folder: Path, files: list[Path], working: Path) -> dict[str, Any]:
-    """Write the files of a result folder to NAME.pack; return the result folder, file name, digest and size.
+    """Write the files of a result folder to NAME.pack; return the result folder, file name and digest.
 
     result_folder: path of the folder, relative to the project's root.  The archive is a zip; Kaggle would unpack a file called .zip.
     """
@@ -333,8 +330,7 @@ def write_archive(result_folder: str, folder: Path, files: list[Path], working: 
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    size = temporary.stat().st_size
-    about = {"result_folder": result_folder, "file": file, "sha256": digest(temporary), "bytes": size}
+    about = {"result_folder": result_folder, "file": file, "sha256": digest(temporary)}
     temporary.replace(working / file)
     return about
 

@@ -120,7 +120,7 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     owner, slug = kernels.owner_and_slug(client, settings, job.params.competition.name)
     previous = newest_version(client, owner, slug, may_be_other=job.options.again)
     submits = not hours_of_budget(job) and can_blend(job, runs, missing)
-    plan = replace(plan_for(job, missing, to_tune, submits), jax=pair)
+    plan = plan_for(job, missing, to_tune, submits, pair)
     index = job.path(*INDEX)  # groups and folds; the kernel's package versions might compute others
     with atomic_write(index) as temporary:
         save(prepared.index.drop(columns="sha256"), temporary)  # digests are recomputed and do not compress
@@ -210,11 +210,11 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> dict[
     return {"jax": pair.jax, "jaxlib": pair.jax, "libtpu": pair.libtpu}
 
 
-def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> packing.Plan:
+def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool, pair: dict[str, str]) -> packing.Plan:
     """The plan of a kernel that trains what is missing and predicts by it.
 
-    submits: it also blends, and leaves the submission.  With HOURS it makes the best members for that time instead, and leaves
-    the parameter file that names them.
+    submits: it also blends, and leaves the submission.  pair: of check_preflight.  With HOURS it makes the best members for
+    that time instead, and leaves the parameter file that names them.
     """
     settings, work, hours = job.params.kernel, request.path_in_kernel(job.work, job.work), hours_of_budget(job)
     # Overrides are part of the parameters already; repeated as --set they take precedence over tuned values, as here.
@@ -226,8 +226,9 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> pac
     like, output = (request.path_in_kernel(job.work, job.path(*parts)) for parts in (INDEX, OUTPUT))
     # A member that is tuned there gets a run that this machine does not know yet.
     collect = [f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]]
-    pairs = nested_teachers(job.params, missing)
-    collect += [f"{work}/members/{name}/*/without/{pair[0]}-{pair[1]}" for name, pair in pairs] + [f"{work}/tune/*/*"]
+    teachers = nested_teachers(job.params, missing)
+    collect += [f"{work}/members/{name}/*/without/{folds[0]}-{folds[1]}" for name, folds in teachers]
+    collect.append(f"{work}/tune/*/*")
     last: list[tuple[str, ...]] = [("predict", "--allow-partial")]
     leave: dict[str, str] = {}
     if hours:
@@ -243,7 +244,7 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> pac
         collect=tuple(collect),
         leave=leave,
         needs=packing.requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8"), members),
-        jax={},
+        jax=pair,
         accelerator=packing.accelerator(settings.machine),
         devices=settings.devices,
         seconds=round(settings.hours * HOUR),
