@@ -50,18 +50,17 @@ def hide(text: str, known: Iterable[str]) -> str:
     The forms: plain; escaped as by repr, JSON, HTML or in a URL; base64 and hexadecimal, also as a part of a longer text;
     each of them may be broken into lines.
     """
-    pattern = _pattern_of(tuple(known))
-    return pattern.sub(HIDDEN, text) if pattern else text
+    return _pattern_of(tuple(known)).sub(HIDDEN, text)
 
 
 @cache
-def _pattern_of(known: tuple[str, ...]) -> re.Pattern[str] | None:
-    """What matches each of the secrets in every form; None without secrets."""
+def _pattern_of(known: tuple[str, ...]) -> re.Pattern[str]:
+    """What matches each of the secrets in every form; nothing without secrets."""
     pieces = {piece for secret in known for piece in (secret, *secret.split("\n")) if len(piece) >= SHORTEST}
     forms = {form for piece in pieces for form in (piece, *_encoded(piece))}
     line_break = r"(?:[ \t]*(?:[\r\n]|\\+[rn])+[ \t]*)?"
     patterns = [line_break.join(map(_character_pattern, form)) for form in sorted(forms, key=len, reverse=True)]
-    return re.compile("|".join(patterns)) if patterns else None
+    return re.compile("|".join(patterns) or "(?!)")
 
 
 def _encoded(secret: str) -> Iterator[str]:

@@ -68,7 +68,8 @@ def parse_yaml(text: str, where: str) -> Any:
         if node is None:
             return None
         _check(node, where)
-        return _copied(yaml.constructor.construct_document(node))
+        # Each alias gets its own copy: a change of one place must not change the others.
+        return json.loads(json.dumps(yaml.constructor.construct_document(node)))
     except UserError:
         raise
     except MarkedYAMLError as error:
@@ -114,13 +115,6 @@ def _check(root: Any, where: str) -> None:
             pending += reversed(list(chain(*pairs)))
         elif node.id == "sequence":
             pending += [(value, depth + 1, line, False) for value in reversed(node.value)]
-
-
-def _copied(value: object) -> object:
-    """Give each alias its own copy: a change of one place must not change the others."""
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _yaml() -> "YAML":

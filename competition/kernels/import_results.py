@@ -83,13 +83,10 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
 
 def report_merged(target: ImportTarget, result_folders: Mapping[kernel_results.Action, Sequence[str]]) -> None:
     """Show which results were imported, and warn of fold models that do not match the current parameters."""
-    for word, names in (
-        ("imported", result_folders["copied"]),
-        ("unfinished", result_folders["partial"]),
-        ("kept", result_folders["skipped"]),
-    ):
-        if names:
-            target.say(f"kernel: {word}: {', '.join('/'.join(Path(name).parts[-2:]) for name in names)}")
+    words: dict[kernel_results.Action, str] = {"copied": "imported", "partial": "unfinished", "skipped": "kept"}
+    for action, word in words.items():
+        if names := ["/".join(Path(name).parts[-2:]) for name in result_folders[action]]:
+            target.say(f"kernel: {word}: {', '.join(names)}")
     for result_folder in result_folders["copied"]:
         if model_of_folder := fold_model_of_folder(target, result_folder):
             run, fold = model_of_folder

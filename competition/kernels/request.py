@@ -9,7 +9,7 @@ from pathlib import Path
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.params import Params
+from competition.config.params import ExcludedFolds, Params
 from competition.config.teachers import ancestors
 from competition.kernels import packing
 from competition.workspace.dependencies import (
@@ -45,21 +45,17 @@ def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[s
 
     runs: of every member.  missing: member -> folds that the kernel trains or predicts by.
     """
-    parts = [(run, fold) for name, folds in missing.items() for fold in folds for run in runs[name]]
-    result_folders = [
-        folder
-        for run, fold in parts
-        if any((folder := fold_manifest_path(run, fold).parent).glob("checkpoints/*.json"))
-        or fold_model(run, fold).is_current
-    ]
-    teachers = sorted({teacher for name in missing for teacher in ancestors(params, name)})
-    result_folders += [
-        fold_manifest_path(run, fold).parent for run, fold in _local_models(params, runs, missing, teachers)
-    ]
-    result_folders += [
-        fold_manifest_path(run, pair).parent for name, pair in nested_teachers(params, missing) for run in runs[name]
-    ]
-    return {path_in_kernel(work, folder): packing.whole_folder(folder) for folder in result_folders if folder.is_dir()}
+    models: list[tuple[Run, ExcludedFolds]] = []
+    for run, fold in ((run, fold) for name, folds in missing.items() for fold in folds for run in runs[name]):
+        checkpoints = fold_manifest_path(run, fold).parent.glob("checkpoints/*.json")
+        if fold_model(run, fold).is_current or any(checkpoints):
+            models.append((run, fold))
+    models += _local_models(
+        params, runs, missing, sorted({each for name in missing for each in ancestors(params, name)})
+    )
+    models += [(run, pair) for name, pair in nested_teachers(params, missing) for run in runs[name]]
+    folders = [fold_manifest_path(run, fold).parent for run, fold in models]
+    return {path_in_kernel(work, folder): packing.whole_folder(folder) for folder in folders if folder.is_dir()}
 
 
 def results_to_blend(
@@ -107,7 +103,6 @@ def _local_models(
     params: Params, runs: Runs, missing: Mapping[str, Sequence[int]], names: Iterable[str]
 ) -> list[tuple[Run, int]]:
     """Run and fold of the fold models of these members that the kernel does not train."""
-    folds = {
-        name: [fold for fold in range(params.prepare.folds) if fold not in missing.get(name, ())] for name in names
-    }
-    return [(run, fold) for name in folds for fold in folds[name] for run in runs[name]]
+    folds = range(params.prepare.folds)
+    models = [(name, fold) for name in names for fold in folds if fold not in missing.get(name, ())]
+    return [(run, fold) for name, fold in models for run in runs[name]]
