@@ -13,7 +13,7 @@ from competition.files.manifest import sha256
 from competition.kaggle import answers
 from competition.kaggle.attempts import LostAnswer, UnknownOutcome, poll, send_at_most_once
 from competition.kaggle.client import Answer, Client, ask, call, kernel_fields
-from competition.kaggle.errors import SITE, KaggleError
+from competition.kaggle.errors import SENTENCES, SITE, KaggleError
 
 PAGE = f"{SITE}/competitions/{{}}/submissions"  # of a slug
 KNOWN_STATUSES = ("PENDING", "COMPLETE", "ERROR")
@@ -95,16 +95,9 @@ def refuse_when_used_up(client: Client, slug: str) -> Limits:
     """
     limit = limits(client, slug)
     if limit.left == 0 and (limit.today or limit.total):
-        if limit.by_total:
-            raise UserError(
-                f"no submission to {slug} is left ({limit.total or 'all'} were made): the competition limits their total "
-                "number, a new day adds none."
-            )
-        submitted_today = "all" if limit.today is None else limit.today
-        raise UserError(
-            f"no submission to {slug} is left today ({submitted_today} were made): Kaggle counts days in UTC; "
-            "submit it after midnight UTC."
-        )
+        kind, count = ("total", limit.total) if limit.by_total else ("daily", limit.today)
+        reason = f"{'all' if count is None else count} were made"
+        raise KaggleError(kind, SENTENCES[kind].format(slug=slug, reason=reason))
     return limit
 
 
