@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from requests import Response
 
 CHUNK = 1 << 16  # bytes; the most that a broken connection loses
-# Answers of the storage that concern the whole object, not the requested range of it.
-NOT_ABOUT_RANGE = {400, 401, 403, 404, 408, 410, 429, 500}
 
 
 def download(kaggle: "KaggleClient", emit: Emit, slug: str, folder: str) -> None:
@@ -98,7 +96,7 @@ def save(answer: "Response", target: Path, emit: Emit, before: int, total: int, 
         _finish(part, identity_file, target, md5)
         return
     if 0 < written < size and answer.history:  # without a redirect it is Kaggle's own answer, to a POST
-        answer, written = _continue(answer, written, size, str((identity or {}).get("validator")))
+        answer, written = _continue(answer, part, size, str((identity or {}).get("validator")))
     else:
         written = 0
     if not written:
@@ -120,23 +118,22 @@ def save(answer: "Response", target: Path, emit: Emit, before: int, total: int, 
     _finish(part, identity_file, target, md5)
 
 
-def _continue(answer: "Response", written: int, size: int, validator: str) -> tuple["Response", int]:
-    """Request the bytes from `written` on: (answer, written), or (answer with the whole object, 0).
+def _continue(answer: "Response", part: Path, size: int, validator: str) -> tuple["Response", int]:
+    """Request the bytes that `part` lacks: (answer, bytes of the part), or (answer with the whole object, 0).
 
-    The whole object is requested if the storage does not send exactly this range, e.g. with 412 or 416 because the
-    object has changed.  size: of the whole object, in bytes.
+    The part is removed if the storage sends another range or refuses this one.  size: of the whole object, in bytes.
     """
     import requests
 
     answer.close()
+    written = part.stat().st_size
     headers = {"Range": f"bytes={written}-", "If-Range": validator, "Accept-Encoding": "identity"}
     ranged = requests.get(answer.url, headers=headers, stream=True, timeout=TIMEOUT)
     if ranged.status_code == 206 and ranged.headers.get("Content-Range", "") == f"bytes {written}-{size - 1}/{size}":
         return ranged, written
-    about_range = 400 <= ranged.status_code <= 501 and ranged.status_code not in NOT_ABOUT_RANGE
-    if ranged.status_code == 206 or about_range:
-        ranged.close()
-        ranged = requests.get(answer.url, headers={"Accept-Encoding": "identity"}, stream=True, timeout=TIMEOUT)
+    if ranged.status_code in (206, 412, 416):
+        part.unlink()
+        raise ReportedFailure("damaged", f"the rest of {part.stem} could not be requested")
     ranged.raise_for_status()
     return ranged, 0
 
