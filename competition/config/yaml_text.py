@@ -157,19 +157,19 @@ def set_value(text: str, keys: Sequence[str], value: object) -> str:
     """
     from ruamel.yaml import YAML
 
-    yaml, first = YAML(), re.search(r"^( +)\w", text, re.MULTILINE)
+    editor, first = YAML(), re.search(r"^( +)\w", text, re.MULTILINE)
     indent = len(first[1]) if first else 2
-    yaml.preserve_quotes, yaml.width = True, LARGEST_FILE
-    yaml.indent(mapping=indent, sequence=indent + 2, offset=indent)
-    block = tree = yaml.load(text)
-    yaml.default_flow_style = None  # a new list, and a new mapping without others in it, is written in one line
+    editor.preserve_quotes, editor.width = True, LARGEST_FILE
+    editor.indent(mapping=indent, sequence=indent + 2, offset=indent)
+    block = tree = editor.load(text)
+    editor.default_flow_style = None  # a new list, and a new mapping without others in it, is written in one line
     for key in keys[:-1]:
         block = block.setdefault(key, {})
         if not isinstance(block, dict):
             raise UserError(f"{key}: a mapping was expected, another value was found")
     block[keys[-1]] = to_plain(value)
     written = StringIO()
-    yaml.dump(tree, written)
+    editor.dump(tree, written)
     return written.getvalue()
 
 
