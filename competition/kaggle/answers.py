@@ -17,10 +17,6 @@ def text(value: object) -> str:
 
 def whole(value: object) -> int | None:
     """The value of a field with a whole number of 0 or more, which may be sent as text; None if it is unknown."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value if value >= 0 else None
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 100:
-        return int(value)
     number = decimal(value)
     return int(number) if number is not None and number >= 0 and number == int(number) else None
 

@@ -18,6 +18,7 @@ from competition.config.errors import UserError, counted, size_text
 from competition.config.faults import fault_point
 from competition.config.redaction import hide
 from competition.files.manifest import sha256
+from competition.kaggle.errors import KaggleError
 
 Progress = Callable[[int, int], None]  # (done, total)
 CHUNK = 1 << 20  # bytes
@@ -131,11 +132,8 @@ def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folde
     temporary = folder.parent / f".{folder.name}.unpacking"
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(temporary, ignore_errors=True)
-    needed, free = sum(sizes.values()), shutil.disk_usage(folder.parent).free
-    if needed > free:
-        raise UserError(
-            f"{path} unpacks to {size_text(needed)}, {folder.parent} has {size_text(free)} free: free disk space."
-        )
+    needed = sum(sizes.values())
+    require_disk_space(str(path), needed, folder.parent)
     try:
         for name in ("", *_folders(sizes)):
             Path(f"{temporary}/{name}").mkdir(parents=True, exist_ok=True)
@@ -157,6 +155,13 @@ def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folde
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def require_disk_space(purpose: str, needed: int, folder: Path) -> None:
+    """KaggleError if fewer than `needed` bytes are free in `folder`."""
+    if (missing := needed - shutil.disk_usage(folder).free) > 0:
+        sentence = f"{purpose} needs {size_text(missing)} more than are free in {folder}: free disk space first."
+        raise KaggleError("disk", sentence)
 
 
 def _chunks(path: Path, zipped: zipfile.ZipFile, name: str) -> Iterator[bytes]:

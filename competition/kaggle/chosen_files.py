@@ -9,9 +9,9 @@ from pathlib import Path
 from competition.config.errors import UserError, counted
 from competition.files.locks import exclusive
 from competition.kaggle import archive
-from competition.kaggle.archive import ArchiveRefusal, UnpackRules
+from competition.kaggle.archive import ArchiveRefusal, UnpackRules, require_disk_space
 from competition.kaggle.client import Client, ask, competition_slug
-from competition.kaggle.download import Listing, StepProgress, require_access, require_disk_space
+from competition.kaggle.download import Listing, StepProgress, require_access
 from competition.kaggle.errors import KaggleError
 
 RATE_LIMITED_FILES = 100  # about this many single downloads reach Kaggle's rate limit

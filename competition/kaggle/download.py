@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from competition.config.errors import counted, size_text
+from competition.config.errors import counted
 from competition.files.locks import exclusive
 from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import answers, archive, credentials
-from competition.kaggle.archive import ArchiveRefusal, NamesCredential, UnpackRules, Verified
+from competition.kaggle.archive import ArchiveRefusal, NamesCredential, UnpackRules, Verified, require_disk_space
 from competition.kaggle.client import Client, ask, call, competition_slug
 from competition.kaggle.errors import SENTENCES, SITE, KaggleError
 
@@ -130,10 +130,3 @@ def _download(
     unverified.replace(cache / f"{slug}.zip")
     shutil.rmtree(parts, ignore_errors=True)
     return verified
-
-
-def require_disk_space(purpose: str, needed: int, folder: Path) -> None:
-    """KaggleError if fewer than `needed` bytes are free in `folder`."""
-    if (missing := needed - shutil.disk_usage(folder).free) > 0:
-        sentence = f"{purpose} needs {size_text(missing)} more than are free in {folder}: free disk space first."
-        raise KaggleError("disk", sentence)

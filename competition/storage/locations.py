@@ -153,17 +153,14 @@ def _remote_tpu(environment: Mapping[str, str]) -> str:
 def _cause(stderr: str, path: str, environment: Mapping[str, str]) -> str:
     """Cause of a failed read in words, with the account that was used."""
     text = " ".join(stderr.split())
-    if "://" in path and not path.startswith("gs://"):
-        return f"{text[-200:] or 'the storage does not answer'}; check the address, the network and the credentials"
     if not path.startswith("gs://"):
-        return text.rsplit(": ", 1)[-1] if text else "the disk does not answer"
+        silent = "the storage does not answer" if "://" in path else "the disk does not answer"
+        return f"{text[-200:] or silent}; check the address and the access to it"
     account = "this machine's service account"
     if file := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
         account = f"the account in {file}"
     elif environment.get("GOOGLE_AUTH_TOKEN_FOR_TESTING"):
         account = "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING"
-    elif environment.get("NO_GCE_CHECK", "").lower() == "true":
-        account = "none (no credentials were found)"
     if re.search(r"\b404\b|does not exist|NotFound", text):
         return f"the bucket or folder does not exist (account: {account}): check the spelling"
     if re.search(r"\b40[13]\b|PermissionDenied|Anonymous caller|does not have storage", text):

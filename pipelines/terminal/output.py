@@ -51,14 +51,10 @@ def print_line(line: str, stream: TextIO | None = None) -> None:
     target = stream or sys.stdout
     text = printable(as_called(line), keep="\n\t")
     if target.isatty():
-        width = shutil.get_terminal_size().columns
+        width, indent = shutil.get_terminal_size().columns, "    "
+        wrapper = textwrap.TextWrapper(width, "", indent, break_long_words=False, break_on_hyphens=False)
         lines = SHORT_COMMAND.sub(lambda match: match[0].replace(" ", KEPT_SPACE), text).split("\n")
-        indents = [" " * (len(one) - len(one.lstrip()) + 2) for one in lines]  # of the parts after the first
-        wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
-        for position, indent in enumerate(indents):
-            wrapper.subsequent_indent = indent
-            lines[position] = wrapper.fill(lines[position])
-        text = "\n".join(lines).replace(KEPT_SPACE, " ")
+        text = "\n".join(map(wrapper.fill, lines)).replace(KEPT_SPACE, " ")
         if not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":  # https://no-color.org
             style = BOLD if isinstance(line, Bold) else ""
             style += YELLOW if any(word in line for word in WARNINGS) else ""
