@@ -52,7 +52,8 @@ def validate(tree: Tree) -> Params:
             ("external",),
             "unknown key; external images belong under prepare, a member with external predictions under members, with predictions",
         )
-    members, external = tree.get("members"), {}
+    # The others get what their `train` lacks from the common one. Values of a wrong type are left for pydantic to report.
+    members, common, cluster, external = tree.get("members"), tree.get("train"), tree.get("cluster"), {}
     for name, member in list(members.items()) if isinstance(members, dict) else ():
         if isinstance(member, dict) and "predictions" in member:
             if others := [key for key in member if key != "predictions"]:
@@ -62,14 +63,10 @@ def validate(tree: Tree) -> Params:
                     "so remove one of the two",
                 )
             external[name] = tree["members"].pop(name)["predictions"]
+        elif isinstance(member, dict) and isinstance(common, dict) and isinstance(member.get("train", {}), dict):
+            member["train"] = {**common, **member.get("train", {})}
     tree["external"] = external
-    # Each member's `train` is completed from the common one, and what it needs of a machine from cluster.needs. Values of a
-    # wrong type are left for pydantic to report.
-    members, common, cluster = tree.get("members"), tree.get("train"), tree.get("cluster")
-    if isinstance(members, dict) and isinstance(common, dict):
-        for member in members.values():
-            if isinstance(member, dict) and isinstance(member.get("train", {}), dict):
-                member["train"] = {**common, **member.get("train", {})}
+    # What a member needs of a machine is completed from cluster.needs.
     needs, needing = (cluster.get("needs"), cluster.get("members")) if isinstance(cluster, dict) else (None, None)
     if isinstance(needs, dict) and isinstance(needing, dict):
         for name, own in needing.items():
@@ -109,8 +106,8 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
             block = get_args(block)[1] if get_origin(block) is dict else get_type_hints(block)[str(key)]
             if NoneType in get_args(block):  # a block that may be absent: Head | None
                 (block,) = (one for one in get_args(block) if one is not NoneType)
-        siblings = {field.name for field in fields(block)} - ({"external"} if block is Params else set())
-        siblings |= {"predictions"} if block is Member else set()  # of an external member (`validate`)
+        siblings = [field.name for field in fields(block) if field.name != "external" or block is not Params]
+        siblings += ["predictions"] if block is Member else []  # of an external member (`validate`)
         is_plural = f"{name}s" in siblings  # blend.method is blend.methods, although there is policy.method
         hint = f"; did you mean '{elsewhere[0]}'?" if is_elsewhere and not is_plural else did_you_mean(name, siblings)
         return InvalidParameter(keys, f"unknown key{hint}")

@@ -180,6 +180,11 @@ value, gradient = step(jax.numpy.ones((128, 128)))
 assert float(value) == 128 ** 3, value
 print("goldfold", json.dumps([jax.default_backend(), jax.device_count()]))
 """
+GPU_TRIAL = """
+import json, tensorflow as tf
+print("goldfold {}")
+print("goldfold", json.dumps(["gpu", len(tf.config.list_physical_devices("GPU"))]))
+"""
 TRIAL_SECONDS = 600
 PIP_SECONDS = 1200
 
@@ -193,12 +198,7 @@ def open_devices(accelerator: str, at_least: int, pair: dict[str, str], inputs: 
     if accelerator == "tpu":
         devices, problem = open_tpu(at_least, pair, inputs, root)
     elif accelerator == "gpu":
-        code = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
-        process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        words = process.stdout.split()[-1:]
-        devices = " ".join(["gpu", *words])
-        problem = "" if words and not process.returncode and int(words[0]) >= at_least else devices
-        problem = problem if words else last_line(process.stderr)
+        _, devices, problem = try_devices(GPU_TRIAL, "gpu", at_least)
     else:
         return f"cpu {os.cpu_count()}"
     if problem:
@@ -214,7 +214,7 @@ def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> t
 
     The image forces a libtpu that fits torch; its jax may be too new for it.  Returns (devices, problem or "").
     """
-    versions, devices, problem = try_jax(at_least)
+    versions, devices, problem = try_devices(JAX_TRIAL, "tpu", at_least)
     has_tpu = bool(os.environ.get("ISTPUVM")) or any(Path(path).exists() for path in ("/dev/accel0", "/dev/vfio/0"))
     if not has_tpu or not pair or (not problem and versions == pair):
         return devices, problem
@@ -226,7 +226,7 @@ def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> t
     verified_problem = "it could not be installed: enable internet access, or attach a dataset with its wheels"
     if pip_install(["--no-deps", "--upgrade", f"--target={folder}", *pinned], inputs):
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), previous)))
-        versions, verified_devices, verified_problem = try_jax(at_least)
+        versions, verified_devices, verified_problem = try_devices(JAX_TRIAL, "tpu", at_least)
         if not verified_problem and versions == pair:
             return verified_devices, ""
         os.environ["PYTHONPATH"] = previous
@@ -236,27 +236,24 @@ def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> t
     return devices, ""
 
 
-def try_jax(at_least: int) -> tuple[dict[str, str], str, str]:
-    """(versions, "tpu 8", "") of the jax that a new process imports; with the problem in place of "" if it fails."""
+def try_devices(trial: str, kind: str, at_least: int) -> tuple[dict[str, str], str, str]:
+    """(versions, "tpu 8", "") that a new process finds by a trial; with the problem in place of "" if it fails."""
     try:
-        command = [sys.executable, "-c", JAX_TRIAL]
+        command = [sys.executable, "-c", trial]
         process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TRIAL_SECONDS)
     except subprocess.TimeoutExpired:
         return {}, "", f"no answer in {TRIAL_SECONDS} s"
     lines = [json.loads(line[9:]) for line in process.stdout.splitlines() if line.startswith("goldfold ")]
     versions = lines[0] if lines else {}
     if process.returncode or len(lines) != 2:
-        return versions, "", f"exit code {process.returncode}, {last_line(process.stderr)}"
+        last_line = (process.stderr.strip().splitlines() or ["no answer"])[-1]
+        return versions, "", f"exit code {process.returncode}, {last_line}"
     backend, count = lines[1]
-    return versions, f"{backend} {count}", "" if backend == "tpu" and count >= at_least else f"{backend} {count}"
+    return versions, f"{backend} {count}", "" if backend == kind and count >= at_least else f"{backend} {count}"
 
 
 def in_words(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {versions[name]}" for name in sorted(versions)) or "jax"
-
-
-def last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no answer"])[-1]
 
 
 def resolve_inputs(command: list[str], inputs: Path) -> list[str]:
