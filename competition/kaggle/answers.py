@@ -4,6 +4,7 @@ A value of another type counts as missing, so that one unknown field never hides
 """
 
 import math
+import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -49,3 +50,10 @@ def utc_time(value: object) -> str:
         return (time.astimezone(UTC) if time.tzinfo else time).strftime("%Y-%m-%dT%H:%M:%S")
     except (ValueError, OverflowError):  # the latter near the years 1 and 9999
         return text(value)
+
+
+def is_safe_path(name: str) -> bool:
+    """Whether a name is the path of a file below a folder, everywhere: relative, without "..", "\\" and control characters."""
+    control = not name.isprintable() and any(unicodedata.category(letter) in {"Cc", "Cs"} for letter in name)
+    is_outside = "\\" in name or name[1:2] == ":" or bool({"", ".", ".."} & {*name.split("/")})
+    return not control and not is_outside and bool(name.strip())

@@ -18,6 +18,7 @@ from competition.config.errors import UserError, counted, size_text
 from competition.config.faults import fault_point
 from competition.config.redaction import hide
 from competition.files.manifest import sha256
+from competition.kaggle.answers import is_safe_path
 from competition.kaggle.errors import KaggleError
 
 Progress = Callable[[int, int], None]  # (done, total)
@@ -210,11 +211,9 @@ def _members(path: Path, zipped: zipfile.ZipFile, rules: UnpackRules) -> list[zi
 
 def _problem(member: zipfile.ZipInfo) -> str | None:
     name = member.orig_filename  # zipfile cuts `filename` at a NUL
-    parts = name.rstrip("/").split("/")
-    control = not name.isprintable() and any(unicodedata.category(letter) in {"Cc", "Cs"} for letter in name)
-    if control or "\\" in name or name[1:2] == ":" or {"", ".", ".."} & set(parts) or not name.strip("/ "):
+    if not is_safe_path(name.rstrip("/")):
         return f"unsafe path {name[:80]!a}"
-    if max(len(part.encode()) for part in parts) > 255 or len(name.encode()) > 2048:
+    if max(len(part.encode()) for part in name.split("/")) > 255 or len(name.encode()) > 2048:
         return f"name too long {name[:80]!a}"
     special = stat.S_IFMT(member.external_attr >> 16) not in {0, stat.S_IFREG, stat.S_IFDIR}
     return f"link, special or encrypted file {name[:80]!a}" if special or member.flag_bits & 0x1 else None

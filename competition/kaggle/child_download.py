@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from competition.files.child_process import Emit
 from competition.files.manifest import read_record
-from competition.kaggle.answers import text
+from competition.kaggle.answers import is_safe_path, text
 from competition.kaggle.child_requests import TIMEOUT, ReportedFailure, pages, send
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def kernel_output(
             target = Path(folder).joinpath(*name.split("/"))
             if only and name != only:
                 continue
-            if name.startswith("/") or "\\" in name or "\0" in name or {"", ".", ".."} & set(name.split("/")):
+            if not is_safe_path(name):
                 raise ReportedFailure("name", f"an output file is called {name!r}")
             if not url:
                 raise ReportedFailure("answer", f"it has no link for {name}")

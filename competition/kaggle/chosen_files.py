@@ -9,6 +9,7 @@ from pathlib import Path
 from competition.config.errors import UserError, counted
 from competition.files.locks import exclusive
 from competition.kaggle import archive
+from competition.kaggle.answers import is_safe_path
 from competition.kaggle.archive import ArchiveRefusal, UnpackRules, require_disk_space
 from competition.kaggle.client import Client, ask, competition_slug
 from competition.kaggle.download import Listing, StepProgress, require_access
@@ -42,7 +43,7 @@ def fetch_some(
                 f"ONLY={pattern} matches none of the {counted(len(listed.files), 'file')} that Kaggle lists for {slug}{incomplete} "
                 f"(the first: {first}): expected a file, a folder or a pattern such as 'train/*.csv'."
             )
-        if unsafe := [name for name in selected if name.startswith("/") or ".." in name.split("/") or "\\" in name]:
+        if unsafe := [name for name in selected if not is_safe_path(name)]:
             raise UserError(f"Kaggle lists {unsafe[0]!r}, a name that leaves the folder: nothing was downloaded.")
         missing = {}
         for name, size in selected.items():
