@@ -21,6 +21,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import default_labels
 from competition.ensemble.predictions import free_name, identity_view, load_scores
 from competition.ensemble.settings import validate_params
-from competition.files.manifest import read_manifest
+from competition.files.manifest import display_path, read_manifest
 from competition.prepare.prepared import fold_tables
 from competition.report.stored_blends import stored_decisions
 from competition.serving.new_images import NewImage, NewImagePredictor, read_new_images
@@ -45,6 +46,7 @@ from competition.workspace.dependencies import fold_manifest_path
 from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
 from competition.workspace.runs import blended_runs
 from competition.workspace.workspace import Workspace
+from pipelines.terminal.output import with_params
 
 if TYPE_CHECKING:
     import keras
@@ -73,7 +75,7 @@ def open(
     with _in_words_of_python():
         values = validate_params(load_params(Path(params).expanduser(), sets))
     folder = Path(work).expanduser() / values.competition.name
-    return Project(Workspace(folder, values, sets), Path(params))
+    return Project(Workspace(folder, values, sets), Path(params), overrides)
 
 
 def fit(source: str | Path, *, hours: float = 0.5, work: str | Path = ROOT / "work") -> "Project":
@@ -137,9 +139,10 @@ def _in_words_of_python() -> Iterator[None]:
 class Project:
     """The results of one parameter file. Create it with `goldfold.open`."""
 
-    def __init__(self, workspace: Workspace, file: Path) -> None:
-        """file: of the parameters, for messages."""
+    def __init__(self, workspace: Workspace, file: Path, sets: str = "") -> None:
+        """file: of the parameters, for messages.  sets: what overrides them, for messages."""
         self._workspace, self._prepared, self._file = workspace, workspace.prepared, file
+        self._with_params = partial(with_params, params=display_path(file), sets=sets)  # to commands in messages
         self._device: Device | None = None
         self._predictor = NewImagePredictor(workspace, self._open_device)
 
@@ -214,7 +217,7 @@ class Project:
         keys = ("metric", "chosen_on", "honest_rows", "tuned_folds", "optimistic", "notes")
         table.attrs.update({key: scores[key] for key in keys})
         for note in scores["notes"]:
-            warnings.warn(note, stacklevel=2)
+            warnings.warn(self._with_params(note), stacklevel=2)
         return table
 
     def load_model(self, member: str, fold: int) -> "keras.Model":
@@ -232,9 +235,8 @@ class Project:
         if read_manifest(path) is None:
             if fold not in range(self.params.prepare.folds):
                 raise UserError(f"{run.title} has no fold {fold}; its folds are 0 to {self.params.prepare.folds - 1}")
-            raise UserError(
-                f"fold {fold} of {run.title} is not trained; `make train MEMBER={run.name} FOLD={fold}` trains it"
-            )
+            command = f"`make train MEMBER={run.name} FOLD={fold}` trains it"
+            raise UserError(self._with_params(f"fold {fold} of {run.title} is not trained; {command}"))
         from competition.training.checkpoint import load_arrays
 
         arrays = load_arrays(path.with_name("weights.npz"))
@@ -304,9 +306,9 @@ class Project:
         folder = current_blend(self._workspace)
         blend = read_manifest(folder / "manifest.json") if folder is not None else None
         if folder is None or blend is None:
-            raise UserError("no blend was found: `make predict` makes one")
+            raise UserError(self._with_params("no blend was found: `make predict` makes one"))
         for sentence in differences(self._workspace, self._file, blend).sentences:
-            warnings.warn(sentence, stacklevel=3)
+            warnings.warn(self._with_params(sentence), stacklevel=3)
         return folder
 
     def _open_device(self) -> "Device":

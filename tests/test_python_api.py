@@ -77,7 +77,9 @@ def test_scores_are_those_of_the_blend_of_the_stated_overrides_or_a_warning_says
     for overrides in ("", STRONG, ""):  # whichever was made last
         of_overrides[overrides] = opened(strong, overrides).scores().loc["blend", "score"]
     assert of_overrides[STRONG] == strong.scores["honest"] != of_overrides[""] and not recwarn.list
-    with pytest.warns(UserWarning, match=r"made with other parameters \(.*policy.method: greedy -> mean"):
+    # The command that the warning names is of the same parameters.
+    command = r"`make blend PARAMS=\S+ SET=\"policy.method=mean\"` makes it again"
+    with pytest.warns(UserWarning, match=rf"made with other parameters \(.*policy.method: greedy -> mean.*{command}"):
         assert opened(strong, "policy.method=mean").scores().loc["blend", "score"] == of_overrides[""]
     with pytest.warns(UserWarning, match="other fold models or predictions of slim"):
         opened(strong, "members.slim.train.epochs=21").oof()

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from competition.budget.parameters import imported
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Params
+from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import ancestors
 from competition.kernels import packing
 from competition.workspace.dependencies import (
@@ -20,7 +22,8 @@ from competition.workspace.dependencies import (
     nested_teachers,
     weights_digest,
 )
-from competition.workspace.runs import Run
+from competition.workspace.runs import Run, runs_of
+from competition.workspace.workspace import Workspace
 
 Runs = Mapping[str, Sequence[Run]]  # member -> its runs with the current parameters
 ResultFolders = dict[str, tuple[Path, Sequence[Path]]]  # path in the kernel -> (local folder, its files)
@@ -29,15 +32,6 @@ ResultFolders = dict[str, tuple[Path, Sequence[Path]]]  # path in the kernel -> 
 def path_in_kernel(work: Path, path: Path) -> str:
     """Path in the kernel of a local path below work/<competition>."""
     return path.relative_to(work.parent.parent).as_posix()
-
-
-def incomplete_folds(runs: Sequence[Run], params: Params, folds: Iterable[int]) -> list[int]:
-    """Folds of which one of a member's runs has no complete fold model, or no predictions of it under its views."""
-    return [
-        fold
-        for fold in folds
-        if not all(fold_model(run, fold).is_current and fold_views(run, params, fold).is_current for run in runs)
-    ]
 
 
 def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[str, Sequence[int]]) -> ResultFolders:
@@ -50,11 +44,25 @@ def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[s
         checkpoints = fold_manifest_path(run, fold).parent.glob("checkpoints/*.json")
         if fold_model(run, fold).is_current or any(checkpoints):
             models.append((run, fold))
-    models += _local_models(
-        params, runs, missing, sorted({each for name in missing for each in ancestors(params, name)})
-    )
+    teachers = sorted({teacher for name in missing for teacher in ancestors(params, name)})
+    models += _local_models(params, runs, missing, teachers)
     models += [(run, pair) for name, pair in nested_teachers(params, missing) for run in runs[name]]
-    folders = [fold_manifest_path(run, fold).parent for run, fold in models]
+    return _packed(work, [fold_manifest_path(run, fold).parent for run, fold in models])
+
+
+def results_of_budget(workspace: Workspace) -> ResultFolders:
+    """Fold models and predictions of the members that a budget made before, so that the next session makes others."""
+    file = workspace.folder / BUDGET_FILE
+    if not file.exists():
+        return {}
+    params = imported(file, workspace.params)
+    runs = [run for name in params.members for run in runs_of(workspace.with_params(params), name)]
+    folders = [fold_manifest_path(run, fold).parent for run in runs for fold in range(params.prepare.folds)]
+    return _packed(workspace.folder, folders)
+
+
+def _packed(work: Path, folders: Iterable[Path]) -> ResultFolders:
+    """Those of the folders that exist, with all their files."""
     return {path_in_kernel(work, folder): packing.whole_folder(folder) for folder in folders if folder.is_dir()}
 
 
@@ -65,10 +73,7 @@ def results_to_blend(
 
     Includes the measured noise between seeds, which the choice of the blend uses.
     """
-    noise = work / "noise"
-    result_folders: ResultFolders = {}
-    if noise.is_dir():
-        result_folders[path_in_kernel(work, noise)] = packing.whole_folder(noise)
+    result_folders = _packed(work, [work / "noise"])
     for run, fold in _local_models(params, runs, missing, params.members):
         manifest, views = fold_manifest_path(run, fold), fold_views(run, params, fold)
         folder, name = manifest.parent, path_in_kernel(work, manifest.parent)

@@ -63,6 +63,15 @@ def fold_views(run: Run, params: Params, fold: int) -> Stored:
     return Stored(folder / "manifest.json", depends)
 
 
+def incomplete_folds(runs: Sequence[Run], params: Params, folds: Iterable[int]) -> list[int]:
+    """Folds of which one of a member's runs has no complete fold model, or no predictions of it under its views."""
+    return [
+        fold
+        for fold in folds
+        if not all(fold_model(run, fold).is_current and fold_views(run, params, fold).is_current for run in runs)
+    ]
+
+
 def fold_manifest_path(run: Run, fold: ExcludedFolds) -> Path:
     """Path of the manifest of a fold model, or of a nested teacher, which is trained without two folds.
 

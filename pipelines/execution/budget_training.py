@@ -25,7 +25,7 @@ from competition.config.errors import UserError
 from competition.config.params import TIMM, Member, Train
 from competition.preflight.planning import Sizes, cost_of, cost_on_machines, load_of, time_on_machines
 from competition.prepare.targets import check_training
-from competition.workspace.dependencies import fold_manifest_path
+from competition.workspace.dependencies import fold_manifest_path, incomplete_folds
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import held_out_score
 from pipelines.execution.budget_search import Search, TimeIsUp, Trial, job_of, skip, write_file
@@ -38,6 +38,7 @@ FIRST_SHARE = 0.67  # of the time that is left, for the network that is trained 
 GRADIENT_FACTOR = 1.2  # training the last layers costs at least so many times as much as a pass under one view
 COMPILE_FACTOR = 2.0  # compiling a training step takes at least so many times as long as compiling a pass
 RESERVE = 1.15  # times the measured cost of fine-tuning
+MORE_EPOCHS = 1.5  # times those of a complete training are worth training again
 STEPS = 3  # training steps per epoch of the measurement
 
 
@@ -165,15 +166,27 @@ def train_epochs_that_fit(search: Search, candidate: Candidate, share: float) ->
             variant = replace(member, views=views, train=train)
             load = load_of(variant, settings, name, sizes, search.device.replicas)
             cost = cost_on_machines(load, speed, *search.slots(name)) if search.machines else cost_of(load, speed)
-            needs.append((variant, RESERVE * cost.seconds))
+            needs.append((variant, 0.0 if is_complete(search, name, variant) else RESERVE * cost.seconds))
     fitting = [variant for limit in (share, 1.0) for variant, seconds in needs if seconds <= limit * search.left]
     if not fitting:
         return skip(search, name, min(seconds for _, seconds in needs), time.monotonic() - started)
-    make_member(search, name, fitting[0], started)
+    chosen = fitting[0]
+    for complete_one in (variant for variant, seconds in needs if not seconds):
+        # The time is worth more for other candidates than for a few epochs more.
+        if chosen.train.epochs < MORE_EPOCHS * complete_one.train.epochs:
+            chosen = complete_one
+    make_member(search, name, chosen, started)
     whole, seconds = needs[0]
-    if fitting[0] is not whole and name in search.complete:
+    if chosen is not whole and name in search.complete:
         skip(search, f"{name} for {whole.train.epochs} epochs under all views", seconds)
     return None
+
+
+def is_complete(search: Search, name: str, member: Member) -> bool:
+    """Return True if an earlier call trained and predicted all fold models, which cost nothing now."""
+    params = with_members(search.job.params, {name: member}, (), search.views)
+    runs = runs_of(search.job.workspace.with_params(params), name)
+    return not incomplete_folds(runs, params, range(params.prepare.folds))
 
 
 def at_higher_rate(train: Train, rows: int) -> Train:

@@ -30,7 +30,7 @@ from competition.preflight.results import objections, request_of
 from competition.preflight.topology import ALIASES, topology_named
 from competition.prepare.adapters import adapter_named
 from competition.prepare.index import save
-from competition.workspace.dependencies import fold_model, nested_teachers
+from competition.workspace.dependencies import fold_model, incomplete_folds, nested_teachers
 from competition.workspace.runs import runs_of
 from competition.workspace.studies import is_tuned, member_with_tuned_values
 from pipelines.execution.budget_search import offered_networks
@@ -58,7 +58,7 @@ def run(job: Job) -> None:
     runs = {name: runs_of(job.workspace, name) for name in tuned}
     folds = selected_folds(job)
     stale = {
-        name: folds if job.options.force else request.incomplete_folds(runs[name], job.params, folds)
+        name: folds if job.options.force else incomplete_folds(runs[name], job.params, folds)
         for name in selected_members(job)
     }
     missing: Folds = {name: stale[name] for name in runs if stale.get(name) and not hours}
@@ -95,7 +95,8 @@ def hours_of_budget(job: Job) -> float:
     if hours >= most:
         raise UserError(
             f"HOURS={hours:g}: a session of the kernel has {most:g} hours for its work (kernel.hours less kernel.reserve), "
-            "installing and decoding included; state fewer"
+            "installing and decoding included; state fewer, and repeat "
+            "the command: the next session goes on from what this one made"
         )
     return hours
 
@@ -131,6 +132,7 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
         inputs |= request.results_to_blend(job.work, job.params, runs, missing, inputs)
     files = packing.files(ROOT, job.params.plugins, packing.kernel_params(job.params, members))
     if hours_of_budget(job):
+        inputs |= request.results_of_budget(job.workspace)
         portfolio = job.params.budget.portfolio or PORTFOLIO.relative_to(ROOT).as_posix()
         files[packing.project_path(portfolio, "budget.portfolio")] = (ROOT / portfolio).read_bytes()
     if len(zlib.compress(index.read_bytes())) <= job.options.inline:

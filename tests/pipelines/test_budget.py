@@ -355,6 +355,10 @@ def test_where_features_are_weak_a_network_is_trained_whole_before_the_features_
     if is_trained:  # 17 epochs of 138 s, the reserve included, are the most that fit into two thirds of the hour
         train = members["small-tuned"].train
         assert (train.epochs, train.trained_share, train.learning_rate) == (17, 1.0, 90e-6)
+        # What is complete is kept, also if a second call measures that fewer epochs fit, or a few more.
+        for seconds in (300.0, 110.0):
+            assert workspace.run("budget", *HOUR, code=code.replace("120.0", str(seconds))).code == 0
+            assert load_params(workspace.work / BUDGET_FILE).members == members
 
 
 def test_a_network_that_does_not_fit_before_the_others_is_not_measured_again_after_them(prepared, tmp_path) -> None:

@@ -175,6 +175,10 @@ def test_a_kernel_spends_a_budget_and_its_parameter_file_predicts_here(downloade
     arguments = ("--hours", "0.1", "--set", "kernel.hours=0.21")
     stages = remote.workspace.do_in_one_process("predict", "blend", arguments=arguments)
     assert "2 of 2 fold models current" in stages and "submission:" in stages
+    weights = remote.workspace.weights()
+    # A second session goes on from what the first one made.
+    output = remote.do("kernel", "--hours", "0.1", sets="kernel.hours=0.21", GOLDFOLD_GOALS="kernel")
+    assert "kernel | train slim: folds 0, 1 current" in output and remote.workspace.weights() == weights
 
 
 @pytest.mark.long
