@@ -54,6 +54,7 @@ def calls_of_make(
 class Stage:
     name: str
     options: Options
+    following: str  # the verb that is named as the next one
 
 
 def stages_of(process: Process) -> list[Stage]:
@@ -63,7 +64,7 @@ def stages_of(process: Process) -> list[Stage]:
     stages: list[Stage] = []
 
     def record(module: str, verb: str, options: Options, following: str, engines: object) -> None:
-        stages.append(Stage(verb, options))
+        stages.append(Stage(verb, options, following))
 
     with (
         patch.object(cli, "run_stage", record),

@@ -1,16 +1,14 @@
 """What every machine of the cluster gets: the source of the project, its parameters, and the files that it reads."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from competition.config.digests import digest_of
 from competition.config.params import Member, Params
-from competition.config.params_file import file_tree
-from competition.config.secrets import without_secrets
 from competition.files.manifest import Manifest, sha256
-from competition.kernels.packing import PLUGINS, SOURCE_PATTERNS, own_files, project_files, project_path
+from competition.kernels.packing import files as packed_files
+from competition.kernels.packing import own_files, project_path, sent_params
 
 PARAMS = "cluster-params.json"  # JSON is YAML
 
@@ -20,10 +18,7 @@ def write_project(folder: Path, root: Path, params: Params, members: Mapping[str
 
     root: folder of the project.  members: with overrides and tuned values applied, so that no machine needs a study.
     """
-    text = json.dumps(file_tree(machine_params(params, members)), indent=1)
-    # Beside the parameters, because the path of the plugins begins in their folder.
-    plugins = {PLUGINS: Path(params.plugins).read_bytes()} if params.plugins else {}
-    for name, data in {**project_files(root, SOURCE_PATTERNS), **plugins, PARAMS: text.encode()}.items():
+    for name, data in packed_files(root, params.plugins, machine_params(params, members), PARAMS).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -31,18 +26,8 @@ def write_project(folder: Path, root: Path, params: Params, members: Mapping[str
 
 def machine_params(params: Params, members: Mapping[str, Member]) -> Params:
     """Parameters for the machines: without secrets and without paths of this one."""
-    params = without_secrets(params)
-    return replace(
-        params,
-        plugins=PLUGINS if params.plugins else "",
-        members=dict(members),
-        external={},
-        tune=replace(params.tune, members=()),
-        blend=replace(params.blend, members=()),
-        cache=replace(params.cache, folder=""),
-        competition=replace(params.competition, source=""),
-        convert=replace(params.convert, source="", target=""),
-    )
+    params = sent_params(params, members)
+    return replace(params, tune=replace(params.tune, members=()), cache=replace(params.cache, folder=""))
 
 
 def local_files(params: Params, members: Mapping[str, Member], is_tuning: bool) -> dict[str, Path]:

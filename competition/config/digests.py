@@ -51,7 +51,12 @@ def definition_digest(source: str, kind: str, name: str) -> str:
         for each in defined:
             defined_by.setdefault(each, []).append(number)
         anonymous += [number] if not defined else []
-    entry = _entry(statements, kind, name)
+    # The value of the entry, if the dictionary is written once, as a literal; else the whole statement counts.
+    written, entry = [node for node in statements if kind in _defined_names(node)], None
+    value = written[0].value if len(written) == 1 and isinstance(written[0], ast.Assign | ast.AnnAssign) else None
+    if isinstance(value, ast.Dict) and all(isinstance(key, ast.Constant) for key in value.keys):
+        entries = zip((key.value for key in value.keys if isinstance(key, ast.Constant)), value.values, strict=True)
+        entry = dict(entries).get(name)
     names = used_names(entry) if entry is not None else {kind}
     pending = [*anonymous, *(number for each in names for number in defined_by.get(each, []))]
     used: set[int] = set()
@@ -63,18 +68,6 @@ def definition_digest(source: str, kind: str, name: str) -> str:
         pending += [other for each in used_names(statements[number]) for other in defined_by.get(each, [])]
     reached = [_plain(statements[number]) for number in sorted(used)]
     return digest_of([name, _plain(entry) if entry is not None else "", reached])
-
-
-def _entry(statements: list[ast.stmt], kind: str, name: str) -> ast.expr | None:
-    """The value of `name`, if the dictionary is written once, as a literal; else None: the whole statement counts."""
-    written = [node for node in statements if kind in _defined_names(node)]
-    if len(written) != 1 or not isinstance(written[0], ast.Assign | ast.AnnAssign):
-        return None
-    value = written[0].value
-    if not isinstance(value, ast.Dict) or not all(isinstance(key, ast.Constant) for key in value.keys):
-        return None
-    entries = dict(zip((key.value for key in value.keys if isinstance(key, ast.Constant)), value.values, strict=True))
-    return entries.get(name)
 
 
 def _defined_names(node: ast.stmt) -> list[str]:

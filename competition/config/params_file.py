@@ -42,9 +42,7 @@ def load_params(path: Path, overrides: Sequence[Override] = ()) -> Params:
     """
     try:
         tree = _merged(_read_with_bases(path))
-        _add_members(tree, overrides)
-        for override in overrides:
-            _apply(tree, override)
+        _apply(tree, overrides)
         plugins = tree.get("plugins")
         try:  # a value of a wrong type is left for `validate` to report
             activate(load_plugins(Path(plugins)) if plugins and isinstance(plugins, str) else NO_PLUGINS)
@@ -62,41 +60,19 @@ def _located(error: InvalidParameter, path: Path, overrides: Sequence[Override])
     if keys[0] == "external" and len(keys) > 1:  # external.x.oof of Params is members.x.predictions.oof in the file
         keys = ("members", keys[1], "predictions", *keys[2:])
     if problem == MISSING:
-        is_of_member, has_base = keys[0] == "members" and len(keys) > 1, len(files) > 1
-        if is_of_member and has_base:
-            problem += "; the members of a file replace those of the file it extends, so state every key of the member"
-        elif is_of_member or has_base:  # `extends` would not help: it adds no keys to a member, or it is there already
-            problem += "; params.yaml in the project shows every key"
+        if (keys[0] == "members" and len(keys) > 1) or len(files) > 1:
+            problem += (
+                "; params.yaml in the project shows every key, and a member takes none from a file that is extended"
+            )
         else:
             problem += (
                 "; state it, or let the file begin with `extends: params.yaml` (the path from this file to the project's "
                 "params.yaml), which gives every key that the file does not state"
             )
     place = locate(path, keys, overrides)
-    if other_keys[:1] == ("members",) and not any(states(tree, other_keys) for tree in files.values()):
-        other_keys = other_keys[2:]  # no file states it for this member: it is the value of the common block `train`
     other_place = locate(path, other_keys, overrides) if other_keys else ""
     is_in_another_file = other_place and other_place.split()[0] != place.split()[0]
     return UserError(f"{place}: {problem}{f' ({other_place})' if is_in_another_file else ''}")
-
-
-def unused_members_lines(path: Path) -> list[str]:
-    """One line that names the members of the extended file which the file at `path` drops by stating its own; [] without any.
-
-    Raises UserError if a file cannot be read.
-    """
-    (_, tree), *bases = _read_with_bases(path).items()
-    # Of several bases the nearest with members counts: its members replace those of the files that it extends.
-    base, inherited = next(((file, tree["members"]) for file, tree in bases if "members" in tree), (path, {}))
-    members: Tree = tree.get("members") or inherited
-    unused = [name for name in inherited if name not in members]
-    if not unused:
-        return []
-    shown = base.name if base.name != path.name else str(base)
-    return [
-        f"members: {', '.join(members)}; not used: {', '.join(unused)} of {shown}, because {path.name} states its own members; "
-        f"to use one of those, state it in {path.name}, too"
-    ]
 
 
 def file_tree(params: Params) -> Tree:
@@ -230,43 +206,33 @@ def _merged(files: dict[Path, Tree]) -> Tree:
     return merged
 
 
-def _add_members(tree: Tree, overrides: Sequence[Override]) -> None:
-    """Add an empty member for each new name of which the overrides state `predictions` or all required keys.
+def _apply(tree: Tree, overrides: Sequence[Override]) -> None:
+    """Set the values. `train.x` of SET also replaces a member's own `train.x`.
 
-    A name with fewer keys is more likely misspelt, and stays unknown.
+    A member is added if the overrides state its `predictions` or all required keys. A name with fewer keys is more likely
+    misspelt, and stays unknown.
     """
     required = {field.name for field in fields(Member) if field.default is NO_DEFAULT} - {"train"}
-    stated: dict[str, set[str]] = {}
     for override in overrides:
-        if override.path[0] == "members" and len(override.path) > 2:
-            stated.setdefault(override.path[1], set()).add(override.path[2])
-    members = tree.get("members")
-    for name, keys in stated.items():
-        if isinstance(members, dict) and ("predictions" in keys or keys >= required):
-            members.setdefault(name, {})
-
-
-def _apply(tree: Tree, override: Override) -> None:
-    """Set one value. `train.x` of SET also replaces a member's own `train.x`."""
-    block: Tree = tree
-    for depth, key in enumerate(override.path[:-1]):
-        optional = depth == 2 and override.path[0] == "members" and key in ("train", "predictions", "head")
-        if optional and isinstance(block, dict) and not isinstance(block.get(key), dict):
-            block[key] = {}
-        if not isinstance(block, dict) or key not in block:
-            new_member = override.path[0] == "members" and depth == 1
-            hint = "; a new member needs architecture, image_size, alpha and weights" if new_member else ""
-            if instead := NOT_A_KEY.get(".".join(override.path[: depth + 1])):
-                raise InvalidParameter(override.path, f"unknown key '{key}'; {instead}")
-            suggestion = did_you_mean(key, block if isinstance(block, dict) else ())
-            raise InvalidParameter(override.path, f"unknown key '{key}'{suggestion}{hint}")
-        block = block[key]
-        if not isinstance(block, dict):
-            parent = ".".join(override.path[: depth + 1])
-            raise InvalidParameter(override.path, f"{parent} is a value, not a block of keys")
-    block[override.path[-1]] = override.value
-    members = tree.get("members")
-    if override.path[0] == "train" and len(override.path) == 2 and isinstance(members, dict):
-        for member in members.values():
-            if isinstance(member, dict) and isinstance(member.get("train"), dict):
-                member["train"].pop(override.path[1], None)
+        block, path, of_member = tree, override.path, override.path[0] == "members"
+        stated = {other.path[2] for other in overrides if other.path[:2] == path[:2] and len(other.path) > 2}
+        for depth, key in enumerate(path[:-1]):
+            is_name = of_member and depth == 1
+            is_added = is_name and ("predictions" in stated or stated >= required)
+            is_optional = of_member and depth == 2 and key in ("train", "predictions", "head")
+            if (is_added or is_optional) and not isinstance(block.get(key), dict):
+                block[key] = {}
+            if key not in block:
+                hint = "; a new member needs architecture, image_size, alpha and weights" if is_name else ""
+                instead = NOT_A_KEY.get(".".join(path[: depth + 1]))
+                suggestion = f"; {instead}" if instead else did_you_mean(key, block)
+                raise InvalidParameter(path, f"unknown key '{key}'{suggestion}{hint}")
+            if not isinstance(block[key], dict):
+                raise InvalidParameter(path, f"{'.'.join(path[: depth + 1])} is a value, not a block of keys")
+            block = block[key]
+        block[path[-1]] = override.value
+        members = tree.get("members")
+        if path[0] == "train" and len(path) == 2 and isinstance(members, dict):
+            for member in members.values():
+                if isinstance(member, dict) and isinstance(member.get("train"), dict):
+                    member["train"].pop(path[1], None)

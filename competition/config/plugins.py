@@ -5,7 +5,6 @@ The file defines dictionaries (MODELS, VIEWS, AUGMENTATIONS, METRICS, ADAPTERS, 
 search their own names first and then those of the active file.
 """
 
-import ast
 import difflib
 import importlib.util
 import inspect
@@ -14,6 +13,7 @@ import traceback
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -83,8 +83,9 @@ class Plugins:
 
     def problem(self, what: str, text: str, error: BaseException | None = None) -> str:
         """A message about one of its functions, with the line of the file where `error` was raised."""
-        line = _line_in(self.file, error) if error else 0
-        name = self.file.name if self.file else "plugins"
+        frames = traceback.extract_tb(error.__traceback__) if error else ()
+        lines = [frame.lineno for frame in frames if self.file and frame.filename == str(self.file)]
+        line, name = lines[-1] if lines else 0, self.file.name if self.file else "plugins"
         return f"{name}{f' line {line}' if line else ''}: {what}: {text}"
 
 
@@ -115,23 +116,27 @@ def load_plugins(path: Path) -> Plugins:
         raise UserError(f"{path}: no such file; a plugins file is Python code (docs/plugins.md)") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as UTF-8 text ({error}); expected Python code") from None
-    try:
-        tree = ast.parse(source, str(path))
-    except SyntaxError as error:
-        raise UserError(f"{path.name} line {error.lineno}: {error.msg}; expected Python code") from None
-    _refuse_heavy_imports(tree, path)
+    if (path, source) == (_active.file, _active.source):
+        return _active
     module = _run(path)
     plugins = Plugins(path, source)
     for name in vars(module):
         similar = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.85)
         if name.isupper() and similar and similar[0] not in (name, *vars(module)):
             raise UserError(f"{path.name}: {name} is no kind of plugin; did you mean '{similar[0]}'?")
-    kinds = {kind: getattr(module, kind, {}) for kind in KINDS}
-    for kind in KINDS:
-        _check_names(plugins, kind, kinds[kind])
+    kinds: dict[str, Any] = {kind: getattr(module, kind, {}) for kind in KINDS}
+    for kind, values in kinds.items():
+        if not isinstance(values, dict):
+            raise UserError(plugins.problem(kind, f"a dictionary was expected, {type(values).__name__} was found"))
+        for name, value in values.items():
+            what = f"{kind}[{name!r}]"
+            if not isinstance(name, str) or not name or not name.replace("_", "a").isalnum():
+                raise UserError(plugins.problem(what, "a name of letters, digits and '_' was expected"))
+            if kind in SIGNATURES:
+                function = value.function if isinstance(value, LowerIsBetter) and kind == "METRICS" else value
+                _check_signature(plugins, what, function, SIGNATURES[kind])
     kinds["ADAPTERS"] = {name: _adapter(plugins, name, parts) for name, parts in kinds["ADAPTERS"].items()}
-    values: dict[str, Any] = {kind.lower(): kinds[kind] for kind in KINDS}
-    return replace(plugins, **values)
+    return replace(plugins, **{kind.lower(): values for kind, values in kinds.items()})
 
 
 def plugin_named(kind: str, name: str, own_names: Container[str]) -> Any:
@@ -160,22 +165,13 @@ def plugin_digests(**names: Iterable[str]) -> dict[str, str]:
     return {f"{kind}.{name}": code for kind in names for name, code in plugin_digest(kind, names[kind]).items()}
 
 
-def _refuse_heavy_imports(tree: ast.Module, path: Path) -> None:
-    """Imports that run with the file: every command loads it, and the backend is selected before Keras is imported."""
-    nodes: list[ast.AST] = [tree]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        for name in names:
-            if name.partition(".")[0] in HEAVY:
-                raise UserError(
-                    f"{path.name} line {getattr(node, 'lineno', 1)}: {name} is imported when the file is loaded, which "
-                    "every command does; move the import into the functions that use it"
-                )
-        nodes += ast.iter_child_nodes(node)
+class _NoHeavyImports(MetaPathFinder):
+    """Refuses imports that run with the file, or with a module that it imports: the backend is selected before Keras is imported."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name in HEAVY:
+            problem = f"{name} is imported when the file is loaded, which every command does"
+            raise ImportError(f"{problem}; move the import into the functions that use it")
 
 
 def _run(path: Path) -> ModuleType:
@@ -183,50 +179,29 @@ def _run(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(MODULE, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module  # dataclasses look their module up by name
     writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    heavy_before = sys.modules.keys() & set(HEAVY)
-    earlier, sys.modules[MODULE] = sys.modules.get(MODULE), module  # dataclasses look their module up by name
+    loaded = {name: sys.modules.pop(name) for name in HEAVY if name in sys.modules}
+    sys.meta_path.insert(0, refusing := _NoHeavyImports())
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        if earlier is not None:
-            sys.modules[MODULE] = earlier
-        line, hint = _line_in(path, error), ""
+        text = " ".join(str(error).split())[:300]
         if isinstance(error, ModuleNotFoundError) and (path.parent / f"{error.name}.py").is_file():
-            hint = "; a plugins file is one file: copy what it needs into it"
-        where = f"{path.name} line {line}" if line else path.name
-        raise UserError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())[:300]}{hint}") from error
+            text += "; a plugins file is one file: copy what it needs into it"
+        raise UserError(Plugins(path).problem(type(error).__name__, text, error)) from error
     finally:
         sys.dont_write_bytecode = writes_bytecode
-    if started := (sys.modules.keys() & set(HEAVY)) - heavy_before:
-        raise UserError(
-            f"{path.name}: a module that it imports starts {', '.join(sorted(started))} in every command; move the "
-            "import into the functions that use it"
-        )
+        sys.meta_path.remove(refusing)
+        sys.modules |= loaded
     return module
-
-
-def _check_names(plugins: Plugins, kind: str, values: object) -> None:
-    """Check the names and signatures of one dictionary."""
-    if not isinstance(values, dict):
-        raise UserError(plugins.problem(kind, f"a dictionary was expected, {type(values).__name__} was found"))
-    for name, value in values.items():
-        what = f"{kind}[{name!r}]"
-        if not isinstance(name, str) or not name or not name.replace("_", "a").isalnum():
-            raise UserError(plugins.problem(what, "a name of letters, digits and '_' was expected"))
-        if kind == "ADAPTERS":
-            continue
-        function = value.function if isinstance(value, LowerIsBetter) and kind == "METRICS" else value
-        _check_signature(plugins, what, function, SIGNATURES[kind])
 
 
 def _check_signature(plugins: Plugins, what: str, function: object, accepted: tuple[Parameters, ...]) -> None:
     """Require a function that takes the parameters of one of `accepted`, and no other required ones."""
     expected = " or ".join(f"({', '.join(names)})" for names in accepted)
     if not callable(function):
-        raise UserError(
-            plugins.problem(what, f"{type(function).__name__} was found; a function of {expected} was expected")
-        )
+        raise UserError(plugins.problem(what, f"{type(function).__name__} was found, no function of {expected}"))
     parameters = inspect.signature(function).parameters.values()
     stated = tuple(p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
     others = [p.name for p in parameters if p.default is p.empty and p.kind is not p.POSITIONAL_OR_KEYWORD]
@@ -257,9 +232,3 @@ def _adapter(plugins: Plugins, name: str, parts: object) -> SimpleNamespace:
             yield row
 
     return SimpleNamespace(**{"solution": lambda raw: None, **functions, "rows": rows})
-
-
-def _line_in(file: Path | None, error: BaseException) -> int:
-    """The last line of `file` in the traceback of `error`; 0 = none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return next((frame.lineno or 0 for frame in reversed(frames) if file and frame.filename == str(file)), 0)

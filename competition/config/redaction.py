@@ -3,7 +3,8 @@
 import base64
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 HIDDEN = "[hidden]"
@@ -49,17 +50,17 @@ def hide(text: str, known: Iterable[str]) -> str:
     The forms: plain; escaped as by repr, JSON, HTML or in a URL; base64 and hexadecimal, also as a part of a longer text;
     each of them may be broken into lines.
     """
-    pattern = _pattern_of(known)
-    return pattern.sub(HIDDEN, text) if pattern else text
+    return _pattern_of(tuple(known)).sub(HIDDEN, text)
 
 
-def _pattern_of(known: Iterable[str]) -> re.Pattern[str] | None:
-    """What matches each of the secrets in every form; None without secrets."""
+@cache
+def _pattern_of(known: tuple[str, ...]) -> re.Pattern[str]:
+    """What matches each of the secrets in every form; nothing without secrets."""
     pieces = {piece for secret in known for piece in (secret, *secret.split("\n")) if len(piece) >= SHORTEST}
     forms = {form for piece in pieces for form in (piece, *_encoded(piece))}
     line_break = r"(?:[ \t]*(?:[\r\n]|\\+[rn])+[ \t]*)?"
     patterns = [line_break.join(map(_character_pattern, form)) for form in sorted(forms, key=len, reverse=True)]
-    return re.compile("|".join(patterns)) if patterns else None
+    return re.compile("|".join(patterns) or "(?!)")
 
 
 def _encoded(secret: str) -> Iterator[str]:
@@ -89,24 +90,18 @@ def _character_pattern(character: str) -> str:
     return f"(?:{plain}|(?i:{'|'.join(forms)}))"
 
 
-def redacted_answer(value: Any, known: Iterable[str]) -> Any:
+def redacted_answer(value: Any, known: Sequence[str]) -> Any:
     """The answer of a server with the `known` secrets hidden and every text on one line without control characters.
 
     value: as of JSON. Keys keep their control characters: names of files are looked up by them.
     """
-    pattern = _pattern_of(known)
-
-    def hidden(text: str) -> str:
-        return pattern.sub(HIDDEN, text) if pattern else text
-
-    def redacted(item: Any) -> Any:
-        if isinstance(item, str):
-            return printable(hidden(item))
-        if isinstance(item, list):
-            return [redacted(one) for one in item]
-        return {hidden(key): redacted(one) for key, one in item.items()} if isinstance(item, dict) else item
-
-    return redacted(value)
+    if isinstance(value, str):
+        return printable(hide(value, known))
+    if isinstance(value, list):
+        return [redacted_answer(item, known) for item in value]
+    if isinstance(value, dict):
+        return {hide(key, known): redacted_answer(item, known) for key, item in value.items()}
+    return value
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -21,11 +21,16 @@ MEMBER_KEYS = ("architecture", "image_size", "alpha", "weights")
 # A lucky seed is no hyperparameter; the strengths in augment have keys of their own.
 NOT_SEARCHED = ("seed", "augment", "albumentations")
 AUGMENT = "augment."
-# Key -> its type; head.strength replaces the tried strengths by one.
+# Key -> its type, with its limits; head.strength replaces the tried strengths by one.
 HEAD_KEYS: dict[str, Any] = {
     "head.kind": get_type_hints(Head)["kind"],
     "head.strength": AboveZero,
     "head.hidden": Positive,
+}
+TYPES: dict[str, Any] = {
+    **{key: kind for key, kind in get_type_hints(Train, include_extras=True).items() if key not in NOT_SEARCHED},
+    **{key: kind for key, kind in get_type_hints(Member, include_extras=True).items() if key in MEMBER_KEYS},
+    **HEAD_KEYS,
 }
 # The own head.strength of a member that states none or several: each fold model chooses. Such an odd number that no trial draws it.
 CHOSEN_IN_EACH_FOLD = 1.000000001
@@ -47,14 +52,11 @@ def changes_nothing(member: Member, search: Mapping[str, Dimension]) -> bool:
     return member.head is not None and not any(key in MEMBER_KEYS or key in HEAD_KEYS for key in search)
 
 
-SEARCHABLE = (*(key for key in get_type_hints(Train) if key not in NOT_SEARCHED), *MEMBER_KEYS, *HEAD_KEYS)
-
-
 def search_problems(search: Mapping[str, Dimension], is_grid: bool) -> Iterator[Problem]:
     """What is wrong with the search space, without regard to the members.  is_grid: every value is to be tried."""
     for key, dimension in search.items():
-        if not key.startswith(AUGMENT) and key not in SEARCHABLE:
-            hint = did_you_mean(key, [*SEARCHABLE, f"{AUGMENT}noise"])
+        if not key.startswith(AUGMENT) and key not in TYPES:
+            hint = did_you_mean(key, [*TYPES, f"{AUGMENT}noise"])
             yield (key,), f"no parameter that a trial can change{hint}"
             return
         yield from _kind_problems(key, dimension)
@@ -99,7 +101,7 @@ def _kind_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
 
 def _value_problems(key: str, dimension: Dimension) -> Iterator[Problem]:
     """Values of a wrong type or outside the range of the parameter."""
-    adapter: TypeAdapter[Any] = TypeAdapter(_type_of(key))
+    adapter: TypeAdapter[Any] = TypeAdapter(TYPES.get(key, Finite))
     values = [(("low",), dimension.low), (("high",), dimension.high)]
     values += [(("choices", str(n)), value) for n, value in enumerate(dimension.choices)]  # type: ignore[misc]
     number = number_type(key)
@@ -127,16 +129,9 @@ def _ancestors(key: str, search: Mapping[str, Dimension]) -> set[str]:
     return reached
 
 
-def _type_of(key: str) -> Any:
-    """The annotation of the parameter, with its limits."""
-    owner = Member if key in MEMBER_KEYS else Train
-    types = {**get_type_hints(owner, include_extras=True), **HEAD_KEYS}
-    return Finite if key.startswith(AUGMENT) else types[key]
-
-
 def number_type(key: str) -> type | None:
     """int or float, or None for a parameter that is neither."""
-    hint = _type_of(key)
+    hint = TYPES.get(key, Finite)  # Finite: of augment.NAME
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     return {int: int, float: float}.get(hint) if isinstance(hint, type) else None
 

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import get_type_hints
 from urllib.parse import unquote
@@ -13,17 +13,25 @@ from competition.config.params import Params
 from competition.config.redaction import HIDDEN, redact
 
 SECRET_NAME = re.compile(r"(?i)(password|passwd|secret|token|key)$")  # of a variable or of an option
+# (block, key) of each marked parameter.
+SECRET_PATHS = [
+    (block, key.name)
+    for block, block_type in get_type_hints(Params).items()
+    if is_dataclass(block_type)
+    for key in fields(block_type)
+    if key.metadata.get("secret")
+]
 SHORTEST_VARIABLE = 8  # characters; a shorter value of such a variable is rather a switch
 
 
 def is_secret(keys: Sequence[Key]) -> bool:
     """Return True if the parameter at these keys, or the one that contains them, is marked as secret."""
-    return any(tuple(map(str, keys[: len(path)])) == path for path in _secret_paths())
+    return any(tuple(map(str, keys[: len(path)])) == path for path in SECRET_PATHS)
 
 
 def without_secrets(params: Params) -> Params:
     """The parameters with every secret empty, as they are sent to other machines and digested for the ledger."""
-    for block, key in _secret_paths():
+    for block, key in SECRET_PATHS:
         values = getattr(params, block)
         params = replace(params, **{block: replace(values, **{key: type(getattr(values, key))()})})
     return params
@@ -34,7 +42,7 @@ def known_secrets(params: Params | None = None, environment: Mapping[str, str] =
     known = [
         value for name, value in environment.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST_VARIABLE
     ]
-    for block, key in _secret_paths() if params else ():
+    for block, key in SECRET_PATHS if params else ():
         value = getattr(getattr(params, block), key)
         for text in (value,) if isinstance(value, str) else value:
             known += secrets_of(text)
@@ -79,10 +87,3 @@ def words_of_set(sets: str) -> list[str]:
         if not value.startswith(("[", "{")):
             depth = 0
     return words
-
-
-def _secret_paths() -> Iterator[tuple[str, str]]:
-    """(block, key) of each marked parameter."""
-    for block, block_type in get_type_hints(Params).items():
-        if is_dataclass(block_type):
-            yield from ((block, key.name) for key in fields(block_type) if key.metadata.get("secret"))

@@ -1,4 +1,4 @@
-"""Which members teach which: the order of training, the teachers of a member, and rules for nested teachers."""
+"""Which members teach which: the order of training and the teachers of a member."""
 
 from competition.config.errors import InvalidParameter
 from competition.config.params import Params
@@ -27,22 +27,3 @@ def in_training_order(params: Params) -> list[str]:
             )
         order += ready
     return order
-
-
-def check_nested(params: Params) -> None:
-    """Nested teachers are trained without two folds; a nested student among them would need models without three."""
-    for name in params.members:
-        if not params.members[name].has_nested_teachers:
-            continue
-        keys = ("members", name, "teacher_scheme")
-        if params.prepare.folds < 3:
-            raise InvalidParameter(
-                keys, f"nested was found; it needs 3 folds or more, and prepare.folds is {params.prepare.folds}"
-            )
-        for teacher in ancestors(params, name):
-            if params.members[teacher].has_nested_teachers:
-                raise InvalidParameter(
-                    keys,
-                    f"nested was found, and its teacher {teacher} is a nested student itself, which would need models without "
-                    "three folds; set teacher_scheme to same_fold for one of them",
-                )

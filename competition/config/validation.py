@@ -5,7 +5,7 @@ What one key names must exist, and what two state must fit together.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType
@@ -19,7 +19,7 @@ from competition.config.params import FROM_FILE, HUB, TIMM, ExternalFiles, Membe
 from competition.config.plugins import active
 from competition.config.search_space import search_problems, variants
 from competition.config.secrets import is_secret
-from competition.config.teachers import check_nested, in_training_order
+from competition.config.teachers import ancestors, in_training_order
 from competition.config.yaml_text import Tree, kind
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def validate(tree: Tree) -> Params:
             ("external",),
             "unknown key; external images belong under prepare, a member with external predictions under members, with predictions",
         )
-    members, external = tree.get("members"), {}
+    # The others get what their `train` lacks from the common one. Values of a wrong type are left for pydantic to report.
+    members, common, cluster, external = tree.get("members"), tree.get("train"), tree.get("cluster"), {}
     for name, member in list(members.items()) if isinstance(members, dict) else ():
         if isinstance(member, dict) and "predictions" in member:
             if others := [key for key in member if key != "predictions"]:
@@ -62,9 +63,14 @@ def validate(tree: Tree) -> Params:
                     "so remove one of the two",
                 )
             external[name] = tree["members"].pop(name)["predictions"]
+        elif isinstance(member, dict) and isinstance(common, dict) and isinstance(member.get("train", {}), dict):
+            member["train"] = {**common, **member.get("train", {})}
     tree["external"] = external
-    _require_text_keys(tree, ())
-    _complete(tree)
+    # What a member needs of a machine is completed from cluster.needs.
+    needs, needing = (cluster.get("needs"), cluster.get("members")) if isinstance(cluster, dict) else (None, None)
+    if isinstance(needs, dict) and isinstance(needing, dict):
+        for name, own in needing.items():
+            needing[name] = {**needs, **own} if isinstance(own, dict) else own
     try:
         params = TypeAdapter(Params).validate_json(json.dumps(tree), strict=True)
     except ValidationError as error:
@@ -81,33 +87,6 @@ def validate(tree: Tree) -> Params:
     return params
 
 
-def _require_text_keys(tree: object, keys: tuple[Key, ...]) -> None:
-    """Reject keys such as 7 or true, which JSON would turn into text silently."""
-    for key, value in tree.items() if isinstance(tree, dict) else ():
-        if not isinstance(key, str):
-            raise InvalidParameter((*keys, key), f"the name {key!r} is not text; write it in quotes")
-        _require_text_keys(value, (*keys, key))
-
-
-def _complete(tree: Tree) -> None:
-    """Fill in each member's `train` from the common one, and what it needs from cluster.needs.
-
-    Values of a wrong type are left for pydantic to report.
-    """
-    members, common, cluster = tree.get("members"), tree.get("train"), tree.get("cluster")
-    if isinstance(members, dict) and isinstance(common, dict):
-        for member in members.values():
-            if isinstance(member, dict) and isinstance(member.get("train", {}), dict):
-                member["train"] = {**common, **member.get("train", {})}
-    if (
-        isinstance(cluster, dict)
-        and isinstance(cluster.get("needs"), dict)
-        and isinstance(cluster.get("members"), dict)
-    ):
-        for name, needs in cluster["members"].items():
-            cluster["members"][name] = {**cluster["needs"], **needs} if isinstance(needs, dict) else needs
-
-
 def _explained(error: "ErrorDetails") -> InvalidParameter:
     """Convert one error of pydantic."""
     keys = [key for key in error["loc"] if key != "[key]"]
@@ -122,7 +101,13 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
         elsewhere = [f"{block}.{name}" for block, schema in blocks.items() if name in {f.name for f in fields(schema)}]
         # Of external predictions only their own keys are meant.
         is_elsewhere = len(elsewhere) == 1 and keys[0] != "external"
-        siblings = _sibling_keys(keys)
+        block: Any = Params  # that contains the key
+        for key in keys[:-1]:
+            block = get_args(block)[1] if get_origin(block) is dict else get_type_hints(block)[str(key)]
+            if NoneType in get_args(block):  # a block that may be absent: Head | None
+                (block,) = (one for one in get_args(block) if one is not NoneType)
+        siblings = [field.name for field in fields(block) if field.name != "external" or block is not Params]
+        siblings += ["predictions"] if block is Member else []  # of an external member (`validate`)
         is_plural = f"{name}s" in siblings  # blend.method is blend.methods, although there is policy.method
         hint = f"; did you mean '{elsewhere[0]}'?" if is_elsewhere and not is_plural else did_you_mean(name, siblings)
         return InvalidParameter(keys, f"unknown key{hint}")
@@ -142,25 +127,17 @@ def _explained(error: "ErrorDetails") -> InvalidParameter:
     return InvalidParameter(keys, f"{value} was found; {expected}{hint}")
 
 
-def _sibling_keys(keys: Sequence[Key]) -> list[str]:
-    """The valid keys of the block that contains the last of `keys`."""
-    block: Any = Params
-    for key in keys[:-1]:
-        block = get_args(block)[1] if get_origin(block) is dict else get_type_hints(block)[str(key)]
-        if NoneType in get_args(block):  # a block that may be absent: Head | None
-            (block,) = (one for one in get_args(block) if one is not NoneType)
-    names = [field.name for field in fields(block)]
-    if block is Member:
-        return [*names, "predictions"]  # of an external member (`validate`)
-    return [name for name in names if name != "external"] if block is Params else names
+def _unknown(keys: Keys, names: Iterable[tuple[Key, str]], known: Collection[str], noun: str) -> Iterator[Problem]:
+    """Names below `keys` that are not among the `known` ones.  names: (last key, name).  noun: what has such a name."""
+    for key, name in names:
+        if name not in known:
+            yield (*keys, key), f"no {noun} {name!r}{did_you_mean(name, known)}"
 
 
 def _name_problems(params: Params) -> Iterator[Problem]:
     """The adapter, the column of groups, and the members that blend.members (or stored runs) and cluster.members name."""
-    adapter, known = params.competition.adapter, [*ADAPTERS, *active().adapters]
-    if adapter not in known:
-        hint = did_you_mean(adapter, known)
-        yield ("competition", "adapter"), f"{adapter!r} was found; no adapter has this name{hint}"
+    adapter = ("adapter", params.competition.adapter)
+    yield from _unknown(("competition",), [adapter], [*ADAPTERS, *active().adapters], "adapter")
     prepare = params.prepare
     if (prepare.group_by == "column") != bool(prepare.group_column):
         problem = (
@@ -168,18 +145,17 @@ def _name_problems(params: Params) -> Iterator[Problem]:
             "the name of a column) or neither"
         )
         yield ("prepare", "group_by"), problem, ("prepare", "group_column")
-    member_names = [*params.members, *params.external]
-    for position, name in enumerate(params.blend.members):
-        keys = ("blend", "members", position)
-        if name in params.blend.members[:position]:
-            yield keys, f"{name!r} was found twice; each member is listed once"
-        elif "@" not in name and name not in member_names:
-            yield keys, f"no member {name!r}{did_you_mean(name, member_names)}"
+    keys, blended = ("blend", "members"), params.blend.members
+    members = [(position, name) for position, name in enumerate(blended) if "@" not in name]
+    yield from _unknown(keys, members, [*params.members, *params.external], "member")
+    for position, name in enumerate(blended):
+        if name in blended[:position]:
+            yield (*keys, position), f"{name!r} was found twice; each member is listed once"
         elif "@" in name and not re.fullmatch(r"[^@]+@[0-9a-f]{4,64}", name):
-            yield keys, f"{name!r} was found; a run is named member@digits, as listed by `make runs`: cnn@1a2b3c4d"
-    for name in params.cluster.members:
-        if name not in params.members:
-            yield ("cluster", "members", name), f"no member {name!r}{did_you_mean(name, params.members)}"
+            problem = "a run is named member@digits, as listed by `make runs`: cnn@1a2b3c4d"
+            yield (*keys, position), f"{name!r} was found; {problem}"
+    needing = params.cluster.members
+    yield from _unknown(("cluster", "members"), zip(needing, needing), params.members, "member")
 
 
 def _tune_problems(params: Params) -> Iterator[Problem]:
@@ -187,12 +163,7 @@ def _tune_problems(params: Params) -> Iterator[Problem]:
     tune, folds = params.tune, ("tune", "folds")
     for keys, problem in search_problems(tune.search, is_grid=tune.sampler == "grid"):
         yield ("tune", "search", *keys), problem
-    for position, name in enumerate(tune.members):
-        member_keys = ("tune", "members", position)
-        if name in params.external:
-            yield member_keys, f"{name!r} was found; a member with external predictions cannot be tuned"
-        elif name not in params.members:
-            yield member_keys, f"no member {name!r}{did_you_mean(name, params.members)}"
+    yield from _unknown(("tune", "members"), enumerate(tune.members), params.members, "member")
     if not tune.trials:
         return
     if not tune.search:
@@ -213,11 +184,11 @@ def _tune_problems(params: Params) -> Iterator[Problem]:
     for name, member in params.members.items():
         if not member.teacher and (not tune.members or name in tune.members):
             for variant in variants(member, tune.search):
-                for problem_keys, problem, *_ in _network_problems(name, variant):
+                for key, problem in _network_problems(variant):
                     yield (
                         ("tune", "search"),
                         f"member {name} with architecture {variant.architecture}, weights {variant.weights} and train.probe "
-                        f"{str(variant.train.probe).lower()} can be drawn, but {problem_keys[-1]}: {problem}; `when` excludes it",
+                        f"{str(variant.train.probe).lower()} can be drawn, but {key}: {problem}; `when` excludes it",
                     )
 
 
@@ -229,34 +200,31 @@ def _member_problems(params: Params) -> Iterator[Problem]:
         if name in ROWS_OF_TABLES:
             yield ("members", name), f"{name} is a row of its own in tables of scores; give the member another name"
     for name, member in params.members.items():
-        for position, teacher in enumerate(member.teacher):
-            keys = ("members", name, "teacher", position)
-            if teacher == name:
-                yield keys, f"{name!r} was found; a member cannot teach itself, name another member"
-            elif teacher in params.external:
-                yield keys, f"{teacher!r} was found; a member with external predictions cannot be a teacher"
-            elif teacher not in params.members:
-                candidates = [candidate for candidate in params.members if candidate != name]
-                yield keys, f"no other member {teacher!r}{did_you_mean(teacher, candidates)}"
-        yield from _fold_problems(("members", name, "tuned_folds"), member.tuned_folds, params)
+        keys, others = ("members", name), [other for other in params.members if other != name]
+        yield from _unknown((*keys, "teacher"), enumerate(member.teacher), others, "other member")
+        yield from _fold_problems((*keys, "tuned_folds"), member.tuned_folds, params)
         if not 8 <= member.training_size <= member.image_size:
             sizes = f"expected 0, or 8 to image_size, {member.image_size}, at which it predicts"
-            yield ("members", name, "train_size"), f"{member.train_size} was found; {sizes}"
-        yield from _network_problems(name, member)
-        if member.head is not None and member.teacher:
-            yield ("members", name, "teacher"), "a teacher was found; a member with a head is fitted to labels alone"
-        for position, other in enumerate(member.head.also if member.head else ()):
-            place = ("members", name, "head", "also", position)
-            if other == name:
-                yield place, f"{name!r} was found; its own features are always used, name another member"
-            elif other not in params.members:
-                yield place, f"no member {other!r}{did_you_mean(other, params.members)}"
-        for position, source in enumerate(member.external):
-            if source not in params.prepare.external:
-                hint = did_you_mean(source, params.prepare.external)
-                yield ("members", name, "external", position), f"{source!r} is not under prepare.external{hint}"
-    in_training_order(params)
-    check_nested(params)
+            yield (*keys, "train_size"), f"{member.train_size} was found; {sizes}"
+        yield from (((*keys, key), problem) for key, problem in _network_problems(member))
+        if member.head is not None:
+            if member.teacher:
+                yield (*keys, "teacher"), "a teacher was found; a member with a head is fitted to labels alone"
+            yield from _unknown((*keys, "head", "also"), enumerate(member.head.also), others, "other member")
+        external = enumerate(member.external)
+        yield from _unknown((*keys, "external"), external, params.prepare.external, "folder of prepare.external")
+    in_training_order(params)  # raises InvalidParameter for a cycle
+    for name in (name for name, member in params.members.items() if member.has_nested_teachers):
+        scheme = ("members", name, "teacher_scheme")
+        if params.prepare.folds < 3:
+            yield scheme, f"nested was found; it needs 3 folds or more, and prepare.folds is {params.prepare.folds}"
+        for teacher in ancestors(params, name):
+            if params.members[teacher].has_nested_teachers:
+                yield (
+                    scheme,
+                    f"nested was found, and its teacher {teacher} is a nested student itself, which would need models without "
+                    "three folds; set teacher_scheme to same_fold for one of them",
+                )
 
 
 def _fold_problems(keys: Keys, folds: tuple[int, ...], params: Params) -> Iterator[Problem]:
@@ -266,72 +234,40 @@ def _fold_problems(keys: Keys, folds: tuple[int, ...], params: Params) -> Iterat
             yield (*keys, position), problem, ("prepare", "folds")
 
 
-def _timm_problems(name: str, member: Member) -> Iterator[Problem]:
-    """A network of timm is frozen, and its weights are in a format that runs no code."""
-    if member.head is None:
-        problem = "a network of timm is not trained here; give the member a head, or train it in timm"
-        yield (
-            ("members", name, "architecture"),
-            f"{member.architecture} was found; {problem} (docs/external_predictions.md)",
-        )
-    if member.weights not in ("none", "imagenet") and not member.weights.endswith(".safetensors"):
-        keys = ("members", name, "weights")
-        yield keys, f"{member.weights!r} was found; expected imagenet, none or a .safetensors file"
-    if member.normalise != "auto":
-        yield (
-            ("members", name, "normalise"),
-            f"{member.normalise} was found; networks of timm state their own, expected auto",
-        )
-
-
-def _network_problems(name: str, member: Member) -> Iterator[Problem]:
-    """Architecture and weights, as far as they can be judged without reading a file."""
-    architecture, weights, keys = member.architecture, member.weights, ("members", name, "weights")
+def _network_problems(member: Member) -> Iterator[tuple[str, str]]:
+    """(key of the member, problem) of its architecture and weights, as far as they can be judged without reading a file."""
+    architecture, weights = member.architecture, member.weights
     known = [*ARCHITECTURES, FROM_FILE, *active().models]
-    if architecture.startswith(TIMM):
-        yield from _timm_problems(name, member)
+    is_word, is_hub, is_timm = weights in ("none", "imagenet"), weights.startswith(HUB), architecture.startswith(TIMM)
+    if member.normalise != "auto" and architecture != FROM_FILE:
+        yield "normalise", f"{member.normalise} was found; only architecture {FROM_FILE} takes another value than auto"
+    if is_timm:  # frozen, and its weights are in a format that runs no code
+        if member.head is None:
+            problem = "a network of timm is not trained here; give the member a head, or train it in timm"
+            yield "architecture", f"{architecture} was found; {problem} (docs/external_predictions.md)"
+        if not is_word and not weights.endswith(".safetensors"):
+            yield "weights", f"{weights!r} was found; expected imagenet, none or a .safetensors file"
         return
     if architecture not in known:
-        yield (
-            ("members", name, "architecture"),
-            f"{architecture!r} was found; expected {ARCHITECTURES[0]}, {FROM_FILE}, {TIMM}NAME, a name in keras.applications or in MODELS "
-            f"of the plugins{did_you_mean(architecture, known)}",
-        )
-    if weights.startswith(("http://", "https://")):
-        yield (
-            keys,
-            f"{weights!r} was found; download it, and state the path of the file or folder, or a gs:// or s3:// address",
-        )
-    is_word, is_hub = weights in ("none", "imagenet"), weights.startswith(HUB)
+        expected = f"expected {ARCHITECTURES[0]}, {FROM_FILE}, {TIMM}NAME, a name in keras.applications or in MODELS of the plugins"
+        yield "architecture", f"{architecture!r} was found; {expected}{did_you_mean(architecture, known)}"
     if is_hub and (architecture != FROM_FILE or not re.fullmatch(r"\w+", weights.removeprefix(HUB))):
-        yield keys, f"{weights!r} was found; {HUB}NAME is a preset of KerasHub and needs architecture {FROM_FILE}"
-    if (
-        not is_word
-        and not is_hub
-        and "/" not in weights
-        and not weights.endswith(WEIGHT_FILES)
-        and not Path(weights).is_dir()
-    ):
+        yield "weights", f"{weights!r} was found; {HUB}NAME is a preset of KerasHub and needs architecture {FROM_FILE}"
+    is_path = "/" in weights or weights.endswith(WEIGHT_FILES) or Path(weights).is_dir()
+    if not is_word and not is_hub and (not is_path or weights.startswith(("http://", "https://"))):
+        expected = f"none, imagenet, {HUB}NAME, or the path or gs:// address of a {' or '.join(WEIGHT_FILES)} file"
         hint = did_you_mean(weights, ("none", "imagenet")).partition("; known are")[0]
-        yield (
-            keys,
-            f"{weights!r} was found; expected none, imagenet, a {' or '.join(WEIGHT_FILES)} file, the folder of a "
-            f"KerasHub preset or {HUB}NAME{hint}",
-        )
+        yield "weights", f"{weights!r} was found; expected {expected} or of the folder of a KerasHub preset{hint}"
     if architecture == FROM_FILE and is_word:
         source = f"architecture {FROM_FILE} needs a .keras file, the folder of a KerasHub preset, or {HUB}NAME"
-        yield keys, f"{weights} was found; {source}"
+        yield "weights", f"{weights} was found; {source}"
     if weights == "imagenet" and (architecture == "cnn" or architecture in active().models):
         expected = f"there are no ImageNet weights of {architecture}, expected none or a .weights.h5 file"
-        yield keys, f"imagenet was found; {expected}"
+        yield "weights", f"imagenet was found; {expected}"
     widths = PRETRAINED_WIDTHS.get(architecture, ())
     if weights == "imagenet" and widths and member.alpha not in widths:
         existing = f"ImageNet weights of {architecture} exist for {', '.join(map(str, widths))}"
-        yield ("members", name, "alpha"), f"{member.alpha:g} was found; {existing}"
-    if member.normalise != "auto" and architecture != FROM_FILE:
-        only = f"only architecture {FROM_FILE} takes another value than auto"
-        yield ("members", name, "normalise"), f"{member.normalise} was found; {only}"
+        yield "alpha", f"{member.alpha:g} was found; {existing}"
     if member.train.probe and weights == "none":
-        problem = "`none`, weights drawn at random, was found; train.probe needs pretrained weights to start from: state them, or "
-        problem += "train.probe: false"
-        yield keys, problem, ("members", name, "train", "probe")
+        problem = "train.probe needs pretrained weights to start from: state them, or train.probe: false"
+        yield "weights", f"`none`, weights drawn at random, was found; {problem}"

@@ -6,10 +6,12 @@ Values are set in the text of a file, so that comments, order and formatting of 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from competition.config.digests import to_plain
 from competition.config.errors import Key, UserError, did_you_mean
 
 if TYPE_CHECKING:  # ruamel is imported where a text is read
@@ -20,6 +22,8 @@ Tree = dict[str, Any]  # the plain values of a file: block -> key -> value
 LARGEST_FILE = 1_000_000  # bytes; a parameter file has a few hundred lines
 DEEPEST = 20  # nested blocks
 MOST_VALUES = 100_000  # keys and values, each alias counted with all that it stands for
+TEXT_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "merge", "timestamp")}  # a date stays a text
+PLAIN_TAGS = {*TEXT_TAGS, *(f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "int", "float", "bool", "null"))}
 # A text that is written without quotes, unless it is one of NOT_TEXT.
 PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./@-]*")
 NOT_TEXT = {"true", "false", "null", "yes", "no", "on", "off"}
@@ -58,9 +62,14 @@ def parse_yaml(text: str, where: str) -> Any:
     """
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    yaml = _yaml()
     try:
-        _check_events(text, where)
-        return _copied(_yaml().load(text))
+        node = yaml.compose(text)
+        if node is None:
+            return None
+        _check(node, where)
+        # Each alias gets its own copy: a change of one place must not change the others.
+        return json.loads(json.dumps(yaml.constructor.construct_document(node)))
     except UserError:
         raise
     except MarkedYAMLError as error:
@@ -77,57 +86,35 @@ def parse_yaml(text: str, where: str) -> Any:
         )
         expected = f"expected YAML 1.2 ({remedy})"
         raise UserError(f"{where}{line}: {problem}; {expected}") from None
-    except TypeError:  # an unhashable key
-        raise UserError(f"{where}: a key is a list or a mapping; expected text, as in params.yaml") from None
+    except RecursionError:
+        raise UserError(f"{where}: more than {DEEPEST} nested blocks; params.yaml shows the form") from None
     except (YAMLError, ValueError) as error:
         raise UserError(f"{where}: {' '.join(str(error).split())}; expected YAML 1.2") from None
 
 
-def _check_events(text: str, where: str) -> None:
-    """Check the document before it is loaded: aliases let a few bytes stand for gigabytes, tags name foreign types."""
-    sizes: dict[str, tuple[int, int]] = {}  # anchor -> values in it, nested blocks in it
-    blocks: list[_Block] = [_Block(None)]
-    for event in _yaml().parse(text):
-        name, place = type(event).__name__, f"{where} line {event.start_mark.line + 1}"
-        values, depth = 1, 0
-        if getattr(event, "ctag", None):
-            raise UserError(f"{place}: the YAML tag {event.tag} is not supported; write the plain value")
-        if name == "AliasEvent":
-            if any(block.anchor == event.anchor for block in blocks):
-                raise UserError(f"{place}: the alias *{event.anchor} stands for a block that contains it; write it out")
-            values, depth = sizes.get(event.anchor, (1, 0))  # an undefined anchor is reported by the loader
-        elif name in ("MappingStartEvent", "SequenceStartEvent"):
-            blocks.append(_Block(event.anchor))
-        elif name in ("MappingEndEvent", "SequenceEndEvent"):
-            block = blocks.pop()
-            values, depth = block.values, block.depth + 1
-            if block.anchor:
-                sizes[block.anchor] = (values, depth)
-        elif name != "ScalarEvent":
-            continue
-        if len(blocks) - 1 + depth > DEEPEST:
-            raise UserError(f"{place}: more than {DEEPEST} nested blocks; params.yaml shows the form")
-        if name not in ("MappingStartEvent", "SequenceStartEvent"):
-            blocks[-1].values += values
-            blocks[-1].depth = max(blocks[-1].depth, depth)
-        if blocks[-1].values > MOST_VALUES:
-            raise UserError(f"{place}: more than {MOST_VALUES:,} values with aliases written out; use fewer aliases")
-
-
-@dataclass
-class _Block:
-    """An open mapping or list of the document."""
-
-    anchor: str | None
-    values: int = 1
-    depth: int = 0  # nested blocks
-
-
-def _copied(value: object) -> object:
-    """Give each alias its own copy: a change of one place must not change the others."""
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
+def _check(root: Any, where: str) -> None:
+    """Refuse nodes before values are made of them: aliases let a few bytes stand for gigabytes, tags name foreign types."""
+    count, pending = 0, [(root, 0, 0, False)]  # (node, nested blocks around it, line, whether it is a key)
+    while pending:
+        node, depth, line, is_key = pending.pop()
+        count, line = count + 1, max(line, node.start_mark.line + 1)  # an alias stands for a block above it
+        problem = ""
+        if is_key and node.tag not in TEXT_TAGS:
+            name = node.value if node.id == "scalar" else f"of a {node.id}"
+            problem = f"the name {name} is not text; write it in quotes"
+        elif node.tag not in PLAIN_TAGS:
+            problem = f"the YAML tag {node.tag} is not supported; write the plain value"
+        elif depth > DEEPEST:
+            problem = f"more than {DEEPEST} nested blocks, aliases written out; params.yaml shows the form"
+        elif count > MOST_VALUES:
+            problem = f"more than {MOST_VALUES:,} values with aliases written out; use fewer aliases"
+        if problem:
+            raise UserError(f"{where} line {line}: {problem}")
+        if node.id == "mapping":
+            pairs = [((key, depth + 1, line, True), (value, depth + 1, line, False)) for key, value in node.value]
+            pending += reversed(list(chain(*pairs)))
+        elif node.id == "sequence":
+            pending += [(value, depth + 1, line, False) for value in reversed(node.value)]
 
 
 def _yaml() -> "YAML":
@@ -166,21 +153,24 @@ def kind(value: object) -> str:
 def set_value(text: str, keys: Sequence[str], value: object) -> str:
     """Return `text` with the value of `keys`, one mapping inside the other; missing keys are added.
 
-    Raises UserError where the present value spans several lines of block style, which is not edited.
+    Comments, order, quotes and the indentation of its first block stay.
     """
-    parent = _yaml().compose(text)  # ruamel's nodes know their positions in the text
-    for position, key in enumerate(keys):
-        if parent.id != "mapping":
-            raise UserError(f"{key}: a mapping was expected around it, another value was found")
-        child = next((child for name, child in parent.value if name.value == key), None)
-        if child is None:
-            for inner in reversed(keys[position + 1 :]):
-                value = {inner: value}
-            return _inserted(text, parent, key, value)
-        parent = child
-    if parent.id != "scalar" and not parent.flow_style:
-        raise UserError(f"{'.'.join(keys)}: a value of several lines is not edited; write it as {rendered(value)}")
-    return text[: parent.start_mark.index] + rendered(value) + text[parent.end_mark.index :]
+    from ruamel.yaml import YAML
+
+    editor, first = YAML(), re.search(r"^( +)\w", text, re.MULTILINE)
+    indent = len(first[1]) if first else 2
+    editor.preserve_quotes, editor.width = True, LARGEST_FILE
+    editor.indent(mapping=indent, sequence=indent + 2, offset=indent)
+    block = tree = editor.load(text)
+    editor.default_flow_style = None  # a new list, and a new mapping without others in it, is written in one line
+    for key in keys[:-1]:
+        block = block.setdefault(key, {})
+        if not isinstance(block, dict):
+            raise UserError(f"{key}: a mapping was expected, another value was found")
+    block[keys[-1]] = to_plain(value)
+    written = StringIO()
+    editor.dump(tree, written)
+    return written.getvalue()
 
 
 def rendered(value: object) -> str:
@@ -192,18 +182,3 @@ def rendered(value: object) -> str:
     if isinstance(value, str) and PLAIN.fullmatch(value) and value.lower() not in NOT_TEXT:
         return value
     return json.dumps(value)
-
-
-def _inserted(text: str, parent: Any, key: str, value: object) -> str:
-    """Add `key: value` at the end of a mapping, in its style."""
-    entry = f"{rendered(key)}: {rendered(value)}"
-    if parent.flow_style:
-        at = parent.value[-1][1].end_mark.index if parent.value else parent.end_mark.index - 1
-        return text[:at] + (", " if parent.value else "") + entry + text[at:]
-    indent = " " * parent.value[0][0].start_mark.column
-    last = parent
-    while last.id != "scalar" and not last.flow_style and last.value:  # the node that ends last
-        last = last.value[-1][1] if last.id == "mapping" else last.value[-1]
-    end = text.find("\n", last.end_mark.index)
-    before, after = (text, "") if end < 0 else (text[: end + 1], text[end + 1 :])
-    return before + ("" if before.endswith("\n") else "\n") + f"{indent}{entry}\n" + after

@@ -4,6 +4,7 @@ A value of another type counts as missing, so that one unknown field never hides
 """
 
 import math
+import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -17,10 +18,6 @@ def text(value: object) -> str:
 
 def whole(value: object) -> int | None:
     """The value of a field with a whole number of 0 or more, which may be sent as text; None if it is unknown."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value if value >= 0 else None
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 100:
-        return int(value)
     number = decimal(value)
     return int(number) if number is not None and number >= 0 and number == int(number) else None
 
@@ -53,3 +50,10 @@ def utc_time(value: object) -> str:
         return (time.astimezone(UTC) if time.tzinfo else time).strftime("%Y-%m-%dT%H:%M:%S")
     except (ValueError, OverflowError):  # the latter near the years 1 and 9999
         return text(value)
+
+
+def is_safe_path(name: str) -> bool:
+    """Whether a name is the path of a file below a folder, everywhere: relative, without "..", "\\" and control characters."""
+    control = not name.isprintable() and any(unicodedata.category(letter) in {"Cc", "Cs"} for letter in name)
+    is_outside = "\\" in name or name[1:2] == ":" or bool({"", ".", ".."} & {*name.split("/")})
+    return not control and not is_outside and bool(name.strip())

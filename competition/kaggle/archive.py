@@ -18,6 +18,8 @@ from competition.config.errors import UserError, counted, size_text
 from competition.config.faults import fault_point
 from competition.config.redaction import hide
 from competition.files.manifest import sha256
+from competition.kaggle.answers import is_safe_path
+from competition.kaggle.errors import KaggleError
 
 Progress = Callable[[int, int], None]  # (done, total)
 CHUNK = 1 << 20  # bytes
@@ -67,10 +69,11 @@ def extract_verified(
     with _open(path) as zipped:
         sizes = {member.filename: member.file_size for member in _members(path, zipped, rules)}
         absent = [name for name in listing if name not in sizes]
-        known = {name: size for name, size in listing.items() if size is not None and name in sizes}
-        wrong = [f"{n} ({sizes[n]} bytes, listed {size})" for n, size in known.items() if sizes[n] != size]
         if absent:
             raise ArchiveRefusal(path, f"lacks {counted(len(absent), 'listed file')}: {', '.join(absent[:3])}")
+        wrong = [
+            f"{n} ({sizes[n]} bytes, listed {size})" for n, size in listing.items() if size not in (None, sizes.get(n))
+        ]
         if wrong:
             raise ArchiveRefusal(path, f"has {counted(len(wrong), 'file')} of another size: {', '.join(wrong[:3])}")
         unlisted = [name for name in sizes if name not in listing]
@@ -130,14 +133,19 @@ def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folde
     temporary = folder.parent / f".{folder.name}.unpacking"
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(temporary, ignore_errors=True)
-    needed, free = sum(sizes.values()), shutil.disk_usage(folder.parent).free
-    if needed > free:
-        raise UserError(
-            f"{path} unpacks to {size_text(needed)}, {folder.parent} has {size_text(free)} free: free disk space."
-        )
+    needed = sum(sizes.values())
+    require_disk_space(str(path), needed, folder.parent)
     try:
-        temporary.mkdir()
-        _copy(path, zipped, sizes, temporary, progress)
+        for name in ("", *_folders(sizes)):
+            Path(f"{temporary}/{name}").mkdir(parents=True, exist_ok=True)
+        done = 0
+        for name in sizes:
+            # A string, and no call of the disk but those that write: pathlib takes longer than the file at 100,000 small files.
+            with open(f"{temporary}/{name}", "xb") as sink:  # noqa: PTH123
+                for chunk in _chunks(path, zipped, name):
+                    sink.write(chunk)
+                    done += len(chunk)
+                    progress(done, needed)
         os.sync()  # once for all files: an fsync of each of 16,000 images would take minutes
         fault_point("unpack.before_rename", folder)
         temporary.replace(folder)
@@ -150,21 +158,15 @@ def _unpack(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folde
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _copy(path: Path, zipped: zipfile.ZipFile, sizes: Mapping[str, int], folder: Path, progress: Progress) -> None:
-    """Write each file below `folder`, read to its end, where zipfile compares the CRC."""
-    done, total = 0, sum(sizes.values())
-    for parent in _folders(sizes):
-        Path(f"{folder}/{parent}").mkdir(parents=True, exist_ok=True)
-    for name in sizes:
-        # A string, and no call of the disk but those that write: pathlib takes longer than the file at 100,000 small files.
-        with open(f"{folder}/{name}", "xb") as sink:  # noqa: PTH123
-            for chunk in _chunks(path, zipped, name):
-                sink.write(chunk)
-                done += len(chunk)
-                progress(done, total)
+def require_disk_space(purpose: str, needed: int, folder: Path) -> None:
+    """KaggleError if fewer than `needed` bytes are free in `folder`."""
+    if (missing := needed - shutil.disk_usage(folder).free) > 0:
+        sentence = f"{purpose} needs {size_text(missing)} more than are free in {folder}: free disk space first."
+        raise KaggleError("disk", sentence)
 
 
 def _chunks(path: Path, zipped: zipfile.ZipFile, name: str) -> Iterator[bytes]:
+    """The content of a file, read to its end, where zipfile compares the CRC."""
     try:
         with zipped.open(name) as source:
             while chunk := source.read(CHUNK):
@@ -190,15 +192,16 @@ def _members(path: Path, zipped: zipfile.ZipFile, rules: UnpackRules) -> list[zi
     folders = _folders(names)
     problems += [f"duplicate name {name[:80]!a}" for name, count in counts.items() if count > 1]
     problems += [f"both file and folder {name[:80]!a}" for name in counts if name in folders]
-    if not problems and not rules.case_twins and (twins := _twins([*names, *folders])):
+    first: dict[str, str] = {}  # name without letter case and Unicode form -> the first path with this name
+    keys = [(unicodedata.normalize("NFC", path).casefold(), path) for path in (*names, *folders)]
+    twins = [(other, path) for key, path in keys if (other := first.setdefault(key, path)) != path]
+    if twins and not problems and not rules.case_twins:
         raise UserError(
             f"{path} has {counted(len(twins), 'pair')} of names that some file systems take for one, e.g. {' and '.join(twins[0])}; "
             'SET="kaggle.case_twins=keep" unpacks both, on a disk that tells them apart (Linux).'
         )
     if problems:
-        raise ArchiveRefusal(
-            path, f"is refused for {counted(len(problems), 'unsafe member')}: {'; '.join(problems[:3])}"
-        )
+        raise ArchiveRefusal(path, f"has {counted(len(problems), 'unsafe member')}: {'; '.join(problems[:3])}")
     unpacked, packed = sum(member.file_size for member in files), max(1, path.stat().st_size)
     if unpacked > SMALL and unpacked / packed > rules.max_ratio:
         sizes = f"{size_text(packed)} would unpack to {size_text(unpacked)}, {unpacked / packed:.0f} times as much"
@@ -208,11 +211,9 @@ def _members(path: Path, zipped: zipfile.ZipFile, rules: UnpackRules) -> list[zi
 
 def _problem(member: zipfile.ZipInfo) -> str | None:
     name = member.orig_filename  # zipfile cuts `filename` at a NUL
-    parts = name.rstrip("/").split("/")
-    control = not name.isprintable() and any(unicodedata.category(letter) in {"Cc", "Cs"} for letter in name)
-    if control or "\\" in name or name[1:2] == ":" or {"", ".", ".."} & set(parts) or not name.strip("/ "):
+    if not is_safe_path(name.rstrip("/")):
         return f"unsafe path {name[:80]!a}"
-    if max(len(part.encode()) for part in parts) > 255 or len(name.encode()) > 2048:
+    if max(len(part.encode()) for part in name.split("/")) > 255 or len(name.encode()) > 2048:
         return f"name too long {name[:80]!a}"
     special = stat.S_IFMT(member.external_attr >> 16) not in {0, stat.S_IFREG, stat.S_IFDIR}
     return f"link, special or encrypted file {name[:80]!a}" if special or member.flag_bits & 0x1 else None
@@ -227,10 +228,3 @@ def _folders(names: Iterable[str]) -> dict[str, None]:
             folders[folder] = None
             folder = folder.rpartition("/")[0]
     return folders
-
-
-def _twins(paths: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of different paths, of files or folders, that are equal without letter case and Unicode form."""
-    first: dict[str, str] = {}
-    keys = ((unicodedata.normalize("NFC", path).casefold(), path) for path in paths)
-    return [(other, path) for key, path in keys if (other := first.setdefault(key, path)) != path]

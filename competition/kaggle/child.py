@@ -1,6 +1,6 @@
 """Child process that runs one action of the `kaggle` package, for client.py. See competition/files/child_process.py.
 
-Each action takes an authenticated KaggleApi, `emit` and plain values. Its time limits: kaggle.stall, for which it may be silent
+Each action takes an authenticated client, `emit` and plain values. Its time limits: kaggle.stall, for which it may be silent
 (client.py), and that of a connection (child_requests.py).
 """
 
@@ -17,10 +17,9 @@ from competition.kaggle.child_download import download, download_files, kernel_o
 from competition.kaggle.child_requests import ReportedFailure, call, failure_of, pages
 
 if TYPE_CHECKING:
-    from kaggle.api.kaggle_api_extended import KaggleApi
+    from kagglesdk.kaggle_client import KaggleClient
 
 PAGE = 100  # submissions
-FULL_PAGE = 20  # rows of a page after which another one may follow although it names none
 
 
 def answer(request: Event, emit: Emit) -> object:
@@ -34,18 +33,16 @@ def answer(request: Event, emit: Emit) -> object:
     except SystemExit as error:
         raise ReportedFailure("credentials", "it has expired, or it is wrong") from error
     emit("ready")  # restarts the stall timer: importing the package takes seconds on a busy machine
-    if action == "call":
-        return call(api, **arguments)
     if action == "username":
         return api.config_values.get(api.CONFIG_NAME_USER) or ""
-    of_kaggle = (listing, submit, submissions, download, download_files, save_dataset)
-    actions: dict[str, Callable[..., object]] = {
-        each.__name__: each for each in (*of_kaggle, kernel_source, kernel_log, kernel_output)
-    }
-    return actions[action](api, emit, **arguments)
+    with api.build_kaggle_client() as client:  # one connection for all requests
+        if action == "call":
+            return call(client, **arguments)
+        actions: dict[str, Callable[..., object]] = {each.__name__: each for each in ACTIONS}
+        return actions[action](client, emit, **arguments)
 
 
-def listing(api: "KaggleApi", emit: Emit, slug: str) -> dict[str, object]:
+def listing(client: "KaggleClient", emit: Emit, slug: str) -> dict[str, object]:
     """{"files": name -> bytes or None, "complete": bool}.
 
     complete=False: a row has no name, or Kaggle limited the rate of requests, and these are the pages before the limit.
@@ -53,7 +50,7 @@ def listing(api: "KaggleApi", emit: Emit, slug: str) -> dict[str, object]:
     files: dict[str, int | None] = {}
     complete = True
     try:
-        for page in pages(api, "competitions", "ListDataFiles", "files", competitionName=slug, pageSize=200):
+        for page in pages(client, "competitions", "ListDataFiles", "files", competitionName=slug, pageSize=200):
             named = {name: whole(row.get("totalBytes")) for row in page if (name := text(row.get("name")))}
             files |= named
             complete = complete and all(text(row.get("name")) for row in page)
@@ -65,76 +62,76 @@ def listing(api: "KaggleApi", emit: Emit, slug: str) -> dict[str, object]:
     return {"files": files, "complete": complete}
 
 
-def submit(api: "KaggleApi", emit: Emit, slug: str, path: str, message: str) -> Mapping[str, object]:
+def submit(client: "KaggleClient", emit: Emit, slug: str, path: str, message: str) -> Mapping[str, object]:
     """Kaggle's answer to a new submission; ReportedFailure of kind "upload" if the upload was refused.
 
     The event "uploaded" is emitted after the upload: only later failures can hide a submission whose answer was lost.
     """
+    import kaggle
     from kaggle.api.kaggle_api_extended import ResumableUploadResult
 
     name, facts = Path(path).name, Path(path).stat()
     size = {"contentLength": facts.st_size, "lastModifiedEpochSeconds": int(facts.st_mtime)}
-    upload = call(api, "competitions", "StartSubmissionUpload", competitionName=slug, fileName=name, **size)
+    upload = call(client, "competitions", "StartSubmissionUpload", competitionName=slug, fileName=name, **size)
     if not text(upload.get("createUrl")) or not text(upload.get("token")):
         raise ReportedFailure("answer", "it names no place for the upload")
-    if api.upload_complete(path, text(upload["createUrl"]), True) != ResumableUploadResult.COMPLETE:
+    if kaggle.api.upload_complete(path, text(upload["createUrl"]), True) != ResumableUploadResult.COMPLETE:
         raise ReportedFailure("upload", "Could not submit to competition")
     emit("uploaded")
     fields = {"blobFileTokens": text(upload["token"]), "submissionDescription": message}
-    return call(api, "competitions", "CreateSubmission", competitionName=slug, **fields)
+    return call(client, "competitions", "CreateSubmission", competitionName=slug, **fields)
 
 
-def submissions(api: "KaggleApi", emit: Emit, slug: str, newest: bool) -> list[Mapping[str, object]]:
+def submissions(client: "KaggleClient", emit: Emit, slug: str, newest: bool) -> list[Mapping[str, object]]:
     """All submissions of the team as Kaggle lists them, the newest first; {} for a row that is no object.
 
-    Pages are read by their tokens, or by their numbers if Kaggle names no token.  newest: only those of the first page.
+    newest: only those of the first page.
     """
-    rows: list[Mapping[str, object]] = []
-    refs: set[str] = set()
-    number = 1  # of the page
-    while True:
-        count, page = len(refs), []
-        fields = {"competitionName": slug, "pageSize": PAGE, "page": number if number > 1 else None}
-        for page in pages(api, "competitions", "ListSubmissions", "submissions", **fields):
-            for row in page:
-                ref = text(row.get("ref"))
-                if ref not in refs and (ref or number == 1 or not row):  # else the page may be repeated
-                    rows.append(row)
-                refs |= {ref} - {""}
-            emit("progress", done=len(rows), total=0)
-            if newest:
-                return rows
-        if len(page) < FULL_PAGE or len(refs) == count:
-            return rows
-        number += 1
+    rows: dict[object, Mapping[str, object]] = {}  # by number, because the last page may be repeated
+    for page in pages(client, "competitions", "ListSubmissions", "submissions", competitionName=slug, pageSize=PAGE):
+        for row in page:
+            rows.setdefault(text(row.get("ref")) or len(rows), row)
+        emit("progress", done=len(rows), total=0)
+        if newest:
+            break
+    return list(rows.values())
 
 
-def kernel_source(api: "KaggleApi", emit: Emit, kernel: Mapping[str, object], phrase: str) -> dict[str, object]:
+def kernel_source(client: "KaggleClient", emit: Emit, kernel: Mapping[str, object], phrase: str) -> dict[str, object]:
     """{"version", "holds", "has_source"}: the version number, whether its source contains `phrase`, and whether it was sent.
 
     kernel: of client.kernel_fields. The version is 0 if Kaggle does not say which is the newest.
     """
-    answer = call(api, "kernels", "GetKernel", **kernel)
+    answer = call(client, "kernels", "GetKernel", **kernel)
     number = whole(text(kernel["versionLabel"]).removeprefix("v"))
     number = number or whole(nested(answer.get("metadata")).get("currentVersionNumber"))
     source = text(nested(answer.get("blob")).get("source"))
     return {"version": number or 0, "holds": phrase in source, "has_source": bool(source)}
 
 
-def kernel_log(api: "KaggleApi", emit: Emit, kernel: str, skip: int) -> None:
+def kernel_log(client: "KaggleClient", emit: Emit, kernel: str, skip: int) -> None:
     """Emit the lines of the log after the first `skip` until it ends."""
-    for count, line in enumerate(api.kernels_logs_stream(kernel), 1):
+    import kaggle
+
+    for count, line in enumerate(kaggle.api.kernels_logs_stream(kernel), 1):
         if count > skip:
             emit("log", text=text(nested(line).get("data")), count=count)
 
 
-def save_dataset(api: "KaggleApi", emit: Emit, folder: str, exists: bool, note: str) -> None:
+def save_dataset(client: "KaggleClient", emit: Emit, folder: str, exists: bool, note: str) -> None:
     """Create the private dataset in `folder`, or a new version of it if it exists.  note: the version's description."""
+    import kaggle
+
+    api = kaggle.api
     create = partial(api.dataset_create_version, folder, note) if exists else partial(api.dataset_create_new, folder)
     answer = create(quiet=True)
     if answer is None or answer.error or (answer.status or "ok").lower() == "error":
         raise ReportedFailure("dataset", (answer.error if answer is not None else "") or "Kaggle gave no reason")
 
+
+ACTIONS = (
+    listing, submit, submissions, download, download_files, save_dataset, kernel_source, kernel_log, kernel_output
+)  # fmt: skip
 
 if __name__ == "__main__":
     # The folder of the package's settings and upload links, which a killed parent leaves.

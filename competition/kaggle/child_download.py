@@ -17,49 +17,45 @@ from urllib.parse import urlsplit
 
 from competition.files.child_process import Emit
 from competition.files.manifest import read_record
-from competition.kaggle.answers import text
+from competition.kaggle.answers import is_safe_path, text
 from competition.kaggle.child_requests import TIMEOUT, ReportedFailure, pages, send
 
 if TYPE_CHECKING:
-    from kaggle.api.kaggle_api_extended import KaggleApi
+    from kagglesdk.kaggle_client import KaggleClient
     from requests import Response
 
 CHUNK = 1 << 16  # bytes; the most that a broken connection loses
-# Answers of the storage that concern the whole object, not the requested range of it.
-NOT_ABOUT_RANGE = {400, 401, 403, 404, 408, 410, 429, 500}
 
 
-def download(api: "KaggleApi", emit: Emit, slug: str, folder: str) -> str:
-    """Download all files of the competition as <folder>/<slug>.zip; return its path."""
-    target = Path(folder) / f"{slug}.zip"
-    with api.build_kaggle_client() as kaggle:
-        answer = send(kaggle, "competitions", "DownloadDataFiles", {"competitionName": slug}, stream=True)
-        if not urlsplit(answer.url).path.endswith(".zip"):
-            raise ReportedFailure("page", f"Kaggle sent another thing than an archive ({_content_type(answer)})")
-        save(answer, target, emit, 0, 0, is_verified_later=True)  # by the checksums in the archive
-    return str(target)
+def download(kaggle: "KaggleClient", emit: Emit, slug: str, folder: str) -> None:
+    """Download all files of the competition as <folder>/<slug>.zip."""
+    answer = send(kaggle, "competitions", "DownloadDataFiles", {"competitionName": slug}, stream=True)
+    if not urlsplit(answer.url).path.endswith(".zip"):
+        raise ReportedFailure("page", f"Kaggle sent another thing than an archive ({_content_type(answer)})")
+    save(answer, Path(folder) / f"{slug}.zip", emit, 0, 0, is_verified_later=True)  # by the checksums in the archive
 
 
-def download_files(api: "KaggleApi", emit: Emit, slug: str, folder: str, files: Mapping[str, int | None]) -> None:
+def download_files(kaggle: "KaggleClient", emit: Emit, slug: str, folder: str, files: Mapping[str, int | None]) -> None:
     """Download some files of the competition below `folder`.
 
     files: name -> bytes, None = unknown. Files that exist are not downloaded again.
     """
     done, total = 0, sum(size or 0 for size in files.values())
-    with api.build_kaggle_client() as kaggle:
-        for name, size in files.items():
-            target = Path(folder).joinpath(*name.split("/"))
-            if not target.is_file():
-                fields = {"competitionName": slug, "fileName": name}
-                answer = send(kaggle, "competitions", "DownloadDataFile", fields, stream=True)
-                if "html" in _content_type(answer) and not name.endswith((".html", ".htm")):
-                    raise ReportedFailure("page", f"Kaggle sent another thing than {name} ({_content_type(answer)})")
-                save(answer, target, emit, done, total, is_verified_later=False)
-            done += size or 0
-            emit("progress", done=done, total=total)
+    for name, size in files.items():
+        target = Path(folder).joinpath(*name.split("/"))
+        if not target.is_file():
+            fields = {"competitionName": slug, "fileName": name}
+            answer = send(kaggle, "competitions", "DownloadDataFile", fields, stream=True)
+            if "html" in _content_type(answer) and not name.endswith((".html", ".htm")):
+                raise ReportedFailure("page", f"Kaggle sent another thing than {name} ({_content_type(answer)})")
+            save(answer, target, emit, done, total, is_verified_later=False)
+        done += size or 0
+        emit("progress", done=done, total=total)
 
 
-def kernel_output(api: "KaggleApi", emit: Emit, kernel: Mapping[str, object], folder: str, only: str = "") -> None:
+def kernel_output(
+    kaggle: "KaggleClient", emit: Emit, kernel: Mapping[str, object], folder: str, only: str = ""
+) -> None:
     """Download the output files of a kernel into the empty `folder`.
 
     kernel: of client.kernel_fields.  only: name of the one file to download; "" = all. A path outside `folder` or a
@@ -67,13 +63,13 @@ def kernel_output(api: "KaggleApi", emit: Emit, kernel: Mapping[str, object], fo
     """
     import requests
 
-    for page in pages(api, "kernels", "ListKernelSessionOutput", "files", pageSize=100, **kernel):
+    for page in pages(kaggle, "kernels", "ListKernelSessionOutput", "files", pageSize=100, **kernel):
         for file in page:
             name, url = text(file.get("fileName")), text(file.get("url"))
             target = Path(folder).joinpath(*name.split("/"))
             if only and name != only:
                 continue
-            if name.startswith("/") or "\\" in name or "\0" in name or {"", ".", ".."} & set(name.split("/")):
+            if not is_safe_path(name):
                 raise ReportedFailure("name", f"an output file is called {name!r}")
             if not url:
                 raise ReportedFailure("answer", f"it has no link for {name}")
@@ -100,7 +96,7 @@ def save(answer: "Response", target: Path, emit: Emit, before: int, total: int, 
         _finish(part, identity_file, target, md5)
         return
     if 0 < written < size and answer.history:  # without a redirect it is Kaggle's own answer, to a POST
-        answer, written = _continue(answer, written, size, str((identity or {}).get("validator")))
+        answer, written = _continue(answer, part, size, str((identity or {}).get("validator")))
     else:
         written = 0
     if not written:
@@ -122,23 +118,22 @@ def save(answer: "Response", target: Path, emit: Emit, before: int, total: int, 
     _finish(part, identity_file, target, md5)
 
 
-def _continue(answer: "Response", written: int, size: int, validator: str) -> tuple["Response", int]:
-    """Request the bytes from `written` on: (answer, written), or (answer with the whole object, 0).
+def _continue(answer: "Response", part: Path, size: int, validator: str) -> tuple["Response", int]:
+    """Request the bytes that `part` lacks: (answer, bytes of the part), or (answer with the whole object, 0).
 
-    The whole object is requested if the storage does not send exactly this range, e.g. with 412 or 416 because the
-    object has changed.  size: of the whole object, in bytes.
+    The part is removed if the storage sends another range or refuses this one.  size: of the whole object, in bytes.
     """
     import requests
 
     answer.close()
+    written = part.stat().st_size
     headers = {"Range": f"bytes={written}-", "If-Range": validator, "Accept-Encoding": "identity"}
     ranged = requests.get(answer.url, headers=headers, stream=True, timeout=TIMEOUT)
     if ranged.status_code == 206 and ranged.headers.get("Content-Range", "") == f"bytes {written}-{size - 1}/{size}":
         return ranged, written
-    about_range = 400 <= ranged.status_code <= 501 and ranged.status_code not in NOT_ABOUT_RANGE
-    if ranged.status_code == 206 or about_range:
-        ranged.close()
-        ranged = requests.get(answer.url, headers={"Accept-Encoding": "identity"}, stream=True, timeout=TIMEOUT)
+    if ranged.status_code in (206, 412, 416):
+        part.unlink()
+        raise ReportedFailure("damaged", f"the rest of {part.stem} could not be requested")
     ranged.raise_for_status()
     return ranged, 0
 

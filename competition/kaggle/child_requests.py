@@ -16,7 +16,6 @@ from urllib.parse import unquote, urlsplit
 from competition.kaggle.answers import nested, objects, text
 
 if TYPE_CHECKING:
-    from kaggle.api.kaggle_api_extended import KaggleApi
     from kagglesdk.kaggle_client import KaggleClient
     from requests import Response
 
@@ -51,16 +50,11 @@ class _Request(dict[str, object]):
     to_dict = dict  # as the package's HTTP client calls it
 
 
-def call(api: "KaggleApi", service: str, method: str, **fields: object) -> Mapping[str, object]:
+def call(kaggle: "KaggleClient", service: str, method: str, **fields: object) -> Mapping[str, object]:
     """POST one request and return the JSON object of the answer.
 
     service: key of SERVICES.  fields: of the request, as Kaggle names them; those that are None or "" are not sent.
     """
-    with api.build_kaggle_client() as kaggle:
-        return _call(kaggle, service, method, fields)
-
-
-def _call(kaggle: "KaggleClient", service: str, method: str, fields: Mapping[str, object]) -> Mapping[str, object]:
     import requests
 
     answer = send(kaggle, service, method, fields, allow_redirects=False)
@@ -90,23 +84,22 @@ def send(
 
 
 def pages(
-    api: "KaggleApi", service: str, method: str, rows: str, **fields: object
+    kaggle: "KaggleClient", service: str, method: str, rows: str, **fields: object
 ) -> Iterator[list[Mapping[str, object]]]:
     """The rows of each page of a list. An empty page may name a next one; a repeated token ends the list.
 
     rows: name of the field with the rows.  fields: of each request.
     """
     token, read_tokens, empty_pages = "", set[str](), 0
-    with api.build_kaggle_client() as kaggle:  # one connection for all pages
-        while token not in read_tokens and empty_pages < MOST_EMPTY_PAGES:
-            read_tokens.add(token)
-            page = _call(kaggle, service, method, {**fields, "pageToken": token})
-            entries = objects(page.get(rows))
-            empty_pages = 0 if entries else empty_pages + 1
-            yield entries
-            token = text(page.get("nextPageToken"))
-            if not token:
-                return
+    while token not in read_tokens and empty_pages < MOST_EMPTY_PAGES:
+        read_tokens.add(token)
+        page = call(kaggle, service, method, **{**fields, "pageToken": token})
+        entries = objects(page.get(rows))
+        empty_pages = 0 if entries else empty_pages + 1
+        yield entries
+        token = text(page.get("nextPageToken"))
+        if not token:
+            return
 
 
 def failure_of(error: BaseException) -> dict[str, object]:
@@ -135,23 +128,18 @@ def failure_of(error: BaseException) -> dict[str, object]:
         return {"kind": "disk", "message": os.strerror(error.errno)}
     network_errors = (requests.exceptions.RequestException, OSError, EOFError)
     if isinstance(error, network_errors) or type(error).__module__.startswith("urllib3"):
-        return {"kind": "connection", "message": connection_problem(error)}
+        # Never its raw text, which may contain a signed link.
+        waiting, names = [error], {}
+        while waiting:
+            one = waiting.pop()
+            if id(one) not in names:
+                names[id(one)] = type(one).__name__
+                causes = (*one.args, getattr(one, "reason", None), one.__cause__, one.__context__)
+                waiting += [cause for cause in causes if isinstance(cause, BaseException)]
+        messages = (message for kinds, message in CONNECTION if kinds & set(names.values()))
+        return {"kind": "connection", "message": next(messages, f"the client reports {type(error).__name__}")}
     if isinstance(error, KeyboardInterrupt):
         return {"kind": "interrupted", "message": "interrupted"}
     if any(frame.filename.endswith("kaggle_object.py") for frame in traceback.extract_tb(error.__traceback__)):
         return {"kind": "answer", "message": "the kaggle package cannot read it"}  # its message classes
     return {"kind": "client", "message": f"{type(error).__name__}: {error}"}
-
-
-def connection_problem(error: BaseException) -> str:
-    """Short description of a connection error; never its raw text, which may contain a signed link."""
-    waiting, names = [error], {}
-    while waiting:
-        one = waiting.pop()
-        if id(one) in names:
-            continue
-        names[id(one)] = type(one).__name__
-        causes = (*one.args, getattr(one, "reason", None), one.__cause__, one.__context__)
-        waiting += [cause for cause in causes if isinstance(cause, BaseException)]
-    messages = (message for kinds, message in CONNECTION if kinds & set(names.values()))
-    return next(messages, f"the client reports {type(error).__name__}")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from competition.config.errors import UserError, counted
 from competition.files.locks import exclusive
-from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import archive
-from competition.kaggle.archive import ArchiveRefusal, UnpackRules
+from competition.kaggle.answers import is_safe_path
+from competition.kaggle.archive import ArchiveRefusal, UnpackRules, require_disk_space
 from competition.kaggle.client import Client, ask, competition_slug
-from competition.kaggle.download import Listing, StepProgress, require_access, require_disk_space
+from competition.kaggle.download import Listing, StepProgress, require_access
 from competition.kaggle.errors import KaggleError
 
 RATE_LIMITED_FILES = 100  # about this many single downloads reach Kaggle's rate limit
@@ -24,8 +24,7 @@ def fetch_some(
     """Download the files selected by `pattern` below `folder`; return name -> bytes on disk. Complete files are skipped.
 
     pattern: a file, a folder (with or without a trailing slash), or names with * and ?.
-    Checks the size that Kaggle lists and the MD5 of the storage, if it sends one. `.files.json` in `folder`, written
-    last, holds their SHA-256.
+    Checks the size that Kaggle lists and the MD5 of the storage, if it sends one.
     """
     slug = competition_slug(slug)
     with exclusive(folder / f".{slug}.lock", f"download of {slug}"):
@@ -44,17 +43,14 @@ def fetch_some(
                 f"ONLY={pattern} matches none of the {counted(len(listed.files), 'file')} that Kaggle lists for {slug}{incomplete} "
                 f"(the first: {first}): expected a file, a folder or a pattern such as 'train/*.csv'."
             )
-        if unsafe := [name for name in selected if name.startswith("/") or ".." in name.split("/") or "\\" in name]:
+        if unsafe := [name for name in selected if not is_safe_path(name)]:
             raise UserError(f"Kaggle lists {unsafe[0]!r}, a name that leaves the folder: nothing was downloaded.")
-        manifest = folder / ".files.json"
-        digests: dict[str, str] = read_record(manifest, dict) or {}
+        missing = {}
         for name, size in selected.items():
             path = folder / name
-            if path.is_file():
-                is_of_size = size is None or path.stat().st_size == size
-                if not is_of_size or (name in digests and digests[name] != sha256(path)):
-                    path.unlink()
-        missing = {name: size for name, size in selected.items() if not (folder / name).is_file()}
+            if not path.is_file() or size not in (None, path.stat().st_size):
+                path.unlink(missing_ok=True)
+                missing[name] = size
         if len(missing) > RATE_LIMITED_FILES:
             client.print_line(
                 f"Kaggle: {len(missing):,} single downloads; Kaggle limits the rate of requests, so `make download` "
@@ -68,7 +64,6 @@ def fetch_some(
         for name, size in missing.items():
             if size is not None:
                 _check(folder / name, size, rules)
-        write_json(manifest, {**digests, **{name: sha256(folder / name) for name in selected}})
     return {name: (folder / name).stat().st_size for name in selected}
 
 

@@ -93,19 +93,13 @@ def ask(
     once: do not retry, because a failed call may have taken effect (a submission must not be sent twice).
     """
     credential = credentials.find_credential(client.environment)
-    max_done, previous_max_done, attempt = 0, 0, 0
-
-    def record_progress(event: Event) -> None:
-        nonlocal max_done
-        max_done = max(max_done, int(event.get("done", 0)))
-        on_event(event)
-
+    request, farthest, attempt = {"action": action, "arguments": dict(arguments)}, 0, 0
     while True:
-        last = _last_event(client, credential, {"action": action, "arguments": dict(arguments)}, record_progress)
+        last, done = _last_event(client, credential, request, on_event)
         if last["event"] == "result":
             return redacted_answer(last["value"], credential.secrets)
-        attempt = 1 if max_done > previous_max_done else attempt + 1
-        previous_max_done = max_done
+        attempt = 1 if done > farthest else attempt + 1
+        farthest = max(farthest, done)
         error = error_from_event(last, str(arguments.get("method", action)), slug, credential, attempt)
         if once or error.kind not in RETRYABLE or not wait_before_retry(client, attempt, error):
             raise error
@@ -126,9 +120,11 @@ def wait_before_retry(client: Client, attempt: int, error: KaggleError) -> bool:
     return True
 
 
-def _last_event(client: Client, credential: credentials.Credential, request: Event, on_event: OnEvent) -> Event:
-    """Run one child process and return its last event: "result" or "error"."""
-    environment = credentials.child_environment(client.environment, credential)
+def _last_event(
+    client: Client, credential: credentials.Credential, request: Event, on_event: OnEvent
+) -> tuple[Event, int]:
+    """Run one child process; return its last event, "result" or "error", and the largest "done" of the others."""
+    done, environment = 0, credentials.child_environment(client.environment, credential)
     # For the package's settings and upload links.
     with tempfile.TemporaryDirectory(prefix="kaggle-", ignore_cleanup_errors=True) as temporary:
         environment |= {"KAGGLE_CONFIG_DIR": temporary, "TMPDIR": temporary, "PYTHONPATH": str(ROOT)}
@@ -136,14 +132,15 @@ def _last_event(client: Client, credential: credentials.Credential, request: Eve
             with closing(run_child("competition.kaggle.child", request, environment, client.policy.stall)) as events:
                 for event in events:
                     if event["event"] in ("result", "error"):
-                        return event
+                        return event, done
+                    done = max(done, int(event.get("done", 0)))
                     if "text" in event:
                         event["text"] = printable(redact(event["text"], credential.secrets), keep="\n\t")
                     if event["event"] != "ready":
                         on_event(event)
         except ChildStalled as stalled:
-            return {"event": "error", "kind": "stalled", "message": str(stalled)}
+            return {"event": "error", "kind": "stalled", "message": str(stalled)}, done
         except ChildEnded as ended:
             last = printable(redact(" ".join(str(ended).split()), credential.secrets))[-300:]
-            return {"event": "error", "kind": "client", "message": f"it ended without an answer: {last}"}
+            return {"event": "error", "kind": "client", "message": f"it ended without an answer: {last}"}, done
     raise AssertionError("the last event is a result or an error")

@@ -72,18 +72,17 @@ def _token(environment: Mapping[str, str], home: Path) -> Credential | None:
             variables = {name: environment[name] for name in IN_NOTEBOOK}
             return Credential("token", f"the notebook's token ({file})", "", (token,), variables)
     notes = ("KAGGLE_KEY is not used, because a token comes first",) if environment.get("KAGGLE_KEY") else ()
+    files = [home / ".kaggle" / name for name in ("access_token", "access_token.txt")]
+    texts = {str(file): _read(file) for file in files}
     if value := environment.get("KAGGLE_API_TOKEN", "").strip():
-        file = Path(value)
-        is_file = len(value) < 1024 and file.is_file()
-        source = f"KAGGLE_API_TOKEN (the file {file})" if is_file else "KAGGLE_API_TOKEN"
-        token = _checked(_read(file) if is_file else value, str(file) if is_file else source, "token")
-        if not token:
+        is_file = len(value) < 1024 and Path(value).is_file()
+        texts = {f"KAGGLE_API_TOKEN (the file {value})": _read(Path(value))} if is_file else {"KAGGLE_API_TOKEN": value}
+    for source, text in texts.items():
+        if token := _checked(text, source, "token"):
+            secrets = (token, value) if value else (token,)
+            return Credential("token", source, "", secrets, {"KAGGLE_API_TOKEN": token}, notes=notes)
+        if value:
             raise UserError(f"{source} holds no token: make a new one at {SETTINGS_URL}, or unset KAGGLE_API_TOKEN.")
-        return Credential("token", source, "", (token, value), {"KAGGLE_API_TOKEN": token}, notes=notes)
-    for name in ("access_token", "access_token.txt"):
-        file = home / ".kaggle" / name
-        if token := _checked(_read(file), str(file), "token"):
-            return Credential("token", str(file), "", (token,), {"KAGGLE_API_TOKEN": token}, notes=notes)
     return None
 
 
@@ -151,8 +150,6 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig").strip()
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{file} is not UTF-8 text: make a new token at {SETTINGS_URL}, and save it as plain text."
-        ) from error
+        raise UserError(f"{file} is not UTF-8 text: make a new token at {SETTINGS_URL} and save it as text.") from error
     except OSError:
         return ""

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from competition.config.errors import counted, size_text
+from competition.config.errors import counted
 from competition.files.locks import exclusive
 from competition.files.manifest import read_record, sha256, write_json
 from competition.kaggle import answers, archive, credentials
-from competition.kaggle.archive import ArchiveRefusal, NamesCredential, UnpackRules, Verified
+from competition.kaggle.archive import ArchiveRefusal, NamesCredential, UnpackRules, Verified, require_disk_space
 from competition.kaggle.client import Client, ask, call, competition_slug
 from competition.kaggle.errors import SENTENCES, SITE, KaggleError
 
@@ -48,18 +48,12 @@ class Listing:
 def require_access(client: Client, slug: str) -> State:
     """Return the competition's state; KaggleError if this account may not download its files."""
     about = call(client, slug, "competitions", "GetCompetition", competitionName=slug)
-    flags = {
-        name: value if isinstance(value := about.get(field), bool) else None
-        for name, field in (
-            ("entered", "userHasEntered"),
-            ("kernels_only", "isKernelsSubmissionsOnly"),
-            ("closed", "submissionsDisabled"),
-        )
-    }
-    if flags["entered"] is False:
+    flags = (about.get(field) for field in ("userHasEntered", "isKernelsSubmissionsOnly", "submissionsDisabled"))
+    entered, kernels_only, closed = (value if isinstance(value, bool) else None for value in flags)
+    if entered is False:
         raise KaggleError("rules", SENTENCES["rules"].format(slug=slug, site=SITE))
     title, deadline = answers.text(about.get("title")) or slug, answers.utc_time(about.get("deadline"))
-    return State(title=title, deadline=deadline, daily=answers.whole(about.get("maxDailySubmissions")), **flags)
+    return State(title, entered, deadline, answers.whole(about.get("maxDailySubmissions")), kernels_only, closed)
 
 
 def fetch(
@@ -112,13 +106,12 @@ def _download(
     parts.mkdir(exist_ok=True)
     arguments = {"slug": slug, "folder": str(parts)}
     on_event = lambda event: progress("downloading", event["done"], event["total"])  # noqa: E731
+    unverified = parts / f"{slug}.zip"  # exists if an earlier run was stopped while it was checked
     for is_last_attempt in (False, True):
-        unverified = parts / f"{slug}.zip"  # exists if an earlier run was stopped while it was checked
         if not unverified.exists():
-            unverified = Path(ask(client, "download", arguments, slug, on_event))
+            ask(client, "download", arguments, slug, on_event)
         try:
-            unpacking = partial(progress, "unpacking")
-            verified = archive.extract_verified(unverified, folder, rules, listed.files, unpacking)
+            verified = archive.extract_verified(unverified, folder, rules, listed.files, partial(progress, "unpacking"))
             break
         except NamesCredential:
             shutil.rmtree(parts)
@@ -137,10 +130,3 @@ def _download(
     unverified.replace(cache / f"{slug}.zip")
     shutil.rmtree(parts, ignore_errors=True)
     return verified
-
-
-def require_disk_space(purpose: str, needed: int, folder: Path) -> None:
-    """KaggleError if fewer than `needed` bytes are free in `folder`."""
-    if (missing := needed - shutil.disk_usage(folder).free) > 0:
-        sentence = f"{purpose} needs {size_text(missing)} more than are free in {folder}: free disk space first."
-        raise KaggleError("disk", sentence)

@@ -4,7 +4,6 @@ import contextlib
 import re
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 
 from competition.config.errors import UserError
 from competition.config.redaction import printable, redact
@@ -16,9 +15,6 @@ SITE = "https://www.kaggle.com"
 # Kinds of failures that may be temporary: client.ask repeats the call.
 RETRYABLE = {"rate", "server", "connection", "stalled", "damaged", "answer", "expired"}
 YEAR = 366 * 86400.0  # seconds
-# Messages that repeat their status code only.
-STANDARD = {HTTPStatus(status).phrase.lower() for status in (400, 401, 403, 404, 429, 500, 502, 503, 504)}
-STANDARD |= {"unauthenticated", "an internal server error occurred"}
 
 
 # Kind -> pattern of Kaggle's words when it refuses a submission; the first match counts.
@@ -126,11 +122,8 @@ def _http_failure(status: int, message: str, action: str) -> tuple[str, str]:
     """Kind and reason of an answer with an HTTP status above 400."""
     message = re.sub(r"^\d{3} (Client|Server) Error: ", "", message)
     lower = message.lower()
-    detail = "" if lower.strip(". ") in STANDARD or not message else f" ({message})"
-    if status == 429:
-        return "rate", f"too many requests{detail}"
-    if status >= 500:
-        return "server", f"its server failed with status {status}{detail}"
+    if status == 429 or status >= 500:
+        return "rate" if status == 429 else "server", f"status {status} {message}".strip()
     if status in (400, 403) and "rule" not in lower and action in ("submit", "CreateCodeSubmission"):
         for kind, pattern in REFUSED_SUBMISSIONS.items():
             if re.search(pattern, lower):

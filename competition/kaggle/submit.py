@@ -13,8 +13,9 @@ from competition.files.manifest import sha256
 from competition.kaggle import answers
 from competition.kaggle.attempts import LostAnswer, UnknownOutcome, poll, send_at_most_once
 from competition.kaggle.client import Answer, Client, ask, call, kernel_fields
-from competition.kaggle.errors import SITE, KaggleError
+from competition.kaggle.errors import SENTENCES, SITE, KaggleError
 
+PAGE = f"{SITE}/competitions/{{}}/submissions"  # of a slug
 KNOWN_STATUSES = ("PENDING", "COMPLETE", "ERROR")
 
 
@@ -94,16 +95,9 @@ def refuse_when_used_up(client: Client, slug: str) -> Limits:
     """
     limit = limits(client, slug)
     if limit.left == 0 and (limit.today or limit.total):
-        if limit.by_total:
-            raise UserError(
-                f"no submission to {slug} is left ({limit.total or 'all'} were made): the competition limits their total "
-                "number, a new day adds none."
-            )
-        submitted_today = "all" if limit.today is None else limit.today
-        raise UserError(
-            f"no submission to {slug} is left today ({submitted_today} were made): Kaggle counts days in UTC; "
-            "submit it after midnight UTC."
-        )
+        kind, count = ("total", limit.total) if limit.by_total else ("daily", limit.today)
+        reason = f"{'all' if count is None else count} were made"
+        raise KaggleError(kind, SENTENCES[kind].format(slug=slug, reason=reason))
     return limit
 
 
@@ -139,7 +133,7 @@ def submit(client: Client, request: SubmissionRequest, on_send: Callable[[], Non
         else:
             arguments = {"slug": slug, "path": str(source), "message": message}
             answer = ask(client, "submit", arguments, slug, lambda event: events.append(event["event"]), once=True)
-        ref = _ref(answer.get("ref"))
+        ref = parse_submission(answer).ref
         if not ref:
             problem = f"Kaggle gave no number for the submission ({answers.text(answer.get('message'))})"
             raise KaggleError("answer", problem)
@@ -164,11 +158,9 @@ def find_lost(client: Client, request: SubmissionRequest, earlier_refs: Collecti
     new_ref = lambda: newest_ref(listed_refs().difference(earlier_refs)) or None  # noqa: E731
     ref, error = poll(new_ref, request.listing_lag, client.policy.first_wait)
     if ref is None:
-        problem = (
-            f"the list of submissions cannot be read, {error}" if error else "it is not in the list of submissions"
-        )
+        problem = f"Kaggle's list cannot be read, {error}" if error else "it is not in the list of submissions"
         raise UnknownOutcome(
-            f"it is unknown whether Kaggle accepted this submission{reason}: {problem}; see {page(request.slug)}. "
+            f"it is unknown whether Kaggle accepted this submission{reason}: {problem}; see {PAGE.format(request.slug)}. "
             "`make submit` looks again, `make submit AGAIN=1` sends the file once more"
         )
     return ref
@@ -179,7 +171,7 @@ def _refs(listed: Sequence[Submission], request: SubmissionRequest) -> set[str]:
     of_file = [entry for entry in listed if tag(request.digest) in entry.message]
     if of_file and not any(entry.ref for entry in of_file) and not request.resend:
         raise UnknownOutcome(
-            f"Kaggle has this file, but returns no number for it: see its score at {page(request.slug)}; `make submit "
+            f"Kaggle has this file, but returns no number for it: see its score at {PAGE.format(request.slug)}; `make submit "
             "AGAIN=1` sends the file once more"
         )
     return {entry.ref for entry in of_file if entry.ref}
@@ -204,15 +196,10 @@ def refuse_another_output(client: Client, output: KernelSubmission) -> None:
             )
 
 
-def page(slug: str) -> str:
-    return f"{SITE}/competitions/{slug}/submissions"
-
-
 def parse_submission(fields: Answer) -> Submission:
     """Submission from Kaggle's answer. What cannot be read of it is said in `error`; {} has the status UNREADABLE."""
-    known = {
-        name: answers.text(fields.get(name)) for name in ("publicScore", "privateScore", "status", "errorDescription")
-    }
+    names = ("publicScore", "privateScore", "status", "errorDescription")
+    known = {name: answers.text(fields.get(name)) for name in names}
     status = known["status"].removeprefix("SUBMISSION_STATUS_") or ("PENDING" if fields else answers.UNREADABLE)
     public, private = (answers.decimal(known[f"{name}Score"]) for name in ("public", "private"))
     unknown = [
@@ -225,10 +212,6 @@ def parse_submission(fields: Answer) -> Submission:
     error = known["errorDescription"] or (f"unknown answer of Kaggle: {', '.join(unknown)}" if unknown else "")
     file, message = answers.text(fields.get("fileName")), answers.text(fields.get("description"))
     date = answers.utc_time(fields.get("date"))
-    return Submission(_ref(fields.get("ref")), file, message, status.upper(), public, private, error, date)
-
-
-def _ref(value: object) -> str:
-    """Number of a submission as text; "" for none."""
-    number = answers.whole(value)
-    return answers.text(value) if number is None else str(number or "")
+    number = answers.whole(fields.get("ref"))
+    ref = answers.text(fields.get("ref")) if number is None else str(number or "")
+    return Submission(ref, file, message, status.upper(), public, private, error, date)

@@ -1,6 +1,6 @@
 """Calls for Kaggle kernels: push, status, log, quota, and datasets for their inputs.
 
-Kernels are private and have the competition as a data source. Their metadata never name a docker_image: with a pinned
+Kernels are private and have the competition as a data source. A push never names a docker image: with a pinned
 image, Kaggle runs a TPU push on the CPU (Kaggle/kaggle-cli#1197).
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from competition.config.errors import UserError
 from competition.config.params import KernelParams
 from competition.files.child_process import Event
-from competition.files.manifest import write_json, write_text
+from competition.files.manifest import write_json
 from competition.kaggle import credentials
 from competition.kaggle.answers import decimal, nested, text, utc_time, whole
 from competition.kaggle.attempts import poll
@@ -28,27 +28,13 @@ RETIRED = {"TpuV38": "TpuV5E8", "Tpu1VmV38": "TpuV5E8", "NvidiaTeslaP100": "Nvid
 ON_CPU = {"TpuV232", "TpuV2256"}  # accepted by Kaggle, but run on a CPU
 ENDED = ("COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED")
 KNOWN_STATUSES = (*ENDED, "QUEUED", "RUNNING", "CANCEL_REQUESTED", "NEW_SCRIPT")
-# Field of a push <- key of kernel-metadata.json.
-PUSHED = {
-    "slug": "id",
-    "newTitle": "title",
-    "language": "language",
-    "kernelType": "kernel_type",
-    "isPrivate": "is_private",
-    "enableGpu": "enable_gpu",
-    "enableTpu": "enable_tpu",
-    "enableInternet": "enable_internet",
-    "competitionDataSources": "competition_sources",
-    "datasetDataSources": "dataset_sources",
-    "modelDataSources": "model_sources",
-}
 UNKNOWN = "of unknown status"  # Kaggle's answer has none
 LONGEST_UNKNOWN = 600.0  # seconds after which a kernel whose status stays unknown counts as ended
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Settings of a kernel."""
+    """Settings of a kernel. UserError for a machine that Kaggle does not use, a wrong slug or dataset name."""
 
     owner: str
     slug: str  # at least 5 characters; also the title, from which Kaggle derives the slug
@@ -58,6 +44,17 @@ class Kernel:
     datasets: tuple[str, ...]  # owner/slug
     seconds: int  # limit of the session
     models: tuple[str, ...] = ()  # attached Kaggle models: owner/model/framework/variation/version
+
+    def __post_init__(self) -> None:
+        if self.machine_shape in ON_CPU:
+            raise UserError(f"Kaggle accepts {self.machine_shape} and runs it on a CPU: use TpuV5E8.")
+        if actual := RETIRED.get(self.machine_shape):
+            raise UserError(f"{self.machine_shape} is retired and silently runs on {actual}: use {actual}.")
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.slug) or not 5 <= len(self.slug) <= 50:
+            raise UserError(f"{self.slug!r} is not a slug of a kernel: expected 5 to 50 of a-z, 0-9 and single dashes.")
+        for name in self.datasets:
+            if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):
+                raise UserError(f"{name!r} is not a dataset: expected owner/slug.")
 
 
 @dataclass(frozen=True)
@@ -76,24 +73,11 @@ class KernelOutcome:
 
 @dataclass(frozen=True)
 class Quota:
-    """Hours of this week by device (TPU, GPU); None = Kaggle does not say."""
+    """Hours of this week by device (TPU, GPU)."""
 
-    used: Mapping[str, float | None]
-    allowed: Mapping[str, float | None]
+    left: Mapping[str, float | None]  # None = Kaggle does not say
+    summary: Mapping[str, str]  # e.g. "TPU: 19.0 h left of 20.0"
     refresh: str  # time at which the week ends, ISO 8601, UTC; "" = unknown
-
-    def left(self, device: str) -> float | None:
-        """Hours that are left on a device."""
-        used, allowed = self.used[device], self.allowed[device]
-        return None if used is None or allowed is None else max(0.0, allowed - used)
-
-    def summary(self, device: str) -> str:
-        """E.g. "TPU: 19.0 h left of 20.0"."""
-        left, allowed = self.left(device), self.allowed[device]
-        if left is None:
-            of = "" if allowed is None else f" of {allowed:.1f} h"
-            return f"{device}: Kaggle does not say how many hours{of} are left"
-        return f"{device}: {left:.1f} h left of {allowed:.1f}"
 
 
 def owner_and_slug(client: Client, settings: KernelParams, competition_name: str) -> tuple[str, str]:
@@ -117,49 +101,15 @@ def status(client: Client, owner: str, slug: str, version: int) -> KernelOutcome
 def quota(client: Client) -> Quota:
     """Read this week's quota, which Kaggle returns in seconds, e.g. "3600.5s"."""
     answer = call(client, "the quota", "kernels", "GetAcceleratorQuotaStatistics")
-    hours: dict[str, dict[str, float | None]] = {"timeUsed": {}, "totalTimeAllowed": {}}
+    left, summary = dict[str, float | None](), dict[str, str]()
     for device in ("TPU", "GPU"):
-        for field, by_device in hours.items():
-            seconds = decimal(text(nested(answer.get(f"{device.lower()}Quota")).get(field)).removesuffix("s"))
-            by_device[device] = None if seconds is None else seconds / 3600
-    return Quota(hours["timeUsed"], hours["totalTimeAllowed"], utc_time(answer.get("quotaRefreshTime")))
-
-
-def metadata(kernel: Kernel, code_file: str) -> dict[str, object]:
-    """Content of kernel-metadata.json. UserError for a machine that Kaggle does not use, a wrong slug or dataset name."""
-    if kernel.machine_shape in ON_CPU:
-        raise UserError(f"Kaggle accepts {kernel.machine_shape} and runs it on a CPU: use TpuV5E8.")
-    if kernel.machine_shape in RETIRED:
-        actual = RETIRED[kernel.machine_shape]
-        raise UserError(f"{kernel.machine_shape} is retired and silently runs on {actual}: use {actual}.")
-    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", kernel.slug) or not 5 <= len(kernel.slug) <= 50:
-        raise UserError(f"{kernel.slug!r} is not a slug of a kernel: expected 5 to 50 of a-z, 0-9 and single dashes.")
-    for name in kernel.datasets:
-        if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):
-            raise UserError(f"{name!r} is not a dataset: expected owner/slug.")
-    return {
-        "id": f"{kernel.owner}/{kernel.slug}",
-        "title": kernel.slug.replace("-", " "),
-        "code_file": code_file,
-        "language": "python",
-        "kernel_type": "notebook" if code_file.endswith(".ipynb") else "script",
-        "is_private": True,
-        "enable_gpu": kernel.machine_shape.lower().startswith("nvidia"),
-        "enable_tpu": kernel.machine_shape.lower().startswith("tpu"),
-        "enable_internet": kernel.internet,
-        **({"machine_shape": kernel.machine_shape} if kernel.machine_shape else {}),
-        "competition_sources": [kernel.competition] if kernel.competition else [],
-        "dataset_sources": list(kernel.datasets),
-        "kernel_sources": [],
-        "model_sources": list(kernel.models),
-    }
-
-
-def write_folder(kernel: Kernel, source: str, folder: Path) -> None:
-    """Write the input of `kaggle kernels push -p FOLDER`: metadata and a notebook.  source: Python."""
-    code_file = f"{kernel.slug}.ipynb"
-    write_json(folder / "kernel-metadata.json", metadata(kernel, code_file))
-    write_text(folder / code_file, notebook(source))
+        values = nested(answer.get(f"{device.lower()}Quota"))
+        used, allowed = (decimal(text(values.get(name)).removesuffix("s")) for name in ("timeUsed", "totalTimeAllowed"))
+        left[device], summary[device] = None, f"{device}: Kaggle does not say how many hours are left"
+        if used is not None and allowed is not None:
+            hours = left[device] = max(0.0, allowed - used) / 3600
+            summary[device] = f"{device}: {hours:.1f} h left of {allowed / 3600:.1f}"
+    return Quota(left, summary, utc_time(answer.get("quotaRefreshTime")))
 
 
 def push(client: Client, kernel: Kernel, source: str, as_notebook: bool = False) -> KernelVersion:
@@ -167,10 +117,23 @@ def push(client: Client, kernel: Kernel, source: str, as_notebook: bool = False)
 
     A rejected data source is an error: Kaggle would run the kernel without it.
     """
-    name, about = f"{kernel.owner}/{kernel.slug}", metadata(kernel, "kernel.ipynb" if as_notebook else "kernel.py")
-    fields = {field: about[key] for field, key in PUSHED.items()}
-    fields |= {"sessionTimeoutSeconds": kernel.seconds or None, "machineShape": kernel.machine_shape}
-    fields["text"] = notebook(source) if as_notebook else source
+    name, machine = f"{kernel.owner}/{kernel.slug}", kernel.machine_shape.lower()
+    fields: dict[str, object] = {
+        "slug": name,
+        "newTitle": kernel.slug.replace("-", " "),
+        "language": "python",
+        "kernelType": "notebook" if as_notebook else "script",
+        "isPrivate": True,
+        "enableGpu": machine.startswith("nvidia"),
+        "enableTpu": machine.startswith("tpu"),
+        "machineShape": kernel.machine_shape,
+        "enableInternet": kernel.internet,
+        "competitionDataSources": [kernel.competition] if kernel.competition else [],
+        "datasetDataSources": list(kernel.datasets),
+        "modelDataSources": list(kernel.models),
+        "sessionTimeoutSeconds": kernel.seconds or None,
+        "text": notebook(source) if as_notebook else source,
+    }
     answer = call(client, name, "kernels", "SaveKernel", once=True, **fields)
     if error := answer.get("error"):
         reason = text(error)[:500].rstrip(".") or "it gives no reason"

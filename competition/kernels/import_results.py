@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,13 +46,13 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
 
     UserError if it has not ended an hour after its time limit; KernelFailed, after the import, if it failed.
     """
-    pushed, params = intent.pushed, target.workspace.params.kernel
+    workspace, settings = target.workspace, target.workspace.params.kernel
     on_log = lambda text: target.say(*(f"kernel | {line}" for line in text.splitlines()))  # noqa: E731
-    outcome = kernels.follow(client, pushed, on_log, (params.hours + 1) * HOUR, params.pause)
+    outcome = kernels.follow(client, intent, on_log, (settings.hours + 1) * HOUR, settings.pause)
     if outcome.status in kernels.KNOWN_STATUSES and outcome.status not in kernels.ENDED:
-        raise UserError(f"the kernel has not ended ({outcome.status}); run the same command to wait, see {pushed.url}")
+        raise UserError(f"the kernel has not ended ({outcome.status}); run the same command to wait, see {intent.url}")
     target.say(f"kernel: {outcome.status}" + (f": {outcome.message}" if outcome.message else ""))
-    output = kernel_results.pull(client, pushed, intent.run, target.workspace.folder / "kernel" / "output")
+    output = kernel_results.pull(client, intent, intent.run, workspace.folder / "kernel" / "output")
     # `merge` never replaces a complete result: one that is to be replaced loses its manifest first.
     for result_folder in output.result_folders:
         if model_of_folder := fold_model_of_folder(target, result_folder):
@@ -60,40 +60,34 @@ def import_output(target: ImportTarget, client: Client, intent: PushIntent) -> N
             is_of_run = f"/{run.folder.name}/" in f"/{result_folder}"
             if is_of_run and ((intent.force and output.status == "done") or not fold_model(run, fold).is_current):
                 fold_manifest_path(run, fold).unlink(missing_ok=True)
-    root = target.workspace.folder.parent.resolve().parent
-    merged = kernel_results.merge(output, root, intent.collect, target.workspace.params.kaggle.unpack_ratio)
+    root = workspace.folder.parent.resolve().parent
+    merged = kernel_results.merge(output, root, intent.collect, workspace.params.kaggle.unpack_ratio)
     on = f" on {output.devices}" if output.devices else ""
     target.say(f"kernel: {output.status} after {output.seconds / 60:.0f} min{on}")
-    report_merged(target, merged)
-    if (output.folder / BUDGET).exists():
-        import_budget(target, output.folder / BUDGET)
-    if output.status == "done" and (output.folder / SUBMISSION).exists():
-        import_submission(target, pushed, output.folder)
-    if output.status == "failed":
-        raise KernelFailed(
-            f"the kernel failed: {output.problem}; its finished results were imported, see its log: {pushed.url}"
-        )
-    if output.status == "cut":
-        target.say("kernel: stopped at its time limit; `make kernel` resumes it")
-
-
-def report_merged(target: ImportTarget, result_folders: Mapping[kernel_results.Action, Sequence[str]]) -> None:
-    """Show which results were imported, and warn of fold models that do not match the current parameters."""
-    for word, names in (
-        ("imported", result_folders["copied"]),
-        ("unfinished", result_folders["partial"]),
-        ("kept", result_folders["skipped"]),
-    ):
-        if names:
-            target.say(f"kernel: {word}: {', '.join('/'.join(Path(name).parts[-2:]) for name in names)}")
-    for result_folder in result_folders["copied"]:
+    words: dict[kernel_results.Action, str] = {"copied": "imported", "partial": "unfinished", "skipped": "kept"}
+    for action, word in words.items():
+        if names := ["/".join(Path(name).parts[-2:]) for name in merged[action]]:
+            target.say(f"kernel: {word}: {', '.join(names)}")
+    for result_folder in merged["copied"]:
         if model_of_folder := fold_model_of_folder(target, result_folder):
             run, fold = model_of_folder
-            manifest = read_manifest(target.workspace.folder.parent.resolve().parent / result_folder / "manifest.json")
+            manifest = read_manifest(root / result_folder / "manifest.json")
             if manifest and (changes := changed_keys(manifest.depends, fold_model(run, fold).depends)):
-                target.say(
-                    f"kernel: WARNING {run.title} fold {fold} does not match the parameters ({'; '.join(changes[:3])})"
-                )
+                target.say(f"kernel: WARNING {run.title} fold {fold} is of other parameters ({'; '.join(changes[:3])})")
+    if (output.folder / BUDGET).exists():
+        # The file that a budget wrote in the kernel becomes one that extends the file of this machine.
+        path = workspace.folder / BUDGET_FILE
+        base = Path(os.path.relpath(target.params_file.resolve(), path.parent.resolve()))
+        made = imported(output.folder / BUDGET, workspace.params)
+        head = ["Made by `make kernel HOURS=...`. `make train predict` with this file repeats the result."]
+        write_text(path, file_text(made, base, workspace.overrides, {}, head))
+        target.say(f"kernel: the budget made {', '.join(made.members)}; their parameter file is {path}")
+    if output.status == "done" and (output.folder / SUBMISSION).exists():
+        import_submission(target, intent, output.folder)
+    if output.status == "failed":
+        raise KernelFailed(f"the kernel failed: {output.problem}; its finished results were imported; see {intent.url}")
+    if output.status == "cut":
+        target.say("kernel: stopped at its time limit; `make kernel` resumes it")
 
 
 def fold_model_of_folder(target: ImportTarget, result_folder: str) -> tuple[Run, ExcludedFolds] | None:
@@ -107,16 +101,6 @@ def fold_model_of_folder(target: ImportTarget, result_folder: str) -> tuple[Run,
     runs = runs_of(target.workspace, match[1])
     run = next((run for run in runs if run.folder.name == match[2]), runs[0])
     return run, int(match[3]) if match[3] else (int(match[4]), int(match[5]))
-
-
-def import_budget(target: ImportTarget, file: Path) -> None:
-    """Write the parameter file that a budget wrote in the kernel as one that extends the file of this machine."""
-    workspace, path = target.workspace, target.workspace.folder / BUDGET_FILE
-    base = Path(os.path.relpath(target.params_file.resolve(), path.parent.resolve()))
-    params = imported(file, workspace.params)
-    head = ["Made by `make kernel HOURS=...`. `make train predict` with this file repeats the result."]
-    write_text(path, file_text(params, base, workspace.overrides, {}, head))
-    target.say(f"kernel: the budget made {', '.join(params.members)}; their parameter file is {path}")
 
 
 def import_submission(target: ImportTarget, pushed: kernels.KernelVersion, folder: Path) -> None:

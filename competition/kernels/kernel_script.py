@@ -7,7 +7,7 @@
 """Script that runs in a Kaggle kernel: unpack the project, check the machine, run the commands, pack the results.
 
 This file is a template: packing.pack() replaces PLAN and PROJECT by the plan and the packed project. It uses the
-standard library only; the packages that the commands need are installed before they start. The cell markers make it a
+standard library and `packaging`; the packages that the commands need are installed before they start. The cell markers make it a
 notebook as well.
 """
 
@@ -45,15 +45,14 @@ def main(working: Path, inputs: Path) -> int:
     """
     started = time.monotonic()
     root = Path(tempfile.mkdtemp(prefix="goldfold-"))
-    problem, code, devices, status = "", 0, "", "done"
+    problem, devices, status = "", "", "done"
     try:
         data = base64.b85decode(PROJECT)
         if hashlib.sha256(data).hexdigest() != PLAN["project"]:
             raise RuntimeError("the project in this file is damaged: push the kernel again")
         unzip(io.BytesIO(lzma.decompress(data)), root)
         restored = restore(inputs, root)
-        python = platform.python_version()
-        print(f"goldfold: run {PLAN['run']}, Python {python}, {len(restored)} results of earlier runs")
+        print(f"goldfold: run {PLAN['run']}, Python {platform.python_version()}, {len(restored)} earlier results")
         install(PLAN["needs"], inputs)
         devices = open_devices(PLAN["accelerator"], PLAN["devices"], PLAN["jax"], inputs, root)
         print(f"goldfold: devices: {devices}", flush=True)
@@ -66,7 +65,7 @@ def main(working: Path, inputs: Path) -> int:
     except Exception as error:
         if not isinstance(error, RuntimeError):
             traceback.print_exc()
-        status, code, problem = "failed", 1, str(error) or repr(error)
+        status, problem = "failed", str(error) or repr(error)
     archives, not_packed = collect(root, PLAN["collect"], working)
     for name, pattern in PLAN["leave"].items() if status != "failed" and not not_packed else ():
         paths = list(root.glob(pattern))  # one file, which is copied to the outputs
@@ -80,15 +79,13 @@ def main(working: Path, inputs: Path) -> int:
         except OSError as error:
             not_packed = f"{name} could not be written: {error.strerror}"
     if not_packed:
-        status, code, problem = "failed", code or 1, "; ".join(filter(None, (problem, not_packed)))
+        status, problem = "failed", "; ".join(filter(None, (problem, not_packed)))
     manifest = {
         "run": PLAN["run"],
         "status": status,
-        "code": code,
         "problem": problem,
         "devices": devices,
         "archives": archives,
-        "python": platform.python_version(),
         "seconds": round(time.monotonic() - started, 1),
     }
     write_atomically(working / OUTPUT, json.dumps(manifest, indent=1).encode())
@@ -121,8 +118,16 @@ def install(needs: dict[str, str], inputs: Path) -> None:
             f"{', '.join(missing)} cannot be imported and could not be installed: enable the kernel's internet access, "
             "or attach a dataset with their wheels"
         )
-    versions = {module: unsuitable_version(module, needs[module]) for module in needs}
-    too_old = [module for module in needs if versions[module]]
+    from packaging.requirements import Requirement  # Keras and TensorFlow need it, too
+
+    versions = {module: installed_as(module) for module in needs}
+    accepted = {module: Requirement(requirement).specifier for module, requirement in needs.items()}
+    too_old = [
+        module
+        for module, packages in versions.items()
+        if packages
+        and not any(accepted[module].contains(package.split("==")[1], prereleases=True) for package in packages)
+    ]
     # The image's TensorFlow fits its accelerator: it stays, and pip replaces nothing by what it does not run with.
     replaceable = [needs[module] for module in too_old if module != "tensorflow"]
     pinned = [name for name in installed_as("tensorflow")[:1] if "tensorflow" in needs]
@@ -130,11 +135,10 @@ def install(needs: dict[str, str], inputs: Path) -> None:
         too_old = [module for module in too_old if module == "tensorflow"]
     for module in too_old:
         expected = needs[module].split(";")[0]
-        print(f"goldfold: WARNING the image's {versions[module]} is used, expected {expected}", flush=True)
+        installed = ", ".join(versions[module]).replace("==", " ")
+        print(f"goldfold: WARNING the image's {installed} is used, expected {expected}", flush=True)
     if broken := [module for module in too_old if not importable(module)]:
-        raise RuntimeError(
-            f"{', '.join(broken)} cannot be imported after an installation that failed: run the kernel again"
-        )
+        raise RuntimeError(f"{', '.join(broken)} cannot be imported after a failed installation: run the kernel again")
 
 
 def pip_install(requirements: list[str], inputs: Path) -> bool:
@@ -165,25 +169,6 @@ def installed_as(module: str) -> list[str]:
     return [f"{name}=={importlib.metadata.version(name)}" for name in sorted(set(names))]
 
 
-def unsuitable_version(module: str, requirement: str) -> str:
-    """The installed packages with this module if none of them meets the requirement; "" otherwise, or if none is known."""
-    bounds = re.findall(r"(>=|==|<)([\d.]+)", requirement.split(";")[0])
-    installed = installed_as(module)
-    for package in installed:
-        version = numbers(package.split("==")[1])
-        compared = {">=": version.__ge__, "==": version.__eq__, "<": version.__lt__}
-        if all(compared[sign](numbers(bound)) for sign, bound in bounds):
-            return ""
-    return ", ".join(installed).replace("==", " ")
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """(2, 20, 0, 0) of "2.20.0rc1"."""
-    leading = re.match(r"[\d.]*", version)
-    parts = [int(part) for part in (leading[0] if leading else "").split(".") if part]
-    return (*parts, 0, 0, 0, 0)[:4]
-
-
 # Runs in a process of its own, because a wrong pair of jax and libtpu ends it: prints the versions, then what it computes on.
 JAX_TRIAL = """
 import importlib.metadata, json
@@ -194,6 +179,11 @@ step = jax.jit(jax.value_and_grad(lambda x: (x @ x).sum()))
 value, gradient = step(jax.numpy.ones((128, 128)))
 assert float(value) == 128 ** 3, value
 print("goldfold", json.dumps([jax.default_backend(), jax.device_count()]))
+"""
+GPU_TRIAL = """
+import json, tensorflow as tf
+print("goldfold {}")
+print("goldfold", json.dumps(["gpu", len(tf.config.list_physical_devices("GPU"))]))
 """
 TRIAL_SECONDS = 600
 PIP_SECONDS = 1200
@@ -208,12 +198,7 @@ def open_devices(accelerator: str, at_least: int, pair: dict[str, str], inputs: 
     if accelerator == "tpu":
         devices, problem = open_tpu(at_least, pair, inputs, root)
     elif accelerator == "gpu":
-        code = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
-        process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        words = process.stdout.split()[-1:]
-        devices = " ".join(["gpu", *words])
-        problem = "" if words and not process.returncode and int(words[0]) >= at_least else devices
-        problem = problem if words else last_line(process.stderr)
+        _, devices, problem = try_devices(GPU_TRIAL, "gpu", at_least)
     else:
         return f"cpu {os.cpu_count()}"
     if problem:
@@ -229,7 +214,7 @@ def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> t
 
     The image forces a libtpu that fits torch; its jax may be too new for it.  Returns (devices, problem or "").
     """
-    versions, devices, problem = try_jax(at_least)
+    versions, devices, problem = try_devices(JAX_TRIAL, "tpu", at_least)
     has_tpu = bool(os.environ.get("ISTPUVM")) or any(Path(path).exists() for path in ("/dev/accel0", "/dev/vfio/0"))
     if not has_tpu or not pair or (not problem and versions == pair):
         return devices, problem
@@ -238,12 +223,10 @@ def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> t
     folder, previous = root / "jax", os.environ.get("PYTHONPATH", "")
     # Without dependencies: the image's numpy and ml_dtypes stay, which its TensorFlow needs.
     pinned = [f"{name}=={version}" for name, version in pair.items()]
-    verified_problem = (
-        "it could not be installed: enable the kernel's internet access, or attach a dataset with its wheels"
-    )
+    verified_problem = "it could not be installed: enable internet access, or attach a dataset with its wheels"
     if pip_install(["--no-deps", "--upgrade", f"--target={folder}", *pinned], inputs):
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), previous)))
-        versions, verified_devices, verified_problem = try_jax(at_least)
+        versions, verified_devices, verified_problem = try_devices(JAX_TRIAL, "tpu", at_least)
         if not verified_problem and versions == pair:
             return verified_devices, ""
         os.environ["PYTHONPATH"] = previous
@@ -253,27 +236,24 @@ def open_tpu(at_least: int, pair: dict[str, str], inputs: Path, root: Path) -> t
     return devices, ""
 
 
-def try_jax(at_least: int) -> tuple[dict[str, str], str, str]:
-    """(versions, "tpu 8", "") of the jax that a new process imports; with the problem in place of "" if it fails."""
+def try_devices(trial: str, kind: str, at_least: int) -> tuple[dict[str, str], str, str]:
+    """(versions, "tpu 8", "") that a new process finds by a trial; with the problem in place of "" if it fails."""
     try:
-        command = [sys.executable, "-c", JAX_TRIAL]
+        command = [sys.executable, "-c", trial]
         process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TRIAL_SECONDS)
     except subprocess.TimeoutExpired:
         return {}, "", f"no answer in {TRIAL_SECONDS} s"
     lines = [json.loads(line[9:]) for line in process.stdout.splitlines() if line.startswith("goldfold ")]
     versions = lines[0] if lines else {}
     if process.returncode or len(lines) != 2:
-        return versions, "", f"exit code {process.returncode}, {last_line(process.stderr)}"
+        last_line = (process.stderr.strip().splitlines() or ["no answer"])[-1]
+        return versions, "", f"exit code {process.returncode}, {last_line}"
     backend, count = lines[1]
-    return versions, f"{backend} {count}", "" if backend == "tpu" and count >= at_least else f"{backend} {count}"
+    return versions, f"{backend} {count}", "" if backend == kind and count >= at_least else f"{backend} {count}"
 
 
 def in_words(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {versions[name]}" for name in sorted(versions)) or "jax"
-
-
-def last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no answer"])[-1]
 
 
 def resolve_inputs(command: list[str], inputs: Path) -> list[str]:
@@ -331,7 +311,7 @@ def collect(root: Path, patterns: list[str], working: Path) -> tuple[list[dict[s
 
 
 def write_archive(result_folder: str, folder: Path, files: list[Path], working: Path) -> dict[str, Any]:
-    """Write the files of a result folder to NAME.pack; return the result folder, file name, digest and size.
+    """Write the files of a result folder to NAME.pack; return the result folder, file name and digest.
 
     result_folder: path of the folder, relative to the project's root.  The archive is a zip; Kaggle would unpack a file called .zip.
     """
@@ -347,8 +327,7 @@ def write_archive(result_folder: str, folder: Path, files: list[Path], working: 
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    size = temporary.stat().st_size
-    about = {"result_folder": result_folder, "file": file, "sha256": digest(temporary), "bytes": size}
+    about = {"result_folder": result_folder, "file": file, "sha256": digest(temporary)}
     temporary.replace(working / file)
     return about
 

@@ -27,6 +27,7 @@ from competition.kernels import kernel_script
 
 LARGEST = 1_000_000  # characters of source that Kaggle accepts in one kernel
 SOURCE_PATTERNS = ("competition/**/*.py", "competition/**/*.csv", "competition/**/*.yaml", "pipelines/**/*.py")
+NO_PATH = re.compile(rf"(none|imagenet)$|{HUB}|\w+://")  # weights that are no local file
 PARAMS = "kernel-params.json"  # JSON is YAML
 PLUGINS = "kernel-plugins.py"  # the user's plugins file, beside PARAMS
 # Modules that the stages in the kernel import -> package; the minimum versions are in pyproject.toml. Protobuf is not among them:
@@ -59,11 +60,14 @@ class Plan:
     grace: int  # seconds of it that are reserved for stopping and packing
 
 
-def files(root: Path, params: Params, members: Mapping[str, Member]) -> dict[str, bytes]:
-    """Name -> content of the source code and the parameters. members: with overrides and tuned values applied."""
-    plugins = {PLUGINS: Path(params.plugins).read_bytes()} if params.plugins else {}
-    parameters = json.dumps(file_tree(kernel_params(params, members)), indent=1).encode()
-    return {**project_files(root, SOURCE_PATTERNS), **plugins, PARAMS: parameters}
+def files(root: Path, plugins: str, sent: Params, name: str = PARAMS) -> dict[str, bytes]:
+    """Name -> content of the source code, the plugins file and the parameters, for another machine.
+
+    plugins: path of the file here; "" = none.  sent: see `sent_params`.  name: of the file of the parameters.
+    """
+    # Beside the parameters, because the path of the plugins begins in their folder.
+    own = {PLUGINS: Path(plugins).read_bytes()} if plugins else {}
+    return {**project_files(root, SOURCE_PATTERNS), **own, name: json.dumps(file_tree(sent), indent=1).encode()}
 
 
 def project_files(root: Path, patterns: Sequence[str]) -> dict[str, bytes]:
@@ -84,21 +88,31 @@ def requirements(pyproject: str, members: Iterable[Member] = ()) -> dict[str, st
     return {module: by_package[package] for module, package in needs.items()}
 
 
-def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
-    """Parameters for the kernel: without secrets, local files, bucket and external predictions."""
-    require: Any = "tpu" if accelerator(params.kernel.machine) == "tpu" else "any"
+def sent_params(params: Params, members: Mapping[str, Member]) -> Params:
+    """Parameters for another machine: without secrets, local paths and external predictions.
+
+    members: with overrides and tuned values applied.
+    """
     params = without_secrets(params)
     return replace(
         params,
         plugins=PLUGINS if params.plugins else "",
         members=dict(members),
         external={},
-        device=replace(params.device, backend="auto", require=require),
-        storage=replace(params.storage, bucket=""),
-        # Stored runs are not in the kernel; it predicts with all members.
-        blend=params.blend if params.kaggle.submit == "notebook" else replace(params.blend, members=()),
+        blend=replace(params.blend, members=()),  # stored runs are not there; it predicts with all members
         competition=replace(params.competition, source=""),
         convert=replace(params.convert, source="", target=""),
+    )
+
+
+def kernel_params(params: Params, members: Mapping[str, Member]) -> Params:
+    """Parameters for the kernel, which also has no bucket and its own device."""
+    require: Any = "tpu" if accelerator(params.kernel.machine) == "tpu" else "any"
+    return replace(
+        sent_params(params, members),
+        device=replace(params.device, backend="auto", require=require),
+        storage=replace(params.storage, bucket=""),
+        blend=params.blend if params.kaggle.submit == "notebook" else replace(params.blend, members=()),
     )
 
 
@@ -114,24 +128,19 @@ def own_files(params: Params, members: Mapping[str, Member]) -> dict[str, list[P
     Their paths are parameters and therefore part of a fold model's digest: the kernel must have them at the same paths.
     UserError for a path outside the project's folder.
     """
+    read = {f"prepare.external.{name}": folder for name, folder in params.prepare.external.items()}
+    weights = {f"members.{name}.weights": member.weights for name, member in members.items()}
+    read |= {key: entry for key, entry in weights.items() if not NO_PATH.match(entry)}
     folders: dict[str, list[Path]] = {}
-    for name, folder in params.prepare.external.items():
-        relative = project_path(folder, f"prepare.external.{name}")
-        folders[relative] = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
-    for name, member in members.items():
-        if member.weights in ("none", "imagenet") or "://" in member.weights or member.weights.startswith(HUB):
-            continue
-        project_path(member.weights, f"members.{name}.weights")
-        if Path(member.weights).is_dir():  # a KerasHub preset
-            folders[member.weights] = [path for path in sorted(Path(member.weights).rglob("*")) if path.is_file()]
-            continue
-        if not Path(member.weights).is_file():
-            raise UserError(
-                f"members.{name}.weights: {member.weights} was not found; expected a .weights.h5 or .keras file, or the "
-                "folder of a KerasHub preset"
-            )
-        files = folders.setdefault(Path(member.weights).parent.as_posix(), [])
-        files += [Path(member.weights)] if Path(member.weights) not in files else []
+    for key, entry in read.items():
+        path = Path(project_path(entry, key))
+        if path.is_dir():  # of images, or a KerasHub preset
+            folders[entry] = [file for file in sorted(path.rglob("*")) if file.is_file()]
+        elif path.is_file():
+            files = folders.setdefault(path.parent.as_posix(), [])
+            files += {path} - {*files}
+        else:
+            raise UserError(f"{key}: {entry} was not found; expected a file, or a folder of images or a preset")
     return folders
 
 
@@ -151,12 +160,12 @@ def commands(
     like: str,
     training: Mapping[str, Sequence[int]],
     tuning: Sequence[str],
-    submissions: str,
+    last: Sequence[Sequence[str]],
 ) -> tuple[tuple[str, ...], ...]:
     """Stages of one kernel, as arguments of `python`.
 
     sets: overrides KEY=VALUE.  like: index whose groups and folds are copied.  training: member -> folds.
-    tuning: those of its members that are tuned first.  submissions: folder of the blend's submission; "" = no blend.
+    tuning: those of its members that are tuned first.  last: the stages after training, each with its options.
     """
 
     def stage(name: str, *options: str) -> tuple[str, ...]:
@@ -170,8 +179,7 @@ def commands(
         for verb in (("tune", "train") if name in tuning else ("train",))
     ]
     prepare = [stage("download"), stage("prepare", "--folds-from", like), stage("resolve")]
-    blend = [stage("blend", "--submissions", submissions)] if submissions else []
-    return (*prepare, *train, stage("predict", "--allow-partial"), *blend)
+    return (*prepare, *train, *(stage(*each) for each in last))
 
 
 def pack(files: Mapping[str, bytes], plan: Plan) -> str:

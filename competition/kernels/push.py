@@ -16,23 +16,15 @@ from competition.kernels.api import KernelVersion
 
 
 @dataclass(frozen=True)
-class PushIntent:
-    """A run that was pushed or is about to be. Saved before the push and again after Kaggle's answer."""
+class PushIntent(KernelVersion):
+    """A version that was pushed or is about to be (version 0, url ""). Saved before the push and again after Kaggle's answer."""
 
     run: str  # name of the run, in the pushed source and in the kernel's output
     force: bool  # its results replace local ones
     collect: tuple[str, ...]  # patterns of its result folders
-    owner: str
-    slug: str
-    version: int  # 0 = not known yet
-    url: str
     previous: int = 0  # newest version before the push
     source: str = ""  # sha256 of the pushed source
     at: str = ""  # UTC, ISO 8601
-
-    @property
-    def pushed(self) -> KernelVersion:
-        return KernelVersion(self.owner, self.slug, self.version, self.url)
 
 
 def read_push_intent(path: Path) -> PushIntent:
@@ -76,9 +68,7 @@ def push_once(
 def find_lost_push(client: Client, intent: PushIntent, state: Path, lag: float, why: str = "") -> PushIntent:
     """Find the running version whose answer from Kaggle was lost."""
     name = f"{intent.owner}/{intent.slug}"
-    client.print_line(
-        f"kernel: the answer to the push of run {intent.run} was lost{why}; looking for it for {lag:.0f} s"
-    )
+    client.print_line(f"kernel: the answer to push {intent.run} was lost{why}; looking for it for {lag:.0f} s")
 
     def version_of_run() -> KernelVersion | None:
         """The version after `intent.previous` whose source names the run."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from competition.budget.parameters import imported
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
-from competition.config.params import Params
+from competition.config.params import ExcludedFolds, Params
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import ancestors
 from competition.kernels import packing
@@ -39,21 +39,15 @@ def results_to_resume(work: Path, params: Params, runs: Runs, missing: Mapping[s
 
     runs: of every member.  missing: member -> folds that the kernel trains or predicts by.
     """
-    parts = [(run, fold) for name, folds in missing.items() for fold in folds for run in runs[name]]
-    result_folders = [
-        folder
-        for run, fold in parts
-        if any((folder := fold_manifest_path(run, fold).parent).glob("checkpoints/*.json"))
-        or fold_model(run, fold).is_current
-    ]
+    models: list[tuple[Run, ExcludedFolds]] = []
+    for run, fold in ((run, fold) for name, folds in missing.items() for fold in folds for run in runs[name]):
+        checkpoints = fold_manifest_path(run, fold).parent.glob("checkpoints/*.json")
+        if fold_model(run, fold).is_current or any(checkpoints):
+            models.append((run, fold))
     teachers = sorted({teacher for name in missing for teacher in ancestors(params, name)})
-    result_folders += [
-        fold_manifest_path(run, fold).parent for run, fold in _local_models(params, runs, missing, teachers)
-    ]
-    result_folders += [
-        fold_manifest_path(run, pair).parent for name, pair in nested_teachers(params, missing) for run in runs[name]
-    ]
-    return {path_in_kernel(work, folder): packing.whole_folder(folder) for folder in result_folders if folder.is_dir()}
+    models += _local_models(params, runs, missing, teachers)
+    models += [(run, pair) for name, pair in nested_teachers(params, missing) for run in runs[name]]
+    return _packed(work, [fold_manifest_path(run, fold).parent for run, fold in models])
 
 
 def results_of_budget(workspace: Workspace) -> ResultFolders:
@@ -64,9 +58,12 @@ def results_of_budget(workspace: Workspace) -> ResultFolders:
     params = imported(file, workspace.params)
     runs = [run for name in params.members for run in runs_of(workspace.with_params(params), name)]
     folders = [fold_manifest_path(run, fold).parent for run in runs for fold in range(params.prepare.folds)]
-    return {
-        path_in_kernel(workspace.folder, folder): packing.whole_folder(folder) for folder in folders if folder.is_dir()
-    }
+    return _packed(workspace.folder, folders)
+
+
+def _packed(work: Path, folders: Iterable[Path]) -> ResultFolders:
+    """Those of the folders that exist, with all their files."""
+    return {path_in_kernel(work, folder): packing.whole_folder(folder) for folder in folders if folder.is_dir()}
 
 
 def results_to_blend(
@@ -76,10 +73,7 @@ def results_to_blend(
 
     Includes the measured noise between seeds, which the choice of the blend uses.
     """
-    noise = work / "noise"
-    result_folders: ResultFolders = {}
-    if noise.is_dir():
-        result_folders[path_in_kernel(work, noise)] = packing.whole_folder(noise)
+    result_folders = _packed(work, [work / "noise"])
     for run, fold in _local_models(params, runs, missing, params.members):
         manifest, views = fold_manifest_path(run, fold), fold_views(run, params, fold)
         folder, name = manifest.parent, path_in_kernel(work, manifest.parent)
@@ -114,7 +108,6 @@ def _local_models(
     params: Params, runs: Runs, missing: Mapping[str, Sequence[int]], names: Iterable[str]
 ) -> list[tuple[Run, int]]:
     """Run and fold of the fold models of these members that the kernel does not train."""
-    folds = {
-        name: [fold for fold in range(params.prepare.folds) if fold not in missing.get(name, ())] for name in names
-    }
-    return [(run, fold) for name in folds for fold in folds[name] for run in runs[name]]
+    folds = range(params.prepare.folds)
+    models = [(name, fold) for name in names for fold in folds if fold not in missing.get(name, ())]
+    return [(run, fold) for name, fold in models for run in runs[name]]

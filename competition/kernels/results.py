@@ -72,9 +72,7 @@ def read_output(folder: Path, run: str, name: str) -> Output:
     for result_folder, file in result_folders.items():
         path = folder / file
         if PurePosixPath(file).name != file or not path.is_file() or sha256(path) != digests[result_folder]:
-            raise UserError(
-                f"{result_folder} in the output of {name} is missing or damaged: `make kernel` fetches it again"
-            )
+            raise UserError(f"{result_folder} of {name} is missing or damaged: `make kernel` fetches it again")
     return output
 
 

@@ -5,13 +5,12 @@ read a gs:// path.
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 from competition.config.errors import UserError
@@ -66,16 +65,12 @@ def choose_location(
         if not re.fullmatch(r"[a-z0-9]+://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/.*)?", bucket):
             raise UserError(f"{bucket!r} is not a bucket: expected gs://NAME or gs://NAME/FOLDER (or s3://).")
         if kind.endswith("tpu node") and not bucket.startswith("gs://"):
-            raise UserError(
-                f"{bucket} is the bucket, and a remote TPU node reads only gs://: copy the data to a gs:// bucket."
-            )
+            raise UserError(f"{bucket}: a remote TPU node reads only gs://: copy the data to a gs:// bucket.")
         return DataLocation(bucket.rstrip("/"), "the bucket named in the parameters", kind)
     if kind == "kaggle tpu node":
         path = kaggle_path(slug)
         if not path.startswith("gs://"):
-            raise UserError(
-                f"Kaggle returned {path} for {slug}, a TPU node reads only gs://: choose the accelerator TPU v5e-8."
-            )
+            raise UserError(f"Kaggle returned {path}, a TPU node reads only gs://: choose the accelerator TPU v5e-8.")
         return DataLocation(path, "Kaggle's copy of the competition in a bucket (TPU nodes read gs:// only)", kind)
     if kind == "tpu node":
         raise UserError(
@@ -96,13 +91,8 @@ def find_inputs(known_file: str, root: str = "/kaggle/input") -> list[str]:
 
     Searched, because Kaggle changes the mount points (/kaggle/input/SLUG, /kaggle/input/competitions/SLUG).
     """
-    matches = []
-    for folder, folders, files in os.walk(root):
-        if known_file in files or known_file in folders:
-            matches.append(folder)
-        if len(PurePosixPath(folder).relative_to(root).parts) >= 4:
-            folders.clear()
-    return sorted(matches, key=lambda path: (path.count("/"), path))
+    matches = [path for depth in range(5) for path in sorted(Path(root).glob("*/" * depth + known_file))]
+    return [str(path.parent) for path in matches]
 
 
 def try_place(path: str, environment: Mapping[str, str], seconds: float) -> str:
@@ -163,17 +153,14 @@ def _remote_tpu(environment: Mapping[str, str]) -> str:
 def _cause(stderr: str, path: str, environment: Mapping[str, str]) -> str:
     """Cause of a failed read in words, with the account that was used."""
     text = " ".join(stderr.split())
-    if "://" in path and not path.startswith("gs://"):
-        return f"{text[-200:] or 'the storage does not answer'}; check the address, the network and the credentials"
     if not path.startswith("gs://"):
-        return text.rsplit(": ", 1)[-1] if text else "the disk does not answer"
+        silent = "the storage does not answer" if "://" in path else "the disk does not answer"
+        return f"{text[-200:] or silent}; check the address and the access to it"
     account = "this machine's service account"
     if file := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
         account = f"the account in {file}"
     elif environment.get("GOOGLE_AUTH_TOKEN_FOR_TESTING"):
         account = "the token in GOOGLE_AUTH_TOKEN_FOR_TESTING"
-    elif environment.get("NO_GCE_CHECK", "").lower() == "true":
-        account = "none (no credentials were found)"
     if re.search(r"\b404\b|does not exist|NotFound", text):
         return f"the bucket or folder does not exist (account: {account}): check the spelling"
     if re.search(r"\b40[13]\b|PermissionDenied|Anonymous caller|does not have storage", text):

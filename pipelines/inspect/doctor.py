@@ -154,7 +154,7 @@ def kaggle(job: Job) -> Iterator[Finding]:
         yield Finding(f"could not read the weekly quota: {user_error}", unsure=True)
         return
     for device in ("TPU", "GPU"):
-        yield Finding(quota.summary(device), unsure=quota.left(device) is None)
+        yield Finding(quota.summary[device], unsure=quota.left[device] is None)
 
 
 def disk(job: Job) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from competition.config.errors import UserError, size_text
 from competition.config.params import HUB, Member
 from competition.config.params_file import BUDGET_FILE
 from competition.config.teachers import in_training_order
-from competition.files.manifest import atomic_write, read_record
+from competition.files.manifest import atomic_write, read_record, write_text
 from competition.kaggle import submit
 from competition.kaggle.client import Client, competition_slug
 from competition.kaggle.errors import KaggleError
@@ -119,9 +119,9 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     job.echo(*(f"kernel: {name}: folds {', '.join(map(str, folds))}" for name, folds in missing.items()))
     settings = job.params.kernel
     owner, slug = kernels.owner_and_slug(client, settings, job.params.competition.name)
-    previous_version = newest_version(client, owner, slug, may_be_other=job.options.again)
+    previous = newest_version(client, owner, slug, may_be_other=job.options.again)
     submits = not hours_of_budget(job) and can_blend(job, runs, missing)
-    plan = replace(plan_for(job, missing, to_tune, submits), jax=pair)
+    plan = plan_for(job, missing, to_tune, submits, pair)
     index = job.path(*INDEX)  # groups and folds; the kernel's package versions might compute others
     with atomic_write(index) as temporary:
         save(prepared.index.drop(columns="sha256"), temporary)  # digests are recomputed and do not compress
@@ -130,9 +130,8 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     inputs |= request.results_to_resume(job.work, job.params, runs, missing)
     if submits:
         inputs |= request.results_to_blend(job.work, job.params, runs, missing, inputs)
-    files = packing.files(ROOT, job.params, members)
+    files = packing.files(ROOT, job.params.plugins, packing.kernel_params(job.params, members))
     if hours_of_budget(job):
-        plan = budget_plan(job, plan)
         inputs |= request.results_of_budget(job.workspace)
         portfolio = job.params.budget.portfolio or PORTFOLIO.relative_to(ROOT).as_posix()
         files[packing.project_path(portfolio, "budget.portfolio")] = (ROOT / portfolio).read_bytes()
@@ -144,27 +143,22 @@ def start(job: Job, client: Client, tuned: Tuned, runs: request.Runs, missing: F
     attached = competition_slug(prepared.competition.slug) if prepared.competition.slug else ""
     kernel = kernels.Kernel(owner, slug, settings.machine, settings.internet, attached, settings.datasets, plan.seconds)
     kernel = replace(kernel, models=models_to_attach(job, members.values()))
-    folder = job.path("kernel", "notebook")
-    kernels.write_folder(kernel, script, folder)
-    job.echo(f"kernel: for the browser, the same as a notebook: {display_path(folder / f'{slug}.ipynb')}")
+    file = job.path("kernel", "notebook", f"{slug}.ipynb")
+    write_text(file, packing.notebook(script))
+    job.echo(f"kernel: for the browser, the same as a notebook: {display_path(file)}")
     show_quota(job, client)
     if inputs:
         name = f"{owner}/{slug}-carried"
         packs = packing.carry(inputs, job.path("kernel", "carried"))
         size = size_text(sum(pack.stat().st_size for pack in packs))
-        job.echo(
-            f"kernel: {len(inputs)} folders of this machine are sent with it, as the private dataset {name} ({size})"
-        )
+        job.echo(f"kernel: {len(inputs)} folders of this machine are sent with it, as private dataset {name} ({size})")
         kernels.upload_dataset(client, name, packs, plan.run, job.params.kaggle.score_wait)
         kernel = replace(kernel, datasets=(*kernel.datasets, name))
-    script_digest = hashlib.sha256(script.encode()).hexdigest()
-    time_text = datetime.now(UTC).isoformat(timespec="seconds")
-    intent = PushIntent(
-        plan.run, job.options.force, plan.collect, owner, slug, 0, "", previous_version, script_digest, time_text
-    )
-    push = push_once(
-        client, partial(kernels.push, client, kernel, script, submits), intent, state, job.params.kaggle.listing_lag
-    )
+    digest = hashlib.sha256(script.encode()).hexdigest()
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    intent = PushIntent(owner, slug, 0, "", plan.run, job.options.force, plan.collect, previous, digest, now)
+    send = partial(kernels.push, client, kernel, script, submits)
+    push = push_once(client, send, intent, state, job.params.kaggle.listing_lag)
     job.echo(f"kernel: run {plan.run} is version {push.version} of {push.url}")
     return push
 
@@ -207,9 +201,7 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> dict[
     verified = [check for check in checks if not check[1] and not check[2]]
     pair, unchecked, objections_found = [*verified, *(check for check in checks if check[2]), checks[-1]][0]
     if unchecked:
-        job.echo(
-            f"kernel: `make preflight TOPOLOGY={topology.name}` says whether {', '.join(unchecked)} would run there"
-        )
+        job.echo(f"kernel: `make preflight TOPOLOGY={topology.name}` says whether {', '.join(unchecked)} would run")
     job.echo(*(f"kernel: WARNING {sentence}" for sentence in objections_found))
     if objections_found and not job.options.force:
         raise UserError(
@@ -220,8 +212,13 @@ def check_preflight(job: Job, classes: int, members: dict[str, Member]) -> dict[
     return {"jax": pair.jax, "jaxlib": pair.jax, "libtpu": pair.libtpu}
 
 
-def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> packing.Plan:
-    settings, work = job.params.kernel, request.path_in_kernel(job.work, job.work)
+def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool, pair: dict[str, str]) -> packing.Plan:
+    """The plan of a kernel that trains what is missing and predicts by it.
+
+    submits: it also blends, and leaves the submission.  pair: of check_preflight.  With HOURS it makes the best members for
+    that time instead, and leaves the parameter file that names them.
+    """
+    settings, work, hours = job.params.kernel, request.path_in_kernel(job.work, job.work), hours_of_budget(job)
     # Overrides are part of the parameters already; repeated as --set they take precedence over tuned values, as here.
     sets = [f"{'.'.join(o.path)}={json.dumps(o.value)}" for o in job.overrides if o.path[0] in ("train", "members")]
     if job.params.competition.slug and not job.params.competition.miniature:
@@ -230,37 +227,30 @@ def plan_for(job: Job, missing: Folds, to_tune: list[str], submits: bool) -> pac
         sets.append(f"competition.source={{input:{marker}}}")
     like, output = (request.path_in_kernel(job.work, job.path(*parts)) for parts in (INDEX, OUTPUT))
     # A member that is tuned there gets a run that this machine does not know yet.
-    models = [f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]]
-    pairs = nested_teachers(job.params, missing)
-    teachers = [f"{work}/members/{name}/*/without/{pair[0]}-{pair[1]}" for name, pair in pairs]
-    outputs = {import_results.SUBMISSION: f"{output}/*.csv", import_results.LEDGER: f"{output}/ledger.jsonl"}
-    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    collect = [f"{work}/members/{name}/*/fold{fold}" for name in missing for fold in missing[name]]
+    teachers = nested_teachers(job.params, missing)
+    collect += [f"{work}/members/{name}/*/without/{folds[0]}-{folds[1]}" for name, folds in teachers]
+    collect.append(f"{work}/tune/*/*")
+    last: list[tuple[str, ...]] = [("predict", "--allow-partial")]
+    leave: dict[str, str] = {}
+    if hours:
+        last, collect = [("budget", "--hours", f"{hours:g}")], [f"{work}/members/*/*/fold*"]
+        leave = {import_results.BUDGET: f"{work}/{BUDGET_FILE.as_posix()}"}
+    elif submits:
+        last.append(("blend", "--submissions", output))
+        leave = {import_results.SUBMISSION: f"{output}/*.csv", import_results.LEDGER: f"{output}/ledger.jsonl"}
+    members = [member for name, member in job.params.members.items() if name in missing or hours]
     return packing.Plan(
         run=f"{datetime.now(UTC):%Y%m%d-%H%M%S}",
-        commands=packing.commands(sets, job.work.parent.name, like, missing, to_tune, output if submits else ""),
-        collect=(*models, *teachers, f"{work}/tune/*/*"),
-        leave=outputs if submits else {},
-        needs=packing.requirements(pyproject, [job.params.members[name] for name in missing]),
-        jax={},
+        commands=packing.commands(sets, job.work.parent.name, like, missing, to_tune, last),
+        collect=tuple(collect),
+        leave=leave,
+        needs=packing.requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8"), members),
+        jax=pair,
         accelerator=packing.accelerator(settings.machine),
         devices=settings.devices,
         seconds=round(settings.hours * HOUR),
         grace=round(settings.reserve * HOUR),
-    )
-
-
-def budget_plan(job: Job, plan: packing.Plan) -> packing.Plan:
-    """The plan of a kernel that makes the best members within a stated time, and leaves the parameter file that names them."""
-    work = request.path_in_kernel(job.work, job.work)
-    *before, predict = plan.commands
-    options = predict[predict.index("--params") : predict.index("--allow-partial")]
-    budget = ("-m", "pipelines", "budget", *options, "--hours", f"{hours_of_budget(job):g}")
-    return replace(
-        plan,
-        commands=(*before, budget),
-        collect=(f"{work}/members/*/*/fold*",),
-        leave={import_results.BUDGET: f"{work}/{BUDGET_FILE.as_posix()}"},
-        needs=packing.requirements((ROOT / "pyproject.toml").read_text(encoding="utf-8"), job.params.members.values()),
     )
 
 
@@ -289,7 +279,7 @@ def show_quota(job: Job, client: Client) -> None:
         job.echo(f"kernel: could not read the quota ({error})")
         return
     renewed = f"; renewed {quota.refresh[:16]} UTC" if quota.refresh else ""
-    job.echo(f"kernel: this week: {quota.summary('TPU')}; {quota.summary('GPU')}{renewed}")
+    job.echo(f"kernel: this week: {'; '.join(quota.summary.values())}{renewed}")
     device = packing.accelerator(job.params.kernel.machine).upper()
-    if device in ("TPU", "GPU") and quota.left(device) == 0:
+    if quota.left.get(device) == 0:
         raise UserError(f"no hours on {job.params.kernel.machine} are left this week{renewed}")

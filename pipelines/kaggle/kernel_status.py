@@ -11,13 +11,11 @@ def run(job: Job) -> None:
     """kernel/run.json, Kaggle -> the screen; nothing is changed"""
     client, settings, competition = kaggle_client(job), job.params.kernel, job.params.competition.name
     intent = read_push_intent(job.path("kernel", "run.json")) if job.path("kernel", "run.json").exists() else None
-    if intent is not None and intent.version:
-        kernel = intent.pushed
-    else:  # version 0 stands for the newest of this competition's kernel
-        if intent is not None:
-            job.echo(f"kernel: Kaggle never confirmed the push of run {intent.run}; `make kernel` looks for it")
-        owner, slug = (intent.owner, intent.slug) if intent else kernels.owner_and_slug(client, settings, competition)
-        kernel = KernelVersion(owner, slug, 0, f"{SITE}/code/{owner}/{slug}")
+    if intent is not None and not intent.version:
+        job.echo(f"kernel: Kaggle never confirmed the push of run {intent.run}; `make kernel` looks for it")
+    owner, slug = (intent.owner, intent.slug) if intent else kernels.owner_and_slug(client, settings, competition)
+    # Version 0 stands for the newest of this competition's kernel.
+    kernel = KernelVersion(owner, slug, intent.version if intent else 0, f"{SITE}/code/{owner}/{slug}")
     label = f"{kernel.owner}/{kernel.slug}" + (f" version {kernel.version}" if kernel.version else "")
     if job.options.log:
         show = lambda text: job.echo(*(f"kernel | {line}" for line in text.splitlines()))  # noqa: E731

@@ -15,10 +15,10 @@ def run(job: Job) -> None:
         )
         return
     slug = competition_slug(url)
-    board = leaderboard.read(kaggle_client(job), slug, job.options.top)
-    for rank, (team, score, date) in enumerate(board.rows, 1):
-        marker = "  <- this team" if board.team and team == board.team else ""
+    rows, own_team, sentence = leaderboard.read(kaggle_client(job), slug, job.options.top)
+    for rank, (team, score, date) in enumerate(rows, 1):
+        marker = "  <- this team" if own_team and team == own_team else ""
         job.echo(f"{rank:>5}  {score:<10}  {date[:10]}  {team}{marker}")
-    if not board.rows:
+    if not rows:
         job.echo(f"leaderboard: no team has a score on {slug} yet")
-    job.echo(f"leaderboard: {leaderboard.standing(board)}")
+    job.echo(f"leaderboard: {sentence}")

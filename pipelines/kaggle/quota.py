@@ -7,7 +7,5 @@ from pipelines.terminal.runner import Job, kaggle_client
 def run(job: Job) -> None:
     """Kaggle's quota -> the screen"""
     quota = kernels.quota(kaggle_client(job))
-    job.echo(*(f"quota: {quota.summary(device)}" for device in ("TPU", "GPU")))
-    job.echo(
-        f"quota: renewed {quota.refresh[:16]} UTC" if quota.refresh else "quota: Kaggle does not say when it is renewed"
-    )
+    job.echo(*(f"quota: {summary}" for summary in quota.summary.values()))
+    job.echo(f"quota: renewed {quota.refresh[:16]} UTC" if quota.refresh else "quota: Kaggle does not say until when")

@@ -31,8 +31,10 @@ def run(job: Job) -> None:
     notes: list[str] = []
     error: UserError | None = None
     described, slug = job.path("data", "competition.json"), ""
-    if described.exists() and (url := Competition.load(described).slug):  # else nothing is prepared, or not on Kaggle
-        slug, client = competition_slug(url), kaggle_client(job)
+    prepared_for = Competition.load(described) if described.exists() else None
+    metric = job.params.competition.metric or (prepared_for.metric if prepared_for else "")
+    if prepared_for and prepared_for.slug:  # else nothing is prepared, or it is not on Kaggle
+        slug, client = competition_slug(prepared_for.slug), kaggle_client(job)
         try:
             on_kaggle = submit.submissions(client, slug)
             update_ledger(job, client, slug, on_kaggle)
@@ -41,7 +43,7 @@ def run(job: Job) -> None:
             notes.append(f"{left} left today, {today} made")
         except UserError as user_error:
             error = user_error
-    table = table_rows(job, slug, on_kaggle)
+    table = table_rows(job, slug, on_kaggle, metric)
     if table:
         job.echo(*table_lines(list(table[0]), [[row.get(name, "-") for name in table[0]] for row in table], indent=0))
         share = job.params.kaggle.public_share
@@ -50,7 +52,7 @@ def run(job: Job) -> None:
             f"gap: public minus honest; noise: 95 % interval of the gap by chance, if {share:.0%} of the test rows "
             "count (kaggle.public_share)",
         )
-        rows = ledger.rows(ledger.of_competition(ledger.read(path), job.params.competition.name, slug), metric_of(job))
+        rows = ledger.rows(ledger.of_competition(ledger.read(path), job.params.competition.name, slug), metric)
         if on_rows := ledger.honest_rows_text(rows):
             job.echo(on_rows)
         if unchecked := unchecked_text(job, rows):
@@ -73,10 +75,8 @@ def run(job: Job) -> None:
         notes.insert(0, f"{counted(unreadable, 'unreadable line')} of {display_path(path)} left unchanged")
     job.echo(*(f"submissions: {note}" for note in notes))
     if error is not None:
-        table_is = (
-            "the table is complete, but today's limit is missing" if on_kaggle else "the table is the local ledger's"
-        )
-        raise UserError(f"{table_is}: {error}")
+        content = "complete, but today's limit is missing" if on_kaggle else "the local ledger's"
+        raise UserError(f"the table is {content}: {error}")
 
 
 def unchecked_text(job: Job, rows: Sequence[ledger.Row]) -> str:
@@ -117,11 +117,13 @@ def update_ledger(job: Job, client: Client, slug: str, on_kaggle: Sequence[Submi
                 sending.record_result(path, digest, slug, submission)
 
 
-def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dict[str, str]]:
-    """One row for each time a ledger entry was submitted, and one for each submission made elsewhere."""
+def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission], metric: str) -> list[dict[str, str]]:
+    """One row for each time a ledger entry was submitted, and one for each submission made elsewhere.
+
+    metric: of the parameters, else of the competition; "" before it is prepared.
+    """
     stored, rows = ledger.read(job.submissions / "ledger.jsonl"), []
     by_ref = {submission.ref: submission for submission in reversed(on_kaggle) if submission.ref}  # the oldest first
-    metric = metric_of(job)
     for row in ledger.rows(ledger.of_competition(stored, job.params.competition.name, slug), metric):
         refs, tag = row.refs - {row.ref}, submit.tag(row.entry.digest)
         refs_of_digest = [ref for ref, s in by_ref.items() if ref in refs or tag in s.message]
@@ -140,23 +142,14 @@ def table_rows(job: Job, slug: str, on_kaggle: Sequence[Submission]) -> list[dic
     pairs = zip(rows, ledger.table(rows, job.params.kaggle.public_share, of_kaggle), strict=True)
     ledger_lines = [{"digest": line["digest"], "ref": row.ref or "-", **line} for row, line in pairs]
     unnumbered = [submission for submission in on_kaggle if not submission.ref]
-    return ledger_lines + [foreign_line(submission) for submission in (*by_ref.values(), *unnumbered)]
-
-
-def metric_of(job: Job) -> str:
-    """The metric of the parameters, else that of the competition; "" before it is prepared."""
-    described = job.path("data", "competition.json")
-    return job.params.competition.metric or (Competition.load(described).metric if described.exists() else "")
-
-
-def foreign_line(submission: Submission) -> dict[str, str]:
-    """Row of a submission of this team that is not in the ledger; all values are from Kaggle."""
-    scores = {"public": submission.public, "private": submission.private}
-    error = f": {submission.error}" if submission.error else ""
-    return dict.fromkeys(COLUMNS, "-") | {
-        "ref": submission.ref or "-",
-        "made": submission.date[:16],
-        "members": f"{submission.file} (made elsewhere)",
-        **{name: f"{score:.5f}" for name, score in scores.items() if score is not None},
-        "state": f"{sending.outcome(submission)}{error}",
-    }
+    for submission in (*by_ref.values(), *unnumbered):  # made elsewhere: all values are from Kaggle
+        scores = {"public": submission.public, "private": submission.private}
+        line = dict.fromkeys(COLUMNS, "-") | {
+            "ref": submission.ref or "-",
+            "made": submission.date[:16],
+            "members": f"{submission.file} (made elsewhere)",
+            **{name: f"{score:.5f}" for name, score in scores.items() if score is not None},
+            "state": sending.outcome(submission) + (f": {submission.error}" if submission.error else ""),
+        }
+        ledger_lines.append(line)
+    return ledger_lines

@@ -14,7 +14,6 @@ import pandas as pd
 
 from competition.config.digests import digest_of, to_plain
 from competition.config.errors import counted
-from competition.config.params_file import unused_members_lines
 from competition.config.secrets import without_secrets
 from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ViewSeconds, apply_chain
@@ -94,8 +93,6 @@ class BlendResult:
 def run(job: Job) -> None:
     """predictions of the blend's runs -> blend/<name or digest>/, blends/<submission>/; submissions/<digest>.csv, ledger.jsonl"""
     params, prepared = job.params, job.prepared
-    if params.external:  # else `make train` has printed it
-        job.echo(*unused_members_lines(job.options.params))
     sources = prediction_sources(job.workspace, job.options.allow_partial)
     spreads, notes = seed_spreads(job.workspace)
     job.echo(*(f"blend: {note}" for note in notes))

@@ -17,7 +17,7 @@ from competition.prepare.adapters import adapter_named
 from competition.storage import locations as storage
 from competition.workspace.dependencies import plugins_entry
 from pipelines.terminal.output import display_path
-from pipelines.terminal.progress import ByteSteps
+from pipelines.terminal.progress import Bar
 from pipelines.terminal.runner import Computed, Job, kaggle_client
 
 
@@ -56,8 +56,8 @@ def download_all(job: Job, settings: Settings) -> Computed:
     def fetch(slug: str, folder: Path) -> None:
         """Download from Kaggle. The archive is kept until it is unpacked, so that a killed run need not repeat the download."""
         client = kaggle_client(job)
-        with ByteSteps() as steps:
-            download.fetch(client, slug, folder, archive, unpack_rules(job), steps.update)
+        with Bar(None, "", "B") as bar:
+            download.fetch(client, slug, folder, archive, unpack_rules(job), bar.update_step)
 
     if attached := attached_input(job, settings):
         settings = replace(settings, source=attached)
@@ -99,8 +99,8 @@ def download_some(job: Job, pattern: str) -> None:
             f"ONLY={pattern} fetches files from Kaggle, and {job.params.competition.name} does not come from there "
             "(competition.slug is empty, or it is a miniature): leave ONLY out"
         )
-    with ByteSteps() as steps:
-        files = chosen_files.fetch_some(kaggle_client(job), slug, pattern, folder, unpack_rules(job), steps.update)
+    with Bar(None, "", "B") as bar:
+        files = chosen_files.fetch_some(kaggle_client(job), slug, pattern, folder, unpack_rules(job), bar.update_step)
     job.echo(
         f"download: {counted(len(files), 'file')}, {size_text(sum(files.values()))} in {display_path(folder)}, for inspection; "
         "the index, the folds and training need all files: `make download` without ONLY"

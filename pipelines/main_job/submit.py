@@ -115,7 +115,7 @@ def send_and_follow(job: Job, slug: str, entry: ledger.Entry, source: Path | sub
             submission = sending.send(client, request, ledger_path, score_wait)
     if not submission.is_finished:
         state = f" ({submission.error})" if submission.error else ""
-        where = f"`make submissions` looks again, or see {submit.page(slug)}"
+        where = f"`make submissions` looks again, or see {submit.PAGE.format(slug)}"
         job.echo(f"submit: {submission.ref} has no score yet{state}; {where}")
         return
     score = score_text(submission.ref, submission.status == "ERROR", submission.public, submission.error)

@@ -1,6 +1,5 @@
 """Train every fold model that is not current, in one process: a member is compiled once, its weights are reset between folds."""
 
-from competition.config.params_file import unused_members_lines
 from competition.config.teachers import in_training_order
 from competition.workspace.runs import runs_of
 from competition.workspace.scores import summary_lines
@@ -18,7 +17,6 @@ from pipelines.terminal.runner import Job
 def run(job: Job) -> None:
     """data/, tune/ -> members/<member>/<run>/fold<k>/: weights.npz, history.csv, oof.npz, manifest.json"""
     _ = job.prepared  # an error before anything is started
-    job.echo(*unused_members_lines(job.options.params))
     selected = selected_members(job)
     if not selected:
         job.echo("train: nothing to train, because every member was trained elsewhere; `make blend` blends them")

@@ -23,7 +23,9 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -68,31 +70,26 @@ def refuse(problem: str) -> NoReturn:
 def parameter(name: str, default: object) -> inspect.Parameter:
     """One option as typer reads it from a signature."""
     field_type: Any = FIELDS[name].type
-    settings = {key: value for key, value in FIELDS[name].metadata.items() if key not in ("flag", "choices")}
-    if choices := FIELDS[name].metadata.get("choices"):
+    settings, variable = dict(FIELDS[name].metadata), make_name(name)
+    settings.pop("flag", None)
+    choices, unit, least = settings.pop("choices", ()), settings.pop("unit", ""), settings.pop("min", 0)
+    expected = f"positive number of {unit}" if unit else f"whole number of at least {least}"
 
-        def check(value: str) -> str:
-            if value and value not in choices:
-                refuse(f"{make_name(name)}={value}: {value!r} is not one of {', '.join(choices)}")
+    def parse(value: object) -> object:
+        """Refuse a text that is none of the choices, or no number of the range.  value: a text, or the default."""
+        if not isinstance(value, str) or value in ("", *choices):
             return value
+        if choices:
+            refuse(f"{variable}={value}: {value!r} is not one of {', '.join(choices)}")
+        with suppress(ValueError):
+            number: float = field_type(value)
+            if (0 < number < math.inf) if unit else (number >= least):
+                return number
+        refuse(f"{variable}={value}: expected a {expected}, e.g. {variable}={'0.5' if unit else '2'}")
 
-        settings |= {"metavar": f"[{'|'.join(choices)}]", "callback": check}
-    elif field_type in (int, float):
-        least, example = settings.pop("min", -math.inf), "2" if field_type is int else "0.5"
-        kind = "whole number" if field_type is int else "number"
-
-        def number(value: str) -> float:
-            parsed: float | None
-            try:
-                parsed = field_type(value)
-            except ValueError:
-                parsed = None
-            if parsed is None or parsed < least:
-                of_least = f" of at least {least}" if least > -math.inf else ""
-                refuse(f"{make_name(name)}={value}: expected a {kind}{of_least}, e.g. {make_name(name)}={example}")
-            return parsed
-
-        settings |= {"metavar": field_type.__name__.upper(), "parser": number}
+    if choices or field_type in (int, float):
+        metavar = f"[{'|'.join(choices)}]" if choices else field_type.__name__.upper()
+        settings |= {"metavar": metavar, "parser": parse}
     settings["show_default"] = field_type is not Path  # the help text of a path names its default
     annotation = Annotated[field_type, typer.Option(flag_of(name), **settings)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -106,29 +103,25 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
         if name == "train" and options.debug_rows != FIELDS["debug_rows"].default and not options.debug:
             rows = options.debug_rows
             refuse(f"DEBUG_ROWS={rows} without DEBUG=1 has no effect: `make train DEBUG=1`")
-        for key, unit in (("hours", "hours"), ("limit", "seconds")):  # 0 hours are not "no budget": it would take hours
-            source, value = context.get_parameter_source(key), getattr(options, key)
-            if source is not None and source.name != "DEFAULT" and not 0 < value < math.inf:
-                name_here = make_name(key)
-                refuse(f"{name_here}={value:g}: expected a positive number of {unit}, e.g. {name_here}=0.5")
         if options.hours and options.budget:
             refuse(f"HOURS={options.hours:g} and BUDGET={options.budget} both state the time: state one of them")
-        is_last = process.is_last and is_last_goal(name)
-        if options.alone or options.only or name not in CHAINS:  # a chosen file is not prepared
-            following = VERBS[name].next if is_last else ""
-            run_stage(MODULES[name], name, options, following, process.engines)
-            return
-        chain = CHAINS[name]
-        if name == "train" and (options.hours or options.budget):
-            chain = TRAIN_IN_BUDGET
-            if given := [make_name(one) for one in ("member", "fold", "force", "debug") if getattr(options, one)]:
-                refuse(f"with HOURS= or BUDGET= the members are chosen and trained by the budget: leave out {given[0]}")
-        for position, stage in enumerate(chain, 1):
-            stage = "debug" if stage == "train" and options.debug else stage
-            stage_verb = VERBS[stage]
-            known = {option: getattr(options, option) for option in (*COMMON, *stage_verb.options)}
-            of_stage = Options(**{**known, **stage_verb.defaults, **IN_CHAIN.get(stage, {})})
-            following = stage_verb.next if is_last and position == len(chain) else ""
+        goals = os.environ.get(GOALS, "").split()
+        is_last = process.is_last and goals[-1:] in ([], [name])  # make, if it called, runs nothing after this verb
+        stages = [name]
+        if name in CHAINS and not options.alone and not options.only:  # a chosen file is not prepared
+            stages = ["debug" if stage == "train" and options.debug else stage for stage in CHAINS[name]]
+            if name == "train" and (options.hours or options.budget):
+                stages = [*TRAIN_IN_BUDGET]
+                if given := [make_name(one) for one in ("member", "fold", "force", "debug") if getattr(options, one)]:
+                    refuse(
+                        f"with HOURS= or BUDGET= the members are chosen and trained by the budget: leave out {given[0]}"
+                    )
+        for stage in stages:
+            of_stage, stage_verb = options, VERBS[stage]
+            if stage != name:
+                known = {option: getattr(options, option) for option in (*COMMON, *stage_verb.options)}
+                of_stage = Options(**{**known, **stage_verb.defaults, **IN_CHAIN.get(stage, {})})
+            following = stage_verb.next if is_last and stage == stages[-1] else ""
             run_stage(MODULES[stage], stage, of_stage, following, process.engines)
 
     defaults = {f.name: f.default for f in FIELDS.values() if f.name in {*COMMON, *verb.options}} | verb.defaults
@@ -138,34 +131,8 @@ def command(name: str, verb: Verb) -> Callable[..., None]:
     return call
 
 
-def is_last_goal(name: str) -> bool:
-    """Return True if make, if it was called by make, runs nothing after this verb."""
-    goals = os.environ.get(GOALS, "").split()
-    return not goals or goals[-1] == name
-
-
 for _name, _verb in VERBS.items():
     app.command(_name, help=_verb.help)(command(_name, _verb))
-
-
-def with_common_options(stages: list[list[str]]) -> list[list[str]]:
-    """Give every verb the common options that are stated for another one only.
-
-    `download + train --params photos.yaml` is about one competition, and so are its verbs.
-    """
-    flags = {flag_of(name): FIELDS[name].type is bool for name in COMMON}
-    stated: dict[str, list[str]] = {}
-    for arguments in stages:
-        for position, argument in enumerate(arguments):
-            flag = argument.partition("=")[0]
-            if flag in flags:
-                has_no_value = flags[flag] or "=" in argument
-                stated[flag] = [argument] if has_no_value else arguments[position : position + 2]
-    complete = []
-    for arguments in stages:
-        own = {argument.partition("=")[0] for argument in arguments}
-        complete.append([*arguments, *(word for flag, words in stated.items() if flag not in own for word in words)])
-    return complete
 
 
 def main() -> None:
@@ -176,18 +143,19 @@ def main() -> None:
     """
     # Without it the interpreter looks for garbage among all objects before it exits: a second with TensorFlow.
     atexit.register(gc.freeze)
-    stages: list[list[str]] = [[]]
-    for argument in sys.argv[1:]:
-        if argument == NEXT_STAGE:
-            stages.append([])
-        else:
-            stages[-1].append(argument)
-    stages = with_common_options(stages) if len(stages) > 1 else stages
+    stages = [list(words) for is_between, words in groupby(sys.argv[1:], NEXT_STAGE.__eq__) if not is_between] or [[]]
     # Options from the environment are removed there, so that no process that a stage starts takes them for its own.
     values: dict[str, str | bool] = {}
     for name, option in FIELDS.items():
         if text := os.environ.pop(f"GOLDFOLD_{make_name(name)}", ""):
             values[name] = text.lower() not in ("0", "no", "false") if isinstance(option.default, bool) else text
+    # `download + train --params photos.yaml` is about one competition: a common option holds for the verbs that do not state it.
+    flags = {flag_of(name): name for name in COMMON}
+    for words in stages:
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            flag, equals, value = word.partition("=")
+            if flag in flags:
+                values[flags[flag]] = FIELDS[flags[flag]].type is bool or (value if equals else following)
     defaults = {verb: {n: v for n, v in values.items() if n in (*COMMON, *VERBS[verb].options)} for verb in VERBS}
     if {"member", "fold"} & values.keys() and {"train", "predict"} <= {words[0] for words in stages if words}:
         print_line("goldfold: MEMBER and FOLD choose what `train` trains; `predict` blends every complete member")

@@ -11,8 +11,13 @@ from competition.kaggle.explain import explain
 DISK_FULL_EXIT = 4
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FULL_MESSAGES = ("No space left on device", "Disk quota exceeded", "File too large")  # as TensorFlow words them
-UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}
-NO_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
+MISUSED = "a file and a folder are confused{place}: {line}; remove or rename it"
+UNWRITABLE = "no permission to write{place}: {line}; make it writable, or choose another folder (--work, --submissions)"
+OF_ERRNO = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), UNWRITABLE),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), MISUSED),
+    errno.ENAMETOOLONG: "a name is too long for a file: {line:.200}",
+}
 
 
 def describe(error: Exception) -> str:
@@ -24,14 +29,8 @@ def describe(error: Exception) -> str:
             f"the disk is full{place}; complete results and the last checkpoint are intact: free disk space, then run the "
             f"same command again ({line})"
         )
-    if isinstance(error, OSError) and error.errno in UNWRITABLE:
-        return (
-            f"no permission to write{place}: {line}; make it writable, or choose another folder (--work, --submissions)"
-        )
-    if isinstance(error, OSError) and error.errno in NO_FOLDER:
-        return f"a file and a folder are confused{place}: {line}; remove or rename it"
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return f"a name of {len(str(name)):,} characters is too long for a file: {str(name)[:60]}..."
+    if isinstance(error, OSError) and error.errno in OF_ERRNO:
+        return OF_ERRNO[error.errno].format(place=place, line=line)
     if isinstance(error, MemoryError):
         return "the memory of this machine is used up; lower train.batch, predict.batch or cache.ram_gigabytes"
     explanation = explain(f"{type(error).__name__}: {line}")
@@ -60,6 +59,4 @@ def require_folder(path: Path, is_written: bool) -> None:
     if not nearest.is_dir():
         raise UserError(f"{nearest} is not a folder, results of goldfold are expected in {path}; remove or rename it")
     if is_written and not os.access(nearest, os.W_OK | os.X_OK):
-        raise UserError(
-            f"{nearest} cannot be written; make it writable, or choose another folder (--work, --submissions)"
-        )
+        raise UserError(f"{nearest} cannot be written; make it writable, or choose another (--work, --submissions)")

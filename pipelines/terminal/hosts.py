@@ -19,8 +19,7 @@ from pipelines.terminal.progress import Bar
 
 VISIBLE_SECONDS = 90.0  # that a network file system may take to show a file that another host has written
 COLLECTIVE = ("resolve", "tune", "train", "predict")  # stages that all hosts run where they share a folder
-_has_joined = False
-_is_shared = False  # the first host's folder is also this one's
+_is_shared: bool | None = None  # whether the first host's folder is also this one's; None = not joined
 
 
 def are_expected() -> bool:
@@ -50,10 +49,9 @@ def join(work: Path) -> None:
 
     work: work/<competition>.
     """
-    global _is_shared, _has_joined
-    if _has_joined or not are_joined():
+    global _is_shared
+    if _is_shared is not None or not are_joined():
         return
-    _has_joined = True
     token = _from_first(secrets.token_hex(8))
     mark = work / f".hosts-{token}"
     if number() == 0:
@@ -76,7 +74,7 @@ def writes() -> bool:
 
 def are_sharing_a_folder() -> bool:
     """Return True if this process is one of several hosts that see the same work folder."""
-    return _is_shared
+    return bool(_is_shared)
 
 
 def runs(stage: str) -> bool:
@@ -101,9 +99,7 @@ def written(manifest: Path) -> Manifest:
     end = time.monotonic() + VISIBLE_SECONDS
     while (result := read_manifest(manifest)) is None:
         if time.monotonic() > end:
-            raise UserError(
-                f"{manifest} was written by the first host but is not seen by host {number()}: check the shared folder"
-            )
+            raise UserError(f"{manifest} of the first host is not seen by host {number()}: check the shared folder")
         time.sleep(0.5)
     return result
 

@@ -68,12 +68,7 @@ def refusal_of_unread(targets: Sequence[str], given: Sequence[str]) -> str:
             makes = [target for target in (*VERBS, *TARGETS) if target != "debug"]  # DEBUG=1 is its target in make
             readers = [target for target in makes if name in variables_of(target)]
             verb = "reads" if len(targets) == 1 else "read"
-            members = (
-                "; the members of a budget are in work/<competition>/budget/params.yaml, which PARAMS= can name"
-                if name in ("HOURS", "BUDGET")
-                else ""
-            )
-            return f"{name}: not a variable that {' and '.join(targets)} {verb}; it is read by {', '.join(readers)}{members}"
+            return f"{name}: not a variable that {' and '.join(targets)} {verb}; it is read by {', '.join(readers)}"
     return ""
 
 
@@ -83,7 +78,7 @@ if __name__ == "__main__":
         similar = get_close_matches(subject, makefile_targets(), n=1, cutoff=0.6)
         meant = f", did you mean `make {similar[0]}`?" if similar else ";"
         print(
-            f"make {subject}: no such verb{meant} `make help` lists the usual verbs, `make help-all` every one",
+            f"make {subject}: no such verb{meant} `make help-all` lists every one",
             file=sys.stderr,
         )
     elif task == "unread":

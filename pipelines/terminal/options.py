@@ -9,7 +9,10 @@ PORTFOLIO = ROOT / "recipes" / "portfolio.yaml"  # candidates of a budget, no pa
 
 
 def option(default: Any, help: str, **settings: Any) -> Any:
-    """A field of Options.  settings: as of typer.Option; choices: the accepted texts; flag: instead of --NAME."""
+    """A field of Options.
+
+    settings: as of typer.Option; choices: the accepted texts; unit: of a number above 0; flag: instead of --NAME.
+    """
     return field(default=default, metadata={"help": help, **settings})
 
 
@@ -25,9 +28,7 @@ class Options:
     debug: bool = option(False, "Print full tracebacks.")
     verbose: bool = option(False, "Print the details behind the summary.")
     alone: bool = option(False, "Only the stage of this name, not those that the verb runs before or after it.")
-    as_part: bool = option(
-        False, "Tune only the members of tune.members, silently if there are none, as a part of `train`."
-    )
+    as_part: bool = option(False, "Tune as a part of `train`: only tune.members, silently if there are none.")
     member: str = option("", "Only this member.", metavar="NAME")
     fold: str = option("", "Only these folds, e.g. 0 or 0,2.", metavar="NUMBERS")
     allow_partial: bool = option(False, "Continue although fold models are missing.")
@@ -46,23 +47,19 @@ class Options:
         "compile; quick: least compiler effort, approximate memory; ops: lower only, takes seconds.",
         choices=("compile", "quick", "ops"),
     )
-    pair: str = option(
-        "newest", "jax and libtpu that compile: newest, or those of Kaggle's TPU image.", choices=("newest", "kaggle")
-    )
+    pair: str = option("newest", "jax and libtpu: newest, or those of Kaggle's image.", choices=("newest", "kaggle"))
     backend: str = option("", "Overrides device.backend.", choices=("tensorflow", "jax"))
     step: str = option("", "Only this step.", choices=("train", "predict"))
     search: bool = option(False, "Find the largest training batch that fits.")
     most: int = option(4096, "Largest batch to try.", min=1)
-    classes: int = option(
-        0, "Number of classes, if nothing is downloaded and the adapter does not know it; 0 = not given.", min=0
-    )
-    limit: float = option(3600.0, "Seconds that one step may take to be lowered or compiled.")
+    classes: int = option(0, "Number of classes, if nothing is downloaded; 0 = not given.", min=0)
+    limit: float = option(3600.0, "Seconds that one step may take to be lowered or compiled.", unit="seconds")
     if_tpu: bool = option(False, "Do nothing without an attached TPU.")
     log: bool = option(False, "Print the kernel's log and follow it while the kernel runs.")
     # A larger index does not fit into the kernel's one file and is sent as a dataset.
-    inline: int = option(350_000, "Largest compressed index, in bytes, that is sent inside the kernel.")
+    inline: int = option(350_000, "Largest compressed index, in bytes, that is sent inside the kernel.", min=0)
     top: int = option(20, "Number of rows.", min=1)
-    seeds: int = option(3, "Number of seeds.")
+    seeds: int = option(3, "Number of seeds.", min=1)
     workers: int = option(1, "Processes of this machine, or of the cluster, that run trials of one study.", min=1)
     join: bool = option(False, "Only run trials of a study that another process leads.")
     trial: str = option("", "A trial of a study: MEMBER:NUMBER.", metavar="TRIAL")
@@ -72,13 +69,10 @@ class Options:
     out: str = option("predictions.csv", "File of the predictions.", metavar="FILE")
     format: str = option("", "saved_model, onnx, litert, or several separated by commas.", metavar="NAMES")
     engine: str = option("onnx", "What computes the predictions.", choices=("onnx", "saved_model", "litert"))
-    address: str = option(
-        "127.0.0.1:8501", "Address and port to listen on; port 0 = any free one.", metavar="HOST:PORT"
-    )
-    cluster: str = option(
-        "", "Run on the machines of this Ray cluster: auto, or its address (docs/cluster.md).", metavar="HOST:PORT"
-    )
-    hours: float = option(0.0, "Choose and train members within so many hours, the blend included (docs/budget.md).")
+    address: str = option("127.0.0.1:8501", "Address and port to listen on; port 0 = any.", metavar="HOST:PORT")
+    cluster: str = option("", "Run on this Ray cluster: auto, or its address (docs/cluster.md).", metavar="HOST:PORT")
+    # 0 is refused where it is given: without a budget, training could take hours.
+    hours: float = option(0.0, "Choose and train members within so many hours (docs/budget.md).", unit="hours")
     budget: str = option("", "A name of hours: quick 0.1, good 1, best 8.", choices=("quick", "good", "best"))
     watch: bool = option(False, "Write the page again whenever results change; it reloads itself until Ctrl-C.")
     machines: int = option(0, "Also estimate training on this many machines; 0 = not asked for.", min=0)

@@ -42,6 +42,17 @@ class Bar(AbstractContextManager["Bar"]):
         self.done, self.total = done, total or self.total
         self.refresh()
 
+    def update_step(self, step: str, done: int, total: int) -> None:
+        """Set the position of a step, which has a bar and a rate of its own: the callback of library functions.
+
+        done, total: bytes; total 0 = unknown.
+        """
+        if step != self.description:
+            self.__exit__()
+            self.description, self.total, self.first = step, None, done
+            self.started = self.printed = time.monotonic()
+        self.update_to(done, total)
+
     def refresh(self) -> None:
         """Show the bar, or a line if there is no terminal and one is due."""
         now = time.monotonic()
@@ -54,9 +65,7 @@ class Bar(AbstractContextManager["Bar"]):
             return
         if self._progress is None:
             self._progress = _new_progress(self.unit)
-            self._task = self._progress.add_task(
-                self.description, total=self.total, completed=self.done, text=self.text
-            )
+            self._task = self._progress.add_task(self.description, total=self.total, text=self.text)
             self._progress.reset(self._task, start=True, total=self.total, completed=self.first)
         self._progress.update(self._task, completed=self.done, total=self.total, text=self.text)
         if not self._progress.live.is_started:  # a thread of rich redraws it
@@ -100,41 +109,15 @@ def _new_progress(unit: str) -> "Progress":
         TransferSpeedColumn,
     )
 
-    class VisibleCursor(Console):
-        """A console that leaves the cursor as it is: a killed process could not show it again."""
-
-        def show_cursor(self, show: bool = True) -> bool:
-            return False
-
     amount = [DownloadColumn(), TransferSpeedColumn()] if unit == "B" else [MofNCompleteColumn(), TextColumn(unit)]
     columns = [TextColumn("{task.description}", markup=False), BarColumn(), *amount, TimeElapsedColumn()]
     left = [TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[text]}", markup=False)]
     return Progress(
         *columns,
         *left,
-        console=VisibleCursor(stderr=True, force_terminal=True),  # NO_COLOR is read by rich
+        console=Console(stderr=True, force_terminal=True),  # NO_COLOR is read by rich
         transient=True,
         refresh_per_second=REDRAWS,
         redirect_stdout=False,  # stdout may be a file
         redirect_stderr=False,
     )
-
-
-class ByteSteps(AbstractContextManager["ByteSteps"]):
-    """Consecutive byte bars, one per step (downloading, unpacking), each with its own rate."""
-
-    def __init__(self) -> None:
-        self.step, self.bar = "", None  # type: tuple[str, Bar | None]
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.clear()
-
-    def update(self, step: str, done: int, total: int) -> None:
-        """Set the position of `step`: the callback of library functions.  done, total: bytes; total 0 = unknown."""
-        if self.bar is None or step != self.step:
-            if self.bar is not None:
-                self.bar.clear()
-            self.step, self.bar = step, Bar(total or None, step, "B")
-            self.bar.done = self.bar.first = done
-        self.bar.update_to(done, total)

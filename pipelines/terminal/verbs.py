@@ -26,11 +26,7 @@ PREFLIGHT = ("topology", "mode", "pair", "backend", "step", "search", "most", "c
 # Folder of pipelines/ -> its verbs, in the order in which they are used.
 FOLDERS: dict[str, dict[str, Verb]] = {
     "main_job": {
-        "download": Verb(
-            "Download the competition, verify every file, index it, assign folds.",
-            ("only", "force", "alone"),
-            next="prepare",
-        ),
+        "download": Verb("Download the competition, verify and index it.", ("only", "force", "alone"), next="prepare"),
         "prepare": Verb("Index the images, assign folds and write records.", ("folds_from", "force"), next="train"),
         "resolve": Verb("Choose where records are read from on this machine.", ("force",)),
         "tune": Verb(
@@ -41,9 +37,7 @@ FOLDERS: dict[str, dict[str, Verb]] = {
             (*SELECTION, *BUDGET, "cluster", "debug_rows", "force", "alone"),
             next="predict",
         ),
-        "budget": Verb(
-            "Find the best members within a stated time (train with HOURS).", (*BUDGET, "cluster"), next="predict"
-        ),
+        "budget": Verb("Find the best members within a stated time.", (*BUDGET, "cluster"), next="predict"),
         "predict": Verb(
             "Predict out-of-fold and test rows under every view, then blend.",
             (*BUDGET, "allow_partial", "cluster", "force", "alone"),
@@ -55,14 +49,10 @@ FOLDERS: dict[str, dict[str, Verb]] = {
     "inspect": {
         "doctor": Verb("Check this machine and its results, or explain an error.", ("explain",)),
         "runs": Verb("List the runs with their difference from the parameters, scores, time and size.", ("member",)),
-        "adopt": Verb(
-            "Write the parameters of a run or of a trial into the parameter file.", ("run", "trial"), next="train"
-        ),
+        "adopt": Verb("Write a run or a trial into the parameter file.", ("run", "trial"), next="train"),
         "prune": Verb("List runs that nothing uses; --force removes them.", ("force",)),
         "report": Verb("Write report.html.", (*BUDGET, "watch")),
-        "list-blends": Verb(
-            "Compare all blends and choices of views by honest score.", ("allow_partial",), next="report"
-        ),
+        "list-blends": Verb("Compare all blends and views by honest score.", ("allow_partial",), next="report"),
         "compare-blends": Verb("Compare two blends: difference and changed rows.", ("a", "b")),
         "compare-submissions": Verb("Compare two submissions: ids and classes that differ.", ("a", "b")),
         "bench": Verb("Measure images per second.", SELECTION),
@@ -70,11 +60,7 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         "grad-cam": Verb("Show what the network looks at in wrong and right rows.", ("member", "force"), next="report"),
         "label-issues": Verb("List labels that are probably wrong.", next="report"),
         "debug": Verb("Train eagerly on few rows, with checks and pictures.", (*SELECTION, "debug_rows"), next="train"),
-        "dashboard": Verb(
-            "Show the studies in the browser, by optuna-dashboard.",
-            ("member", "address"),
-            {"address": "127.0.0.1:8080"},
-        ),
+        "dashboard": Verb("Show the studies in the browser.", ("member", "address"), {"address": "127.0.0.1:8080"}),
         "folds": Verb("Export the folds as CSV for models trained elsewhere."),
         "grade": Verb("Score a submission of a local competition.", ("file",), next="report"),
     },
@@ -101,9 +87,7 @@ FOLDERS: dict[str, dict[str, Verb]] = {
         "convert": Verb("Convert images to TFRecord shards.", ("source", "target", "force")),
     },
     "serving": {
-        "export": Verb(
-            "Export the blend or one member as one model that serves.", (*SELECTION, "format", "force"), next="serve"
-        ),
+        "export": Verb("Export the blend or a member for serving.", (*SELECTION, "format", "force"), next="serve"),
         "predict-folder": Verb("Predict a folder of new images into a CSV file.", ("folder", "out", "member")),
         "serve": Verb("Serve an export over HTTP, with a page to try it.", (*SELECTION, "engine", "address")),
     },

@@ -9,17 +9,9 @@ from competition.training.backend import is_installed
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED_PACKAGES = (
-    "numpy",
-    "keras",
-    "tensorflow-cpu",
-    "tensorflow",
-    "tensorflow-tpu",
-    "jax",
-    "pandas",
-    "scikit-learn",
-    "optuna",
+    "numpy", "keras", "tensorflow-cpu", "tensorflow", "tensorflow-tpu", "jax", "pandas", "scikit-learn", "optuna",
     "opencv-python-headless",
-)
+)  # fmt: skip
 
 
 def versions() -> dict[str, str]:

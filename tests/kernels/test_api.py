@@ -231,14 +231,7 @@ def test_a_damaged_output_is_merged_nowhere_and_no_kernel_resumes_from_it(tmp_pa
 )
 def test_settings_that_kaggle_would_silently_change_are_errors(changes, message):
     with pytest.raises(UserError, match=message):
-        kernels.metadata(replace(KERNEL, **changes), "a.py")
-
-
-def test_a_tpu_kernel_requests_a_tpu_and_no_docker_image():
-    metadata = kernels.metadata(replace(KERNEL, machine_shape="TpuV5E8"), "a.py")
-    assert (metadata["enable_tpu"], metadata["enable_gpu"], metadata["machine_shape"]) == (True, False, "TpuV5E8")
-    assert not [key for key in metadata if "docker" in key]
-    assert metadata["title"].replace(" ", "-") == KERNEL.slug  # Kaggle makes the slug from the title
+        replace(KERNEL, **changes)
 
 
 def test_the_real_project_fits_into_a_kernel_and_a_larger_one_is_an_error():
@@ -255,9 +248,17 @@ def state(kaggle, tmp_path):
     return tmp_path / "run.json"
 
 
+def test_a_tpu_kernel_requests_a_tpu_and_no_docker_image(kaggle, client, state):
+    kernels.push(client, replace(KERNEL, machine_shape="TpuV5E8"), "print()")
+    request = kaggle.kernels[NAME][0].request
+    assert (request["enableTpu"], request["enableGpu"], request["machineShape"]) == (True, False, "TpuV5E8")
+    assert not [key for key in request if "docker" in key.lower()]
+    assert request["newTitle"].replace(" ", "-") == KERNEL.slug  # Kaggle makes the slug from the title
+
+
 def push(client, state, run="run-2"):
     previous = kernel_push.newest_version(client, "ada", "goldfold-flowers")
-    intent = kernel_push.PushIntent(run, False, ("work/*",), "ada", "goldfold-flowers", 0, "", previous)
+    intent = kernel_push.PushIntent("ada", "goldfold-flowers", 0, "", run, False, ("work/*",), previous)
     source = f"print('{run}', 'goldfold-output.json')"
     return kernel_push.push_once(client, partial(kernels.push, client, KERNEL, source, True), intent, state, 300.0)
 
@@ -290,7 +291,7 @@ def test_a_version_pushed_by_somebody_else_is_not_mistaken_for_this_push(kaggle,
     other = kaggle.kernels[NAME][0]
     kaggle.faults["SaveKernel"] = ["500"]  # the push never arrived, but the client cannot know that
     # previous: as if the other version was made after this machine looked for the newest one.
-    intent = kernel_push.PushIntent("run-2", False, (), "ada", "goldfold-flowers", 0, "", previous=0)
+    intent = kernel_push.PushIntent("ada", "goldfold-flowers", 0, "", "run-2", False, (), previous=0)
     with pytest.raises(UnknownOutcome, match="`make kernel AGAIN=1` pushes it once more"):
         kernel_push.push_once(client, partial(kernels.push, client, KERNEL, "print('run-2')"), intent, state, 0.1)
     assert (kaggle.kernels[NAME], kaggle.count("SaveKernel")) == ([other], 2)

@@ -27,7 +27,7 @@ def test_packed_parameters_are_equal_but_contain_no_local_paths(tmp_path):
     local_params = params(
         "kernel.machine=TpuV5E8 storage.bucket=gs://mine/x competition.source=here.zip convert.target=/here train.epochs=3"
     )
-    packed = packing.files(ROOT, local_params, local_params.members)
+    packed = packing.files(ROOT, "", packing.kernel_params(local_params, local_params.members))
     assert {"competition/config/errors.py", "pipelines/main_job/train.py"} <= packed.keys()
     assert all(name.endswith((".py", ".csv", ".yaml")) or name == packing.PARAMS for name in packed)
     (tmp_path / packing.PARAMS).write_bytes(packed[packing.PARAMS])
@@ -43,7 +43,7 @@ def test_the_plugins_file_travels_with_the_project(tmp_path):
     (tmp_path / "mine.py").write_text("METRICS = {'zero': lambda labels, probs: 0.0}\n")
     (tmp_path / "recipe.yaml").write_text(f"extends: {ROOT}/params.yaml\nplugins: mine.py\n")
     here = load_params(tmp_path / "recipe.yaml", parse_overrides("competition.metric=zero"))
-    packed = packing.files(ROOT, here, here.members)
+    packed = packing.files(ROOT, here.plugins, packing.kernel_params(here, here.members))
     (there := tmp_path / "kernel").mkdir()
     for name in (packing.PARAMS, packing.PLUGINS):
         (there / name).write_bytes(packed[name])

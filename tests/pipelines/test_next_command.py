@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from builders import ROOT, params
+from make_calls import stages_of
 
 from competition.config.params_file import BUDGET_FILE
-from pipelines.terminal.cli import is_last_goal, with_common_options
 from pipelines.terminal.options import Options
 from pipelines.terminal.output import GOALS, as_called, with_params
 from pipelines.terminal.stage import next_line, run_stage
@@ -52,14 +52,14 @@ def test_overrides_with_a_secret_or_of_many_characters_are_not_repeated() -> Non
         assert with_params("`make tune`", "params.yaml", sets) == '`make tune SET="..."`'
 
 
-def test_verbs_of_one_command_share_the_common_options_and_only_the_last_one_names_the_next(monkeypatch) -> None:
+def test_verbs_of_one_command_share_the_common_options_and_only_the_last_one_names_the_next() -> None:
     common = ["--params", "x.yaml", "--set=train.epochs=3", "--verbose"]
-    stages = [["download"], ["train", "--force"], ["predict", *common, "--allow-partial"]]
-    assert with_common_options(stages) == [["download", *common], ["train", "--force", *common], stages[2]]
-    different = [["train", "--params", "x.yaml"], ["train", "--params", "y.yaml"]]
-    assert with_common_options(different) == different
-    monkeypatch.setenv(GOALS, "train predict folds")
-    assert is_last_goal("folds") and not is_last_goal("predict")
+    words = ["quota", "+", "folds", "--params", "y.yaml", "+", "runs", *common, "--member", "cnn"]
+    quota, folds, runs = (stage.options for stage in stages_of((["-m", "pipelines", *words], {})))
+    assert [(one.sets, one.verbose) for one in (quota, folds, runs)] == [("train.epochs=3", True)] * 3
+    assert [str(one.params) for one in (quota, folds, runs)] == ["x.yaml", "y.yaml", "x.yaml"]
+    for goals, following in (("", "report"), ("train predict", "report"), ("predict folds", "")):
+        assert stages_of((["-m", "pipelines", "predict"], {GOALS: goals}))[-1].following == following
 
 
 def test_the_commands_of_an_error_name_the_parameter_file(tmp_path: Path, capsys) -> None:

@@ -37,7 +37,7 @@ def engine_of(architecture: str = "timm:test_vit", weights: object = "none"):
     [
         ("weights: none", "a network of timm is not trained here; give the member a head"),
         ("weights: model.pth, head: {kind: linear}", r"expected imagenet, none or a .safetensors"),
-        ("weights: none, normalise: bgr, head: {kind: linear}", "state their own, expected auto"),
+        ("weights: none, normalise: bgr, head: {kind: linear}", "takes another value than auto"),
     ],
 )
 def test_a_member_that_timm_cannot_be_is_refused_before_anything_starts(tmp_path, stated, message):
