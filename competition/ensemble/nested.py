@@ -20,7 +20,7 @@ from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with
 from competition.ensemble.chain import CandidateKey, Chain, MemberViews, ViewSeconds, apply_chain, check_aligned
 from competition.ensemble.decision import ARGMAX, fit_decision, rules_for
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
-from competition.ensemble.predictions import chunks, identity_view, mix_views
+from competition.ensemble.predictions import IDENTITY, chunks, mix_views
 from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
 from competition.ensemble.tta_policy import ViewCache, fit_policy
@@ -162,7 +162,7 @@ class NestedCrossFit:
         before, after = (self._zeros(metric.needs_labels) for _ in range(2))
         for block, rows in self.rows_of.items():
             candidate = next(iter(self.candidates(frozenset({block})).values()))  # the policies are the same in all
-            policies = {identity_view(predictions): 1.0}, candidate.chain.policies[member]
+            policies = {IDENTITY: 1.0}, candidate.chain.policies[member]
             for part in chunks(len(rows), self.classes):
                 for output, policy in zip((before, after), policies, strict=True):
                     output[rows[part]] = metric.output_of(mix_views(predictions, policy, rows[part]))

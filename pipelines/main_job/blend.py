@@ -24,7 +24,7 @@ from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows
-from competition.ensemble.predictions import identity_view, save_scores
+from competition.ensemble.predictions import IDENTITY, save_scores
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
 from competition.ensemble.tta_policy import rejected_views
@@ -228,8 +228,7 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
     inputs = load_predictions(job.workspace, sources)
     metric = metric_named(prepared.competition.metric)
     settings, oof = chain_settings(params, metric.name, needs_a_label(prepared.competition)), inputs.oof
-    first = next(iter(oof.values()))
-    for warning in slow_metric_warning(metric, inputs.labels, first.view(identity_view(first))):
+    for warning in slow_metric_warning(metric, inputs.labels, next(iter(oof.values())).view(IDENTITY)):
         job.echo(f"blend: {warning}")
     with Bar(None, "blend: fitting", "fits") as bar:
         rows = OofRows(oof, inputs.labels, inputs.folds, inputs.tuned_folds, seconds)
