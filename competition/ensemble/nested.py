@@ -76,7 +76,7 @@ def scored_rows(folds: np.ndarray, tuned_folds: Collection[int]) -> tuple[np.nda
 class OofRows:
     """Out-of-fold predictions of all members, and what they are fitted and scored with."""
 
-    members: MemberViews  # aligned (`chain.align`)
+    members: MemberViews  # the same ids in the same order
     labels: np.ndarray  # (N,) int, or as the metric's target says
     folds: np.ndarray  # (N,) int, 0..K-1
     # Hyperparameters were chosen on the labels of these folds: used for fitting, excluded from scores.

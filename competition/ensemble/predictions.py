@@ -77,7 +77,7 @@ class ViewPredictions:
             first = row[np.isfinite(row).all(-1).argmin()]  # of one view
             values = ", ".join(f"{value:.3g}" for value in first[:4]) + (", ..." if len(first) > 4 else "")
             raise UserError(
-                f"{counted(np.count_nonzero(bad), 'row')} without {wanted}, first {', '.join(ids[bad][:3])}; the first holds "
+                f"{counted(int(bad.sum()), 'row')} without {wanted}, first {', '.join(ids[bad][:3])}; the first holds "
                 f"{values} with the sum {first.sum():.3g}: {remedy}, or predict again"
             )
         if len(self.views) != self.probs.shape[1] or len(set(self.views)) != len(self.views):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from competition.config.errors import UserError, counted
-from competition.config.search_space import Values, grid, own_values
+from competition.config.search_space import Values, own_values
 from competition.config.yaml_text import read_yaml
 from competition.files.manifest import copy_file
 from competition.preflight.planning import duration
@@ -39,23 +39,9 @@ def study_settings(workspace: Workspace, name: str, workers: int = 1) -> StudySe
     params = workspace.params
     tune, member = params.tune, params.members[name]
     depends, starts = tuning_dependencies(workspace, name), warm_starts(workspace, name)
-    return StudySettings(
-        name=study_name(name, depends),
-        search=tune.search,
-        trials=tune.trials,
-        seed=tune.seed,
-        sampler=tune.sampler,
-        pruner=tune.pruner,
-        own_values=own_values(member, tune.search),
-        warm_start=[values for values, _ in starts],
-        folds=sorted({*folds_used_in_tuning(params), *(fold for _, folds in starts for fold in folds)}),
-        grid=grid(tune.search) if tune.sampler == "grid" else (),
-        hours=tune.hours,
-        patience=tune.patience,
-        workers=workers,
-        heartbeat=tune.heartbeat,
-        retries=tune.retries,
-    )
+    folds = sorted({*folds_used_in_tuning(params), *(fold for _, of_start in starts for fold in of_start)})
+    own, points = own_values(member, tune.search), [values for values, _ in starts]
+    return StudySettings(study_name(name, depends), tune, own, points, folds, workers)
 
 
 def warm_starts(workspace: Workspace, name: str) -> list[tuple[Values, list[int]]]:
@@ -174,8 +160,7 @@ def trial_line(trials: list["FrozenTrial"], trial: "FrozenTrial", settings: Stud
     else:
         last = trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else float("nan")
         state = f"{trial.state.name.lower()} at {sign * last:.4f} after {facts.get('share', 0):.0%}"
-    # Compiling is done once for many trials, so it is no part of the time that is left.
-    seconds = sum(t.duration.total_seconds() - t.user_attrs.get("compiled", 0.0) for t in trials if t.duration)
+    seconds = sum(each.duration.total_seconds() for each in trials if each.duration)
     seconds_left = (settings.total - len(trials)) * seconds / max(len(trials), 1)
     best_text = f"best {sign * score_of(best):.4f} (trial {best.number})" if best is not None else "none complete yet"
     remaining = f", about {duration(seconds_left / settings.workers)} left" if len(trials) < settings.total else ""

@@ -210,7 +210,7 @@ def open_trial_runner(job: Job, name: str) -> "TrialRunner":
     def open_with(member: Member, images: "Images | None") -> "FoldScorer":
         return open_scorer(job, member, f"tune {name}", device(), TrainerInputs(images=images, select=select))
 
-    return TrialRunner(job.params.members[name], job.params, open_with, lambda line: job.echo(f"tune {name}: {line}"))
+    return TrialRunner(job.params.members[name], job.params, open_with)
 
 
 def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch: int, views: tuple[str, ...]) -> Speed:

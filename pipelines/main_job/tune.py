@@ -23,7 +23,6 @@ from competition.config.errors import UserError, counted
 from competition.config.search_space import changes_nothing
 from competition.ensemble.metrics import metric_named
 from competition.files.manifest import Manifest, is_current, write_json
-from competition.preflight.planning import duration
 from competition.report.terminal import folds_text, with_error
 from competition.tuning.choice import (
     best_trial,
@@ -33,7 +32,6 @@ from competition.tuning.choice import (
     mean_share,
     origin_of,
     own_trial,
-    saved_seconds,
     score_of,
 )
 from competition.tuning.settings import StudySettings
@@ -163,18 +161,9 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
         study = open_study(storage_of(job.workspace, name), settings)
         trials = study.get_trials(deepcopy=False)
         done = len(finished_trials(trials, settings))
-        where = " of the cluster" if job.options.cluster else ""
-        job.echo(
-            f"tune {name}: {counted(settings.total, 'trial')} of {', '.join(settings.search)}"
-            + (f", {done} of them finished earlier" if done else "")
-            + (
-                f", in {counted(workers, 'process', 'processes')}{where}"
-                if workers > 1
-                else f", in a process{where}"
-                if where
-                else ""
-            )
-        )
+        searched, earlier = ", ".join(settings.tune.search), f", {done} of them finished earlier" if done else ""
+        where = f"{counted(max(workers, 1), 'process', 'processes')}{' of the cluster' if job.options.cluster else ''}"
+        job.echo(f"tune {name}: {counted(settings.total, 'trial')} of {searched}{earlier}, in {where}")
         runner = open_trial_runner(job, name)
         if not job.options.cluster:
             with worker_processes(job, name) as processes:
@@ -238,7 +227,6 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
         "score": sign * score_of(best) if best is not None else None,
         "trials": len(trials),
         "pruned": sum(trial.state.name == "PRUNED" for trial in trials),
-        "saved_seconds": round(saved_seconds(trials), 1),
         "mean_share": round(mean_share(trials), 4),
         "limit": limit_reached(all_trials, settings) if len(trials) < settings.total else "",
         "folds": list(study.user_attrs["folds"]),
@@ -255,24 +243,14 @@ def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Seq
     """The best score, what pruning saved, and what `make train` will use.  trials: the finished ones."""
     metric, sign = result["metric"], metric_named(result["metric"]).sign
     ranking = folds_text(result.get("ranking_folds", result["folds"]))  # absent in studies of earlier versions
-    lines = [
-        f"best of {counted(result['trials'], 'trial')}"
-        + (
-            f": {metric} {result['score']:.4f} on {ranking}, trained within {folds_text(result['folds'])} "
-            f"alone, where {result['trivial']}"
-            if result["score"] is not None
-            else ""
-        )
-        + (
-            f", {result['pruned']} pruned, a trial cost {result['mean_share']:.0%} of a full one on average, "
-            f"{duration(result['saved_seconds'])} saved"
-            if result["pruned"]
-            else ""
-        )
-    ]
-    if result["limit"]:
-        lines.append(f"ended after {result['trials']} of {settings.total} trials by {result['limit']}")
-    return [*lines, conclusion(result, trials, sign)]
+    best = f"best of {counted(result['trials'], 'trial')}"
+    if result["score"] is not None:
+        within = f"trained within {folds_text(result['folds'])} alone, where {result['trivial']}"
+        best += f": {metric} {result['score']:.4f} on {ranking}, {within}"
+    if result["pruned"]:
+        best += f", {result['pruned']} pruned, a trial cost {result['mean_share']:.0%} of a full one on average"
+    ended = f"ended after {result['trials']} of {settings.total} trials by {result['limit']}"
+    return [best, *([ended] if result["limit"] else []), conclusion(result, trials, sign)]
 
 
 def conclusion(result: Mapping[str, Any], trials: Sequence["FrozenTrial"], sign: int) -> str:
