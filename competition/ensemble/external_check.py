@@ -95,12 +95,6 @@ def leak_notes(
     for training, bound, text in inequalities:
         if training.exceeds(bound, TOLERANCE):
             return [f"checked in part: {text}; the test rows are harder for our own members as well (by {shift:.3f})"]
-    averaging = max([0.0, *(one.oof.value - one.mean.value for one in own)])
-    if external.single is None and external.oof.exceeds(external.mean, TOLERANCE + averaging):
-        return [
-            f"checked in part: its confidence is {external.oof.value:.3f} on training rows and {external.mean.value:.3f} on test "
-            "rows, which averaging over fold models may explain; list one file per fold model under predictions.test"
-        ]
     return []
 
 

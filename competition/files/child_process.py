@@ -12,6 +12,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
@@ -41,48 +42,42 @@ def run_child(
     environment: all variables of the child.  stall: seconds without an event after which ChildStalled is raised.
     interpreter: path of the child's Python.
     """
-    child = subprocess.Popen(
-        [interpreter, "-P", "-m", module],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=dict(environment),
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,  # Ctrl-C reaches this process only, which then kills the child
-    )
-    assert child.stdin and child.stdout and child.stderr
     lines: queue.Queue[str | None] = queue.Queue()
-    printed: list[str] = []
-    readers = [
-        threading.Thread(target=_read_lines, args=(child.stdout, lines.put), daemon=True),
-        threading.Thread(target=_read_lines, args=(child.stderr, lambda line: printed.append(line or "")), daemon=True),
-    ]
-    for reader in readers:
+    encoding: dict[str, str] = {"encoding": "utf-8", "errors": "replace"}
+    with tempfile.TemporaryFile("w+", **encoding) as printed:
+        child = subprocess.Popen(
+            [interpreter, "-P", "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=printed,
+            env=dict(environment),
+            start_new_session=True,  # Ctrl-C reaches this process only, which then kills the child
+            **encoding,
+        )
+        assert child.stdin and child.stdout
+        reader = threading.Thread(target=_read_lines, args=(child.stdout, lines.put), daemon=True)
         reader.start()
-    try:
-        with contextlib.suppress(BrokenPipeError):  # it ended at once: the queue says so
-            child.stdin.write(json.dumps(request) + "\n")
-            child.stdin.flush()
-        while (line := lines.get(timeout=stall)) is not None:
-            event: Event = json.loads(line)
-            yield event
-            if event["event"] in ("result", "error"):
-                return
-        readers[1].join(timeout=5)
-        raise ChildEnded("".join(printed))
-    except queue.Empty:
-        raise ChildStalled(f"no progress for {stall:.0f} s") from None
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        for reader in readers:  # before the pipes are closed, from which they read
-            reader.join(timeout=5)
-        for stream in (child.stdin, child.stdout, child.stderr):
-            with contextlib.suppress(OSError):
-                stream.close()
+        try:
+            with contextlib.suppress(BrokenPipeError):  # it ended at once: the queue says so
+                child.stdin.write(json.dumps(request) + "\n")
+                child.stdin.flush()
+            while (line := lines.get(timeout=stall)) is not None:
+                event: Event = json.loads(line)
+                yield event
+                if event["event"] in ("result", "error"):
+                    return
+            printed.seek(0)
+            raise ChildEnded(printed.read())
+        except queue.Empty:
+            raise ChildStalled(f"no progress for {stall:.0f} s") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            reader.join(timeout=5)  # before the pipe is closed, from which it reads
+            for stream in (child.stdin, child.stdout):
+                with contextlib.suppress(OSError):
+                    stream.close()
 
 
 def _read_lines(stream: IO[str], on_line: Callable[[str | None], None]) -> None:

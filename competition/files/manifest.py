@@ -192,17 +192,13 @@ def damaged_files(path: Path, manifest: Manifest) -> Iterator[str]:
 def changed_keys(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """Return "key: old value -> new value" for each dotted key in which two `depends` differ: why a result is stale."""
     before, after = flattened(to_plain(recorded)), flattened(to_plain(current))
-    keys = [key for key in {**before, **after} if before.get(key, "absent") != after.get(key, "absent")]
-    pairs = [[tree.get(key, "absent") for tree in (before, after)] for key in keys]
-    rounded = [
-        [f"{one:.3g}" if isinstance(one, float) and len(str(one)) > 7 else str(one) for one in pair] for pair in pairs
-    ]
-    # Numbers that are equal to three digits are shown with all, a digest by its first ones.
-    texts = [
-        list(map(str, pair)) if short[0] == short[1] else short for pair, short in zip(pairs, rounded, strict=True)
-    ]
-    shown = [[text[:12] if len(text) == 64 else text[:60] for text in pair] for pair in texts]
-    return [f"{key}: {old} -> {new}" for key, (old, new) in zip(keys, shown, strict=True)]
+    changes = []
+    for key in {**before, **after}:
+        values = [tree.get(key, "absent") for tree in (before, after)]
+        if values[0] != values[1]:  # a digest is shown by its first digits
+            old, new = (text[:12] if len(text) == 64 else text[:60] for text in map(str, values))
+            changes.append(f"{key}: {old} -> {new}")
+    return changes
 
 
 def flattened(tree: Any, prefix: str = "") -> dict[str, Any]:

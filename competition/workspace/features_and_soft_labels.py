@@ -26,7 +26,7 @@ from competition.workspace.dependencies import (
     describe_fold,
     fold_manifest_path,
     is_nested,
-    soft_labels_path,
+    soft_labels,
     teacher_models,
 )
 from competition.workspace.runs import Run
@@ -101,7 +101,7 @@ def load_soft_labels(prepared: Prepared, run: Run, fold: ExcludedFolds) -> ViewP
 def _teacher_predictions(prepared: Prepared, student: Run, teacher: Run, fold: ExcludedFolds) -> ViewPredictions:
     """Predictions of one run of a teacher for the training rows of the student's model."""
     if not is_nested(student.member, fold):
-        return ViewPredictions.load(soft_labels_path(teacher, fold).with_name("soft.npz"))
+        return ViewPredictions.load(soft_labels(teacher, fold).manifest.with_name("soft.npz"))
     train = prepared.part("train")
     fold_by_id = dict(zip(train["id"].astype(str), train["fold"], strict=True))
     parts = []

@@ -4,7 +4,6 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from zipfile import ZipFile, is_zipfile
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted, size_text
@@ -75,20 +74,8 @@ def download_all(job: Job, settings: Settings) -> Computed:
     shutil.rmtree(archive, ignore_errors=True)
     files = sorted(path for path in raw.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)
-    count = len(files) - is_written_here(adapter.sample(raw), settings)
-    job.echo(f"download: {counted(count, 'file')}, {size_text(size)} in {display_path(raw)}")
+    job.echo(f"download: {counted(len(files), 'file')}, {size_text(size)} in {display_path(raw)}")
     return files, {"files": len(files), "megabytes": round(size / 1e6, 1)}
-
-
-def is_written_here(sample: Path, settings: Settings) -> bool:
-    """Whether the adapter wrote the sample submission, because a folder or archive of one's own holds none."""
-    source = Path(os.path.expanduser(settings.source))
-    if settings.slug or not sample.is_file():
-        return False
-    if source.is_file() and is_zipfile(source):
-        with ZipFile(source) as archive:
-            return not any(Path(name).name == sample.name for name in archive.namelist())
-    return not settings.source or next(source.rglob(sample.name), None) is None
 
 
 def download_some(job: Job, pattern: str) -> None:

@@ -132,7 +132,7 @@ def student_of(scheme: str, teachers: str = "[cnn]", sets: str = "") -> Params:
 
 
 def save_soft_labels(teacher: Run, fold: int, probability: float) -> None:
-    path = dependencies.soft_labels_path(teacher, fold).with_name("soft.npz")
+    path = dependencies.soft_labels(teacher, fold).manifest.with_name("soft.npz")
     save_rows(path, IS_TRAIN & (INDEX["fold"] != fold), probability)
 
 
@@ -152,7 +152,7 @@ def label_by_fold(student: Run, fold: int) -> dict[int, float]:
     """Fold of the rows -> the soft label of their first class."""
     table = load_soft_labels(PREPARED, student, fold)
     fold_of = dict(zip(INDEX["id"], INDEX["fold"], strict=True))
-    labels = {fold_of[name]: round(float(p), 2) for name, p in zip(table.ids, table.probs[:, 0], strict=True)}
+    labels = {fold_of[name]: round(float(p), 2) for name, p in zip(table.ids, table.probs[:, 0, 0], strict=True)}
     assert len(table.ids) == 4 * len(labels)
     return labels
 
