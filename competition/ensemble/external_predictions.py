@@ -57,7 +57,6 @@ class OurRows:
     labels: np.ndarray  # (N,) int of the training rows
     folds_digest: str  # sha256 of our folds
     target: TargetKind = "single"  # the leak check compares confidences, so it is only made for classes
-    folds: int = 0  # K of our folds; 0 = unknown
 
 
 def load_external(
@@ -93,11 +92,6 @@ def load_external(
     for file in test:
         parts, of_test = _read(file, rows, rows.test_ids)
         by_fold, notes = by_fold + parts, notes + of_test
-    if declared_digest and 1 < len(by_fold) != rows.folds > 0:
-        notes.append(
-            f"test predictions of {len(by_fold)} fold models, and there are {rows.folds} folds: their mean is used; "
-            "predictions.test should have those of every fold model"
-        )
     mean = mean_over_folds(by_fold)
     if rows.target != "single":
         notes.append(f"{LEAK_UNCHECKED} only checked for single labels")

@@ -38,8 +38,14 @@ class Stored:
 
     @property
     def is_current(self) -> bool:
-        """Whether it is complete and was computed from exactly `depends`."""
-        return is_current(self.manifest, self.depends)
+        """Whether it is complete and was computed from exactly `depends`.
+
+        A file's existence alone proves nothing: a killed process may have left it.
+        """
+        manifest = read_manifest(self.manifest)
+        if manifest is None or manifest.digest != digest_of(self.depends):
+            return False
+        return files_intact(self.manifest, manifest)
 
 
 def sha256(path: Path) -> str:
@@ -159,15 +165,6 @@ def read_manifest(path: Path) -> Manifest | None:
     blocks = (manifest.depends, manifest.files, manifest.result, manifest.made_with)
     is_valid = isinstance(manifest.digest, str) and all(isinstance(block, dict) for block in blocks)
     return manifest if is_valid else None
-
-
-def is_current(path: Path, depends: Mapping[str, Any]) -> bool:
-    """Return True if the result beside this manifest is complete and was computed from exactly `depends`.
-
-    A file's existence alone proves nothing: a killed process may have left it.
-    """
-    manifest = read_manifest(path)
-    return manifest is not None and manifest.digest == digest_of(depends) and files_intact(path, manifest)
 
 
 def intact_manifest(path: Path) -> Manifest | None:

@@ -136,7 +136,7 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
         )
     for name in external_names:
         files, target = params.external[name], competition.targets.kind
-        rows = OurRows(competition.classes, ids, test_ids, labels, prepared.folds_digest, target, params.prepare.folds)
+        rows = OurRows(competition.classes, ids, test_ids, labels, prepared.folds_digest, target)
         external = load_external(
             Path(files.oof), [Path(file) for file in files.test], rows, files.folds, own_confidences
         )

@@ -16,7 +16,6 @@ from competition.config.digests import digest_of, to_plain
 from competition.config.errors import counted
 from competition.config.params_file import unused_members_lines
 from competition.config.secrets import without_secrets
-from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ViewSeconds, apply_chain
 from competition.ensemble.compare import diversity
 from competition.ensemble.external_check import LEAK_UNCHECKED, NOT_OUT_OF_FOLD, doubted_members, is_doubted
@@ -24,7 +23,7 @@ from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows
-from competition.ensemble.predictions import IDENTITY, save_scores
+from competition.ensemble.predictions import save_scores
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
 from competition.ensemble.tta_policy import rejected_views
@@ -220,8 +219,6 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
     inputs = load_predictions(job.workspace, sources)
     metric = metric_named(prepared.competition.metric)
     settings, oof = chain_settings(params, metric.name, needs_a_label(prepared.competition)), inputs.oof
-    for warning in slow_metric_warning(metric, inputs.labels, next(iter(oof.values())).view(IDENTITY)):
-        job.echo(f"blend: {warning}")
     with Bar(None, "blend: fitting", "fits") as bar:
         rows = OofRows(oof, inputs.labels, inputs.folds, inputs.tuned_folds, seconds)
         honest = fit_and_score_chain(rows, settings, params.honest, bar.update_to, spreads)

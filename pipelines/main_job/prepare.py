@@ -12,9 +12,9 @@ from competition.config.params import Prepare
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.rare_classes import small_class_warning
 from competition.files.manifest import (
+    Stored,
     atomic_write,
     damaged_files,
-    is_current,
     sha256,
     write_json,
 )
@@ -48,7 +48,7 @@ def run(job: Job) -> None:
         **plugins_entry(ADAPTERS=(settings.adapter,)),
     }
     manifest, competition = job.path("data", "manifest.json"), None
-    if job.options.force or not is_current(manifest, depends):
+    if job.options.force or not Stored(manifest, depends).is_current:
         damaged = list(damaged_files(job.path("raw.json"), raw))  # one flipped byte of a JPEG decodes silently
         if damaged:
             raise UserError(

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from competition.config.errors import UserError, counted
 from competition.config.search_space import changes_nothing
 from competition.ensemble.metrics import metric_named
-from competition.files.manifest import Manifest, is_current, write_json
+from competition.files.manifest import Manifest, Stored, write_json
 from competition.report.terminal import folds_text, with_error
 from competition.tuning.choice import (
     best_trial,
@@ -109,7 +109,7 @@ def tune_member(job: Job, name: str) -> Manifest | None:
         return None
     depends = tuning_dependencies(job.workspace, name)
     result = tuning_result_path(job.work, name, depends)
-    if hosts.are_expected() and not is_current(result.with_name("manifest.json"), depends):
+    if hosts.are_expected() and not Stored(result.with_name("manifest.json"), depends).is_current:
         start_device(job)
         if hosts.are_sharing_a_folder():  # a trial of one host would wait for the others for ever
             raise UserError(

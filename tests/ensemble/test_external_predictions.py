@@ -118,7 +118,7 @@ def test_arrays_that_cannot_be_joined_or_read_safely_are_refused(tmp_path, array
 
 def test_a_regression_may_have_the_values_as_scikit_learn_gives_them(tmp_path):
     values = np.arange(40.0)
-    rows = OurRows(("age",), TRAIN, TEST, values, "f" * 64, "regression", folds=2)
+    rows = OurRows(("age",), TRAIN, TEST, values, "f" * 64, "regression")
     np.savez(tmp_path / "o.npz", ids=TRAIN, probs=values)
     np.savez(tmp_path / "t.npz", ids=TEST, probs=np.array([values[:30], values[:30] + 2]), folds=np.arange(2))
     loaded = load_external(tmp_path / "o.npz", [tmp_path / "t.npz"], rows, "f" * 64)
