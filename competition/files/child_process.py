@@ -43,8 +43,7 @@ def run_child(
     interpreter: path of the child's Python.
     """
     lines: queue.Queue[str | None] = queue.Queue()
-    encoding: dict[str, str] = {"encoding": "utf-8", "errors": "replace"}
-    with tempfile.TemporaryFile("w+", **encoding) as printed:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed:
         child = subprocess.Popen(
             [interpreter, "-P", "-m", module],
             stdin=subprocess.PIPE,
@@ -52,7 +51,8 @@ def run_child(
             stderr=printed,
             env=dict(environment),
             start_new_session=True,  # Ctrl-C reaches this process only, which then kills the child
-            **encoding,
+            encoding="utf-8",
+            errors="replace",
         )
         assert child.stdin and child.stdout
         reader = threading.Thread(target=_read_lines, args=(child.stdout, lines.put), daemon=True)
