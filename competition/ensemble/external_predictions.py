@@ -199,8 +199,7 @@ def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[Vi
             "class that a model does not know gets a column of zeros"
         )
     # As exact as they are: float16 makes a confident network's probabilities 0 and 1, and ties of what an AUC must order.
-    probs = probs[..., [columns.index(name) for name in classes]].astype(
-        np.float16 if probs.dtype == np.float16 else np.float32
-    )
+    dtype = np.float16 if probs.dtype == np.float16 else np.float32
+    probs = probs[..., [columns.index(name) for name in classes]].astype(dtype)
     tables = probs if probs.ndim == 3 else probs[None]
     return [ViewPredictions(ids.astype(str), (IDENTITY,), table[:, None], target) for table in tables]

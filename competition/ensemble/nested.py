@@ -57,9 +57,7 @@ def blocks_of(folds: np.ndarray, blocks: int) -> np.ndarray:
     """
     fold_numbers = np.unique(folds)
     if len(fold_numbers) < 2 or fold_numbers[0] < 0:
-        raise UserError(
-            f"an honest score needs two folds or more, numbered from 0; found {[int(fold) for fold in fold_numbers]}"
-        )
+        raise UserError(f"an honest score needs two folds or more, numbered from 0; found {fold_numbers.tolist()}")
     return np.searchsorted(fold_numbers, folds) % min(blocks, len(fold_numbers))
 
 
@@ -204,9 +202,8 @@ class NestedCrossFit:
                 held_out_probs = apply_chain(undecided, members, held_out)[0]
             for rule in rules:
                 decision = fit_decision(rule, probs, self.labels[rows], metric, deciding, self.settings.at_least_one)
-                candidates[method, rule] = Candidate(
-                    replace(undecided, decision=decision), decision.labels(held_out_probs)
-                )
+                chain = replace(undecided, decision=decision)
+                candidates[method, rule] = Candidate(chain, decision.labels(held_out_probs))
         self.fits_done += 1
         if self.progress:
             k = len(self.block_numbers)

@@ -53,9 +53,7 @@ class ViewPredictions:
     def __post_init__(self) -> None:
         ids, probs, target = np.asarray(self.ids), self.probs, self.target
         if ids.ndim != 1 or probs.ndim != 3 or len(ids) != len(probs) or 0 in probs.shape[1:]:
-            raise UserError(
-                f"ids {ids.shape} and probabilities {probs.shape} do not match; expected (N,) and (N, V, C)"
-            )
+            raise UserError(f"ids {ids.shape} and probabilities {probs.shape} do not match; expected (N,), (N, V, C)")
         check_kinds(ids, probs)
         ids = ids.astype(str)
         _check_unique(ids)
@@ -156,7 +154,7 @@ def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:
     """Save (N, C) finite scores, whose rows need not sum to 1 (labels that do not exclude each other, or a regression)."""
     if len(ids) != len(scores) or not np.isfinite(scores).all():
         raise UserError(
-            f"{counted(len(ids), 'id')} and scores of shape {scores.shape}: expected finite scores, a row for each id"
+            f"{counted(len(ids), 'id')} and scores of shape {scores.shape}: expected finite ones, a row per id"
         )
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         np.savez(file, ids=np.asarray(ids).astype(str), scores=scores.astype(np.float32))
@@ -168,9 +166,7 @@ def load_scores(path: Path, ids: np.ndarray | None = None, mapped: bool = False)
         stored_ids = read_array(path, file, "ids")
         scores = np.asarray(mapped_array(path, "scores")) if mapped else read_array(path, file, "scores")
         if stored_ids.ndim != 1 or scores.ndim != 2 or len(stored_ids) != len(scores):
-            raise UserError(
-                f"ids {stored_ids.shape} and scores {scores.shape} do not match; expected a row of scores per id"
-            )
+            raise UserError(f"ids {stored_ids.shape} and scores {scores.shape} do not match; expected a row per id")
         check_kinds(stored_ids, scores)
     return (stored_ids, scores) if ids is None else (ids, scores[positions(stored_ids, ids)])
 
@@ -190,9 +186,7 @@ def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     total = np.zeros(parts[0].probs.shape, np.float32)
     for part in parts:
         if len(part.ids) != len(ids):
-            raise UserError(
-                f"fold models predicted {len(part.ids)} and {counted(len(ids), 'row')}; expected the same test rows"
-            )
+            raise UserError(f"fold models predicted {len(part.ids)} and {len(ids)} rows; expected the same test rows")
         total += part.at(ids).probs
     mean = (total / len(parts)).astype(parts[0].probs.dtype)
     return ViewPredictions(ids, parts[0].views, mean, parts[0].target)
@@ -206,26 +200,22 @@ def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     missing = wanted[indices < 0]
     if len(missing):
         names = ", ".join(missing[:3])
-        raise UserError(
-            f"{len(missing)} of {len(wanted)} ids have no prediction, first {names}; predict these rows again"
-        )
+        raise UserError(f"{len(missing)} of {len(wanted)} ids have no prediction, first {names}; predict them again")
     return indices
 
 
 def _check_unique(ids: np.ndarray) -> None:
     repeated = np.sort(ids[pd.Index(ids, dtype=object).duplicated()])
     if len(repeated):
-        raise UserError(
-            f"{counted(len(repeated), 'repeated id')}, first {', '.join(repeated[:3])}; expected each id once"
-        )
+        raise UserError(f"{counted(len(repeated), 'repeated id')}, first {', '.join(repeated[:3])}; expected each once")
 
 
 def check_kinds(ids: np.ndarray, values: np.ndarray) -> None:
     """Raise UserError unless ids are text or numbers and values are numbers."""
-    ids_kind, values_kind = np.asarray(ids).dtype.kind, values.dtype.kind
-    if ids_kind not in "USOiuf" or values_kind not in "fiub":
+    ids_type, values_type = np.asarray(ids).dtype, values.dtype
+    if ids_type.kind not in "USOiuf" or values_type.kind not in "fiub":
         raise UserError(
-            f"ids of type {np.asarray(ids).dtype} and values of type {values.dtype} were found, expected text and numbers"
+            f"ids of type {ids_type} and values of type {values_type} were found, expected text and numbers"
         )
 
 

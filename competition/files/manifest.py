@@ -63,9 +63,8 @@ def display_path(path: Path) -> str:
 def path_digest(path: Path) -> str:
     """Digest of a file, or of the names and contents of all files in a folder; "" if there is neither."""
     if path.is_dir():
-        return digest_of(
-            {file.relative_to(path).as_posix(): sha256(file) for file in path.rglob("*") if file.is_file()}
-        )
+        files = (file for file in path.rglob("*") if file.is_file())
+        return digest_of({file.relative_to(path).as_posix(): sha256(file) for file in files})
     return sha256(path) if path.is_file() else ""
 
 

@@ -63,9 +63,8 @@ def open_study(storage: BaseStorage, settings: StudySettings) -> Study:
         study.set_user_attr("folds", list(settings.folds))
     except optuna.exceptions.DuplicatedStudyError:
         study = optuna.load_study(storage=storage, study_name=settings.name)
-    study.sampler = SeededByNumber(
-        settings.tune.sampler, settings.tune.seed, study.user_attrs.get("points", settings.points)
-    )
+    points = study.user_attrs.get("points", settings.points)
+    study.sampler = SeededByNumber(settings.tune.sampler, settings.tune.seed, points)
     study.pruner = make_pruner(settings.tune.pruner)
     return study
 

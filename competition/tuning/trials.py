@@ -102,9 +102,8 @@ class TrialRunner:
             for seed in range(1, seeds + 1):
                 train = replace(member.train, seed=member.train.seed + seed)
                 trained = ((fold, trainer.train_to_end(fold, train, score_epochs=False)) for fold in folds)
-                tables.append(
-                    np.concatenate([trainer.out_of_fold(fold, one).view("identity") for fold, one in trained])
-                )
+                parts = [trainer.out_of_fold(fold, model).view("identity") for fold, model in trained]
+                tables.append(np.concatenate(parts))
             return tables
 
         own, new = predictions(self.member), predictions(with_values(self.member, values))

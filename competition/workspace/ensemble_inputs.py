@@ -59,9 +59,8 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
     if missing and not allow_partial:
         external_names = blended_external(params)
         without = f', or blend without them: SET="blend.members=[{",".join(external_names)}]"' if external_names else ""
-        raise UserError(
-            f"predictions of {', '.join(missing[:5])} are missing; `make train predict` makes them{without}"
-        )
+        names = ", ".join(missing[:5])
+        raise UserError(f"predictions of {names} are missing; `make train predict` makes them{without}")
     for name in blended_external(params):
         external = params.external[name]
         if not external.test and len(prepared.part("test")):
@@ -119,7 +118,7 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     is_single = competition.targets.kind == "single"
     oof, test, own_confidences, notes = Members(), Members(), list[Confidence](), list[str]()
     for name, runs in runs_by_member.items():
-        of_runs, test_of_runs = list[ViewPredictions](), list[ViewPredictions]()
+        of_runs, tests = list[ViewPredictions](), list[ViewPredictions]()
         for run in runs:  # each run is put in order at once, so that only one is in memory twice
             folders = {
                 int(fold): fold_views(run, params, int(fold)).manifest.parent for fold in sources[name][run.digest]
@@ -127,13 +126,11 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
             held_out = [ViewPredictions.load(folders[fold] / "oof.npz", mapped=True) for fold in shared_folds]
             fold_tests = [ViewPredictions.load(folders[fold] / "test.npz", mapped=True) for fold in sorted(folders)]
             of_runs.append(concatenate_folds(held_out).at(ids))
-            test_of_runs.append(mean_over_folds(fold_tests).at(test_ids))
+            tests.append(mean_over_folds(fold_tests).at(test_ids))
             if external_names and len(test_ids) and is_single and run is runs[0]:
-                own_confidences.append(confidence(of_runs[0], fold_tests, test_of_runs[0]))
+                own_confidences.append(confidence(of_runs[0], fold_tests, tests[0]))
         # The predictions of a single run are used as they are.
-        oof[name], test[name] = (
-            mean_over_folds(each) if len(runs) > 1 else each[0] for each in (of_runs, test_of_runs)
-        )
+        oof[name], test[name] = (mean_over_folds(each) if len(runs) > 1 else each[0] for each in (of_runs, tests))
     for name in external_names:
         files, target = params.external[name], competition.targets.kind
         rows = OurRows(competition.classes, ids, test_ids, labels, prepared.folds_digest, target)

@@ -44,9 +44,7 @@ def require_named_files(job: Job) -> None:
             )
     for name, folder in job.params.prepare.external.items():
         if not Path(folder).is_dir():
-            raise UserError(
-                f"prepare.external.{name}: {folder} is not a folder; expected a folder with one subfolder per class"
-            )
+            raise UserError(f"prepare.external.{name}: {folder} is not a folder; expected one subfolder per class")
 
 
 def download_all(job: Job, settings: Settings) -> Computed:

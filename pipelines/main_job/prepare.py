@@ -99,11 +99,9 @@ def prepare(job: Job, settings: Settings, competition: Competition) -> Computed:
     with Bar(len(table), "writing records", "images") as bar:
         sheet_ids = {name for tiles in sheets.values() for name in tiles}
         rows = collect_bytes(all_rows(job, settings, competition), sheet_ids, image_bytes)
-        size = params.shard_megabytes * 1_000_000
-        largest = params.largest_megapixels * 1_000_000
-        names = record_shards.write(
-            rows, table, str(data / "records"), shard_bytes=size, largest=largest, progress=bar.update_to
-        )
+        size, largest = params.shard_megabytes * 1_000_000, params.largest_megapixels * 1_000_000
+        folder = str(data / "records")
+        names = record_shards.write(rows, table, folder, shard_bytes=size, largest=largest, progress=bar.update_to)
     sheet_files = draw_sheets(data, sheets, image_bytes, params)
     shown = display_path(data)
     similar = [*series_line(table, tables["series.csv"], params.group_by, shown), *shift_line(difference, shown)]

@@ -25,17 +25,14 @@ def run(job: Job) -> None:
     require_test_images(job)
     entry = submission_of(job, "submit")
     file = job.submissions / entry.file
-    checked = format.check(
-        file, prepared.folder / "sample_submission.csv", prepared.part("test")["id"], prepared.competition
-    )
+    sample, ids = prepared.folder / "sample_submission.csv", prepared.part("test")["id"]
+    checked = format.check(file, sample, ids, prepared.competition)
     job.echo(*(f"submit: {line}" for line in [*checked.mended, *checked.warnings]))
     if checked.digest != entry.digest:
         raise UserError(
             f"{display_path(file)} does not hold the predictions it was written with; remove it, `make predict` writes it again"
         )
-    job.echo(
-        f"submit: {display_path(file)} has {counted(checked.rows, 'row')} in the order and with the columns of the sample"
-    )
+    job.echo(f"submit: {display_path(file)} has {counted(checked.rows, 'row')} in the order and columns of the sample")
     baseline = baseline_text(prepared, job.path("blends"), entry, entry.honest_score)
     job.echo(f"submit: {expected_score(entry)}; {baseline}")
     if not prepared.competition.slug:

@@ -169,9 +169,7 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
             with worker_processes(job, name) as processes:
                 for process in processes:
                     if code := process.wait():
-                        job.echo(
-                            f"tune {name}: worker {process.pid} ended with code {code}; its trial goes to another worker"
-                        )
+                        job.echo(f"tune {name}: worker {process.pid} ended with code {code}; another takes its trial")
         elif done < settings.total and not limit_reached(trials, settings):
             run_workers(job, name, settings, depends)
         work(job, name, study, settings, runner)  # with workers: what they left because they were stopped
