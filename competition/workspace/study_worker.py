@@ -47,22 +47,27 @@ def study_settings(workspace: Workspace, name: str, workers: int = 1) -> StudySe
 def warm_starts(workspace: Workspace, name: str) -> list[tuple[Values, list[int]]]:
     """Values to try first, with the folds that chose them, from the sources in tune.warm_start.
 
-    Relatives have the same architecture up to its first digit: EfficientNetB6 and EfficientNetB4. Values outside the search
-    space are left out; a parameter that a source does not state is drawn by the sampler.
+    earlier: the newest studies of the member on these data, but for this very one. family: those of members with the same
+    architecture up to its first digit: EfficientNetB6 and EfficientNetB4. Values outside the search space are left out; a
+    parameter that a source does not state is drawn by the sampler.
     """
-    params = workspace.params
+    params, search = workspace.params, workspace.params.tune.search
+    family = {other: re.split(r"\d", member.architecture)[0] for other, member in params.members.items()}
+    relatives = {
+        EARLIER: [name],
+        FAMILY: [other for other in family if other != name and family[other] == family[name]],
+    }
+    own = tuning_result_path(workspace.folder, name, tuning_dependencies(workspace, name))
     values_with_folds: list[tuple[Values, list[int]]] = []
     for source in params.tune.warm_start:
-        if source == EARLIER:
-            values_with_folds += _of_studies(workspace, [name], name)
-        elif source == FAMILY:
-            family = re.split(r"\d", params.members[name].architecture)[0]
-            architectures = {other: member.architecture for other, member in params.members.items() if other != name}
-            relatives = [other for other, each in architectures.items() if re.split(r"\d", each)[0] == family]
-            values_with_folds += _of_studies(workspace, relatives, name)
-        else:
+        if source not in relatives:
             values_with_folds += read_warm_start(Path(source))
-    search, starts = params.tune.search, list[tuple[Values, list[int]]]()
+            continue
+        studies = [study for each in relatives[source] for study in finished_studies(workspace.folder, each)]
+        contents = [read_result(study) for study in reversed(studies) if study != own]
+        of_these_data = [best for best in contents if best.get("data") == workspace.prepared.digest]
+        values_with_folds += [(best["values"], best["folds"]) for best in of_these_data[:MOST_EARLIER]]
+    starts: list[tuple[Values, list[int]]] = []
 
     def is_inside(key: str, value: Any) -> bool:
         if key not in search or search[key].choices:
@@ -93,18 +98,6 @@ def read_warm_start(path: Path) -> list[tuple[Values, list[int]]]:
             "the folds whose labels chose them, [] if no row of this competition did"
         )
     return [(dict(point), [int(fold) for fold in folds]) for point in points]
-
-
-def _of_studies(workspace: Workspace, names: list[str], name: str) -> list[tuple[Values, list[int]]]:
-    """Best values of the newest studies of some members on these data, the newest first; not those of this very study."""
-    own = tuning_result_path(workspace.folder, name, tuning_dependencies(workspace, name))
-    results = [result for each in names for result in finished_studies(workspace.folder, each) if result != own]
-    contents = [read_result(result) for result in reversed(results)]
-    return [
-        (best["values"], best["folds"])
-        for best in contents
-        if best.get("data") == workspace.prepared.digest and "values" in best
-    ][:MOST_EARLIER]
 
 
 def work_on_study(
