@@ -69,15 +69,11 @@ def load_external(
     """
     notes = []
     if not declared_digest:
-        notes = [
-            f"{FOLDS_UNKNOWN}: it cannot be verified that the out-of-fold rows were held out; "
-            f"if the folds are those of `make folds`, set predictions.folds: {rows.folds_digest}"
-        ]
+        ours = f"if they are those of `make folds`, set predictions.folds: {rows.folds_digest}"
+        notes = [f"{FOLDS_UNKNOWN}, so nothing says that the rows were held out; {ours}"]
     elif len(declared_digest) < SHORTEST_DIGEST or not rows.folds_digest.startswith(declared_digest):
-        notes = [
-            f"{OTHER_FOLDS} (predictions.folds is {declared_digest}, ours are {rows.folds_digest}): rows and their "
-            "duplicates may have been trained on by the models that predict them, so honest scores may be optimistic"
-        ]
+        digests = f"predictions.folds is {declared_digest}, ours are {rows.folds_digest}"
+        notes = [f"{OTHER_FOLDS} ({digests}): its models may have learned from duplicates of the rows they predict"]
     (held_out, *others), of_oof = _read(oof, rows, rows.train_ids)
     if others:
         raise UserError(f"{oof} has the array 'folds'; expected one out-of-fold prediction per training row")

@@ -38,10 +38,8 @@ def require_named_files(job: Job) -> None:
         weights = member.weights
         is_named = weights in ("none", "imagenet") or "://" in weights or weights.startswith(HUB)
         if not is_named and not Path(weights).exists():
-            raise UserError(
-                f"members.{name}.weights: {weights} does not exist; expected none, imagenet, a weights file or the folder of a "
-                "KerasHub preset"
-            )
+            expected = "none, imagenet, a weights file or the folder of a KerasHub preset"
+            raise UserError(f"members.{name}.weights: {weights} does not exist; expected {expected}")
     for name, folder in job.params.prepare.external.items():
         if not Path(folder).is_dir():
             raise UserError(f"prepare.external.{name}: {folder} is not a folder; expected one subfolder per class")
@@ -80,16 +78,14 @@ def download_some(job: Job, pattern: str) -> None:
     """Download the files that match `pattern`, for inspection. They stay out of raw/, which later stages need complete."""
     slug, folder = job.params.competition.slug, job.path("raw.only")
     if not slug or job.params.competition.miniature:
+        name = job.params.competition.name
         raise UserError(
-            f"ONLY={pattern} fetches files from Kaggle, and {job.params.competition.name} does not come from there "
-            "(competition.slug is empty, or it is a miniature): leave ONLY out"
+            f"ONLY={pattern} fetches files from Kaggle, and {name} does not come from there: leave ONLY out"
         )
     with ByteSteps() as steps:
         files = chosen_files.fetch_some(kaggle_client(job), slug, pattern, folder, unpack_rules(job), steps.update)
-    job.echo(
-        f"download: {counted(len(files), 'file')}, {size_text(sum(files.values()))} in {display_path(folder)}, for inspection; "
-        "the index, the folds and training need all files: `make download` without ONLY"
-    )
+    fetched = f"{counted(len(files), 'file')}, {size_text(sum(files.values()))} in {display_path(folder)}"
+    job.echo(f"download: {fetched}, for inspection; training needs all files: `make download` without ONLY")
 
 
 def unpack_rules(job: Job) -> UnpackRules:

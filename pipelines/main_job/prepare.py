@@ -51,10 +51,8 @@ def run(job: Job) -> None:
     if job.options.force or not Stored(manifest, depends).is_current:
         damaged = list(damaged_files(job.path("raw.json"), raw))  # one flipped byte of a JPEG decodes silently
         if damaged:
-            raise UserError(
-                f"{len(damaged):,} of {len(raw.files):,} raw files are missing or differ from what was downloaded, "
-                f"{first_few(damaged, 3)}; `make download` fetches them again"
-            )
+            files = f"{len(damaged):,} of {len(raw.files):,} raw files are missing or damaged, {first_few(damaged, 3)}"
+            raise UserError(f"{files}; `make download` fetches them again")
         competition = described(job, settings)  # before the data that are there are removed
     job.cached("prepare", manifest, depends, lambda: prepare(job, settings, competition or described(job, settings)))
 
@@ -199,10 +197,8 @@ def build_index(
     tables["unreadable.csv"] = unreadable[["id", "part", "shard", "problem"]]
     tables["series.csv"] = series_table = series.find_series(table, descriptors.loc[table["id"]].to_numpy())
     if params.group_by == "column" and not column_values:
-        raise UserError(
-            f"prepare.group_by: no row has a value of {params.group_column!r}; only the folder adapter reads a "
-            f"group_column, this is {settings.adapter}; set prepare.group_by=embedding or hash"
-        )
+        remedy = "only the folder adapter reads group_column; set prepare.group_by=embedding or hash"
+        raise UserError(f"prepare.group_by: no row has a value of {params.group_column!r}; {remedy}")
     grouped_by = ""
     if params.group_by != "hash":
         grouped_by = f"prepare.group_by: {params.group_by} {params.group_column}".rstrip()

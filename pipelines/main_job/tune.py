@@ -66,10 +66,8 @@ def run(job: Job) -> None:
             job.echo("tune: not asked for (tune.trials is 0)")
         return
     if not tune.folds:
-        job.echo(
-            f"tune: not done, because with {job.params.prepare.folds} folds (prepare.folds) no row would remain for the honest "
-            "scores; state tune.folds to tune nevertheless"
-        )
+        folds = f"with {job.params.prepare.folds} folds (prepare.folds) no row would remain for the honest scores"
+        job.echo(f"tune: not done, because {folds}; state tune.folds to tune nevertheless")
         return
     _ = job.prepared  # an error before anything is started
     for name in members_to_tune(job):
@@ -89,9 +87,9 @@ def members_to_tune(job: Job) -> list[str]:
     if students := [name for name in selected if members[name].teacher]:  # their teachers are trained only after tuning
         reasons.append(f"{', '.join(students)} learns from a teacher and uses the values of its recipe")
     if heads := [name for name in selected if changes_nothing(members[name], search)]:
+        searchable = "head.kind, head.strength and head.hidden can be searched"
         reasons.append(
-            f"{', '.join(search)} (tune.search) change nothing in the heads {', '.join(heads)}; these choose their strength "
-            "themselves, and head.kind, head.strength and head.hidden can be searched"
+            f"{', '.join(search)} (tune.search) change nothing in the heads {', '.join(heads)}; {searchable}"
         )
     names = [name for name in selected if name not in {*students, *heads}]
     if not (job.options.member and is_named):
@@ -112,10 +110,8 @@ def tune_member(job: Job, name: str) -> Manifest | None:
     if hosts.are_expected() and not Stored(result.with_name("manifest.json"), depends).is_current:
         start_device(job)
         if hosts.are_sharing_a_folder():  # a trial of one host would wait for the others for ever
-            raise UserError(
-                f"several hosts that share a folder cannot lead the study of {name}; run `make tune` on one machine first, or set "
-                "tune.trials=0"
-            )
+            remedy = "run `make tune` on one machine first, or set tune.trials=0"
+            raise UserError(f"several hosts that share a folder cannot lead the study of {name}; {remedy}")
     leader = FileLock(result.with_name("leader.lock"))  # that of a dead process is free
     try:
         leader.acquire(timeout=0)
@@ -257,27 +253,18 @@ def conclusion(result: Mapping[str, Any], trials: Sequence["FrozenTrial"], sign:
     result: content of best.json.  trials: the finished ones.  sign: -1 if less is better in the metric.
     """
     best, own = best_trial(trials), own_trial(trials)
-    comparison, values = result["comparison"], format_values(result["values"])
+    comparison, uses = result["comparison"], f"so `make train` uses {format_values(result['values'])}"
     if best is None:
-        return (
-            f"no trial came to its end, because all diverged, so `make train` keeps the member's own values, {values}; "
-            "lower train.learning_rate or the intervals of tune.search"
-        )
+        return f"all trials diverged, {uses}, the member's own values; lower train.learning_rate or the intervals of tune.search"
     if comparison is not None:
-        measured = f"± {comparison.error:.4f} on {counted(comparison.rows, 'row')} that chose neither (training seeds: {comparison.seeds})"
-        if comparison.is_gain:
-            return (
-                f"trial {best.number} is better than the member's own values by {comparison.difference:.4f} {measured}, so "
-                f"`make train` uses {values}"
-            )
-        return (
-            f"the gain of trial {best.number} over the member's own values is {comparison.difference:+.4f} {measured}, not more "
-            f"than its standard error, so `make train` keeps the own values, {values}"
-        )
+        gain = f"over the member's own values is {comparison.difference:+.4f} ± {comparison.error:.4f}"
+        rows = f"on {counted(comparison.rows, 'row')} that chose neither (training seeds: {comparison.seeds})"
+        kept = "" if comparison.is_gain else ", which is not more than its standard error"
+        return f"the gain of trial {best.number} {gain} {rows}{kept}, {uses}"
     if own is None or own.number != best.number:
-        return f"the trial of the member's own values is not complete, so `make train` uses those of trial {best.number}, {values}"
+        return f"the trial of the member's own values is not complete, {uses}, those of trial {best.number}"
     second = best_trial([trial for trial in trials if trial.number != own.number])
     error = float(own.user_attrs.get("error", 0.0))
     ahead = f", {score_of(own) - score_of(second):.4f} better than trial {second.number}" if second is not None else ""
     score = with_error(sign * score_of(own), error, result["metric"])
-    return f"the member's own values have the best score, {score}{ahead}, so `make train` keeps them: {values}"
+    return f"the member's own values have the best score, {score}{ahead}, {uses}"
