@@ -8,7 +8,7 @@ when its stdin closes, that is, when the parent dies; the parent kills it, with 
 import contextlib
 import json
 import os
-import queue
+import select
 import signal
 import subprocess
 import sys
@@ -16,8 +16,9 @@ import tempfile
 import threading
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import IO, Any, NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
+READ_AT_ONCE = 65_536  # bytes
 Event = dict[str, Any]
 Emit = Callable[..., None]  # emit(event, **values): sends an event to the parent
 
@@ -42,50 +43,38 @@ def run_child(
     environment: all variables of the child.  stall: seconds without an event after which ChildStalled is raised.
     interpreter: path of the child's Python.
     """
-    lines: queue.Queue[str | None] = queue.Queue()
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed:
-        child = subprocess.Popen(
+    with (
+        tempfile.TemporaryFile() as printed,
+        subprocess.Popen(
             [interpreter, "-P", "-m", module],
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=printed,
             env=dict(environment),
             start_new_session=True,  # Ctrl-C reaches this process only, which then kills the child
-            encoding="utf-8",
-            errors="replace",
-        )
+        ) as child,
+    ):
         assert child.stdin and child.stdout
-        reader = threading.Thread(target=_read_lines, args=(child.stdout, lines.put), daemon=True)
-        reader.start()
         try:
-            with contextlib.suppress(BrokenPipeError):  # it ended at once: the queue says so
-                child.stdin.write(json.dumps(request) + "\n")
-                child.stdin.flush()
-            while (line := lines.get(timeout=stall)) is not None:
-                event: Event = json.loads(line)
-                yield event
-                if event["event"] in ("result", "error"):
-                    return
+            with contextlib.suppress(BrokenPipeError):  # it ended at once: its output ends as well
+                child.stdin.write(json.dumps(request).encode() + b"\n")
+            received, part = b"", b"-"
+            while part:
+                if not select.select([child.stdout], [], [], stall)[0]:
+                    raise ChildStalled(f"no progress for {stall:.0f} s")
+                part = os.read(child.stdout.fileno(), READ_AT_ONCE)
+                *lines, received = (received + part).split(b"\n")
+                for line in lines:
+                    event: Event = json.loads(line)
+                    yield event
+                    if event["event"] in ("result", "error"):
+                        return
             printed.seek(0)
-            raise ChildEnded(printed.read())
-        except queue.Empty:
-            raise ChildStalled(f"no progress for {stall:.0f} s") from None
+            raise ChildEnded(printed.read().decode(errors="replace"))
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            reader.join(timeout=5)  # before the pipe is closed, from which it reads
-            for stream in (child.stdin, child.stdout):
-                with contextlib.suppress(OSError):
-                    stream.close()
-
-
-def _read_lines(stream: IO[str], on_line: Callable[[str | None], None]) -> None:
-    """Pass each line to `on_line`, and None at the end, which is also reached if another thread closes the stream."""
-    with contextlib.suppress(ValueError):
-        for line in stream:
-            on_line(line)
-    on_line(None)
 
 
 def answer_parent(
