@@ -8,17 +8,15 @@ when its stdin closes, that is, when the parent dies; the parent kills it, with 
 import contextlib
 import json
 import os
-import select
+import queue
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import IO, Any, NoReturn, TextIO
 
-READ_AT_ONCE = 65_536  # bytes
 Event = dict[str, Any]
 Emit = Callable[..., None]  # emit(event, **values): sends an event to the parent
 
@@ -43,38 +41,56 @@ def run_child(
     environment: all variables of the child.  stall: seconds without an event after which ChildStalled is raised.
     interpreter: path of the child's Python.
     """
-    with (
-        tempfile.TemporaryFile() as printed,
-        subprocess.Popen(
-            [interpreter, "-P", "-m", module],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=printed,
-            env=dict(environment),
-            start_new_session=True,  # Ctrl-C reaches this process only, which then kills the child
-        ) as child,
-    ):
-        assert child.stdin and child.stdout
-        try:
-            with contextlib.suppress(BrokenPipeError):  # it ended at once: its output ends as well
-                child.stdin.write(json.dumps(request).encode() + b"\n")
-            received, part = b"", b"-"
-            while part:
-                if not select.select([child.stdout], [], [], stall)[0]:
-                    raise ChildStalled(f"no progress for {stall:.0f} s")
-                part = os.read(child.stdout.fileno(), READ_AT_ONCE)
-                *lines, received = (received + part).split(b"\n")
-                for line in lines:
-                    event: Event = json.loads(line)
-                    yield event
-                    if event["event"] in ("result", "error"):
-                        return
-            printed.seek(0)
-            raise ChildEnded(printed.read().decode(errors="replace"))
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+    child = subprocess.Popen(
+        [interpreter, "-P", "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environment),
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,  # Ctrl-C reaches this process only, which then kills the child
+    )
+    assert child.stdin and child.stdout and child.stderr
+    lines: queue.Queue[str | None] = queue.Queue()
+    printed: list[str] = []
+    readers = [
+        threading.Thread(target=_read_lines, args=(child.stdout, lines.put), daemon=True),
+        threading.Thread(target=_read_lines, args=(child.stderr, lambda line: printed.append(line or "")), daemon=True),
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        with contextlib.suppress(BrokenPipeError):  # it ended at once: the queue says so
+            child.stdin.write(json.dumps(request) + "\n")
+            child.stdin.flush()
+        while (line := lines.get(timeout=stall)) is not None:
+            event: Event = json.loads(line)
+            yield event
+            if event["event"] in ("result", "error"):
+                return
+        readers[1].join(timeout=5)
+        raise ChildEnded("".join(printed))
+    except queue.Empty:
+        raise ChildStalled(f"no progress for {stall:.0f} s") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        for reader in readers:  # before the pipes are closed, from which they read
+            reader.join(timeout=5)
+        for stream in (child.stdin, child.stdout, child.stderr):
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def _read_lines(stream: IO[str], on_line: Callable[[str | None], None]) -> None:
+    """Pass each line to `on_line`, and None at the end, which is also reached if another thread closes the stream."""
+    with contextlib.suppress(ValueError):
+        for line in stream:
+            on_line(line)
+    on_line(None)
 
 
 def answer_parent(

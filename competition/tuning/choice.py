@@ -111,12 +111,6 @@ def limit_reached(trials: Sequence["FrozenTrial"], settings: StudySettings) -> s
     return ""
 
 
-def mean_share(trials: Sequence["FrozenTrial"]) -> float:
-    """Mean cost of a trial as a share of an unpruned one; 1 without trials."""
-    shares = [float(trial.user_attrs.get("share", 1.0)) for trial in trials]
-    return float(np.mean(shares)) if shares else 1.0
-
-
 def format_values(values: Mapping[str, object]) -> str:
     """learning_rate 0.0012, flip horizontal"""
     return ", ".join(f"{key} {format_value(value)}" for key, value in values.items())

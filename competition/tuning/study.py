@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from competition.config.faults import fault_point
 from competition.config.search_space import Values, in_order, is_active, number_type
 from competition.tuning.choice import ORIGIN, finished_trials, limit_reached, origin_of
-from competition.tuning.samplers import SeededByNumber, make_pruner
+from competition.tuning.samplers import PRUNERS, SeededByNumber
 from competition.tuning.settings import StudySettings
 
 # User attributes of a trial. SURPLUS: started beside the last one of the study, and ended before it did anything.
@@ -65,7 +65,9 @@ def open_study(storage: BaseStorage, settings: StudySettings) -> Study:
         study = optuna.load_study(storage=storage, study_name=settings.name)
     points = study.user_attrs.get("points", settings.points)
     study.sampler = SeededByNumber(settings.tune.sampler, settings.tune.seed, points)
-    study.pruner = make_pruner(settings.tune.pruner)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some are marked experimental
+        study.pruner = PRUNERS[settings.tune.pruner]()
     return study
 
 

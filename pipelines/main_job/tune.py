@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
@@ -29,7 +30,6 @@ from competition.tuning.choice import (
     finished_trials,
     format_values,
     limit_reached,
-    mean_share,
     origin_of,
     own_trial,
     score_of,
@@ -212,6 +212,7 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
         comparison = runner.confirm(dict(chosen.params), tune.confirm_seeds)
         chosen = chosen if comparison.is_gain else None
     sign = metric_named(prepared.competition.metric).sign
+    shares = [trial.user_attrs.get("share", 1.0) for trial in trials]
     return {
         "values": dict(settings.own_values if chosen is None else chosen.params),
         "comparison": comparison,
@@ -221,7 +222,7 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
         "score": sign * score_of(best) if best is not None else None,
         "trials": len(trials),
         "pruned": sum(trial.state.name == "PRUNED" for trial in trials),
-        "mean_share": round(mean_share(trials), 4),
+        "mean_share": round(fmean(shares or [1.0]), 4),  # mean cost of a trial as a share of an unpruned one
         "limit": limit_reached(all_trials, settings) if len(trials) < settings.total else "",
         "folds": list(study.user_attrs["folds"]),
         "ranking_folds": list(runner.ranking_folds),
