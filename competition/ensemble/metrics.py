@@ -112,8 +112,7 @@ class Metric:
 
     def evaluate_counts(self, counts: LabelCounts) -> np.ndarray:
         """(...) scores of a metric of labels, greater is better."""
-        if self.from_counts is None:
-            raise UserError(f"{self.name} is a metric of probabilities, not of labels")
+        assert self.from_counts is not None, f"{self.name} is a metric of probabilities, not of labels"
         return self.from_counts(counts)
 
     def evaluate_weighted(

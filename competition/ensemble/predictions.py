@@ -230,10 +230,10 @@ def open_npz(path: Path) -> np.lib.npyio.NpzFile:
         raise UserError(f"{path} does not exist; `make predict` creates it")
     try:
         file = np.load(path, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError("it is a single array")
     except Exception as error:  # damaged bytes may cause any exception in zipfile and NumPy
         raise UserError(f"{path} is not a readable .npz of predictions ({error}); create it again") from error
-    if not isinstance(file, np.lib.npyio.NpzFile):
-        raise UserError(f"{path} is a single array, an .npz of predictions was expected; create it again")
     return file
 
 

@@ -68,13 +68,10 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
                 f"members.{name}.predictions.test: missing; expected a CSV or npz of predictions of the "
                 f"{counted(len(prepared.part('test')), 'test image')}, or one per fold model"
             )
-        files = {"oof": [Path(external.oof)], "test": [Path(file) for file in external.test]}
-        for part, file in [(part, path) for part, paths in files.items() for path in paths]:
-            if not file.is_file():
-                raise UserError(
-                    f"members.{name}.predictions.{part}: {file.absolute()} is no file; expected a CSV or npz of predictions, with a path "
-                    "from the folder of the project, or the whole path; neither patterns (*) nor `~` are expanded"
-                )
+        for part, file in [("oof", external.oof), *(("test", file) for file in external.test)]:
+            if not Path(file).is_file():
+                expected = "expected a CSV or npz of predictions, with its path from the folder of the project, without * and ~"
+                raise UserError(f"members.{name}.predictions.{part}: {Path(file).absolute()} is no file; {expected}")
         sources[name] = external_digests(external)
     return {name: digests for name, digests in sources.items() if digests}
 
@@ -161,16 +158,11 @@ def view_seconds(workspace: Workspace) -> dict[str, dict[str, float]]:
 
 def model_digests(workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Member -> digest of its fold models, or of its files if external; an equal digest means "not trained again"."""
-    runs_by_member = blended_runs(workspace)
-    digests = {}
+    runs_by_member, digests = blended_runs(workspace), {}
     for name, source in sources.items():
-        if name in runs_by_member:
-            weights = [
-                digest_of({str(fold): weights_digest(run, int(fold)) for fold in source[run.digest]})
-                for run in runs_by_member[name]
-                if run.digest in source
-            ]
-            digests[name] = weights[0] if len(weights) == 1 else digest_of(weights)
-        else:
-            digests[name] = digest_of(source)
+        runs = [run for run in runs_by_member.get(name, ()) if run.digest in source]
+        weights = [
+            digest_of({str(fold): weights_digest(run, int(fold)) for fold in source[run.digest]}) for run in runs
+        ]
+        digests[name] = weights[0] if len(weights) == 1 else digest_of(weights or source)
     return digests
