@@ -63,11 +63,9 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
         raise UserError(f"predictions of {names} are missing; `make train predict` makes them{without}")
     for name in blended_external(params):
         external = params.external[name]
-        if not external.test and len(prepared.part("test")):
-            raise UserError(
-                f"members.{name}.predictions.test: missing; expected a CSV or npz of predictions of the "
-                f"{counted(len(prepared.part('test')), 'test image')}, or one per fold model"
-            )
+        if not external.test and (count := len(prepared.part("test"))):
+            expected = f"a CSV or npz of the {counted(count, 'test image')}, or one per fold model"
+            raise UserError(f"members.{name}.predictions.test: missing; expected {expected}")
         for part, file in [("oof", external.oof), *(("test", file) for file in external.test)]:
             if not Path(file).is_file():
                 expected = "expected a CSV or npz of predictions, with its path from the folder of the project, without * and ~"

@@ -93,10 +93,10 @@ def read_warm_start(path: Path) -> list[tuple[Values, list[int]]]:
     values, folds = content.get("values"), content.get("folds")
     points = [point for point in (values if isinstance(values, list) else [values]) if isinstance(point, dict)]
     if not points or not isinstance(folds, list):
-        raise UserError(
-            f"tune.warm_start: {path} was found without values or folds; expected `values:` with parameters and `folds:` with "
-            "the folds whose labels chose them, [] if no row of this competition did"
+        expected = (
+            "`values:` with parameters and `folds:` whose labels chose them, [] if no row of this competition did"
         )
+        raise UserError(f"tune.warm_start: {path} was found without values or folds; expected {expected}")
     return [(dict(point), [int(fold) for fold in folds]) for point in points]
 
 
