@@ -235,13 +235,12 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
 
 
 def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Sequence["FrozenTrial"]) -> list[str]:
-    """The best score, what pruning saved, and what `make train` will use.  trials: the finished ones."""
+    """The best score, the cost of a trial, and what `make train` will use.  trials: the finished ones."""
     metric, sign = result["metric"], metric_named(result["metric"]).sign
-    ranking = folds_text(result.get("ranking_folds", result["folds"]))  # absent in studies of earlier versions
     best = f"best of {counted(result['trials'], 'trial')}"
     if result["score"] is not None:
         within = f"trained within {folds_text(result['folds'])} alone, where {result['trivial']}"
-        best += f": {metric} {result['score']:.4f} on {ranking}, {within}"
+        best += f": {metric} {result['score']:.4f} on {folds_text(result['ranking_folds'])}, {within}"
     if result["pruned"]:
         best += f", {result['pruned']} pruned, a trial cost {result['mean_share']:.0%} of a full one on average"
     ended = f"ended after {result['trials']} of {settings.total} trials by {result['limit']}"
