@@ -20,12 +20,8 @@ def csv(path, ids, table):
 
 
 def load(oof, test, declared="f" * 64):
-    return load_external(
-        oof,
-        test if isinstance(test, list) else [test],
-        OurRows(CLASSES, TRAIN, TEST, np.zeros(len(TRAIN), int), "f" * 64),
-        declared,
-    )
+    rows = OurRows(CLASSES, TRAIN, TEST, np.zeros(len(TRAIN), int), "f" * 64)
+    return load_external(oof, test if isinstance(test, list) else [test], rows, declared)
 
 
 def test_csv_and_npz_give_equal_predictions_for_any_order_of_rows_and_columns(tmp_path):
@@ -92,19 +88,8 @@ def test_errors_in_the_files_name_the_file(tmp_path):
 PROBS, PICKLED = probs(40, 1), np.array([{}], dtype=object)
 WRONG_ARRAYS = [
     ({"ids": TRAIN, "probs": PROBS}, "expected the arrays classes, ids, probs, found ids, probs"),
-    (
-        {"ids": TRAIN, "probs": np.full((40, 4), 0.25), "classes": list("abcd")},
-        "classes 'a', .*; expected the 3 of the competition",
-    ),
-    (
-        {"ids": TRAIN, "probs": PROBS, "classes": ["0", "1", "2"]},
-        "has the classes '0', '1', '2'; expected .*'cat', 'dog', 'eel'",
-    ),
-    (
-        {"ids": TRAIN, "probs": PROBS[:, :2], "classes": CLASSES},
-        r"probs has the shape \(40, 2\), for ids \(40,\) and 3 classes",
-    ),
-    ({"ids": TRAIN}, "expected the arrays classes, ids, probs, found ids"),
+    ({"ids": TRAIN, "probs": PROBS[:, :2], "classes": list("ab")}, "classes 'a', 'b'; expected the 3 of"),
+    ({"ids": TRAIN, "probs": PROBS[:, :2], "classes": CLASSES}, r"shape \(40, 2\), for ids \(40,\) and 3 classes"),
     ({"ids": PICKLED, "probs": PROBS}, "is not a readable .npz .*without pickled objects"),
 ]
 
@@ -127,14 +112,12 @@ def test_a_regression_may_have_the_values_as_scikit_learn_gives_them(tmp_path):
 
 
 def test_csv_columns_are_found_by_name_and_problems_of_the_file_are_named(tmp_path):
-    file, rows = (
-        tmp_path / "t.csv",
-        OurRows(["cat", "dog"], np.array(["NA", "007"]), np.zeros(0, str), np.zeros(2, int), ""),
-    )
+    file, none = tmp_path / "t.csv", np.zeros(0, str)
+    rows = OurRows(["cat", "dog"], np.array(["NA", "007"]), none, np.zeros(2, int), "")
     file.write_text("dog,id,cat\n0.25,NA,0.75\n0.5,007,0.5\n")  # the ids are strings, neither missing nor a number
     oof = load_external(file, [], rows, "").oof
     assert oof.ids.tolist() == ["NA", "007"] and oof.view("identity").tolist() == [[0.75, 0.25], [0.5, 0.5]]
-    named_id = OurRows(["cat", "id"], np.array(["007"]), np.zeros(0, str), np.zeros(1, int), "")
+    named_id = OurRows(["cat", "id"], np.array(["007"]), none, np.zeros(1, int), "")
     file.write_text("row_id,cat,id\n007,0.25,0.75\n")
     assert load_external(file, [], named_id, "").oof.ids.tolist() == ["007"]
     for text, message in (

@@ -30,9 +30,8 @@ def write_result(folder: Path, depends: dict[str, object]) -> Path:
 
 def test_a_result_is_current_only_for_the_dependencies_it_was_made_from(tmp_path: Path) -> None:
     path = write_result(tmp_path, {"rate": 0.1, "views": ("a", "b")})
-    assert m.Stored(
-        path, {"views": ["a", "b"], "rate": 0.1}
-    ).is_current  # neither order of keys nor list or tuple matters
+    # Neither the order of keys nor list or tuple matters.
+    assert m.Stored(path, {"views": ["a", "b"], "rate": 0.1}).is_current
     assert not m.Stored(path, {"rate": 0.2, "views": ["a", "b"]}).is_current
     assert not m.Stored(path, {"rate": 0.1}).is_current
     assert not m.Stored(tmp_path / "nowhere.json", {}).is_current

@@ -99,8 +99,7 @@ def test_the_seeds_of_a_member_are_averaged_and_count_as_one_member(work: Path) 
     write_member(work, settings, "cnn", 0.75, seed=2)
     inputs = load(work, settings)
     assert list(inputs.oof) == ["cnn", "small"]
-    for member, ids in ((inputs.oof["small"], inputs.ids), (inputs.test["small"], inputs.test_ids)):  # joined by id
-        assert np.array_equal(member.ids, ids)
+    assert all(np.array_equal(member.ids, inputs.ids) for member in inputs.oof.values())  # joined by id
     for predictions in (inputs.oof["cnn"], inputs.test["cnn"]):
         np.testing.assert_allclose(predictions.probs[:, 0, 0], (0.5 + 0.25 + 0.75) / 3, atol=1e-3)
 
