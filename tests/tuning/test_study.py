@@ -206,10 +206,8 @@ def test_choices_whole_numbers_and_conditions_are_drawn_as_declared(tmp_path: Pa
 def test_a_grid_is_searched_completely_after_the_own_values_and_warm_starts(tmp_path: Path) -> None:
     search = {"zoom": Dimension(low=-0.5, high=0.5, step=0.5), "weight_decay": Dimension(choices=(0.1, 1.0))}
     own = {"zoom": -0.5, "weight_decay": 0.1}
-    start = {"zoom": 0.5}  # tried next; what it lacks is drawn
-    trials, tried = searched(
-        tmp_path / "study.log", 99, sampler="grid", search=search, own_values=own, warm_start=[start]
-    )
+    changes = {"own_values": own, "warm_start": [{"zoom": 0.5}]}  # which is tried next; what it lacks is drawn
+    trials, tried = searched(tmp_path / "study.log", 99, sampler="grid", search=search, **changes)
     assert tried[0] == own and tried[1]["zoom"] == 0.5 and len(trials) == 7
     assert {str(point) for point in grid(search)} == set(map(str, tried))
 
