@@ -10,7 +10,7 @@ from competition.ensemble.compare import Diversity
 from competition.ensemble.expected_score import expected_scores, interval
 from competition.ensemble.honest import HonestResult
 from competition.ensemble.metrics import Metric
-from competition.ensemble.predictions import identity_view
+from competition.ensemble.predictions import IDENTITY
 from competition.ensemble.rare_classes import small_class_warning
 from competition.ensemble.significance import NORMAL_95
 from competition.ensemble.trivial import trivial_output
@@ -42,7 +42,7 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
     trivial = score_with_error(labels, trivial_outputs, evaluation)
     members = {}
     for name, predictions in inputs.oof.items():  # by its identity view, without any fitting
-        probs = predictions.view(identity_view(predictions), np.flatnonzero(rows))
+        probs = predictions.view(IDENTITY, np.flatnonzero(rows))
         members[name] = score_with_error(labels, metric.output_of(probs), evaluation)
     # Not above the baseline by more than the errors of both explain; these scores have no paired difference.
     no_better = [

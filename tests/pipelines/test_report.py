@@ -117,7 +117,7 @@ def test_an_external_member_is_part_of_the_blend_with_its_doubt_and_is_not_train
     again = workspace.here("blend", "report")  # a doubt stands beside the score whenever it is shown
     assert "blend: current" in again and "torch: folds unknown" in again
     assert "may be optimistic: folds of torch unknown" in workspace.page
-    with pytest.warns(UserWarning, match="^torch: folds unknown: it cannot be verified") as warned:
+    with pytest.warns(UserWarning, match="^torch: folds unknown, so nothing says that") as warned:
         table = goldfold.open(workspace.params, work=workspace.folder / "work").scores()
     assert table.attrs["notes"] == [str(one.message) for one in warned]
     digest = output.partition("set predictions.folds: ")[2].split()[0][:10]
