@@ -38,6 +38,7 @@ NEEDS = {name: name for name in SAME_NAME} | {
     "cv2": "opencv-python-headless",
     "sklearn": "scikit-learn",
     "tensorflow": "tensorflow-cpu",
+    "threadpoolctl": "threadpoolctl",
 }
 
 
