@@ -173,7 +173,7 @@ def load_scores(path: Path, ids: np.ndarray | None = None, mapped: bool = False)
 
 def concatenate_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     """Concatenate the out-of-fold predictions of one member's fold models: different rows, the same views."""
-    _refuse_other_views(parts)
+    refuse_other_views(parts)
     ids = np.concatenate([p.ids for p in parts])
     _check_unique(ids.astype(str))
     return _unchecked(ids, parts[0].views, np.concatenate([p.probs for p in parts]), parts[0].target)
@@ -181,7 +181,7 @@ def concatenate_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
 
 def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     """Average the test predictions of one member's fold models, joined by id."""
-    _refuse_other_views(parts)
+    refuse_other_views(parts)
     ids = parts[0].ids
     total = np.zeros(parts[0].probs.shape, np.float32)
     for part in parts:
@@ -219,7 +219,8 @@ def check_kinds(ids: np.ndarray, values: np.ndarray) -> None:
         )
 
 
-def _refuse_other_views(parts: Sequence[ViewPredictions]) -> None:
+def refuse_other_views(parts: Sequence[ViewPredictions]) -> None:
+    """Raise UserError unless the predictions of one member's fold models have the same views."""
     for part in parts:
         if part.views != parts[0].views:
             raise UserError(f"fold models have different views: {list(part.views)} and {list(parts[0].views)}")

@@ -13,7 +13,7 @@ from competition.config.errors import UserError, counted
 from competition.config.params import Params
 from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes, order_notes
 from competition.ensemble.external_predictions import OurRows, load_external
-from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
+from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds, refuse_other_views
 from competition.workspace.dependencies import external_digests, fold_views, views_manifest, weights_digest
 from competition.workspace.runs import Run, blended_external, blended_runs
 from competition.workspace.workspace import Workspace
@@ -120,6 +120,7 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
             }
             held_out = [ViewPredictions.load(folders[fold] / "oof.npz", mapped=True) for fold in shared_folds]
             fold_tests = [ViewPredictions.load(folders[fold] / "test.npz", mapped=True) for fold in sorted(folders)]
+            refuse_other_views([*held_out, *fold_tests])
             of_runs.append(concatenate_folds(held_out).at(ids))
             tests.append(mean_over_folds(fold_tests).at(test_ids))
             if external_names and len(test_ids) and is_single and run is runs[0]:
