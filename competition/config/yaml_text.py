@@ -170,7 +170,8 @@ def set_value(text: str, keys: Sequence[str], value: object) -> str:
     block[keys[-1]] = to_plain(value)
     written = StringIO()
     editor.dump(tree, written)
-    return written.getvalue()
+    start = text[: len(text) - len(text.lstrip())]  # empty lines, of which one would be lost
+    return start + written.getvalue().lstrip()
 
 
 def rendered(value: object) -> str:

@@ -300,7 +300,7 @@ def test_any_text_of_set_gives_overrides_or_a_user_error(text: str) -> None:
         assert str(user_error).startswith("SET")
 
 
-EDITED = """\
+EDITED = """
 # A file.
 train:        # for all
   epochs: 12   # passes
