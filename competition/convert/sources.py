@@ -5,7 +5,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from competition.config.errors import UserError, counted, first_few
@@ -56,15 +56,11 @@ def _from_images(source: str, paths: Sequence[str], settings: Settings) -> tuple
     with _local_names(source, paths) as raw:
         layout = folder.read_layout(raw, settings)
         image_files = ImageFiles(raw)
-        ids, labels, groups = layout.train
+        ids, labels, _ = layout.train
         id_column = layout.competition.id_column
         train, test = image_files.find(ids, "train", id_column), image_files.find(layout.test, "test", id_column)
-    competition = layout.competition
-    if any(groups):
-        note = f"the values of {settings.group_column} are not kept in the records; duplicates are still grouped"
-        competition = replace(competition, notes=(*competition.notes, note))
     labelled = zip(ids, labels, strict=True)
-    return competition, {
+    return layout.competition, {
         "train": [SourceImage(one, label, train[one], _stamp(source, train[one])) for one, label in labelled],
         "test": [SourceImage(one, -1, path, _stamp(source, path)) for one, path in test.items()],
     }

@@ -68,10 +68,8 @@ def select(workspace: Workspace, member: str, folds: Sequence[int]) -> Selection
         if folds:
             raise UserError("FOLD= selects fold models of one member; name it as well: MEMBER=cnn FOLD=0")
         return _blend(workspace, folder)
-    if member in params.external:
-        raise UserError(f"member {member} was trained outside this project: its model is not here")
     if member not in params.members:
-        raise UserError(f"MEMBER={member}: no such member; the members are {', '.join(params.members)}")
+        raise UserError(f"MEMBER={member}: not trained here; the members are {', '.join(params.members)}")
     runs = blended_runs(workspace.with_blended(member))[member]
     title = f"member {member}" + (
         f", fold{'s' if len(folds) > 1 else ''} {', '.join(map(str, folds))}" if folds else ""

@@ -38,8 +38,7 @@ def layout_of_class_folders(raw: Path, settings: Settings) -> Layout:
         )
     if settings.group_column:
         raise UserError(
-            f"prepare.group_column: {settings.group_column!r} was asked for, but class folders have no train.csv to "
-            f"hold it; add a train.csv with the columns image, label and {settings.group_column}, or set prepare.group_by=embedding"
+            f"prepare.group_column: class folders have no {settings.group_column!r}; add a train.csv with it"
         )
     target = settings.target or target_of_metric(settings.metric) or "single"
     if target in ("multi", "regression"):
