@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-from prometheus_client import make_asgi_app
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -71,7 +71,7 @@ def create_app(
         Route(f"/v1/models/{MODEL}:predict", server.predict, methods=["POST"]),
         Route("/photo", server.photo, methods=["POST"]),
         Route("/training/{row:int}.png", server.picture),
-        Route("/metrics", make_asgi_app(server.metrics.registry), methods=["GET"]),
+        Route("/metrics", server.metrics_text),
         *(Route(path, answer, methods=["GET"]) for path, answer in constant.items()),  # a response is an application
     ]
     handlers = dict.fromkeys((HTTPException, BadImage), server.answer_error)
@@ -145,6 +145,9 @@ class _Server:
         if data is None:
             return JSONResponse({"error": "no such training image"}, 404)
         return Response(data, media_type="image/png")
+
+    async def metrics_text(self, request: Request) -> Response:
+        return Response(generate_latest(self.metrics.registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def answer_error(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):

@@ -137,7 +137,7 @@ def test_grade_and_report_take_the_blend_of_the_current_parameters_and_name_what
 
 def test_a_submission_is_graded_by_the_metric_of_its_honest_score_and_only_if_that_scores_labels(workspace: Workspace):
     refused = workspace.refused_here("prepare", "competition.predicts=probabilities")
-    assert "probabilities was asked for, digits takes label" in refused
+    assert "probabilities was asked for, expected label" in refused
     sets, old = "competition.metric=log_loss blend.members=[slim]", set(workspace.submissions.glob("*.csv"))
     output = workspace.do("blend", sets=sets)  # with the data that were there
     assert "log_loss scores probabilities, and submissions of small are labels" in output and "make grade" not in output

@@ -214,7 +214,7 @@ def test_columns_of_the_tables_decide_where_the_photos_say_nothing_and_a_changed
     assert "head.columns of a member can add 'site' to its features" in output
     assert workspace.scores["honest"] > 0.9
     refused = workspace.refused("predict_folder", "--folder", str(photos))
-    assert "columns of tables beside the features of photos" in refused
+    assert "has head.columns, which new photos do not have" in refused
     columns = workspace.work / "data" / "columns.csv"
     columns.write_text(columns.read_text().replace("z", "x"))
     assert workspace.do("train").count("held-out rows") == 3

@@ -126,7 +126,7 @@ def test_download_to_submit_ends_with_a_scored_line_in_the_ledger(downloaded, su
 
 def test_nothing_is_sent_that_kaggle_rejects_or_that_was_changed_by_hand(remote, notebooks_only, monkeypatch) -> None:
     before = len(remote.kaggle.submissions)
-    words = "set kaggle.submit to notebook, then `make kernel submit`; nothing was sent"
+    words = "nothing was sent; set kaggle.submit to notebook, then `make kernel submit`"
     assert words in remote.refused("submit", "--again")
     made = KernelSubmission("ada/goldfold-small", 1, "submission.csv", "0" * 64, "")
     write_json(remote.workspace.work / "kernel" / "submission.json", made)

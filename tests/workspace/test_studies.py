@@ -111,7 +111,7 @@ def test_warm_starts_bring_the_folds_that_chose_them_and_are_refused_without_the
     assert settings.warm_start == [{"learning_rate": 0.002}, {"learning_rate": 0.001}, {"weight_decay": 0.1}]
     assert settings.folds == [0, 1, 4]
     file.write_text("values: {learning_rate: 0.001}\n")
-    with pytest.raises(UserError, match="the folds whose labels chose them"):
+    with pytest.raises(UserError, match="`folds:` whose labels chose them"):
         started(str(file))
     with pytest.raises(UserError, match="earlier, family or a YAML or JSON"):
         started("erlier")
