@@ -32,7 +32,7 @@ from competition.config.params_file import BUDGET_FILE, load_params, parse_overr
 from competition.config.yaml_text import rendered
 from competition.ensemble.chain import Chain
 from competition.ensemble.metrics import default_labels
-from competition.ensemble.predictions import free_name, identity_view, load_scores
+from competition.ensemble.predictions import IDENTITY, free_name, load_scores
 from competition.ensemble.settings import validate_params
 from competition.files.manifest import read_manifest
 from competition.prepare.prepared import fold_tables
@@ -186,7 +186,7 @@ class Project:
         else:
             only = self._only(member)
             predictions = load_predictions(only, prediction_sources(only, False)).oof[member]
-            ids, probs = predictions.ids, predictions.view(view or identity_view(predictions))
+            ids, probs = predictions.ids, predictions.view(view or IDENTITY)
             decided = default_labels(probs, self._prepared.competition.targets.kind)
         targets = self._prepared.targets(train["label"].loc[ids].to_numpy())
         facts = {"fold": train["fold"].loc[ids].to_numpy(), "label": self._prepared.competition.written(targets)}

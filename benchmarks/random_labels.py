@@ -118,7 +118,7 @@ def job_of(folder: Path, sets: str = "") -> Any:
 
 
 def scores_of(folder: Path, classes: int) -> dict[str, Any]:
-    from competition.workspace.dependencies import newest_blend
+    from competition.workspace.dependencies import stored_blends
     from competition.workspace.ensemble_inputs import load_predictions, prediction_sources
 
     job = job_of(folder)
@@ -130,7 +130,7 @@ def scores_of(folder: Path, classes: int) -> dict[str, Any]:
         accuracy = float((views.view("identity").argmax(1) == rows.labels)[honest].mean())
         error = (chance * (1 - chance) / honest.sum()) ** 0.5
         scores[name] = {"accuracy": accuracy, "z": (accuracy - chance) / error}
-    folder = newest_blend(job.work)
+    folder = stored_blends(job.work)[0][0]
     assert folder is not None
     blend = json.loads((folder / "scores.json").read_text())
     error = (chance * (1 - chance) / blend["honest_rows"]) ** 0.5

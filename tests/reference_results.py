@@ -39,7 +39,7 @@ def results_of_engine() -> Results:
     from builders import CLASSES, member, params, pixels_of
 
     from competition.config.params import Head
-    from competition.ensemble.predictions import Predictions
+    from competition.ensemble.predictions import ViewPredictions
     from competition.images.labelled_images import Images
     from competition.prepare.targets import SINGLE, Targets
     from competition.training.device import open_device
@@ -52,9 +52,10 @@ def results_of_engine() -> Results:
     images = Images(ids, pixels_of(labels), labels, np.arange(count) // CLASSES % 3, np.arange(count) != 4)
     device = open_device(params().device)
 
-    def soft_labels(fold: object) -> Predictions:
+    def soft_labels(fold: object) -> ViewPredictions:
         is_labelled = images.folds != fold
-        return Predictions(ids[is_labelled], np.full((is_labelled.sum(), CLASSES), 1 / CLASSES, np.float32))
+        probs = np.full((is_labelled.sum(), 1, CLASSES), 1 / CLASSES, np.float32)
+        return ViewPredictions(ids[is_labelled], ("identity",), probs)
 
     def trainer_of(targets: Targets, metric: str, **train: object) -> Trainer:
         recipe = member(batch=12, epochs=3, **train)

@@ -23,7 +23,7 @@ from competition.config.errors import UserError
 from competition.config.params_file import load_params, parse_overrides
 from competition.ensemble.settings import validate_params
 from competition.images.augmentations import augmentation_named
-from competition.workspace.dependencies import newest_blend
+from competition.workspace.dependencies import stored_blends
 from competition.workspace.workspace import Workspace as Results
 from pipelines.terminal.options import Options
 from pipelines.terminal.runner import Job
@@ -90,7 +90,7 @@ class Workspace:
     @property
     def blend(self) -> Path:
         """Folder of the blend that was made or confirmed last."""
-        folder = newest_blend(self.work)
+        folder = stored_blends(self.work)[0][0]
         assert folder is not None
         return folder
 

@@ -12,7 +12,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from time import perf_counter
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from competition.ensemble.rare_classes import one_wrong_row, with_borrowed_rows
 from competition.ensemble.significance import NORMAL_95, Difference, swap_test
 
 USER_METRIC_CELLS = 50_000_000  # rows x classes of all resamples together
-SLOW_METRIC = 20.0  # milliseconds of one call
 FEWEST_RESAMPLES = 200  # the relative error of a standard error is then 5 %
 CELLS_AT_ONCE = 4_000_000  # resamples x rows (or kinds of rows, or classes) in memory
 
@@ -114,7 +112,9 @@ def resampled(
         if len(output) != len(labels):
             raise UserError(f"expected one prediction per label, found {len(output)} for {len(labels)}")
     metric, classes = evaluation.metric, evaluation.classes
-    resamples = min(evaluation.resamples, affordable_resamples(metric, outputs[0]))
+    resamples = evaluation.resamples
+    if metric.by_rows:  # each costs a call of the user's function
+        resamples = min(resamples, max(FEWEST_RESAMPLES, USER_METRIC_CELLS // outputs[0].size))
     rng = np.random.default_rng(evaluation.seed)
     sizes = np.bincount(labels, minlength=classes) if metric.target == "single" else np.zeros(0, np.int64)
     if metric.target == "single" and rows is None:
@@ -139,27 +139,6 @@ def resampled(
             weights = rng.multinomial(rows, count / count.sum(), size=drawn)
         pieces.append([metric.evaluate_weighted(labels, output, weights, classes) for output in outputs])
     return [np.concatenate(column) for column in zip(*pieces, strict=True)]
-
-
-def affordable_resamples(metric: Metric, output: np.ndarray) -> int:
-    """Largest number of resamples; limited where each costs a call of the user's function.  output: (N, C)."""
-    return max(FEWEST_RESAMPLES, USER_METRIC_CELLS // output.size) if metric.by_rows else 2**31
-
-
-def slow_metric_warning(metric: Metric, labels: np.ndarray, output: np.ndarray) -> list[str]:
-    """A warning if one call of the user's metric takes long, else [].  labels: (N,) int.  output: (N, C)."""
-    if not metric.by_rows:
-        return []
-    started = perf_counter()
-    metric.evaluate(labels, output)
-    milliseconds = 1000 * (perf_counter() - started)
-    if milliseconds < SLOW_METRIC:
-        return []
-    limit = affordable_resamples(metric, output)
-    return [
-        f"WARNING one call of the metric {metric.name} takes {milliseconds:.0f} ms, and the blend makes thousands; write it "
-        f"with NumPy operations, or set blend.methods to [equal, best]; standard errors use at most {limit} resamples"
-    ]
 
 
 def _draw_rows(count: int, resamples: int, rng: np.random.Generator, rows: int | None) -> np.ndarray:

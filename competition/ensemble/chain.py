@@ -19,7 +19,7 @@ from competition.ensemble.blend import Blend
 from competition.ensemble.decision import Decision
 from competition.ensemble.predictions import ViewPredictions, chunks, mix_views
 
-MemberViews = Mapping[str, ViewPredictions]  # member -> its predictions; the same ids in the same order, see `align`
+MemberViews = Mapping[str, ViewPredictions]  # member -> its predictions; the same ids in the same order
 CandidateKey = tuple[str, str]  # blend method, decision rule
 # Version of what is fitted and scored on equal predictions: raise it when these results change (see training/versions.py).
 BLEND = 6
@@ -49,18 +49,6 @@ class Chain:
             return Chain(**fields)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} is not a valid chain ({error!r}); create it again with `make blend`") from error
-
-
-def align(members: MemberViews, ids: np.ndarray) -> dict[str, ViewPredictions]:
-    """Select every member's predictions of these ids, in this order. Raises UserError for missing ids."""
-    aligned = {}
-    for name, predictions in members.items():
-        try:
-            aligned[name] = predictions.at(ids)
-        except UserError as user_error:
-            raise UserError(f"member '{name}': {user_error}") from user_error
-    check_aligned(aligned)
-    return aligned
 
 
 def apply_chain(chain: Chain, members: MemberViews, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -110,14 +110,6 @@ def diversity(chain: Chain, members: MemberViews, labels: np.ndarray, rows: np.n
     def probs_of(name: str) -> np.ndarray:
         return mix_views(members[name], chain.policies[name], rows)
 
-    def score_without(removed: str) -> float:
-        """Score of the blend without one member; nan if no other member has a weight."""
-        rest = [name for name in chain.blend.used if name != removed]
-        if not rest:
-            return float("nan")
-        scale = sum(weights.values()) / sum(weights[name] for name in rest)
-        return metric.evaluate(labels, mix(map(probs_of, rest), [weights[n] * scale for n in rest], chain.blend.mixing))
-
     if metric.target == "regression":
         predicted = np.stack([probs_of(name)[:, 0].astype(np.float64) for name in names])
         errors = predicted - labels
@@ -131,5 +123,13 @@ def diversity(chain: Chain, members: MemberViews, labels: np.ndarray, rows: np.n
     used = chain.blend.used
     blend_score = metric.evaluate(labels, mix(map(probs_of, used), map(weights.__getitem__, used), chain.blend.mixing))
     scores = [metric.evaluate(labels, probs_of(name)) for name in names]
-    worth = [blend_score - score_without(name) if weights[name] else 0.0 for name in names]
-    return Diversity(names, agreement, error_correlation, np.array(scores), np.array(worth))
+    worth = np.zeros(len(names))
+    for number, name in enumerate(names):
+        rest = [other for other in used if other != name]
+        if not rest:
+            worth[number] = np.nan
+        elif name in used:
+            scale = sum(weights.values()) / sum(weights[other] for other in rest)
+            without = mix(map(probs_of, rest), [weights[other] * scale for other in rest], chain.blend.mixing)
+            worth[number] = blend_score - metric.evaluate(labels, without)
+    return Diversity(names, agreement, error_correlation, np.array(scores), worth)

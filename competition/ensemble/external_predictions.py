@@ -1,10 +1,10 @@
 """External predictions: files with the predictions of members trained elsewhere (PyTorch, fastai, AutoGluon, ...).
 
-A CSV has a column of ids (Predictions.load_csv) and one column per class name. An .npz has `ids` (N,), `classes` (C,), the
-names of its columns in any order, and `probs` (N, C), or also `views` and `probs` (N, V, C). Multi-label: each probability from
-0 to 1. Regression: one column of numbers, (N,) or (N, 1), which needs no `classes`.
+A CSV has a column of ids (`free_name`) and one column per class name. An .npz has `ids` (N,), `classes` (C,), the names of its
+columns in any order, and `probs` (N, C). Multi-label: each probability from 0 to 1. Regression: one column of numbers, (N,) or
+(N, 1), which needs no `classes`.
 Test predictions are the mean over fold models, or one file per fold model, or one .npz with `folds` (K,) and `probs`
-(K, N, C) or (K, N, V, C). The blend uses the mean; single fold models allow a sharper leak check (`external_check`).
+(K, N, C). The blend uses the mean; single fold models allow a sharper leak check (`external_check`).
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,7 @@ from competition.ensemble.external_check import (
 )
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.predictions import (
-    NanRows,
-    Predictions,
+    IDENTITY,
     ViewPredictions,
     check_kinds,
     free_name,
@@ -35,8 +34,6 @@ from competition.ensemble.predictions import (
     open_npz,
     read_array,
 )
-
-SINGLE_VIEW = "given"  # name of the single view of predictions without views
 
 SHORTEST_DIGEST = 8  # digits of predictions.folds that count as the whole digest
 
@@ -60,63 +57,44 @@ class OurRows:
     labels: np.ndarray  # (N,) int of the training rows
     folds_digest: str  # sha256 of our folds
     target: TargetKind = "single"  # the leak check compares confidences, so it is only made for classes
-    folds: int = 0  # K of our folds; 0 = unknown
-    fold_of_row: np.ndarray | None = None  # (N,) int, of the training rows
-
-    def fold_of(self, ids: np.ndarray) -> str:
-        """ " (all rows of fold 2)" if these are its ids and no others, else ""."""
-        folds = () if self.fold_of_row is None else np.unique(self.fold_of_row)
-        same = [fold for fold in folds if set(self.train_ids[self.fold_of_row == fold]) == set(ids)]
-        return f" (all rows of fold {same[0]})" if same else ""
 
 
 def load_external(
-    oof: Path, test: Path | Sequence[Path], rows: OurRows, declared_digest: str, own: Sequence[Confidence] = ()
+    oof: Path, test: Sequence[Path], rows: OurRows, declared_digest: str, own: Sequence[Confidence] = ()
 ) -> ExternalPredictions:
     """Load and check external predictions, and sort them by our ids.
 
     test: one file, or one per fold model.  declared_digest: sha256 of the folds the member was trained with; "" = unknown.
     own: confidence of the members trained here.
     """
-    target, test_ids = rows.target, rows.test_ids
     notes = []
     if not declared_digest:
-        notes = [
-            f"{FOLDS_UNKNOWN}: it cannot be verified that the out-of-fold rows were held out; "
-            f"if the folds are those of `make folds`, set predictions.folds: {rows.folds_digest}"
-        ]
+        ours = f"if they are those of `make folds`, set predictions.folds: {rows.folds_digest}"
+        notes = [f"{FOLDS_UNKNOWN}, so nothing says that the rows were held out; {ours}"]
     elif len(declared_digest) < SHORTEST_DIGEST or not rows.folds_digest.startswith(declared_digest):
-        notes = [
-            f"{OTHER_FOLDS} (predictions.folds is {declared_digest}, ours are {rows.folds_digest}): rows and their "
-            "duplicates may have been trained on by the models that predict them, so honest scores may be optimistic"
-        ]
-    test_files = [test] if isinstance(test, Path) else list(test)
-    oof_parts, of_oof = _read(oof, rows, rows.train_ids)
-    notes += of_oof
-    if len(oof_parts) > 1:
+        digests = f"predictions.folds is {declared_digest}, ours are {rows.folds_digest}"
+        notes = [f"{OTHER_FOLDS} ({digests}): its models may have learned from duplicates of the rows they predict"]
+    (held_out, *others), of_oof = _read(oof, rows, rows.train_ids)
+    if others:
         raise UserError(f"{oof} has the array 'folds'; expected one out-of-fold prediction per training row")
-    if not len(test_ids):  # cross-validation only, where the leak check, which compares with test rows, is not possible
-        empty = ViewPredictions(test_ids, oof_parts[0].views, oof_parts[0].probs[:0], target)
+    notes += of_oof
+    if not len(
+        rows.test_ids
+    ):  # cross-validation only, where the leak check, which compares with test rows, is not possible
         unchecked = f"{LEAK_UNCHECKED} not checked, because there are no test rows"
-        return ExternalPredictions(oof_parts[0], empty, (*notes, unchecked))
+        empty = ViewPredictions(rows.test_ids, held_out.views, held_out.probs[:0], rows.target)
+        return ExternalPredictions(held_out, empty, (*notes, unchecked))
     by_fold = list[ViewPredictions]()
-    for file in test_files:
-        parts, of_test = _read(file, rows, test_ids)
+    for file in test:
+        parts, of_test = _read(file, rows, rows.test_ids)
         by_fold, notes = by_fold + parts, notes + of_test
-    for part in by_fold:
-        if part.views != oof_parts[0].views:
-            raise UserError(f"{oof} has views {list(oof_parts[0].views)}, the test predictions have {list(part.views)}")
-    if declared_digest and 1 < len(by_fold) != rows.folds > 0:
-        notes.append(
-            f"test predictions of {len(by_fold)} fold models, and there are {rows.folds} folds: their mean is used; "
-            "predictions.test should have those of every fold model"
-        )
-    mean = mean_over_folds(by_fold) if len(by_fold) > 1 else by_fold[0]
-    if target != "single":
-        unchecked = f"{LEAK_UNCHECKED} only checked for single labels"
-        return ExternalPredictions(oof_parts[0], mean, (*notes, unchecked))
-    member = confidence(oof_parts[0], by_fold if len(by_fold) > 1 else (), mean)
-    return ExternalPredictions(oof_parts[0], mean, (*notes, *leak_notes(oof_parts[0], rows.labels, member, own)))
+    mean = mean_over_folds(by_fold)
+    if rows.target != "single":
+        notes.append(f"{LEAK_UNCHECKED} only checked for single labels")
+    else:
+        member = confidence(held_out, by_fold if len(by_fold) > 1 else (), mean)
+        notes += leak_notes(held_out, rows.labels, member, own)
+    return ExternalPredictions(held_out, mean, tuple(notes))
 
 
 def stored_ids(path: Path, classes: Sequence[str]) -> np.ndarray:
@@ -141,14 +119,7 @@ def _read(path: Path, rows: OurRows, ids: np.ndarray) -> tuple[list[ViewPredicti
     if path.suffix not in (".csv", ".npz"):
         raise UserError(f"{path}: expected .csv or .npz")
     with named_in_errors(path):
-        try:
-            if path.suffix == ".csv":
-                csv = Predictions.load_csv(path, rows.classes, rows.target)
-                tables = [ViewPredictions(csv.ids, (SINGLE_VIEW,), csv.probs[:, None], rows.target)]
-            else:
-                tables = _read_npz(path, rows.classes, rows.target)
-        except NanRows as error:
-            raise UserError(f"{error}{rows.fold_of(error.ids)}") from None
+        tables = (_read_csv if path.suffix == ".csv" else _read_npz)(path, rows.classes, rows.target)
         stored = tables[0].ids.astype(str)
         if not len(stored):
             raise UserError(f"{path} has no rows; expected one for each of {counted(len(ids), 'id')}")
@@ -163,57 +134,68 @@ def _read(path: Path, rows: OurRows, ids: np.ndarray) -> tuple[list[ViewPredicti
         return [table.at(ids) for table in tables], [note] if len(unknown) else []
 
 
+def _read_csv(path: Path, classes: Sequence[str], target: TargetKind) -> list[ViewPredictions]:
+    """A column of ids (see `free_name`) and one column per class, by name, in any order."""
+    name = free_name("id", classes)
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        header = file.readline().replace('"', "").rstrip()
+    if name in header.split(";"):
+        raise UserError(
+            f"{path}: its columns are separated by `;`, and its numbers may have a decimal comma; write it with "
+            "to_csv(path, index=False), without sep and decimal"
+        )
+    try:
+        table = pd.read_csv(path, dtype={name: str}, keep_default_na=False, na_values={c: [""] for c in classes})
+        if not isinstance(table.index, pd.RangeIndex):  # pandas takes a first column without a name as the index
+            raise ValueError("its rows have more cells than its header has columns")
+        missing = [c for c in (name, *classes) if c not in table]
+        unknown = [c for c in table if c not in (name, *classes)]
+        if missing or unknown:
+            problems = [f"lacks {counted(len(missing), 'column')}, {first_few(missing)}"] if missing else []
+            problems += [f"has {counted(len(unknown), 'unknown column')}, {first_few(unknown)}"] if unknown else []
+            raise UserError(
+                f"{path} {' and '.join(problems)}; expected {name!r} and one column for each class name, separated by commas; "
+                "write it with to_csv(path, index=False)"
+            )
+        probs = table[list(classes)].to_numpy(np.float32)
+    except (ValueError, TypeError, OverflowError) as error:  # those of the parser and of the encoding are ValueErrors
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{path} is not a CSV file in UTF-8 with numbers in the columns of the classes ({reason}); write it again with "
+            "to_csv(path, index=False)"
+        ) from None
+    return [ViewPredictions(table[name].to_numpy(str), (IDENTITY,), probs[:, None], target)]
+
+
 def _read_npz(path: Path, classes: Sequence[str], target: TargetKind) -> list[ViewPredictions]:
+    """One table, or one per fold model."""
     with open_npz(path) as file:
         arrays = {name: read_array(path, file, name) for name in file.files}
-    if not {"ids", "probs"} <= arrays.keys():
-        wanted = "'ids', 'probs' and 'classes'" if len(classes) > 1 else "'ids' and 'probs'"
-        raise UserError(f"{path}: expected the arrays {wanted}, found {sorted(arrays)}")
-    lists = [name for name in ("ids", "views", "folds", "classes") if name in arrays and arrays[name].ndim != 1]
-    if lists:
-        raise UserError(f"{path}: {lists[0]} has the shape {arrays[lists[0]].shape}; expected a list")
-    check_kinds(arrays["ids"], arrays["probs"])
-    fold_shape = (len(arrays["folds"]), len(arrays["ids"])) if "folds" in arrays else ()
-    if target == "regression" and (arrays["probs"].ndim == 1 or arrays["probs"].shape == fold_shape):
-        arrays["probs"] = arrays["probs"][..., None]  # as `predict` of scikit-learn gives them, of one model or of K
-    if arrays["probs"].ndim == 2:
-        arrays.pop("folds", None)  # one table, for example the mean of the fold models
-    probs = arrays["probs"] if "folds" in arrays else arrays["probs"][None]  # (K, N, [V,] C)
-    if "folds" not in arrays and "views" not in arrays and arrays["probs"].ndim == 3:
+    wanted = {"ids", "probs", "classes"} if len(classes) > 1 else {"ids", "probs"}
+    if not wanted <= arrays.keys():
         raise UserError(
-            f"{path}: probs has the shape {arrays['probs'].shape}; predictions of K fold models (K, N, C) need the array 'folds' "
-            "(K,), those of V views (N, V, C) the array 'views' (V,)"
+            f"{path}: expected the arrays {', '.join(sorted(wanted))}, found {', '.join(sorted(arrays)) or 'none'}; classes are the "
+            "names of the columns, by which they are joined: np.savez(..., classes=names)"
         )
-    if probs.ndim not in (3, 4) or ("folds" in arrays and len(probs) != len(arrays["folds"])) or not len(probs):
+    ids, probs = arrays["ids"], arrays["probs"]
+    check_kinds(ids, probs)
+    columns = [str(name) for name in arrays.get("classes", np.array(classes)).ravel()]
+    of_folds = (arrays["folds"].size,) if "folds" in arrays else ()
+    if target == "regression" and probs.shape in (ids.shape, (*of_folds, *ids.shape)):
+        probs = probs[..., None]  # as `predict` of scikit-learn gives them, of one model or of K
+    shapes = {(*folds, *ids.shape, len(columns)) for folds in ((), of_folds)}  # with folds, it may also be their mean
+    if ids.ndim != 1 or probs.shape not in shapes or 0 in probs.shape[:-2]:
         raise UserError(
-            f"{path}: probs has the shape {arrays['probs'].shape}; expected (N, C) or (N, V, C), "
-            "with the array 'folds' (K, N, C) or (K, N, V, C)"
+            f"{path}: probs has the shape {probs.shape}, for ids {ids.shape} and {counted(len(columns), 'class', 'classes')}; "
+            "expected (N, C), or (K, N, C) of K fold models, with the array 'folds' (K,)"
         )
-    probs = probs if probs.ndim == 4 else probs[:, :, None]
-    if "classes" in arrays and probs.shape[-1] != len(arrays["classes"]):
+    if sorted(columns) != sorted(classes):
         raise UserError(
-            f"{path}: probs has {counted(probs.shape[-1], 'column')} and 'classes' {len(arrays['classes']):,}; expected as many"
+            f"{path} has the classes {first_few(columns)}; expected the {len(classes)} of the competition, {first_few(classes)}; a "
+            "class that a model does not know gets a column of zeros"
         )
-    if probs.shape[-1] != len(classes):
-        raise UserError(
-            f"{path} has {probs.shape[-1]} classes; the competition has {len(classes)}: {first_few(classes)}; a class that a model "
-            "does not know gets a column of zeros"
-        )
-    if "classes" not in arrays and len(classes) > 1:
-        raise UserError(
-            f"{path} has no array 'classes' with the names of its {len(classes)} columns, by which they are joined; write "
-            "np.savez(..., classes=names)"
-        )
-    if "classes" in arrays:
-        column_of = {str(name): n for n, name in enumerate(arrays["classes"])}
-        missing = [name for name in classes if name not in column_of]
-        if missing:
-            raise UserError(
-                f"{path} lacks {counted(len(missing), 'class', 'classes')}, {first_few(missing)}; its columns are called "
-                f"{first_few(list(column_of))}, and the names of the classes were expected"
-            )
-        probs = probs[..., [column_of[name] for name in classes]]
-    views = tuple(str(v) for v in arrays["views"]) if "views" in arrays else (SINGLE_VIEW,)
     # As exact as they are: float16 makes a confident network's probabilities 0 and 1, and ties of what an AUC must order.
-    ids, dtype = arrays["ids"].astype(str), np.float16 if probs.dtype == np.float16 else np.float32
-    return [ViewPredictions(ids, views, part.astype(dtype), target) for part in probs]
+    dtype = np.float16 if probs.dtype == np.float16 else np.float32
+    probs = probs[..., [columns.index(name) for name in classes]].astype(dtype)
+    tables = probs if probs.ndim == 3 else probs[None]
+    return [ViewPredictions(ids.astype(str), (IDENTITY,), table[:, None], target) for table in tables]

@@ -14,7 +14,7 @@ import numpy as np
 
 from competition.config.params import Honest
 from competition.ensemble.bootstrap import Score
-from competition.ensemble.chain import CandidateKey, Chain
+from competition.ensemble.chain import Chain
 from competition.ensemble.compare import seed_noise_of_difference
 from competition.ensemble.metrics import DEFAULT_RULES, metric_named
 from competition.ensemble.nested import CrossFitted, NestedCrossFit, OofRows, Progress
@@ -60,29 +60,26 @@ def fit_and_score_chain(
     equal_weights, best_member = ("equal", rule), ("best", rule)
     nested = NestedCrossFit(rows, settings, honest, baselines=(equal_weights, best_member), progress=progress)
     chain, cross_fitted = nested.chain(), nested.cross_fit()
-    output = cross_fitted.output(nested.metric)
-
-    def gain_over(baseline: CandidateKey, baseline_output: np.ndarray) -> Difference:
-        """Score of the chain minus that of the baseline, on the same rows."""
+    output, outputs, gains = cross_fitted.output(nested.metric), {}, {}
+    for baseline in (equal_weights, best_member):
+        outputs[baseline] = nested.cross_fit(baseline).output(nested.metric)
         weights = nested.candidates(frozenset())[baseline].chain.blend.weights
         seeds = seed_noise_of_difference(weights, chain.blend.weights, spreads or {})
-        return replace(nested.difference(baseline_output, output), seeds=seeds)
-
+        gains[baseline] = replace(nested.difference(outputs[baseline], output), seeds=seeds)
     best_members: dict[str, tuple[int, ...]] = {}
     for block in nested.block_numbers:
         weights = nested.candidates(frozenset({block}))[best_member].chain.blend.weights
         name = max(weights, key=lambda member: weights[member])
         held_out = sorted(int(fold) for fold in np.unique(rows.folds[nested.blocks == block]))
         best_members[name] = (*best_members.get(name, ()), *held_out)
-    equal_output, best_output = nested.output(equal_weights), nested.output(best_member)
     return HonestResult(
         chain=chain,
         chosen_on=nested.score_on_fitted_rows(chain),
         honest=nested.score(output),
-        equal=nested.score(equal_output),
-        over_equal=gain_over(equal_weights, equal_output),
-        over_best=gain_over(best_member, best_output),
-        best=nested.score(best_output),
+        equal=nested.score(outputs[equal_weights]),
+        over_equal=gains[equal_weights],
+        over_best=gains[best_member],
+        best=nested.score(outputs[best_member]),
         best_members=best_members,
         view_effects={member: nested.view_effect(member) for member in rows.members},
         cross_fitted=cross_fitted,

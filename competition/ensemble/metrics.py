@@ -112,8 +112,7 @@ class Metric:
 
     def evaluate_counts(self, counts: LabelCounts) -> np.ndarray:
         """(...) scores of a metric of labels, greater is better."""
-        if self.from_counts is None:
-            raise UserError(f"{self.name} is a metric of probabilities, not of labels")
+        assert self.from_counts is not None, f"{self.name} is a metric of probabilities, not of labels"
         return self.from_counts(counts)
 
     def evaluate_weighted(
@@ -231,10 +230,6 @@ def _rmse(targets: np.ndarray, values: np.ndarray, weights: Weights) -> np.ndarr
     return -np.sqrt(weighted_mean((values[:, 0].astype(np.float64) - targets) ** 2, weights))
 
 
-def _mae(targets: np.ndarray, values: np.ndarray, weights: Weights) -> np.ndarray:
-    return -weighted_mean(np.abs(values[:, 0].astype(np.float64) - targets), weights)
-
-
 def _mean(of_rows: RowScore) -> WeightedScore:
     """The score that is the mean over rows of `of_rows(labels, output)`."""
     return lambda labels, output, weights: weighted_mean(of_rows(labels, output), weights)
@@ -260,7 +255,11 @@ METRICS: dict[str, Metric] = {
         # The mean over rows and classes of the binary cross-entropy.
         _loss("multilabel_log_loss", from_probs=_mean(mean_log_likelihoods), target="multi"),
         _loss("rmse", from_probs=_rmse, target="regression"),
-        _loss("mae", from_probs=_mae, target="regression"),
+        _loss(
+            "mae",
+            from_probs=_mean(lambda targets, values: -np.abs(values[:, 0].astype(np.float64) - targets)),
+            target="regression",
+        ),
     )
 }
 

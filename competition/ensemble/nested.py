@@ -20,7 +20,7 @@ from competition.ensemble.bootstrap import Evaluation, Score, paired, score_with
 from competition.ensemble.chain import CandidateKey, Chain, MemberViews, ViewSeconds, apply_chain, check_aligned
 from competition.ensemble.decision import ARGMAX, fit_decision, rules_for
 from competition.ensemble.metrics import DEFAULT_RULES, Metric, metric_named
-from competition.ensemble.predictions import chunks, identity_view, mix_views
+from competition.ensemble.predictions import IDENTITY, chunks, mix_views
 from competition.ensemble.settings import ChainSettings
 from competition.ensemble.significance import Difference
 from competition.ensemble.tta_policy import ViewCache, fit_policy
@@ -57,9 +57,7 @@ def blocks_of(folds: np.ndarray, blocks: int) -> np.ndarray:
     """
     fold_numbers = np.unique(folds)
     if len(fold_numbers) < 2 or fold_numbers[0] < 0:
-        raise UserError(
-            f"an honest score needs two folds or more, numbered from 0; found {[int(fold) for fold in fold_numbers]}"
-        )
+        raise UserError(f"an honest score needs two folds or more, numbered from 0; found {fold_numbers.tolist()}")
     return np.searchsorted(fold_numbers, folds) % min(blocks, len(fold_numbers))
 
 
@@ -76,7 +74,7 @@ def scored_rows(folds: np.ndarray, tuned_folds: Collection[int]) -> tuple[np.nda
 class OofRows:
     """Out-of-fold predictions of all members, and what they are fitted and scored with."""
 
-    members: MemberViews  # aligned (`chain.align`)
+    members: MemberViews  # the same ids in the same order
     labels: np.ndarray  # (N,) int, or as the metric's target says
     folds: np.ndarray  # (N,) int, 0..K-1
     # Hyperparameters were chosen on the labels of these folds: used for fitting, excluded from scores.
@@ -125,21 +123,15 @@ class NestedCrossFit:
         """The selected chain, fitted on all rows."""
         return self.candidates(frozenset())[self.select(frozenset())].chain
 
-    def cross_fit(self) -> CrossFitted:
-        """Predict each block with a chain that was selected and fitted without it."""
-        probs, decided, selected = self._zeros(False), self._zeros(True), {}
-        for block in self.block_numbers:
-            selected[block] = self.select(frozenset({block}))
-            chain, rows = self.candidates(frozenset({block}))[selected[block]].chain, self.rows_of[block]
+    def cross_fit(self, key: CandidateKey | None = None) -> CrossFitted:
+        """Predict each block with a chain fitted without it: that of `key`, else the one that was selected without it."""
+        selected = {block: key or self.select(frozenset({block})) for block in self.block_numbers}
+        probs = np.zeros((len(self.labels), self.classes), np.float32)
+        decided = np.zeros(probs.shape, bool) if self.metric.target == "multi" else np.zeros(len(probs), np.int64)
+        for block, rows in self.rows_of.items():
+            chain = self.candidates(frozenset({block}))[selected[block]].chain
             probs[rows], decided[rows] = apply_chain(chain, self.members, rows)
         return CrossFitted(probs, decided, selected)
-
-    def output(self, key: CandidateKey) -> np.ndarray:
-        """Cross-fitted output of one candidate: (N,) labels or (N, C) probabilities, as the metric needs."""
-        output = self._zeros(self.metric.needs_labels)
-        for block in self.block_numbers:
-            output[self.rows_of[block]] = self._held_out_output(frozenset({block}), block, key)
-        return output
 
     def score(self, output: np.ndarray) -> Score:
         """Score of an output of all N rows, computed on the rows to score."""
@@ -159,21 +151,16 @@ class NestedCrossFit:
     def view_effect(self, member: str) -> Difference:
         """Difference between a member's TTA policy and its identity view.  The policy is fitted without each block."""
         predictions, metric = self.members[member], self.metric
-        before, after = (self._zeros(metric.needs_labels) for _ in range(2))
+        order = np.argsort(np.concatenate(list(self.rows_of.values())))
+        outputs: list[list[np.ndarray]] = [[], []]  # of both policies, block after block
         for block, rows in self.rows_of.items():
             candidate = next(iter(self.candidates(frozenset({block})).values()))  # the policies are the same in all
-            policies = {identity_view(predictions): 1.0}, candidate.chain.policies[member]
             for part in chunks(len(rows), self.classes):
-                for output, policy in zip((before, after), policies, strict=True):
-                    output[rows[part]] = metric.output_of(mix_views(predictions, policy, rows[part]))
+                for output, policy in zip(outputs, ({IDENTITY: 1.0}, candidate.chain.policies[member]), strict=True):
+                    output.append(metric.output_of(mix_views(predictions, policy, rows[part])))
                 predictions.release()
+        before, after = (np.concatenate(output)[order] for output in outputs)
         return self.difference(before, after)
-
-    def _zeros(self, is_decided: bool) -> np.ndarray:
-        """(N, C) float32 probabilities, or if `is_decided` (N,) int64 labels, (N, C) bool of a multi-label competition."""
-        if is_decided and self.metric.target != "multi":
-            return np.zeros(len(self.labels), np.int64)
-        return np.zeros((len(self.labels), self.classes), bool if is_decided else np.float32)
 
     def _candidates(self, excluded_blocks: frozenset[int]) -> dict[CandidateKey, Candidate]:
         """Fit all candidates and baselines without the rows of some blocks, whose labels are not read.
@@ -204,9 +191,8 @@ class NestedCrossFit:
                 held_out_probs = apply_chain(undecided, members, held_out)[0]
             for rule in rules:
                 decision = fit_decision(rule, probs, self.labels[rows], metric, deciding, self.settings.at_least_one)
-                candidates[method, rule] = Candidate(
-                    replace(undecided, decision=decision), decision.labels(held_out_probs)
-                )
+                chain = replace(undecided, decision=decision)
+                candidates[method, rule] = Candidate(chain, decision.labels(held_out_probs))
         self.fits_done += 1
         if self.progress:
             k = len(self.block_numbers)
@@ -219,21 +205,20 @@ class NestedCrossFit:
         inner_blocks = [block for block in self.block_numbers if block not in excluded_blocks]
         if len(self.candidate_keys) == 1 or len(inner_blocks) < 2:  # one candidate, or too few rows to compare them
             return self.candidate_keys[0]
-        outputs = {}
-        for key in self.candidate_keys:
-            parts = [self._held_out_output(excluded_blocks | {block}, block, key) for block in inner_blocks]
-            outputs[key] = np.concatenate(parts)
+        parts: dict[CandidateKey, list[np.ndarray]] = {key: [] for key in self.candidate_keys}
+        for block in inner_blocks:
+            excluded = excluded_blocks | {block}
+            held_out = np.flatnonzero(np.isin(self.blocks, sorted(excluded)))
+            in_block = self.blocks[held_out] == block
+            for key, outputs in parts.items():
+                candidate = self.candidates(excluded)[key]
+                if self.metric.needs_labels:
+                    outputs.append(candidate.decided[in_block])
+                else:
+                    outputs.append(apply_chain(candidate.chain, self.members, held_out[in_block])[0])
+        output_of = {key: np.concatenate(outputs) for key, outputs in parts.items()}
         labels = np.concatenate([self.labels[self.blocks == block] for block in inner_blocks])
-        return select_candidate(outputs, labels, self.metric, self.classes, self.honest)
-
-    def _held_out_output(self, excluded_blocks: frozenset[int], block: int, key: CandidateKey) -> np.ndarray:
-        """Output on the rows of `block` by a candidate fitted without `excluded_blocks`, which include `block`."""
-        candidate = self.candidates(excluded_blocks)[key]
-        held_out = np.flatnonzero(np.isin(self.blocks, sorted(excluded_blocks)))
-        in_block = self.blocks[held_out] == block
-        if self.metric.needs_labels:
-            return candidate.decided[in_block]
-        return apply_chain(candidate.chain, self.members, held_out[in_block])[0]
+        return select_candidate(output_of, labels, self.metric, self.classes, self.honest)
 
 
 def select_candidate(

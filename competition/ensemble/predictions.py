@@ -1,7 +1,7 @@
 """Predictions travel with their ids and are joined by id, never by position.
 
-`Predictions` is one table of probabilities. `ViewPredictions` stores every test-time view separately, so that TTA policies
-can be fitted later without running a network. Files are .npz without pickle, or CSV.
+`ViewPredictions` stores every test-time view separately, so that TTA policies can be fitted later without running a network.
+Files are .npz without pickle.
 """
 
 import mmap
@@ -16,7 +16,7 @@ from zipfile import ZIP_STORED, ZipFile
 import numpy as np
 import pandas as pd
 
-from competition.config.errors import UserError, counted, first_few
+from competition.config.errors import UserError, counted
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.mixing import MEAN_OF, mix
 from competition.files.manifest import atomic_write
@@ -24,77 +24,60 @@ from competition.files.manifest import atomic_write
 ENTRIES_AT_ONCE = 4_000_000  # probabilities checked per chunk
 CHUNK_ENTRIES = 2_000_000  # entries (rows x classes) of one of `chunks`
 LOCAL_HEADER = 30  # bytes before a file's name in a .zip (APPNOTE 4.3.7)
-IDENTITY = "identity"
+IDENTITY = "identity"  # the view of the untransformed image, the only one of external predictions
+# How our models' predictions are stored: float16 where rows sum to 1; float32 for values of any size, and because float16
+# rounds 0.9998 to 1.
+STORED_AS: dict[TargetKind, type[np.floating[Any]]] = {
+    "single": np.float16,
+    "multi": np.float32,
+    "regression": np.float32,
+}
 SUM_TOLERANCE = 5e-3  # float16 probabilities of 104 classes sum to 1 within 1e-3
 
-
-@dataclass(frozen=True)
-class Predictions:
-    """ids: (N,) str, unique.  probs: (N, C) float32, finite, not negative, each row sums to 1 (see `target`)."""
-
-    ids: np.ndarray
-    probs: np.ndarray
-    target: TargetKind = "single"  # multi: each probability stands for itself, 0 to 1 | regression: any (N, 1) number
-
-    def __post_init__(self) -> None:
-        _check(self.ids, self.probs, axes=2, target=self.target)
-
-    def of_ids(self, ids: np.ndarray) -> np.ndarray:
-        """(len(ids), C), in the order of `ids`. Raises UserError for missing ids."""
-        return self.probs[positions(self.ids, ids)]
-
-    @staticmethod
-    def load_csv(path: Path, classes: Sequence[str], target: TargetKind = "single") -> "Predictions":
-        """Read a column of ids (see `free_name`) and one column per class, by name, in any order."""
-        name = free_name("id", classes)
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            header = file.readline().replace('"', "").rstrip()
-        if name in header.split(";"):
-            raise UserError(
-                f"{path}: its columns are separated by `;`, and its numbers may have a decimal comma; write it with "
-                "to_csv(path, index=False), without sep and decimal"
-            )
-        try:
-            table = pd.read_csv(path, dtype={name: str}, keep_default_na=False, na_values={c: [""] for c in classes})
-        except (ValueError, OverflowError) as error:  # those of the parser and of the encoding are ValueErrors
-            raise UserError(
-                f"{path} is not a CSV file in UTF-8 ({' '.join(str(error).split())}); write it again"
-            ) from None
-        if not isinstance(table.index, pd.RangeIndex):  # pandas takes a first column without a name as the index
-            raise UserError(f"{path}: its rows have more cells than its header has columns; write it with index=False")
-        missing = [c for c in (name, *classes) if c not in table]
-        unknown = [c for c in table if c not in (name, *classes)]
-        if missing or unknown:
-            problems = [f"lacks {counted(len(missing), 'column')}, {first_few(missing)}"] if missing else []
-            problems += [f"has {counted(len(unknown), 'unknown column')}, {first_few(unknown)}"] if unknown else []
-            remedy = "; write it with index=False" if any(str(c).startswith("Unnamed: ") for c in unknown) else ""
-            remedy = "; separate the columns by commas" if len(table.columns) == 1 else remedy
-            raise UserError(
-                f"{path} {' and '.join(problems)}; expected {name!r} and one column for each class name{remedy}"
-            )
-        try:
-            probs = table[list(classes)].to_numpy(np.float32)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise UserError(
-                f"{path}: a column of a class holds something else than numbers ({error}); write it again"
-            ) from None
-        return Predictions(table[name].to_numpy(str), probs, target)
+WANTED = {  # what a row must be -> how to get there
+    "single": ("probabilities (finite, not negative, sum 1)", "divide each row by its sum, apply a softmax to logits"),
+    "multi": ("probabilities of independent labels (finite, 0 to 1)", "apply a sigmoid to logits"),
+    "regression": ("finite numbers", "remove NaN and infinity"),
+}
 
 
 @dataclass(frozen=True)
 class ViewPredictions:
-    """ids: (N,) str, unique.  views: V names, unique.  probs: (N, V, C), each row of each view sums to 1.
-
-    target: as in Predictions.
-    """
+    """ids: (N,) str, unique.  views: V names, unique.  probs: (N, V, C), each row of each view sums to 1 (see `target`)."""
 
     ids: np.ndarray
     views: tuple[str, ...]
     probs: np.ndarray
-    target: TargetKind = "single"
+    target: TargetKind = "single"  # multi: each probability stands for itself, 0 to 1 | regression: C is 1, any number
 
     def __post_init__(self) -> None:
-        _check(self.ids, self.probs, axes=3, target=self.target)
+        ids, probs, target = np.asarray(self.ids), self.probs, self.target
+        if ids.ndim != 1 or probs.ndim != 3 or len(ids) != len(probs) or 0 in probs.shape[1:]:
+            raise UserError(f"ids {ids.shape} and probabilities {probs.shape} do not match; expected (N,), (N, V, C)")
+        check_kinds(ids, probs)
+        ids = ids.astype(str)
+        _check_unique(ids)
+        bad, size = np.zeros(len(probs), bool), max(1, ENTRIES_AT_ONCE // int(np.prod(probs.shape[1:])))
+        for start in range(0, len(probs), size):
+            part = probs[start : start + size]
+            if target == "single":
+                # In float32: a float16 sum of 104 classes is itself off by more than the tolerance. The sum of a row with an
+                # infinite entry is not finite, and a comparison with NaN is False.
+                part = part.astype(np.float32)
+                with np.errstate(invalid="ignore"):
+                    valid = (part.min(-1) >= 0) & (np.abs(part.sum(-1) - 1) <= SUM_TOLERANCE)
+            else:
+                valid = np.isfinite(part) if target == "regression" else (part >= 0) & (part <= 1)
+            bad[start : start + size] = ~valid.reshape(len(part), -1).all(1)
+        if bad.any():
+            wanted, remedy = WANTED[target]
+            row = probs[bad.argmax()].astype(np.float64)
+            first = row[np.isfinite(row).all(-1).argmin()]  # of one view
+            values = ", ".join(f"{value:.3g}" for value in first[:4]) + (", ..." if len(first) > 4 else "")
+            raise UserError(
+                f"{counted(int(bad.sum()), 'row')} without {wanted}, first {', '.join(ids[bad][:3])}; the first holds "
+                f"{values} with the sum {first.sum():.3g}: {remedy}, or predict again"
+            )
         if len(self.views) != self.probs.shape[1] or len(set(self.views)) != len(self.views):
             raise UserError(f"expected {self.probs.shape[1]} different view names, found {list(self.views)}")
 
@@ -135,11 +118,6 @@ class ViewPredictions:
             self.probs._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
-def identity_view(predictions: ViewPredictions) -> str:
-    """Name of the view of the untransformed image: "identity", or the first view of an external member without it."""
-    return IDENTITY if IDENTITY in predictions.views else predictions.views[0]
-
-
 def mix_views(
     predictions: ViewPredictions, policy: Mapping[str, float], rows: np.ndarray | slice | None = None
 ) -> np.ndarray:
@@ -155,12 +133,6 @@ def chunks(rows: int, classes: int) -> Iterator[slice]:
     """Slices of consecutive rows, each of at most CHUNK_ENTRIES entries, that cover all rows; at least one slice."""
     size = max(1, CHUNK_ENTRIES // classes)
     return (slice(start, min(start + size, rows)) for start in range(0, max(rows, 1), size))
-
-
-def stored_as(target: TargetKind) -> type[np.floating[Any]]:
-    """How our models' predictions are stored: float16 where rows sum to 1; float32 for values of any size, and because float16
-    rounds 0.9998 to 1."""
-    return np.float16 if target == "single" else np.float32
 
 
 def _unchecked(ids: np.ndarray, views: tuple[str, ...], probs: np.ndarray, target: TargetKind) -> ViewPredictions:
@@ -182,7 +154,7 @@ def save_scores(path: Path, ids: np.ndarray, scores: np.ndarray) -> None:
     """Save (N, C) finite scores, whose rows need not sum to 1 (labels that do not exclude each other, or a regression)."""
     if len(ids) != len(scores) or not np.isfinite(scores).all():
         raise UserError(
-            f"{counted(len(ids), 'id')} and scores of shape {scores.shape}: expected finite scores, a row for each id"
+            f"{counted(len(ids), 'id')} and scores of shape {scores.shape}: expected finite ones, a row per id"
         )
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         np.savez(file, ids=np.asarray(ids).astype(str), scores=scores.astype(np.float32))
@@ -194,16 +166,14 @@ def load_scores(path: Path, ids: np.ndarray | None = None, mapped: bool = False)
         stored_ids = read_array(path, file, "ids")
         scores = np.asarray(mapped_array(path, "scores")) if mapped else read_array(path, file, "scores")
         if stored_ids.ndim != 1 or scores.ndim != 2 or len(stored_ids) != len(scores):
-            raise UserError(
-                f"ids {stored_ids.shape} and scores {scores.shape} do not match; expected a row of scores per id"
-            )
+            raise UserError(f"ids {stored_ids.shape} and scores {scores.shape} do not match; expected a row per id")
         check_kinds(stored_ids, scores)
     return (stored_ids, scores) if ids is None else (ids, scores[positions(stored_ids, ids)])
 
 
 def concatenate_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     """Concatenate the out-of-fold predictions of one member's fold models: different rows, the same views."""
-    _same_views(parts)
+    refuse_other_views(parts)
     ids = np.concatenate([p.ids for p in parts])
     _check_unique(ids.astype(str))
     return _unchecked(ids, parts[0].views, np.concatenate([p.probs for p in parts]), parts[0].target)
@@ -211,14 +181,12 @@ def concatenate_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
 
 def mean_over_folds(parts: Sequence[ViewPredictions]) -> ViewPredictions:
     """Average the test predictions of one member's fold models, joined by id."""
-    _same_views(parts)
+    refuse_other_views(parts)
     ids = parts[0].ids
     total = np.zeros(parts[0].probs.shape, np.float32)
     for part in parts:
         if len(part.ids) != len(ids):
-            raise UserError(
-                f"fold models predicted {len(part.ids)} and {counted(len(ids), 'row')}; expected the same test rows"
-            )
+            raise UserError(f"fold models predicted {len(part.ids)} and {len(ids)} rows; expected the same test rows")
         total += part.at(ids).probs
     mean = (total / len(parts)).astype(parts[0].probs.dtype)
     return ViewPredictions(ids, parts[0].views, mean, parts[0].target)
@@ -232,86 +200,27 @@ def positions(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     missing = wanted[indices < 0]
     if len(missing):
         names = ", ".join(missing[:3])
-        raise UserError(
-            f"{len(missing)} of {len(wanted)} ids have no prediction, first {names}; predict these rows again"
-        )
+        raise UserError(f"{len(missing)} of {len(wanted)} ids have no prediction, first {names}; predict them again")
     return indices
 
 
 def _check_unique(ids: np.ndarray) -> None:
     repeated = np.sort(ids[pd.Index(ids, dtype=object).duplicated()])
     if len(repeated):
-        raise UserError(
-            f"{counted(len(repeated), 'repeated id')}, first {', '.join(repeated[:3])}; expected each id once"
-        )
-
-
-WANTED = {  # what a row must be -> how to get there
-    "single": ("probabilities (finite, not negative, sum 1)", "apply a softmax"),
-    "multi": ("probabilities of independent labels (finite, 0 to 1)", "apply a sigmoid"),
-    "regression": ("finite numbers", "remove NaN and infinity"),
-}
-
-
-class NanRows(UserError):
-    """Some rows are NaN.  ids: of these rows."""
-
-    def __init__(self, message: str, ids: np.ndarray) -> None:
-        super().__init__(message)
-        self.ids = ids
-
-
-def _check(ids: np.ndarray, probs: np.ndarray, axes: int, target: TargetKind) -> None:
-    if np.ndim(ids) != 1 or probs.ndim != axes or len(ids) != len(probs) or 0 in probs.shape[1:]:
-        raise UserError(
-            f"ids {np.shape(ids)} and probabilities {probs.shape} do not match; expected {axes} axes, one row per id"
-        )
-    check_kinds(ids, probs)
-    _check_unique(np.asarray(ids).astype(str))
-    bad, size = np.zeros(len(probs), bool), max(1, ENTRIES_AT_ONCE // int(np.prod(probs.shape[1:])))
-    for start in range(0, len(probs), size):
-        part = probs[start : start + size]
-        if target == "single":
-            # In float32: a float16 sum of 104 classes is itself off by more than the tolerance. The sum of a row with an
-            # infinite entry is not finite, and a comparison with NaN is False.
-            part = part.astype(np.float32)
-            with np.errstate(invalid="ignore"):
-                valid = (part.min(-1) >= 0) & (np.abs(part.sum(-1) - 1) <= SUM_TOLERANCE)
-        else:
-            valid = np.isfinite(part) if target == "regression" else (part >= 0) & (part <= 1)
-        bad[start : start + size] = ~valid.reshape(len(part), -1).all(1)
-    if bad.any():
-        names = ", ".join(np.asarray(ids).astype(str)[bad][:3])
-        wanted, remedy = WANTED[target]
-        count = int(np.count_nonzero(bad))
-        of_nan = np.asarray(ids).astype(str)[bad][np.isnan(probs[bad].reshape(count, -1)).any(1)]
-        if len(of_nan) and target != "regression":
-            rows, them = counted(len(of_nan), "row"), "it" if len(of_nan) == 1 else "them"
-            raise NanRows(f"NaN in {rows}, first {', '.join(of_nan[:3])}; predict {them} again", of_nan)
-        first = probs[bad.argmax()].astype(np.float64).reshape(-1, probs.shape[-1])
-        is_percent = (np.abs(first.sum(-1) - 100) <= 1).all()
-        is_scaled = (first >= 0).all() and ((first <= 1).all() or is_percent)
-        if target == "single" and np.isfinite(first).all() and is_scaled:
-            sum_of_first = first.sum(-1)[np.argmax(np.abs(first.sum(-1) - 1))]
-            remedy = f"the sum of the first is {sum_of_first:.3g}: divide each row by its sum"
-        raise UserError(
-            f"{counted(count, 'row')} {'does' if count == 1 else 'do'} not hold {wanted}, first {names}; {remedy}, or predict "
-            f"{'it' if count == 1 else 'them'} again"
-        )
+        raise UserError(f"{counted(len(repeated), 'repeated id')}, first {', '.join(repeated[:3])}; expected each once")
 
 
 def check_kinds(ids: np.ndarray, values: np.ndarray) -> None:
     """Raise UserError unless ids are text or numbers and values are numbers."""
-    ids_kind, values_kind = np.asarray(ids).dtype.kind, values.dtype.kind
-    if ids_kind not in "USOiuf" or values_kind not in "fiub":
+    ids_type, values_type = np.asarray(ids).dtype, values.dtype
+    if ids_type.kind not in "USOiuf" or values_type.kind not in "fiub":
         raise UserError(
-            f"ids of type {np.asarray(ids).dtype} and values of type {values.dtype} were found, expected text and numbers"
+            f"ids of type {ids_type} and values of type {values_type} were found, expected text and numbers"
         )
 
 
-def _same_views(parts: Sequence[ViewPredictions]) -> None:
-    if not parts:
-        raise UserError("expected the predictions of at least one fold model, found none")
+def refuse_other_views(parts: Sequence[ViewPredictions]) -> None:
+    """Raise UserError unless the predictions of one member's fold models have the same views."""
     for part in parts:
         if part.views != parts[0].views:
             raise UserError(f"fold models have different views: {list(part.views)} and {list(parts[0].views)}")
@@ -322,10 +231,10 @@ def open_npz(path: Path) -> np.lib.npyio.NpzFile:
         raise UserError(f"{path} does not exist; `make predict` creates it")
     try:
         file = np.load(path, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError("it is a single array")
     except Exception as error:  # damaged bytes may cause any exception in zipfile and NumPy
         raise UserError(f"{path} is not a readable .npz of predictions ({error}); create it again") from error
-    if not isinstance(file, np.lib.npyio.NpzFile):
-        raise UserError(f"{path} is a single array, an .npz of predictions was expected; create it again")
     return file
 
 

@@ -61,7 +61,7 @@ def _with_argmax(settings: ChainSettings, methods: Sequence[str]) -> ChainSettin
 
 def _table(fits: Mapping[str, Fit], references: Sequence[str], spreads: Mapping[str, float]) -> list[TableRow]:
     """fits: name of the row -> its fit."""
-    outputs = {name: nested.output(key) for name, (nested, key) in fits.items()}
+    outputs = {name: nested.cross_fit(key).output(nested.metric) for name, (nested, key) in fits.items()}
     chains = {name: nested.candidates(frozenset())[key].chain for name, (nested, key) in fits.items()}
     rows = []
     for name, (nested, _) in fits.items():

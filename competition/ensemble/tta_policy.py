@@ -21,7 +21,7 @@ from competition.ensemble.bootstrap import Evaluation, paired
 from competition.ensemble.greedy import greedy_picks
 from competition.ensemble.metrics import METRICS, Metric, true_class
 from competition.ensemble.mixing import MEAN_OF, floored_logs, from_log_odds, log_odds, mix
-from competition.ensemble.predictions import ViewPredictions, chunks, identity_view
+from competition.ensemble.predictions import IDENTITY, ViewPredictions, chunks
 from competition.ensemble.target_metrics import mean_log_likelihoods
 
 RESAMPLES = 200  # bootstrap, for the standard error of a policy fitted by the metric
@@ -56,7 +56,7 @@ class ViewCache:
             new_steps, parts = [step for step in steps if step not in self._losses], []
             for part in chunks(len(self._sample), self.classes) if new_steps else ():
                 rows = self._sample[part]
-                logs = floored_logs(self.predictions.view(identity_view(self.predictions), rows))
+                logs = floored_logs(self.predictions.view(IDENTITY, rows))
                 self.predictions.release()
                 true_logs = logs[np.arange(len(rows)), self.labels[rows]].astype(np.float64)
                 parts.append([log_norms(logs, t) - true_logs / t for t in (STEP_RATIO**step for step in new_steps)])
@@ -89,7 +89,7 @@ class ViewCache:
             return any(np.abs(a - b).max() >= same_below for a, b in views)
 
         distinct: list[str] = []
-        for name in sorted(self.predictions.views, key=lambda view: view != identity_view(self.predictions)):
+        for name in sorted(self.predictions.views, key=lambda view: view != IDENTITY):
             if all(differ(name, other) for other in distinct):
                 distinct.append(name)
         self.predictions.release()
@@ -108,14 +108,13 @@ def fit_policy(
     views: shared with fits on other rows.  rows: (n,) int, the row numbers to fit on.
     seconds: view -> inference time in seconds per 1,000 images; None = unknown, each view then counts as one second.
     """
-    identity = identity_view(views.predictions)
     if settings.method == "identity":
-        return {identity: 1.0}
+        return {IDENTITY: 1.0}
     names = views.distinct_views(settings.same_below)
     if settings.method == "mean":
         return dict.fromkeys(names, 1.0 / len(names))
     if len(names) == 1:
-        return {identity: 1.0}
+        return {IDENTITY: 1.0}
     cost = np.array([seconds[name] if seconds else 1.0 for name in names])
 
     def affordable(picks: list[int]) -> np.ndarray:
@@ -132,7 +131,7 @@ def fit_policy(
         )
     weights = np.bincount(picks, minlength=len(names)) / len(picks)
     if not _is_gain(search, weights, settings):
-        return {identity: 1.0}
+        return {IDENTITY: 1.0}
     return {name: float(w) for name, w in zip(names, weights, strict=True) if w}
 
 

@@ -34,9 +34,14 @@ def score_rows(metric: UserMetric, labels: np.ndarray, probs: np.ndarray, weight
     """
     if weights is None:
         return np.asarray(_score(metric, labels, probs))
+    # How often each row is drawn, by systematic rounding of its weight. Whole weights stay as they are. Sums over leading rows are
+    # kept to less than one, so a class whose weights sum to its number of rows keeps that number if the rows are sorted by class.
+    offsets = (np.arange(len(weights)) * 0.6180339887498949 + 0.5) % 1  # another one for each resample
+    sums = np.round(np.cumsum(weights, axis=1, dtype=np.float64), 6) + offsets[:, None]
+    counts = np.diff(np.floor(sums), axis=1, prepend=np.floor(offsets)[:, None]).astype(np.int64)
     scores, problem = np.full(len(weights), np.nan), ""
-    for n, counts in enumerate(whole_counts(weights)):
-        rows = np.repeat(np.arange(len(labels)), counts)
+    for n, counts_of_rows in enumerate(counts):
+        rows = np.repeat(np.arange(len(labels)), counts_of_rows)
         try:
             scores[n] = _score(metric, labels[rows], probs[rows])
         except UserError as error:  # scikit-learn's ROC AUC raises if a class is missing in the sample
@@ -54,14 +59,3 @@ def _score(metric: UserMetric, labels: np.ndarray, probs: np.ndarray) -> float:
         return metric.sign * float(value)
     returned = f"an array of shape {np.shape(value)}" if np.ndim(value) else repr(value)
     raise UserError(metric.plugins.problem(metric.what, f"it returned {returned[:80]}; one finite number was expected"))
-
-
-def whole_counts(weights: np.ndarray) -> np.ndarray:
-    """(R, N) int: how often each row is drawn, by systematic rounding of its weight.
-
-    weights: (R, N), not negative.  Whole weights stay as they are. Sums over leading rows are kept to less than one, so
-    a class whose weights sum to its number of rows keeps exactly that number if the rows are sorted by class.
-    """
-    offsets = (np.arange(len(weights)) * 0.6180339887498949 + 0.5) % 1  # another one for each resample
-    sums = np.round(np.cumsum(weights, axis=1, dtype=np.float64), 6) + offsets[:, None]
-    return np.diff(np.floor(sums), axis=1, prepend=np.floor(offsets)[:, None]).astype(np.int64)

@@ -40,12 +40,12 @@ def _transpose(images: Images) -> Images:
     return ops.transpose(images, (0, 2, 1, 3))
 
 
-def _shift(images: Images, down: int, right: int, pixels: int | None = None) -> Images:
-    """Shift the image by `pixels`, repeating the border; None = SHIFT of the side."""
+def _shift(images: Images, number: int | None = None, *, down: int, right: int) -> Images:
+    """Shift the image by `number` pixels, repeating the border; None = SHIFT of the side."""
     for axis, direction in ((1, down), (2, right)):
         if direction:
             side = images.shape[axis]
-            step = direction * (pixels or max(1, round(side * SHIFT)))
+            step = direction * (number or max(1, round(side * SHIFT)))
             images = _take(images, np.clip(np.arange(side) - step, 0, side - 1), axis)
     return images
 
@@ -58,24 +58,24 @@ def _crop(images: Images, down: float, right: float) -> Images:
     return _resize(images[:, top : top + h, left : left + w], height, width)
 
 
-def _scale(images: Images, percent: int) -> Images:
-    """Zoom by `percent`.  > 100: centre crop, enlarged.  < 100: the image reduced, its border repeated."""
+def _scale(images: Images, number: int) -> Images:
+    """Zoom to `number` percent of the side.  > 100: centre crop, enlarged.  < 100: the image reduced, its border repeated."""
     height, width = images.shape[1:3]
-    if percent >= 100:
-        h, w = round(height * 100 / percent), round(width * 100 / percent)
+    if number >= 100:
+        h, w = round(height * 100 / number), round(width * 100 / number)
         top, left = (height - h) // 2, (width - w) // 2
         return _resize(images[:, top : top + h, left : left + w], height, width)
-    h, w = max(1, round(height * percent / 100)), max(1, round(width * percent / 100))
+    h, w = max(1, round(height * number / 100)), max(1, round(width * number / 100))
     small = _resize(images, h, w)
     small = _take(small, np.clip(np.arange(height) - (height - h) // 2, 0, h - 1), axis=1)
     return _take(small, np.clip(np.arange(width) - (width - w) // 2, 0, w - 1), axis=2)
 
 
-def _brightness(images: Images, percent: int) -> Images:
-    """Add `percent` of the range 0..255 to every value and clip."""
+def _brightness(images: Images, number: int, sign: int = 1) -> Images:
+    """Add `number` percent of the range 0..255 to every value, or subtract it, and clip."""
     from keras import ops
 
-    return ops.clip(images + 255.0 * percent / 100, 0.0, 255.0)
+    return ops.clip(images + 255.0 * sign * number / 100, 0.0, 255.0)
 
 
 def _in_turn(images: Images, views: Sequence[View]) -> Images:
@@ -86,6 +86,14 @@ def _in_turn(images: Images, views: Sequence[View]) -> Images:
 
 
 _flip_lr, _flip_ud = partial(_flip, axis=2), partial(_flip, axis=1)
+CROPS = {  # name -> position of the crop, down and right
+    "crop_center": (0.5, 0.5),
+    "crop_top_left": (0, 0),
+    "crop_top_right": (0, 1),
+    "crop_bottom_left": (1, 0),
+    "crop_bottom_right": (1, 1),
+}
+SHIFTS = {"shift_up": (-1, 0), "shift_down": (1, 0), "shift_left": (0, -1), "shift_right": (0, 1)}  # down, right
 VIEWS: dict[str, View] = {
     "identity": lambda images: images,  # returns its input: bit-identical to prediction without TTA
     "flip_lr": _flip_lr,
@@ -95,33 +103,21 @@ VIEWS: dict[str, View] = {
     "rot270": partial(_in_turn, views=(_flip_ud, _transpose)),
     "transpose": _transpose,
     "anti_transpose": partial(_in_turn, views=(_flip_lr, _flip_ud, _transpose)),
-    "crop_center": partial(_crop, down=0.5, right=0.5),
-    "crop_top_left": partial(_crop, down=0, right=0),
-    "crop_top_right": partial(_crop, down=0, right=1),
-    "crop_bottom_left": partial(_crop, down=1, right=0),
-    "crop_bottom_right": partial(_crop, down=1, right=1),
-    "shift_up": partial(_shift, down=-1, right=0),
-    "shift_down": partial(_shift, down=1, right=0),
-    "shift_left": partial(_shift, down=0, right=-1),
-    "shift_right": partial(_shift, down=0, right=1),
+    **{name: partial(_crop, down=down, right=right) for name, (down, right) in CROPS.items()},
+    **{name: partial(_shift, down=down, right=right) for name, (down, right) in SHIFTS.items()},
 }
-
-NUMBERED: dict[str, Callable[[int], View]] = {
-    "shift_up": lambda n: partial(_shift, down=-1, right=0, pixels=n),
-    "shift_down": lambda n: partial(_shift, down=1, right=0, pixels=n),
-    "shift_left": lambda n: partial(_shift, down=0, right=-1, pixels=n),
-    "shift_right": lambda n: partial(_shift, down=0, right=1, pixels=n),
-    "scale": lambda n: partial(_scale, percent=n),  # of the side: 90, 110
-    "brighter": lambda n: partial(_brightness, percent=n),  # of the range
-    "darker": lambda n: partial(_brightness, percent=-n),
+# Name without its number -> a function of images and the number.
+NUMBERED: dict[str, Callable[..., Images]] = {
+    **{name: partial(_shift, down=down, right=right) for name, (down, right) in SHIFTS.items()},
+    "scale": _scale,
+    "brighter": _brightness,
+    "darker": partial(_brightness, sign=-1),
 }
-
-_FIVE = ("crop_center", "crop_top_left", "crop_top_right", "crop_bottom_left", "crop_bottom_right")
 GROUPS: dict[str, tuple[str, ...]] = {
-    "five_crops": _FIVE,
-    "ten_crops": (*_FIVE, *(f"flip_lr+{crop}" for crop in _FIVE)),
+    "five_crops": tuple(CROPS),
+    "ten_crops": (*CROPS, *(f"flip_lr+{crop}" for crop in CROPS)),
     "dihedral": ("identity", "flip_lr", "flip_ud", "rot90", "rot180", "rot270", "transpose", "anti_transpose"),
-    "shifts": ("shift_up", "shift_down", "shift_left", "shift_right"),
+    "shifts": tuple(SHIFTS),
 }
 
 
@@ -149,7 +145,7 @@ def _view(name: str, plugins: Plugins) -> View:
         return VIEWS[name]
     family, _, number = name.rpartition("_")
     if family in NUMBERED and number.isascii() and number.isdigit() and int(number) > 0:
-        return NUMBERED[family](int(number))
+        return partial(NUMBERED[family], number=int(number))
     if name in GROUPS:
         raise UserError(f"'{name}' is a group of views and cannot be combined with '+'; name one of its views")
     names = [*plugins.views, *VIEWS, *(f"{family}_10" for family in NUMBERED), *GROUPS]

@@ -38,8 +38,14 @@ class Stored:
 
     @property
     def is_current(self) -> bool:
-        """Whether it is complete and was computed from exactly `depends`."""
-        return is_current(self.manifest, self.depends)
+        """Whether it is complete and was computed from exactly `depends`.
+
+        A file's existence alone proves nothing: a killed process may have left it.
+        """
+        manifest = read_manifest(self.manifest)
+        if manifest is None or manifest.digest != digest_of(self.depends):
+            return False
+        return files_intact(self.manifest, manifest)
 
 
 def sha256(path: Path) -> str:
@@ -57,9 +63,8 @@ def display_path(path: Path) -> str:
 def path_digest(path: Path) -> str:
     """Digest of a file, or of the names and contents of all files in a folder; "" if there is neither."""
     if path.is_dir():
-        return digest_of(
-            {file.relative_to(path).as_posix(): sha256(file) for file in path.rglob("*") if file.is_file()}
-        )
+        files = (file for file in path.rglob("*") if file.is_file())
+        return digest_of({file.relative_to(path).as_posix(): sha256(file) for file in files})
     return sha256(path) if path.is_file() else ""
 
 
@@ -161,15 +166,6 @@ def read_manifest(path: Path) -> Manifest | None:
     return manifest if is_valid else None
 
 
-def is_current(path: Path, depends: Mapping[str, Any]) -> bool:
-    """Return True if the result beside this manifest is complete and was computed from exactly `depends`.
-
-    A file's existence alone proves nothing: a killed process may have left it.
-    """
-    manifest = read_manifest(path)
-    return manifest is not None and manifest.digest == digest_of(depends) and files_intact(path, manifest)
-
-
 def intact_manifest(path: Path) -> Manifest | None:
     """Return the manifest of a result; None if the result is missing, partial or damaged."""
     manifest = read_manifest(path)
@@ -192,17 +188,13 @@ def damaged_files(path: Path, manifest: Manifest) -> Iterator[str]:
 def changed_keys(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
     """Return "key: old value -> new value" for each dotted key in which two `depends` differ: why a result is stale."""
     before, after = flattened(to_plain(recorded)), flattened(to_plain(current))
-    keys = [key for key in {**before, **after} if before.get(key, "absent") != after.get(key, "absent")]
-    pairs = [[tree.get(key, "absent") for tree in (before, after)] for key in keys]
-    rounded = [
-        [f"{one:.3g}" if isinstance(one, float) and len(str(one)) > 7 else str(one) for one in pair] for pair in pairs
-    ]
-    # Numbers that are equal to three digits are shown with all, a digest by its first ones.
-    texts = [
-        list(map(str, pair)) if short[0] == short[1] else short for pair, short in zip(pairs, rounded, strict=True)
-    ]
-    shown = [[text[:12] if len(text) == 64 else text[:60] for text in pair] for pair in texts]
-    return [f"{key}: {old} -> {new}" for key, (old, new) in zip(keys, shown, strict=True)]
+    changes = []
+    for key in {**before, **after}:
+        values = [tree.get(key, "absent") for tree in (before, after)]
+        if values[0] != values[1]:  # a digest is shown by its first digits
+            old, new = (text[:12] if len(text) == 64 else text[:60] for text in map(str, values))
+            changes.append(f"{key}: {old} -> {new}")
+    return changes
 
 
 def flattened(tree: Any, prefix: str = "") -> dict[str, Any]:

@@ -10,7 +10,7 @@ from competition.ensemble.compare import Diversity
 from competition.ensemble.expected_score import expected_scores, interval
 from competition.ensemble.honest import HonestResult
 from competition.ensemble.metrics import Metric
-from competition.ensemble.predictions import ViewPredictions, identity_view
+from competition.ensemble.predictions import IDENTITY, ViewPredictions
 from competition.ensemble.rare_classes import small_class_warning
 from competition.ensemble.significance import NORMAL_95
 from competition.ensemble.trivial import trivial_output
@@ -82,5 +82,5 @@ def scores_of(params: Params, honest: HonestResult, metric: Metric, inputs: Ense
 
 def member_score(evaluation: Evaluation, predictions: ViewPredictions, labels: np.ndarray, scored: np.ndarray) -> Score:
     """Score of one member's identity view, without any fitting.  scored: (N,) bool."""
-    probs = predictions.view(identity_view(predictions), np.flatnonzero(scored))
+    probs = predictions.view(IDENTITY, np.flatnonzero(scored))
     return score_with_error(labels[scored], evaluation.metric.output_of(probs), evaluation)

@@ -118,7 +118,7 @@ def _member_blocks(name: str, result: Path, params: Params, metric: str) -> list
         score = f"{sign * trial.values[0]:.4f}" if trial.state.name == "COMPLETE" else "–"
         state = "diverged" if "diverged" in facts else trial.state.name.lower()
         share = f"{facts['share']:.0%}" if "share" in facts else "–"
-        seconds = f"{facts['seconds']:,.0f} s" if "seconds" in facts else "–"
+        seconds = f"{trial.duration.total_seconds():,.0f} s" if trial.duration else "–"
         rows.append([str(trial.number), state, score, share, seconds, format_values(trial.params)])
     columns = ["trial", "state", "score", "trained", "training", "values"]
     table = Table(columns, rows, 2, folded=counted(len(rows), "trial"))

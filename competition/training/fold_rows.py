@@ -7,7 +7,7 @@ import numpy as np
 
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Member, Train
-from competition.ensemble.predictions import Predictions
+from competition.ensemble.predictions import ViewPredictions
 from competition.images.batches import TrainingPlan, class_weights, smooth_labels
 from competition.images.labelled_images import Images
 from competition.prepare.targets import SINGLE, Targets
@@ -25,7 +25,7 @@ class FoldRows:
     targets: Targets = SINGLE  # what the label numbers of the images stand for
     # Excluded folds -> probabilities for all other train rows, by teachers that were not trained on the excluded ones; None
     # without teachers.
-    soft_labels: Callable[[ExcludedFolds], Predictions] | None = None
+    soft_labels: Callable[[ExcludedFolds], ViewPredictions] | None = None
 
     def plan(self, fold: ExcludedFolds, train: Train) -> TrainingPlan:
         """The rows, targets and weights of one fold model.
@@ -51,7 +51,7 @@ class FoldRows:
         if self.soft_labels is not None:
             # Teachers predict the competition's own rows only, not external ones.
             share, own_rows = self.member.teacher_weight, rows[images.folds[rows] >= 0]
-            soft = self.soft_labels(fold).of_ids(images.ids[own_rows])
+            soft = self.soft_labels(fold).at(images.ids[own_rows]).view("identity")
             targets[own_rows] = (1 - share) * targets[own_rows] + share * soft
         balance = labels if train.sampling == "balanced" else None
         return TrainingPlan(rows, targets, weights, train.seed, model_number(fold), balance)

@@ -12,7 +12,7 @@ import numpy as np
 from competition.config.faults import fault_point
 from competition.config.params import ExcludedFolds, Train
 from competition.ensemble.metrics import metric_named
-from competition.ensemble.predictions import ViewPredictions, stored_as
+from competition.ensemble.predictions import STORED_AS, ViewPredictions
 from competition.files.manifest import atomic_write
 from competition.images.labelled_images import Images
 from competition.training import loop
@@ -115,7 +115,7 @@ class FoldScorer(ABC):
                 f"{len(rows)} held-out rows; lower train.learning_rate or set train.clip_norm"
             )
         kind = self.rows.targets.kind
-        return ViewPredictions(self.images.ids[rows], ("identity",), probs.astype(stored_as(kind)), kind)
+        return ViewPredictions(self.images.ids[rows], ("identity",), probs.astype(STORED_AS[kind]), kind)
 
     def predict(self, weights: State | None, images: Images, rows: np.ndarray, views: Sequence[str]) -> ViewPredictions:
         """Predict every row of `rows` under every view.
@@ -131,7 +131,7 @@ class FoldScorer(ABC):
             probs[is_readable] = self._probabilities(images, rows[is_readable], views)
         probs[~is_readable] = probs[is_readable].mean(0) if is_readable.any() else 1 / self.rows.classes
         kind = self.rows.targets.kind
-        return ViewPredictions(images.ids[rows], tuple(views), probs.astype(stored_as(kind)), kind)
+        return ViewPredictions(images.ids[rows], tuple(views), probs.astype(STORED_AS[kind]), kind)
 
 
 def save_fold_model(

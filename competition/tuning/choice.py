@@ -93,37 +93,22 @@ def limit_reached(trials: Sequence["FrozenTrial"], settings: StudySettings) -> s
     """Why the study ends before its last trial, or "".  trials: all of the study."""
     finished = finished_trials(trials, settings)
     seconds = sum(trial.duration.total_seconds() for trial in finished if trial.duration)
-    if settings.hours and seconds / settings.workers >= settings.hours * 3600:
-        return f"tune.hours: {settings.hours:g} h are used"
-    if settings.patience and trials_without_improvement(finished) >= settings.patience:
-        return f"tune.patience: no improvement beyond noise in {counted(settings.patience, 'trial')}"
-    return ""
-
-
-def trials_without_improvement(trials: Sequence["FrozenTrial"]) -> int:
-    """Number of finished trials since the best score rose by more than the standard error of the best so far."""
-    best, error, since = -inf, 0.0, 0
-    for trial in trials:
+    hours, patience = settings.tune.hours, settings.tune.patience
+    if hours and seconds / settings.workers >= hours * 3600:
+        return f"tune.hours: {hours:g} h are used"
+    best, error, since = (
+        -inf,
+        0.0,
+        0,
+    )  # since: finished trials since the best score rose by more than its standard error
+    for trial in finished:
         if score_of(trial) > best + error:
             best, error, since = score_of(trial), float(trial.user_attrs.get("error", 0.0)), 0
         else:
             since += 1
-    return since
-
-
-def saved_seconds(trials: Sequence["FrozenTrial"]) -> float:
-    """Training time that pruning saved: the rest of each pruned trial at its own speed.
-
-    trials: finished ones with the user attributes `seconds` and `share`, the part of a full trial that was trained.
-    """
-    pruned = [trial.user_attrs for trial in trials if trial.state.name == "PRUNED"]
-    return float(sum(facts["seconds"] * (1 / facts["share"] - 1) for facts in pruned if facts.get("share")))
-
-
-def mean_share(trials: Sequence["FrozenTrial"]) -> float:
-    """Mean cost of a trial as a share of an unpruned one; 1 without trials."""
-    shares = [float(trial.user_attrs.get("share", 1.0)) for trial in trials]
-    return float(np.mean(shares)) if shares else 1.0
+    if patience and since >= patience:
+        return f"tune.patience: no improvement beyond noise in {counted(patience, 'trial')}"
+    return ""
 
 
 def format_values(values: Mapping[str, object]) -> str:

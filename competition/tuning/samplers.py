@@ -3,7 +3,8 @@
 import importlib
 import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from optuna import pruners, samplers
@@ -26,6 +27,24 @@ GOES_ON = 67.0  # percentile: percent of the trials that go on at each report, f
 # An exact sign-rank test of n folds has p-values down to 2^-n: .0625 after four folds, the first below this limit.
 WILCOXON_P = 0.1
 PACKAGES = {"gp": "torch", "cmaes": "cmaes"}
+SAMPLERS: dict[str, Callable[..., samplers.BaseSampler]] = {  # name -> function of the seed
+    "tpe": partial(
+        samplers.TPESampler, multivariate=True, group=True, constant_liar=True, n_startup_trials=STARTUP_TRIALS
+    ),
+    "gp": partial(samplers.GPSampler, n_startup_trials=STARTUP_TRIALS),
+    "cmaes": partial(samplers.CmaEsSampler, n_startup_trials=STARTUP_TRIALS, warn_independent_sampling=False),
+    "random": samplers.RandomSampler,
+    "grid": samplers.RandomSampler,  # the points of the grid are those of the first trials
+}
+# Of scores reported at 0 to FULL percent of a trial; wilcoxon: at the number of a fold.
+PRUNERS: dict[str, Callable[[], pruners.BasePruner]] = {
+    "none": pruners.NopPruner,
+    "median": partial(pruners.MedianPruner, n_startup_trials=UNPRUNED_TRIALS, n_warmup_steps=FIRST_RUNG),
+    "percentile": partial(pruners.PercentilePruner, GOES_ON, n_startup_trials=UNPRUNED_TRIALS),
+    "asha": partial(pruners.SuccessiveHalvingPruner, min_resource=FIRST_RUNG, reduction_factor=REDUCTION),
+    "hyperband": partial(pruners.HyperbandPruner, FIRST_RUNG, FULL, REDUCTION),
+    "wilcoxon": partial(pruners.WilcoxonPruner, p_threshold=WILCOXON_P),
+}
 
 
 class SeededByNumber(samplers.BaseSampler):
@@ -52,7 +71,7 @@ class SeededByNumber(samplers.BaseSampler):
         number = origin_of(trial)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # samplers and options that are experimental
-            self._sampler = _new_sampler(self._name, zlib.crc32(f"{self._seed}/{number}".encode()))
+            self._sampler = SAMPLERS[self._name](seed=zlib.crc32(f"{self._seed}/{number}".encode()))
             if number < len(self._points):
                 self._sampler = samplers.PartialFixedSampler(dict(self._points[number]), self._sampler)
         self._sampler.before_trial(study, trial)
@@ -72,37 +91,3 @@ class SeededByNumber(samplers.BaseSampler):
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         self._sampler.after_trial(study, trial, state, values)
-
-
-def _new_sampler(name: str, seed: int) -> samplers.BaseSampler:
-    startup = STARTUP_TRIALS
-    match name:
-        case "tpe":
-            return samplers.TPESampler(
-                multivariate=True, group=True, constant_liar=True, n_startup_trials=startup, seed=seed
-            )
-        case "gp":
-            return samplers.GPSampler(n_startup_trials=startup, seed=seed)
-        case "cmaes":
-            return samplers.CmaEsSampler(n_startup_trials=startup, warn_independent_sampling=False, seed=seed)
-        case _:  # random; grid, whose points are those of the first trials
-            return samplers.RandomSampler(seed=seed)
-
-
-def make_pruner(name: str) -> pruners.BasePruner:
-    """A pruner of scores reported at 0 to FULL percent of a trial; wilcoxon: at the number of a fold."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some are marked experimental
-        match name:
-            case "median":
-                return pruners.MedianPruner(n_startup_trials=UNPRUNED_TRIALS, n_warmup_steps=FIRST_RUNG)
-            case "percentile":
-                return pruners.PercentilePruner(GOES_ON, n_startup_trials=UNPRUNED_TRIALS)
-            case "asha":
-                return pruners.SuccessiveHalvingPruner(min_resource=FIRST_RUNG, reduction_factor=REDUCTION)
-            case "hyperband":
-                return pruners.HyperbandPruner(FIRST_RUNG, FULL, REDUCTION)
-            case "wilcoxon":
-                return pruners.WilcoxonPruner(p_threshold=WILCOXON_P)
-            case _:
-                return pruners.NopPruner()

@@ -1,41 +1,34 @@
 """What a worker needs to know about its study, which folds a study uses for what, and which parameters SET states itself."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from competition.config.params import Dimension, Params
+from competition.config.params import Params, Tune
 from competition.config.params_file import Override, states
-from competition.config.search_space import AUGMENT, MEMBER_KEYS, Values
+from competition.config.search_space import AUGMENT, MEMBER_KEYS, Values, grid
 
 
 @dataclass(frozen=True)
 class StudySettings:
     name: str  # equal for all workers of one study
-    search: Mapping[str, Dimension]
-    trials: int
-    seed: int
-    sampler: str
-    pruner: str
+    tune: Tune
     own_values: Values  # the member's own values, tried first
     warm_start: Sequence[Values] = ()  # tried next
     folds: Sequence[int] = ()  # whose labels take part in the choice, those behind the warm starts included
-    grid: Sequence[Values] = ()  # for the sampler grid: every point
-    hours: float = 0.0  # of all trials together, divided by the workers; 0 = no limit
-    patience: int = 0  # finished trials without an improvement beyond noise; 0 = no limit
-    workers: int = 1
-    heartbeat: float = 20.0  # seconds
-    retries: int = 1  # of a dead worker's trial with the same values
+    workers: int = 1  # processes that share the time limit
 
-    @property
+    @cached_property
     def points(self) -> list[Values]:
-        """Values of the first trials; the sampler draws those of the others."""
+        """Values of the first trials; the sampler draws those of the others. For the sampler grid every point."""
         first = [self.own_values, *self.warm_start]
-        return first + [values for values in self.grid if values not in first]
+        points = grid(self.tune.search) if self.tune.sampler == "grid" else []
+        return first + [values for values in points if values not in first]
 
     @property
     def total(self) -> int:
-        """Number of trials: fewer than `trials` if a grid has fewer points."""
-        return min(self.trials, len(self.points)) if self.grid else self.trials
+        """Number of trials: fewer than tune.trials if a grid has fewer points."""
+        return min(self.tune.trials, len(self.points)) if self.tune.sampler == "grid" else self.tune.trials
 
 
 def folds_used_in_tuning(params: Params) -> list[int]:

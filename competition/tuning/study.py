@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from competition.config.faults import fault_point
 from competition.config.search_space import Values, in_order, is_active, number_type
 from competition.tuning.choice import ORIGIN, finished_trials, limit_reached, origin_of
-from competition.tuning.samplers import SeededByNumber, make_pruner
+from competition.tuning.samplers import PRUNERS, SeededByNumber
 from competition.tuning.settings import StudySettings
 
 # User attributes of a trial. SURPLUS: started beside the last one of the study, and ended before it did anything.
@@ -38,7 +38,6 @@ class Evaluation:
 
     score: float
     error: float
-    seconds: float  # of training, without compiling
     facts: dict[str, object] = field(default_factory=dict)
 
 
@@ -56,7 +55,7 @@ def open_study(storage: BaseStorage, settings: StudySettings) -> Study:
     storage: of open_storage.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    storage.beat_seconds = settings.heartbeat  # type: ignore[attr-defined]
+    storage.beat_seconds = settings.tune.heartbeat  # type: ignore[attr-defined]
     try:
         study = optuna.create_study(storage=storage, study_name=settings.name, direction="maximize")
         # Warm starts are read once: later workers may find other studies to start from.
@@ -64,8 +63,11 @@ def open_study(storage: BaseStorage, settings: StudySettings) -> Study:
         study.set_user_attr("folds", list(settings.folds))
     except optuna.exceptions.DuplicatedStudyError:
         study = optuna.load_study(storage=storage, study_name=settings.name)
-    study.sampler = SeededByNumber(settings.sampler, settings.seed, study.user_attrs.get("points", settings.points))
-    study.pruner = make_pruner(settings.pruner)
+    points = study.user_attrs.get("points", settings.points)
+    study.sampler = SeededByNumber(settings.tune.sampler, settings.tune.seed, points)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some are marked experimental
+        study.pruner = PRUNERS[settings.tune.pruner]()
     return study
 
 
@@ -92,7 +94,7 @@ def run_worker(
             trial.set_user_attr("diverged", str(error))
             raise optuna.TrialPruned from None  # as a failed trial it would teach the sampler nothing
         fault_point("tune.before_score")
-        for key, value in {**result.facts, "error": result.error, "seconds": result.seconds}.items():
+        for key, value in {**result.facts, "error": result.error}.items():
             trial.set_user_attr(key, value)
         return result.score
 
@@ -135,7 +137,7 @@ def _lost_trials(trials: list[FrozenTrial], settings: StudySettings) -> list[Fro
     return [
         trial
         for origin, trial in last_attempts.items()
-        if origin == 0 or trial.user_attrs.get(ATTEMPT, 0) < settings.retries
+        if origin == 0 or trial.user_attrs.get(ATTEMPT, 0) < settings.tune.retries
     ]
 
 
@@ -165,8 +167,8 @@ def suggest(trial: Trial, settings: StudySettings) -> Values:
     The member's own value may lie outside the search space: it is one of the choices, and a fixed number of its trial.
     """
     values: Values = {}
-    for key in in_order(settings.search):
-        dimension = settings.search[key]
+    for key in in_order(settings.tune.search):
+        dimension = settings.tune.search[key]
         if not is_active(dimension, values):
             continue
         if dimension.choices:

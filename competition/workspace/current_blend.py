@@ -18,15 +18,10 @@ from competition.workspace.workspace import Workspace
 
 @dataclass(frozen=True)
 class Differences:
-    """Sentences; () = none."""
+    """What a blend differs in from what is here now; () = nothing."""
 
-    data: tuple[str, ...] = ()
-    members: tuple[str, ...] = ()  # other members, fold models or predictions than those of the current parameters
-    parameters: tuple[str, ...] = ()  # of the blend itself
-
-    @property
-    def sentences(self) -> list[str]:
-        return [*self.data, *self.members, *self.parameters]
+    sentences: tuple[str, ...] = ()
+    of_members: bool = False  # other members, fold models or predictions than those of the current parameters
 
 
 def current_blend(workspace: Workspace) -> Path | None:
@@ -54,44 +49,38 @@ def current_blend(workspace: Workspace) -> Path | None:
 
 def differences(workspace: Workspace, file: Path, blend: Manifest) -> Differences:
     """What `blend` differs in from the results of these parameters.  file: of the parameters, for the sentences."""
-    of_members = _of_members(workspace, display_path(file), blend)
-    if blend.depends.get("data") != workspace.prepared.digest:
-        text = "The blend is of other data than those that are here now; `make train predict` makes it again."
-        return Differences((text,), of_members)
-    if budget_file_of(blend.depends.get("predictions", {}), workspace.folder, workspace.params):
-        return Differences((), of_members)
-    blocks = blend_blocks(workspace.params)
-    changed = changed_keys({block: blend.depends.get(block, {}) for block in blocks}, blocks)
-    if (metric := blend.result.get("metric")) != workspace.prepared.competition.metric:
-        changed.append(f"competition.metric: {metric} -> {workspace.prepared.competition.metric}")
-    text = f"The blend was made with other parameters ({'; '.join(changed[:3])}); `make blend` makes it again."
-    return Differences((), of_members, (text,) if changed else ())
-
-
-def _of_members(workspace: Workspace, file: str, blend: Manifest) -> tuple[str, ...]:
-    params, blended = workspace.params, blend.depends.get("predictions", {})
-    if of_budget := budget_file_of(blended, workspace.folder, params):
+    params, prepared, shown = workspace.params, workspace.prepared, display_path(file)
+    blended, sentences = blend.depends.get("predictions", {}), list[str]()
+    of_budget = budget_file_of(blended, workspace.folder, params)
+    if of_budget:
         call = f"`make report PARAMS={display_path(of_budget)}`"
-        return (
-            f"The blend is of members that HOURS= made and {file} does not name; {call} shows them with their parameters.",
-        )
-    named, sentences = blended_names(params), []
-    if unblended := ", ".join(sorted(named - set(blended))):
         sentences.append(
-            f"The blend is of {', '.join(blended)}, without {unblended}; `make train predict` includes it."
+            f"The blend is of members that HOURS= made and {shown} does not name; {call} shows them with their parameters."
         )
-    if unnamed := ", ".join(sorted(set(blended) - named)):
-        sentences.append(f"The blend has {unnamed}, which {file} does not name.")
-    runs = blended_runs(workspace)
-    trained = [n for n in blended if n in runs and prediction_digests(runs[n], params) != blended[n]]
-    if trained:
-        sentences.append(
-            f"The blend has other fold models or predictions of {', '.join(trained)} than those of the current parameters; if it "
-            "was made with SET=, repeat that here, else `make train predict` makes one with them."
-        )
-    external = [n for n in blended if n in params.external and external_digests(params.external[n]) != blended[n]]
-    if external:
-        sentences.append(
-            f"The blend has other predictions of {', '.join(external)} than its files have now; `make blend` includes them."
-        )
-    return tuple(sentences)
+    else:
+        runs, external = blended_runs(workspace), params.external
+        trained = (name for name in blended if name in runs and prediction_digests(runs[name], params) != blended[name])
+        files = (name for name in blended if name in external and external_digests(external[name]) != blended[name])
+        absent, unnamed = sorted(blended_names(params) - set(blended)), sorted(set(blended) - blended_names(params))
+        names = [", ".join(each) for each in (absent, unnamed, trained, files)]
+        texts = [
+            f"The blend is of {', '.join(blended)}, without {names[0]}; `make train predict` includes it.",
+            f"The blend has {names[1]}, which {shown} does not name.",
+            f"The blend has other fold models or predictions of {names[2]} than those of the current parameters; if it was made with "
+            "SET=, repeat that here, else `make train predict` makes one with them.",
+            f"The blend has other predictions of {names[3]} than its files have now; `make blend` includes them.",
+        ]
+        sentences += [text for listed, text in zip(names, texts, strict=True) if listed]
+    of_members = bool(sentences)
+    if blend.depends.get("data") != prepared.digest:
+        other = "The blend is of other data than those that are here now; `make train predict` makes it again."
+        sentences.insert(0, other)
+    elif not of_budget:
+        blocks = blend_blocks(params)
+        changed = changed_keys({block: blend.depends.get(block, {}) for block in blocks}, blocks)
+        if (metric := blend.result.get("metric")) != prepared.competition.metric:
+            changed.append(f"competition.metric: {metric} -> {prepared.competition.metric}")
+        if changed:
+            stale = f"The blend was made with other parameters ({'; '.join(changed[:3])}); `make blend` makes it again."
+            sentences.append(stale)
+    return Differences(tuple(sentences), of_members)

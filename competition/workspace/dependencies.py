@@ -83,11 +83,6 @@ def fold_names(folds: Sequence[ExcludedFolds]) -> str:
     return f"{'folds' if len(folds) > 1 else 'fold'} {', '.join(names)}"
 
 
-def soft_labels_path(run: Run, fold: ExcludedFolds) -> Path:
-    """Path of the manifest of a teacher's predictions for the rows it was trained on, beside soft.npz."""
-    return fold_manifest_path(run, fold).parent / "soft" / "manifest.json"
-
-
 def export_path(work: Path, name: str) -> Path:
     """Path of the manifest of an export, beside its model, serving.json and README.md.  name: `Selection.name`."""
     return work / "export" / name / "manifest.json"
@@ -142,11 +137,11 @@ def views_manifest(run: Run, params: Params, fold: int) -> Manifest | None:
 
 
 def soft_labels(run: Run, fold: ExcludedFolds) -> Stored:
-    """The predictions of one teacher model for the rows it was trained on."""
+    """The predictions of one teacher model for the rows it was trained on: soft.npz."""
     model = weights_digest(run, fold) or "none"
     data, fit = run.depends["data"], run.depends["fit"]
     depends = {"data": data, "fit": fit, "model": model, "prediction_version": PREDICTION}
-    return Stored(soft_labels_path(run, fold), depends)
+    return Stored(fold_manifest_path(run, fold).parent / "soft" / "manifest.json", depends)
 
 
 def blend_blocks(params: Params) -> dict[str, Any]:
@@ -178,13 +173,8 @@ def stored_blends(work: Path) -> list[tuple[Path, Manifest]]:
     return [(folder, manifest) for folder, manifest in manifests if manifest is not None]
 
 
-def newest_blend(work: Path) -> Path | None:
-    """Folder of the blend that was made or confirmed last, whatever its parameters; None if there is none."""
-    return next((folder for folder, _ in stored_blends(work)), None)
-
-
 def set_newest_blend(folder: Path) -> None:
-    """Let newest_blend return this folder. The file has one line per blend, the newest last."""
+    """Put this folder at the beginning of `stored_blends`. The file has one line per blend, the newest last."""
     path = folder.with_name(NEWEST)
     names = path.read_text(encoding="utf-8").split() if path.is_file() else []
     if names[-1:] != [folder.name]:

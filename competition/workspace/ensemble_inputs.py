@@ -11,10 +11,9 @@ import numpy as np
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted
 from competition.config.params import Params
-from competition.ensemble.chain import align
 from competition.ensemble.external_check import Confidence, agreement_notes, confidence, guessing_notes, order_notes
 from competition.ensemble.external_predictions import OurRows, load_external
-from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds
+from competition.ensemble.predictions import ViewPredictions, concatenate_folds, mean_over_folds, refuse_other_views
 from competition.workspace.dependencies import external_digests, fold_views, views_manifest, weights_digest
 from competition.workspace.runs import Run, blended_external, blended_runs
 from competition.workspace.workspace import Workspace
@@ -60,33 +59,19 @@ def prediction_sources(workspace: Workspace, allow_partial: bool) -> dict[str, d
     if missing and not allow_partial:
         external_names = blended_external(params)
         without = f', or blend without them: SET="blend.members=[{",".join(external_names)}]"' if external_names else ""
-        raise UserError(
-            f"predictions of {', '.join(missing[:5])} are missing; `make train predict` makes them{without}"
-        )
+        names = ", ".join(missing[:5])
+        raise UserError(f"predictions of {names} are missing; `make train predict` makes them{without}")
     for name in blended_external(params):
         external = params.external[name]
-        if not external.test and len(prepared.part("test")):
-            raise UserError(
-                f"members.{name}.predictions.test: missing; expected a CSV or npz of predictions of the "
-                f"{counted(len(prepared.part('test')), 'test image')}, or one per fold model"
-            )
-        files = {"oof": [Path(external.oof)], "test": [Path(file) for file in external.test]}
-        for part, file in [(part, path) for part, paths in files.items() for path in paths]:
-            if not file.is_file():
-                raise UserError(f"members.{name}.predictions.{part}: {_not_a_file(file)}")
+        if not external.test and (count := len(prepared.part("test"))):
+            expected = f"a CSV or npz of the {counted(count, 'test image')}, or one per fold model"
+            raise UserError(f"members.{name}.predictions.test: missing; expected {expected}")
+        for part, file in [("oof", external.oof), *(("test", file) for file in external.test)]:
+            if not Path(file).is_file():
+                expected = "expected a CSV or npz of predictions, with its path from the folder of the project, without * and ~"
+                raise UserError(f"members.{name}.predictions.{part}: {Path(file).absolute()} is no file; {expected}")
         sources[name] = external_digests(external)
     return {name: digests for name, digests in sources.items() if digests}
-
-
-def _not_a_file(path: Path) -> str:
-    """Why predictions cannot be read from this path, and what is expected."""
-    if path.is_dir():
-        return f"{path.absolute()} is a folder; expected a file in it, a CSV or npz of predictions"
-    if any(character in str(path) for character in "*?"):
-        return f"{path} is a pattern, which is not expanded; list the files: [a.csv, b.csv]"
-    if str(path).startswith("~"):
-        return f"{path}: `~` is not expanded; write the path from the folder of the project, or the whole path"
-    return f"{path.absolute()} was not found; expected a CSV or npz of predictions, with a path from the folder of the project"
 
 
 def prediction_digests(runs: Sequence[Run], params: Params) -> dict[str, Any]:
@@ -104,21 +89,6 @@ def prediction_digests(runs: Sequence[Run], params: Params) -> dict[str, Any]:
     return digests
 
 
-def runs_and_folds(
-    workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, list[Run]], dict[str, list[int]]]:
-    """(member -> its runs, digest of a run -> folds that it predicted), of the predictions listed in `sources`."""
-    runs_by_member = {
-        name: [run for run in runs if run.digest in sources.get(name, {})]
-        for name, runs in blended_runs(workspace).items()
-        if name in sources
-    }
-    folds_by_run: dict[str, list[int]] = {}
-    for name, runs in runs_by_member.items():
-        folds_by_run |= {run.digest: sorted(map(int, sources[name][run.digest])) for run in runs}
-    return runs_by_member, folds_by_run
-
-
 def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]) -> EnsembleInputs:
     """Load the predictions listed in `sources` (see prediction_sources): out of fold for the folds that every run predicted.
 
@@ -126,74 +96,51 @@ def load_predictions(workspace: Workspace, sources: Mapping[str, Mapping[str, An
     are shared.
     """
     params, prepared = workspace.params, workspace.prepared
-    runs_by_member, folds_by_run = runs_and_folds(workspace, sources)
-    shared_folds = sorted(set(range(params.prepare.folds)).intersection(*folds_by_run.values()))
+    blended = {name: runs for name, runs in blended_runs(workspace).items() if name in sources}
+    runs_by_member = {name: [run for run in runs if run.digest in sources[name]] for name, runs in blended.items()}
+    # Models of one run -> the folds on whose held-out rows their hyperparameters were chosen, and their files.
+    models = [by_fold for name in runs_by_member for by_fold in sources[name].values()]
+    shared_folds = sorted(set(range(params.prepare.folds)).intersection(*(map(int, by_fold) for by_fold in models)))
     if len(shared_folds) < 2:
         raise UserError(
             f"an honest score needs two folds that every member predicted; {len(shared_folds) or 'none'} was found, train more"
         )
     train, test_ids = prepared.part("train"), prepared.part("test")["id"].to_numpy(str)
     train = train[train["fold"].isin(shared_folds)]
-    ids, labels = train["id"].to_numpy(str), prepared.targets(train["label"].to_numpy())
-    folds = train["fold"].to_numpy()
-
-    def load(run: Run) -> tuple[ViewPredictions, list[ViewPredictions]]:
-        """(out-of-fold predictions in the order of ids, test predictions of each fold model)"""
-        parts = {"oof": shared_folds, "test": folds_by_run[run.digest]}
-        paths = {name: [fold_views(run, params, fold).manifest for fold in folds] for name, folds in parts.items()}
-        fold_oof, fold_test = (
-            [ViewPredictions.load(path.with_name(f"{name}.npz"), mapped=True) for path in paths[name]] for name in parts
-        )
-        return concatenate_folds(fold_oof).at(ids), fold_test
-
-    oof, test = Members(), Members()
-    for name, runs in runs_by_member.items():
-        # Each member is put in order at once, so that only one member is in memory twice.
-        loaded = [load(run) for run in runs]
-        of_runs = [each for each, _ in loaded], [mean_over_folds(each) for _, each in loaded]
-        # The predictions of a single run are used as they are.
-        oof[name], test[name] = (mean_over_folds(each) if len(each) > 1 else each[0] for each in of_runs)
+    ids, folds = train["id"].to_numpy(str), train["fold"].to_numpy()
+    competition, labels = prepared.competition, prepared.targets(train["label"].to_numpy())
     external_names = [name for name in blended_external(params) if name in sources]
-    is_single = prepared.competition.targets.kind == "single"
-    own_confidences: list[Confidence] = []
-    # External predictions are compared with the confidence of our own fold models.
-    if external_names and len(test_ids) and is_single:
-        for runs in runs_by_member.values():
-            run_oof, run_tests = load(runs[0])
-            own_confidences.append(confidence(run_oof, run_tests, mean_over_folds(run_tests)))
-    notes: list[str] = []
-    competition, folds_digest = prepared.competition, prepared.folds_digest if external_names else ""
+    is_single = competition.targets.kind == "single"
+    oof, test, own_confidences, notes = Members(), Members(), list[Confidence](), list[str]()
+    for name, runs in runs_by_member.items():
+        of_runs, tests = list[ViewPredictions](), list[ViewPredictions]()
+        for run in runs:  # each run is put in order at once, so that only one is in memory twice
+            folders = {
+                int(fold): fold_views(run, params, int(fold)).manifest.parent for fold in sources[name][run.digest]
+            }
+            held_out = [ViewPredictions.load(folders[fold] / "oof.npz", mapped=True) for fold in shared_folds]
+            fold_tests = [ViewPredictions.load(folders[fold] / "test.npz", mapped=True) for fold in sorted(folders)]
+            refuse_other_views([*held_out, *fold_tests])
+            of_runs.append(concatenate_folds(held_out).at(ids))
+            tests.append(mean_over_folds(fold_tests).at(test_ids))
+            if external_names and len(test_ids) and is_single and run is runs[0]:
+                own_confidences.append(confidence(of_runs[0], fold_tests, tests[0]))
+        # The predictions of a single run are used as they are.
+        oof[name], test[name] = (mean_over_folds(each) if len(runs) > 1 else each[0] for each in (of_runs, tests))
     for name in external_names:
-        files = params.external[name]
-        rows = OurRows(
-            competition.classes,
-            ids,
-            test_ids,
-            labels,
-            folds_digest,
-            competition.targets.kind,
-            params.prepare.folds,
-            folds,
-        )
+        files, target = params.external[name], competition.targets.kind
+        rows = OurRows(competition.classes, ids, test_ids, labels, prepared.folds_digest, target)
         external = load_external(
             Path(files.oof), [Path(file) for file in files.test], rows, files.folds, own_confidences
         )
         oof[name], test[name] = external.oof, external.test
         notes += [f"{name}: {note}" for note in external.notes]
-    for name in oof:
-        if oof[name].views != test[name].views:
-            raise UserError(
-                f"member {name} has views {list(oof[name].views)} out of fold and {list(test[name].views)} on test "
-                "rows; expected the same, `make predict FORCE=1` makes them"
-            )
     for name in external_names if is_single else ():
-        notes += [f"{name}: {note}" for note in guessing_notes(oof[name], labels, folds)]
-        notes += [f"{name}: {note}" for note in order_notes(oof[name], labels, competition.classes)]
-        notes += [f"{name}: {note}" for note in agreement_notes(name, oof, test)]
-    models = [model for name in runs_by_member for by_fold in sources[name].values() for model in by_fold.values()]
-    tuned = tuple(sorted({int(fold) for model in models for fold in model["tuned_folds"]}))
-    aligned, aligned_test = align(oof, ids), align(test, test_ids)
-    return EnsembleInputs(ids, labels, folds, aligned, test_ids, aligned_test, tuple(shared_folds), tuned, tuple(notes))
+        doubts = guessing_notes(oof[name], labels, folds) + order_notes(oof[name], labels, competition.classes)
+        notes += [f"{name}: {note}" for note in (*doubts, *agreement_notes(name, oof, test))]
+    tuned_folds = {int(fold) for by_fold in models for model in by_fold.values() for fold in model["tuned_folds"]}
+    tuned = tuple(sorted(tuned_folds))
+    return EnsembleInputs(ids, labels, folds, oof, test_ids, test, tuple(shared_folds), tuned, tuple(notes))
 
 
 def view_seconds(workspace: Workspace) -> dict[str, dict[str, float]]:
@@ -210,16 +157,11 @@ def view_seconds(workspace: Workspace) -> dict[str, dict[str, float]]:
 
 def model_digests(workspace: Workspace, sources: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Member -> digest of its fold models, or of its files if external; an equal digest means "not trained again"."""
-    runs_by_member = blended_runs(workspace)
-    digests = {}
+    runs_by_member, digests = blended_runs(workspace), {}
     for name, source in sources.items():
-        if name in runs_by_member:
-            weights = [
-                digest_of({str(fold): weights_digest(run, int(fold)) for fold in source[run.digest]})
-                for run in runs_by_member[name]
-                if run.digest in source
-            ]
-            digests[name] = weights[0] if len(weights) == 1 else digest_of(weights)
-        else:
-            digests[name] = digest_of(source)
+        runs = [run for run in runs_by_member.get(name, ()) if run.digest in source]
+        weights = [
+            digest_of({str(fold): weights_digest(run, int(fold)) for fold in source[run.digest]}) for run in runs
+        ]
+        digests[name] = weights[0] if len(weights) == 1 else digest_of(weights or source)
     return digests

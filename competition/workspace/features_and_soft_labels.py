@@ -18,7 +18,7 @@ import numpy as np
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.config.params import ExcludedFolds, Member
-from competition.ensemble.predictions import Predictions, ViewPredictions, concatenate_folds
+from competition.ensemble.predictions import IDENTITY, ViewPredictions, concatenate_folds
 from competition.files.manifest import Stored
 from competition.prepare.prepared import Prepared
 from competition.training.versions import FEATURES, PREDICTION
@@ -26,7 +26,7 @@ from competition.workspace.dependencies import (
     describe_fold,
     fold_manifest_path,
     is_nested,
-    soft_labels_path,
+    soft_labels,
     teacher_models,
 )
 from competition.workspace.runs import Run
@@ -35,8 +35,6 @@ from competition.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from competition.training.scorer import FoldScorer
-
-SOFT_LABEL_VIEW = "identity"
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def missing_tables(
     return {part: absent for part, ts in tables.items() if (absent := [t for t in ts if not t.is_current])}
 
 
-def load_soft_labels(prepared: Prepared, run: Run, fold: ExcludedFolds) -> Predictions:
+def load_soft_labels(prepared: Prepared, run: Run, fold: ExcludedFolds) -> ViewPredictions:
     """Mean over the teachers, for every readable training row of the model of `run` without `fold`.
 
     A teacher with several seeds counts as one: the mean over its runs.
@@ -96,14 +94,14 @@ def load_soft_labels(prepared: Prepared, run: Run, fold: ExcludedFolds) -> Predi
         for teachers in run.teachers.values()
     ]
     first = predictions[0][0]
-    means = [np.mean([each.at(first.ids).view(SOFT_LABEL_VIEW) for each in runs], axis=0) for runs in predictions]
-    return Predictions(first.ids, np.mean(means, axis=0), first.target)
+    means = [np.mean([each.at(first.ids).view(IDENTITY) for each in runs], axis=0) for runs in predictions]
+    return ViewPredictions(first.ids, (IDENTITY,), np.mean(means, axis=0)[:, None], first.target)
 
 
 def _teacher_predictions(prepared: Prepared, student: Run, teacher: Run, fold: ExcludedFolds) -> ViewPredictions:
     """Predictions of one run of a teacher for the training rows of the student's model."""
     if not is_nested(student.member, fold):
-        return ViewPredictions.load(soft_labels_path(teacher, fold).with_name("soft.npz"))
+        return ViewPredictions.load(soft_labels(teacher, fold).manifest.with_name("soft.npz"))
     train = prepared.part("train")
     fold_by_id = dict(zip(train["id"].astype(str), train["fold"], strict=True))
     parts = []
@@ -130,7 +128,7 @@ def save_soft_labels(trainer: "FoldScorer", folder: Path, fold: ExcludedFolds) -
 
     images = trainer.images
     rows = np.flatnonzero((images.folds >= 0) & ~np.isin(images.folds, fold) & images.readable)
-    labels = trainer.predict(load_arrays(folder / "weights.npz"), images, rows, [SOFT_LABEL_VIEW])
+    labels = trainer.predict(load_arrays(folder / "weights.npz"), images, rows, [IDENTITY])
     path = folder / "soft" / "soft.npz"
     labels.save(path)
     return [path], {"rows": len(labels.ids)}

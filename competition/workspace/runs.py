@@ -167,14 +167,10 @@ def _stored(folder: Path) -> Run | None:
             f"{folder}: its parameters are of another version ({'.'.join(map(str, problem['loc']))}: {problem['msg']}); "
             "remove this folder"
         ) from None
-    folders = {
-        teacher: [folder.parents[1] / teacher / each[:DIGITS] for each in digests]
-        for teacher, digests in depends.get("teachers", {}).items()
-    }
-    teachers = {
-        teacher: tuple(run for each in of_teacher if (run := _stored(each)) is not None)
-        for teacher, of_teacher in folders.items()
-    }
+    members, teachers = folder.parents[1], {}
+    for teacher, digests in depends.get("teachers", {}).items():
+        runs = [_stored(members / teacher / each[:DIGITS]) for each in digests]
+        teachers[teacher] = tuple(run for run in runs if run is not None)
     folds, created = (int(content.get("folds", 0)), str(content.get("created", ""))) if is_described else (0, "")
     return Run(name, member, folds, depends, digest, folder, teachers, f"{name}@{digest[:8]}", created)
 

@@ -83,33 +83,31 @@ def result_line(metric: str, manifest: Manifest) -> str:
 def summary_lines(workspace: Workspace, names: Sequence[str]) -> list[str]:
     """Mean and range of the held-out scores of each run of these members, beside the trivial baseline."""
     params, prepared, lines, tuned_folds = workspace.params, workspace.prepared, list[str](), set[int]()
+    sign = metric_named(prepared.competition.metric).sign
     for run in [run for name in names for run in runs_of(workspace, name)]:
         folds = [fold for fold in range(params.prepare.folds) if read_manifest(fold_manifest_path(run, fold))]
         scores = np.array([held_out_score(prepared, run, fold) for fold in folds])
-        if len(scores):
-            tuned = sorted({*run.depends["tuned_folds"]} & set(folds))
-            tuned_folds.update(tuned)
-            sign = metric_named(prepared.competition.metric).sign
-            trivial = np.array([trivial_score_of_folds(prepared, [fold])[1] for fold in folds])
-            unbeaten = int((sign * scores <= sign * trivial).sum())
-            beside = f"; the trivial baseline scores {trivial_score_of_folds(prepared, folds)[1]:.4f}"
-            beside += f", NOT BEATEN in {unbeaten} of {counted(len(folds), 'fold')}" if unbeaten else ""
-            # The spread over folds, not a standard error: folds share their training rows.
-            spread = [f"from {scores.min():.4f} to {scores.max():.4f}"] if len(scores) > 1 else []
-            spread += [f"optimistic in {fold_names(tuned)}"] if tuned else []
-            score = f"{'mean ' if len(scores) > 1 else ''}held-out score {scores.mean():.4f}"
-            score += f" ({', '.join(spread)})" if spread else ""
-            folder = display_path(run.folder)
-            lines.append(f"train {run.title}: {counted(len(scores), 'fold')}, {score}{beside}; in {folder}")
+        if not folds:
+            continue
+        tuned = sorted({*run.depends["tuned_folds"]} & set(folds))
+        tuned_folds.update(tuned)
+        trivial = np.array([trivial_score_of_folds(prepared, [fold])[1] for fold in folds])
+        unbeaten = int((sign * scores <= sign * trivial).sum())
+        beside = f"; the trivial baseline scores {trivial_score_of_folds(prepared, folds)[1]:.4f}"
+        beside += f", NOT BEATEN in {unbeaten} of {counted(len(folds), 'fold')}" if unbeaten else ""
+        # The spread over folds, not a standard error: folds share their training rows.
+        facts = [f"from {scores.min():.4f} to {scores.max():.4f}"] if len(folds) > 1 else []
+        facts += [f"optimistic in {fold_names(tuned)}"] if tuned else []
+        score = f"{'mean ' if len(folds) > 1 else ''}held-out score {scores.mean():.4f}"
+        score += f" ({', '.join(facts)})" if facts else ""
+        place = f"in {display_path(run.folder)}"
+        lines.append(f"train {run.title}: {counted(len(folds), 'fold')}, {score}{beside}; {place}")
     if tuned_folds:
-        are_left = len(tuned_folds) < params.prepare.folds
-        honest = (
-            "; `make predict` computes the honest score, without those rows"
-            if are_left
-            else ", and no rows are left for one"
-        )
         chose = f"rows of {fold_names(sorted(tuned_folds))} took part in choosing hyperparameters"
-        lines.append(f"train: {chose}, so these means are not honest scores{honest}")
+        honest = "and no rows are left for one"
+        if len(tuned_folds) < params.prepare.folds:
+            honest = "`make predict` computes the honest score, without those rows"
+        lines.append(f"train: {chose}, so these means are not honest scores; {honest}")
     return lines
 
 

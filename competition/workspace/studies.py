@@ -250,22 +250,14 @@ def _differences(workspace: Workspace, result: Path, name: str) -> list[str]:
     tried = (best["values"], *best["tried"].values())
     results = [own, *({**own, **values} for values in tried)]
     is_known = any(all(stated[key] == values[key] for key in own if key not in overridden) for values in results)
-    after = study_subject(workspace.prepared, workspace.params, member)
-    before = {key: manifest.depends.get(key) for key in after}
     ignored = {*(set(own) if is_known else overridden), "tuned_folds"}
     if "head.strength" in ignored and stated["head.strength"] != CHOSEN_IN_EACH_FOLD:
         ignored.add("head.strengths")  # a strength that was adopted stands in place of those that the folds choose from
-
-    def compared(subject: dict[str, Any]) -> dict[str, Any]:
-        """The subject without the member's tuned folds and its values of the ignored searched keys."""
-        member = {key: value for key, value in to_plain(subject["member"]).items() if key not in ignored}
-        head = {key: value for key, value in member.get("head", {}).items() if f"head.{key}" not in ignored}
-        augment = {key: value for key, value in member["train"]["augment"].items() if f"{AUGMENT}{key}" not in ignored}
-        train = {key: value for key, value in member["train"].items() if key not in ignored}
-        weights = {"weights": ""} if "weights" in ignored else {}
-        return {**subject, **weights, "member": {**member, "head": head, "train": {**train, "augment": augment}}}
-
-    return changed_keys(compared(before), compared(after))
+    places = {f"{block}{key}" for block in ("member.", "member.train.") for key in ignored}
+    places |= {"weights"} & ignored  # their digest
+    after = study_subject(workspace.prepared, workspace.params, member)
+    changes = changed_keys({key: manifest.depends.get(key) for key in after}, after)
+    return [change for change in changes if change.partition(":")[0] not in places]
 
 
 def read_result(result: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from competition.config.errors import UserError, counted
-from competition.config.search_space import Values, grid, own_values
+from competition.config.search_space import Values, own_values
 from competition.config.yaml_text import read_yaml
 from competition.files.manifest import copy_file
 from competition.preflight.planning import duration
@@ -39,44 +39,35 @@ def study_settings(workspace: Workspace, name: str, workers: int = 1) -> StudySe
     params = workspace.params
     tune, member = params.tune, params.members[name]
     depends, starts = tuning_dependencies(workspace, name), warm_starts(workspace, name)
-    return StudySettings(
-        name=study_name(name, depends),
-        search=tune.search,
-        trials=tune.trials,
-        seed=tune.seed,
-        sampler=tune.sampler,
-        pruner=tune.pruner,
-        own_values=own_values(member, tune.search),
-        warm_start=[values for values, _ in starts],
-        folds=sorted({*folds_used_in_tuning(params), *(fold for _, folds in starts for fold in folds)}),
-        grid=grid(tune.search) if tune.sampler == "grid" else (),
-        hours=tune.hours,
-        patience=tune.patience,
-        workers=workers,
-        heartbeat=tune.heartbeat,
-        retries=tune.retries,
-    )
+    folds = sorted({*folds_used_in_tuning(params), *(fold for _, of_start in starts for fold in of_start)})
+    own, points = own_values(member, tune.search), [values for values, _ in starts]
+    return StudySettings(study_name(name, depends), tune, own, points, folds, workers)
 
 
 def warm_starts(workspace: Workspace, name: str) -> list[tuple[Values, list[int]]]:
     """Values to try first, with the folds that chose them, from the sources in tune.warm_start.
 
-    Relatives have the same architecture up to its first digit: EfficientNetB6 and EfficientNetB4. Values outside the search
-    space are left out; a parameter that a source does not state is drawn by the sampler.
+    earlier: the newest studies of the member on these data, but for this very one. family: those of members with the same
+    architecture up to its first digit: EfficientNetB6 and EfficientNetB4. Values outside the search space are left out; a
+    parameter that a source does not state is drawn by the sampler.
     """
-    params = workspace.params
+    params, search = workspace.params, workspace.params.tune.search
+    family = {other: re.split(r"\d", member.architecture)[0] for other, member in params.members.items()}
+    relatives = {
+        EARLIER: [name],
+        FAMILY: [other for other in family if other != name and family[other] == family[name]],
+    }
+    own = tuning_result_path(workspace.folder, name, tuning_dependencies(workspace, name))
     values_with_folds: list[tuple[Values, list[int]]] = []
     for source in params.tune.warm_start:
-        if source == EARLIER:
-            values_with_folds += _of_studies(workspace, [name], name)
-        elif source == FAMILY:
-            family = re.split(r"\d", params.members[name].architecture)[0]
-            architectures = {other: member.architecture for other, member in params.members.items() if other != name}
-            relatives = [other for other, each in architectures.items() if re.split(r"\d", each)[0] == family]
-            values_with_folds += _of_studies(workspace, relatives, name)
-        else:
+        if source not in relatives:
             values_with_folds += read_warm_start(Path(source))
-    search, starts = params.tune.search, list[tuple[Values, list[int]]]()
+            continue
+        studies = [study for each in relatives[source] for study in finished_studies(workspace.folder, each)]
+        contents = [read_result(study) for study in reversed(studies) if study != own]
+        of_these_data = [best for best in contents if best.get("data") == workspace.prepared.digest]
+        values_with_folds += [(best["values"], best["folds"]) for best in of_these_data[:MOST_EARLIER]]
+    starts: list[tuple[Values, list[int]]] = []
 
     def is_inside(key: str, value: Any) -> bool:
         if key not in search or search[key].choices:
@@ -102,23 +93,11 @@ def read_warm_start(path: Path) -> list[tuple[Values, list[int]]]:
     values, folds = content.get("values"), content.get("folds")
     points = [point for point in (values if isinstance(values, list) else [values]) if isinstance(point, dict)]
     if not points or not isinstance(folds, list):
-        raise UserError(
-            f"tune.warm_start: {path} was found without values or folds; expected `values:` with parameters and `folds:` with "
-            "the folds whose labels chose them, [] if no row of this competition did"
+        expected = (
+            "`values:` with parameters and `folds:` whose labels chose them, [] if no row of this competition did"
         )
+        raise UserError(f"tune.warm_start: {path} was found without values or folds; expected {expected}")
     return [(dict(point), [int(fold) for fold in folds]) for point in points]
-
-
-def _of_studies(workspace: Workspace, names: list[str], name: str) -> list[tuple[Values, list[int]]]:
-    """Best values of the newest studies of some members on these data, the newest first; not those of this very study."""
-    own = tuning_result_path(workspace.folder, name, tuning_dependencies(workspace, name))
-    results = [result for each in names for result in finished_studies(workspace.folder, each) if result != own]
-    contents = [read_result(result) for result in reversed(results)]
-    return [
-        (best["values"], best["folds"])
-        for best in contents
-        if best.get("data") == workspace.prepared.digest and "values" in best
-    ][:MOST_EARLIER]
 
 
 def work_on_study(
@@ -174,8 +153,7 @@ def trial_line(trials: list["FrozenTrial"], trial: "FrozenTrial", settings: Stud
     else:
         last = trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else float("nan")
         state = f"{trial.state.name.lower()} at {sign * last:.4f} after {facts.get('share', 0):.0%}"
-    # Compiling is done once for many trials, so it is no part of the time that is left.
-    seconds = sum(t.duration.total_seconds() - t.user_attrs.get("compiled", 0.0) for t in trials if t.duration)
+    seconds = sum(each.duration.total_seconds() for each in trials if each.duration)
     seconds_left = (settings.total - len(trials)) * seconds / max(len(trials), 1)
     best_text = f"best {sign * score_of(best):.4f} (trial {best.number})" if best is not None else "none complete yet"
     remaining = f", about {duration(seconds_left / settings.workers)} left" if len(trials) < settings.total else ""

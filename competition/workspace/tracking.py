@@ -9,12 +9,11 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from competition.config.digests import to_plain
 from competition.config.errors import how_to_install
@@ -49,16 +48,6 @@ class Outcome:
     numbers: Mapping[str, float]
     texts: Mapping[str, str]
     files: Sequence[Path] = ()
-
-
-class TrackerRun(Protocol):
-    """One run of one tracker."""
-
-    def log(self, axis: str, number: int, values: Mapping[str, float]) -> None:
-        """Add values to curves.  axis: "step", "epoch", or "result" of what is known at the end.  number: on this axis."""
-
-    def end(self, outcome: Outcome | None) -> None:
-        """Complete the run; None = it did not reach its end: stopped, or ended by an error."""
 
 
 class TensorBoardRun:
@@ -110,12 +99,17 @@ class MlflowRun:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         from mlflow import MlflowClient
         from mlflow.entities import Param
+        from mlflow.exceptions import MlflowException
 
         for name in ("mlflow", "alembic"):
             logging.getLogger(name).setLevel(logging.WARNING)
         uri = os.environ.get("MLFLOW_TRACKING_URI", "")
         self._client = MlflowClient(uri or f"sqlite:///{folder.resolve() / 'mlflow.db'}")
-        self._experiment = self._experiment_of(project, "" if uri else (folder.resolve() / "mlflow").as_uri())
+        if self._client.get_experiment_by_name(project) is None:
+            with suppress(MlflowException):  # another process may create it at the same time
+                place = None if uri else (folder.resolve() / "mlflow").as_uri()
+                self._client.create_experiment(project, artifact_location=place)
+        self._experiment = str(self._client.get_experiment_by_name(project).experiment_id)
         parent = self._run_of(subject.group, {"goldfold.group": subject.group, "goldfold.kind": "group"})
         tags = {"mlflow.parentRunId": parent, "goldfold.group": subject.group, "goldfold.kind": subject.kind}
         self._id = self._run_of(subject.name, tags)
@@ -137,18 +131,6 @@ class MlflowRun:
             for path in outcome.files:
                 self._client.log_artifact(self._id, str(path))
         self._client.set_terminated(self._id, "FINISHED" if outcome is not None else "KILLED")
-
-    def _experiment_of(self, name: str, artifacts: str) -> str:
-        """Id of an experiment, created unless it exists; another process may create it at the same time."""
-        from mlflow.exceptions import MlflowException
-
-        if self._client.get_experiment_by_name(name) is None:
-            try:
-                return str(self._client.create_experiment(name, artifact_location=artifacts or None))
-            except MlflowException:
-                if self._client.get_experiment_by_name(name) is None:
-                    raise
-        return str(self._client.get_experiment_by_name(name).experiment_id)
 
     def _run_of(self, name: str, tags: Mapping[str, str]) -> str:
         """Id of the unfinished run with this name and these tags, which a killed process may have left, or of a new one."""
@@ -193,6 +175,9 @@ class WandbRun:
         self._run.finish(exit_code=0 if outcome is not None else 1)
 
 
+# One run of one tracker. log(axis, number, values) adds values to curves.  axis: "step", "epoch", or "result" of what is known at
+# the end.  number: on this axis.  end(outcome) completes the run; None = it did not reach its end: stopped, or ended by an error.
+TrackerRun = TensorBoardRun | MlflowRun | WandbRun
 TRACKERS: dict[str, Callable[[Path, str, Subject], TrackerRun]] = {
     "tensorboard": TensorBoardRun,
     "mlflow": MlflowRun,
@@ -210,13 +195,9 @@ class Tracked(AbstractContextManager["Tracked"]):
         self._logged = float("-inf")  # when the last step was
         self._epochs: set[int] = set()  # that are logged
         folder, project = work / "track", params.competition.name
-
-        def start(name: str) -> None:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._runs[name] = TRACKERS[name](folder, project, subject)
-
         for name in params.track:
-            self._try(name, partial(start, name))
+            folder.mkdir(parents=True, exist_ok=True)
+            self._try(name, lambda: self._runs.update({name: TRACKERS[name](folder, project, subject)}))  # noqa: B023
 
     @property
     def is_active(self) -> bool:

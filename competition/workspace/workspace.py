@@ -1,6 +1,5 @@
 """The folder of one competition with the parameters that its results are made with: what every stage works on."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -42,10 +41,14 @@ class Workspace:
         recorded = manifest.depends.get("prepare", now)
         # A parameter that did not exist when the data were prepared had no effect on them.
         now = {key: value for key, value in now.items() if key in recorded}
-        _refuse_changes(changed_keys({"prepare": recorded}, {"prepare": now}))
+        changes = changed_keys({"prepare": recorded}, {"prepare": now})
         loaded = load_prepared(self.folder / "data", competition.metric, competition.predicts)
         recorded = manifest.depends.get("competition", {})
-        _refuse_changes(changes_of_task(settings_of(self.params), recorded, loaded.competition.target))
+        changes += changes_of_task(settings_of(self.params), recorded, loaded.competition.target)
+        if changes:
+            raise UserError(
+                f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
+            )
         return loaded
 
     def with_params(self, params: Params) -> "Workspace":
@@ -64,11 +67,3 @@ class Workspace:
                 f"{display_path(manifest)} is missing: this stage needs the results of `make download`; run it first"
             )
         return result
-
-
-def _refuse_changes(changes: Sequence[str]) -> None:
-    """Raise UserError if parameters are others than those that the data were prepared with."""
-    if changes:
-        raise UserError(
-            f"the data were prepared with other parameters ({'; '.join(changes[:3])}); `make download` prepares them again"
-        )

@@ -15,7 +15,7 @@ from competition.cluster.node import RESULT_RATIO, Setup, TaskRequest
 from competition.cluster.project import files_to_send, local_files, write_project
 from competition.config.errors import UserError, counted, size_text
 from competition.config.params import ClusterParams
-from competition.files.manifest import Stored, changed_keys, copy_file, is_current, read_manifest, sha256
+from competition.files.manifest import Stored, changed_keys, copy_file, read_manifest, sha256
 from competition.files.replacement import replace_model, training_path
 from competition.images.batch_threads import cores
 from competition.kernels.results import install
@@ -229,7 +229,7 @@ def deliver_model(job: Job, models: Models, request: TaskRequest, archive: Path)
     begin_run(job, run)
     unpack(archive, path)
     manifest = read_manifest(path)
-    if manifest is None or not is_current(path, model.depends):
+    if manifest is None or not Stored(path, model.depends).is_current:
         changes = changed_keys(manifest.depends, model.depends) if manifest else []
         raise UserError(f"{display_path(path.parent)} came home, but is of another run: {'; '.join(changes[:3])}")
     if path != model.manifest:

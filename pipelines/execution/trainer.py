@@ -12,7 +12,7 @@ import numpy as np
 from competition.config.errors import MissingWeights, UserError, counted
 from competition.config.params import ExcludedFolds, Member
 from competition.config.params_file import locate
-from competition.ensemble.predictions import Predictions
+from competition.ensemble.predictions import ViewPredictions
 from competition.images.decoded_cache import CacheBudget
 from competition.preflight.planning import Sizes, Speed
 from competition.prepare.columns import encoded_columns
@@ -72,7 +72,7 @@ class TrainerInputs:
     parts: Sequence[str] | None = None  # of the index; None = all that the member is trained on
     images: "Images | None" = None  # that are decoded already; None reads them
     select: "Callable[[Images], Images]" = lambda images: images  # reduces the images before the engine is built
-    soft_labels: Callable[[ExcludedFolds], Predictions] | None = None  # see FoldRows
+    soft_labels: Callable[[ExcludedFolds], ViewPredictions] | None = None  # see FoldRows
     alive: Callable[[], None] = lambda: None  # heartbeat, see Trainer
     engine: "Engine | None" = None  # of this member, compiled earlier
 
@@ -210,7 +210,7 @@ def open_trial_runner(job: Job, name: str) -> "TrialRunner":
     def open_with(member: Member, images: "Images | None") -> "FoldScorer":
         return open_scorer(job, member, f"tune {name}", device(), TrainerInputs(images=images, select=select))
 
-    return TrialRunner(job.params.members[name], job.params, open_with, lambda line: job.echo(f"tune {name}: {line}"))
+    return TrialRunner(job.params.members[name], job.params, open_with)
 
 
 def measure_speed(member: Member, sizes: Sizes, device: "Device", predict_batch: int, views: tuple[str, ...]) -> Speed:

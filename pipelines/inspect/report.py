@@ -242,7 +242,7 @@ def sections_of(job: Job, results: Results) -> list[Section]:
     ]
     existing = [section for section in sections if section is not None]
     # These are of the current parameters, and the sections on scores and errors of the blend.
-    if results.differences.members:
+    if results.differences.of_members:
         label = "of the current parameters, not of the blend"
         of_others = ("members", "tuning", "costs")
         return [replace(one, title=f"{one.title} ({label})") if one.key in of_others else one for one in existing]
@@ -310,7 +310,7 @@ def head_of(job: Job, results: Results) -> Head:
         *(["The blend is partial; `make train predict` makes the complete one."] if is_partial else []),
         *(f"The blend is {words}." for words in useless),
     ]
-    if blend is not None and not results.differences.members:
+    if blend is not None and not results.differences.of_members:
         seconds = {name: one for name, (_, one) in costs.stage_seconds(job.workspace, results.runs, blend).items()}
         longest = max(seconds, key=lambda name: seconds[name])
         note = f"on this machine; the longest part: {longest}, {duration(seconds[longest])}"

@@ -16,7 +16,6 @@ from competition.config.digests import digest_of, to_plain
 from competition.config.errors import counted
 from competition.config.params_file import unused_members_lines
 from competition.config.secrets import without_secrets
-from competition.ensemble.bootstrap import slow_metric_warning
 from competition.ensemble.chain import BLEND, Chain, ViewSeconds, apply_chain
 from competition.ensemble.compare import diversity
 from competition.ensemble.external_check import LEAK_UNCHECKED, NOT_OUT_OF_FOLD, doubted_members, is_doubted
@@ -24,7 +23,7 @@ from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.label_shift import adapted_to_rows, shares_sentence
 from competition.ensemble.metrics import metric_named
 from competition.ensemble.nested import OofRows
-from competition.ensemble.predictions import identity_view, save_scores
+from competition.ensemble.predictions import save_scores
 from competition.ensemble.settings import chain_settings
 from competition.ensemble.significance import Difference
 from competition.ensemble.tta_policy import rejected_views
@@ -81,15 +80,6 @@ class BlendResult:
     honest: HonestResult
     scores: Mapping[str, Any]  # content of scores.json
 
-    @property
-    def chain(self) -> Chain:
-        return self.honest.chain
-
-    def partial(self, folds: int) -> str:
-        """ "" if every one of the K folds has predictions, else how many: 3of5."""
-        predicted = len(self.inputs.predicted_folds)
-        return "" if predicted == folds else f"{predicted}of{folds}"
-
 
 def run(job: Job) -> None:
     """predictions of the blend's runs -> blend/<name or digest>/, blends/<submission>/; submissions/<digest>.csv, ledger.jsonl"""
@@ -134,8 +124,8 @@ def run(job: Job) -> None:
                 f"{metric} scores probabilities, and submissions of {name} are labels: it compares blends, and scores no submission"
             )
         submission = job.submissions / scores["file"]
-        if not submission.exists():  # the user may have deleted it
-            copy_submission(path.with_name("submission.csv"), submission)
+        if not submission.exists():
+            copy_file(path.with_name("submission.csv"), submission)
         job.echo(f"submission: {display_path(submission)}")
     else:
         job.echo("blend: no submission is written, because there are no test images")
@@ -213,7 +203,8 @@ def create_blend(
     files, digest, scores = write_files(folder, job.prepared, result, job.params.blend.class_shares)
     trained_here = [name for name in sources if name not in job.params.external]
     runs = tuple(f"{name.partition('@')[0]}@{run[:8]}" for name in trained_here for run in sources[name])
-    file = write_submission(job, folder, result, digest, runs)
+    file = record_submission(job, result, digest, runs)
+    keep_blend(job, folder, Path(file).stem)
     with track(job, Subject("blend", "blends", folder.name, flat(blend_blocks(job.params)))) as tracking:
         numbers = {f"member/{name}": one["score"] for name, one in scores["members"].items()}
         numbers |= {key: scores[key] for key in ("honest", "standard_error", "chosen_on", "honest_rows")}
@@ -228,9 +219,6 @@ def fit(job: Job, sources: Mapping[str, Any], spreads: Mapping[str, float], seco
     inputs = load_predictions(job.workspace, sources)
     metric = metric_named(prepared.competition.metric)
     settings, oof = chain_settings(params, metric.name, needs_a_label(prepared.competition)), inputs.oof
-    first = next(iter(oof.values()))
-    for warning in slow_metric_warning(metric, inputs.labels, first.view(identity_view(first))):
-        job.echo(f"blend: {warning}")
     with Bar(None, "blend: fitting", "fits") as bar:
         rows = OofRows(oof, inputs.labels, inputs.folds, inputs.tuned_folds, seconds)
         honest = fit_and_score_chain(rows, settings, params.honest, bar.update_to, spreads)
@@ -258,18 +246,15 @@ def write_files(
     folder: Path, prepared: Prepared, result: BlendResult, class_shares: str
 ) -> tuple[list[Path], str, Mapping[str, Any]]:
     """Write FILES.  Returns their paths, the digest of the submission (without test images that of the blend), and scores.json."""
-    inputs, crossed = result.inputs, result.honest.cross_fitted
-    write_json(folder / "chain.json", result.chain)
-    loaded = Chain.load(folder / "chain.json")  # test rows go through the chain of the file
-    if digest_of(loaded) != digest_of(result.chain):
-        raise AssertionError(f"{folder / 'chain.json'} differs from the chain that was scored")
-    probs, decided = apply_chain(loaded, inputs.test)
-    scores = result.scores
+    inputs, crossed, scores = result.inputs, result.honest.cross_fitted, result.scores
+    write_json(folder / "chain.json", result.honest.chain)
+    chain = Chain.load(folder / "chain.json")  # test rows go through the chain of the file
+    probs, decided = apply_chain(chain, inputs.test)
     if class_shares == "test" and len(inputs.test_ids):
         names = prepared.competition.classes
         before, training = decided, np.bincount(inputs.labels, minlength=len(names)) / len(inputs.labels)
         probs, shares = adapted_to_rows(probs, training)
-        decided = loaded.decision.labels(probs)
+        decided = chain.decision.labels(probs)
         changed = int((decided != before).sum())
         scores = {**scores, "class_shares": shares_sentence(training, shares, changed, names)}
     write_json(folder / "scores.json", scores)
@@ -279,67 +264,28 @@ def write_files(
     decided_texts = stored_labels(crossed.decided, crossed.probs, prepared.competition.targets.kind)
     table = {"id": inputs.ids, "label": decided_texts, "scored": result.honest.scored.astype(int)}
     pd.DataFrame(table).to_csv(folder / "honest_oof.csv", index=False)
+    files, submission = [folder / name for name in FILES], folder / "submission.csv"
     if not len(inputs.test_ids):  # cross-validation only
-        (folder / "submission.csv").unlink(missing_ok=True)
-        files = [folder / name for name in FILES if name != "submission.csv"]
-        return files, digest_of([digest_of(result.chain), sha256(folder / "honest_oof.csv")]), scores
+        submission.unlink(missing_ok=True)
+        files.remove(submission)
+        return files, digest_of([digest_of(chain), sha256(folder / "honest_oof.csv")]), scores
     output = decided if prepared.competition.predicts == "label" else probs
     sample = prepared.folder / "sample_submission.csv"
-    digest = format.write(inputs.test_ids, output, prepared.competition, sample, folder / "submission.csv")
-    return [folder / name for name in FILES], digest, scores
+    return files, format.write(inputs.test_ids, output, prepared.competition, sample, submission), scores
 
 
-def write_submission(job: Job, folder: Path, result: BlendResult, digest: str, runs: tuple[str, ...]) -> str:
-    """Copy the submission to submissions/, add it to the ledger and keep the blend.  Returns the name of the file.
+def record_submission(job: Job, result: BlendResult, digest: str, runs: tuple[str, ...]) -> str:
+    """Add the submission to the ledger.  Returns the name of its file in submissions/.  runs: names of the runs that it mixes.
 
     Without test images there is no file; the name, which ends in -cv, is that of the blend. The ledger counts it all the
     same, because the best of several blends is optimistic with or without a submission.
-    Blends of different members can give the same submission: each is kept under a name of its own.
-    folder: of the blend.  runs: names of the runs that it mixes.
     """
-    partial = result.partial(job.params.prepare.folds)
-    has_test = len(result.inputs.test_ids) > 0
-    file = f"{digest[:12]}{f'-partial{partial}' if partial else ''}{'.csv' if has_test else '-cv'}"
-    job.submissions.mkdir(exist_ok=True)
-    if has_test and (not (job.submissions / file).is_file() or sha256(job.submissions / file) != digest):
-        copy_submission(folder / "submission.csv", job.submissions / file)
-    ledger.append_entry_once(job.submissions / "ledger.jsonl", ledger_entry(job, result, digest, file, runs))
-    kept = job.path("blends", Path(file).stem)
-    contents = contents_of_blend(folder)
-    if kept.exists() and contents_of_blend(kept) != contents:
-        kept = kept.with_name(f"{kept.name}-{digest_of(contents)[:6]}")
-        what = "submission" if has_test else "predictions"
-        job.echo(f"blend: another blend gives the same {what}; `make compare-blends` calls this one {kept.name}")
-    if not kept.exists():
-        unfinished = kept.with_name(f".{kept.name}.part")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        shutil.copytree(folder, unfinished, ignore=shutil.ignore_patterns("*.lock"))
-        unfinished.rename(kept)
-    return file
-
-
-def contents_of_blend(folder: Path) -> list[str]:
-    """What blends of one submission can differ in: digests of the chain and its outputs, and the doubts of its members."""
-    files = [folder / name for name in ("chain.json", "honest_oof.csv", "scores.json")]
-    if not all(file.is_file() for file in files):  # the user may have deleted it
-        return []
-    notes: list[str] = json.loads(files[-1].read_text(encoding="utf-8"))["notes"]
-    return [*map(sha256, files[:2]), *notes]
-
-
-def copy_submission(source: Path, target: Path) -> None:
-    """Copy atomically, so that a file in submissions/ is always complete; remove what a killed copy of it left."""
-    for leftover in target.parent.glob(f".{target.name}.*"):
-        leftover.unlink(missing_ok=True)
-    copy_file(source, target)
-
-
-def ledger_entry(job: Job, result: BlendResult, digest: str, file: str, runs: tuple[str, ...]) -> ledger.Entry:
-    """The submission as one line of the ledger."""
-    chain, scores = result.chain, result.scores
-    return ledger.Entry(
+    chain, scores, predicted = result.honest.chain, result.scores, len(result.inputs.predicted_folds)
+    partial = "" if predicted == job.params.prepare.folds else f"{predicted}of{job.params.prepare.folds}"
+    end = ".csv" if len(result.inputs.test_ids) else "-cv"
+    entry = ledger.Entry(
         digest=digest,
-        file=file,
+        file=f"{digest[:12]}{f'-partial{partial}' if partial else ''}{end}",
         competition=job.prepared.competition.name,
         members=tuple(chain.blend.weights),
         weights=tuple(round(float(w), 4) for w in chain.blend.shares.values()),
@@ -352,7 +298,7 @@ def ledger_entry(job: Job, result: BlendResult, digest: str, file: str, runs: tu
         standard_error=scores["standard_error"],
         oof_rows=scores["honest_rows"],
         test_rows=scores["test_rows"],
-        partial=result.partial(job.params.prepare.folds),
+        partial=partial,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         oof_digest=scores["oof_digest"],
         trials=tuning_trials(job.work),
@@ -361,3 +307,28 @@ def ledger_entry(job: Job, result: BlendResult, digest: str, file: str, runs: tu
         runs=runs,
         is_doubted=is_doubted(scores),
     )
+    job.submissions.mkdir(exist_ok=True)
+    ledger.append_entry_once(job.submissions / "ledger.jsonl", entry)
+    return entry.file
+
+
+def keep_blend(job: Job, folder: Path, name: str) -> None:
+    """Copy the folder of a blend to blends/<name>. Blends of different members can give the same submission: each is kept."""
+    kept, contents = job.path("blends", name), contents_of_blend(folder)
+    if kept.exists() and contents_of_blend(kept) != contents:
+        kept = kept.with_name(f"{kept.name}-{digest_of(contents)[:6]}")
+        job.echo(f"blend: another blend gives the same output; `make compare-blends` calls this one {kept.name}")
+    if not kept.exists():
+        unfinished = kept.with_name(f".{kept.name}.part")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.copytree(folder, unfinished, ignore=shutil.ignore_patterns("*.lock"))
+        unfinished.rename(kept)
+
+
+def contents_of_blend(folder: Path) -> list[str]:
+    """What blends of one submission can differ in: digests of the chain and its outputs, and the doubts of its members."""
+    files = [folder / name for name in ("chain.json", "honest_oof.csv", "scores.json")]
+    if not all(file.is_file() for file in files):  # the user may have deleted it
+        return []
+    notes: list[str] = json.loads(files[-1].read_text(encoding="utf-8"))["notes"]
+    return [*map(sha256, files[:2]), *notes]

@@ -4,7 +4,6 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from zipfile import ZipFile, is_zipfile
 
 from competition.config.digests import digest_of
 from competition.config.errors import UserError, counted, size_text
@@ -39,15 +38,11 @@ def require_named_files(job: Job) -> None:
         weights = member.weights
         is_named = weights in ("none", "imagenet") or "://" in weights or weights.startswith(HUB)
         if not is_named and not Path(weights).exists():
-            raise UserError(
-                f"members.{name}.weights: {weights} does not exist; expected none, imagenet, a weights file or the folder of a "
-                "KerasHub preset"
-            )
+            expected = "none, imagenet, a weights file or the folder of a KerasHub preset"
+            raise UserError(f"members.{name}.weights: {weights} does not exist; expected {expected}")
     for name, folder in job.params.prepare.external.items():
         if not Path(folder).is_dir():
-            raise UserError(
-                f"prepare.external.{name}: {folder} is not a folder; expected a folder with one subfolder per class"
-            )
+            raise UserError(f"prepare.external.{name}: {folder} is not a folder; expected one subfolder per class")
 
 
 def download_all(job: Job, settings: Settings) -> Computed:
@@ -75,36 +70,22 @@ def download_all(job: Job, settings: Settings) -> Computed:
     shutil.rmtree(archive, ignore_errors=True)
     files = sorted(path for path in raw.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)
-    count = len(files) - is_written_here(adapter.sample(raw), settings)
-    job.echo(f"download: {counted(count, 'file')}, {size_text(size)} in {display_path(raw)}")
+    job.echo(f"download: {counted(len(files), 'file')}, {size_text(size)} in {display_path(raw)}")
     return files, {"files": len(files), "megabytes": round(size / 1e6, 1)}
-
-
-def is_written_here(sample: Path, settings: Settings) -> bool:
-    """Whether the adapter wrote the sample submission, because a folder or archive of one's own holds none."""
-    source = Path(os.path.expanduser(settings.source))
-    if settings.slug or not sample.is_file():
-        return False
-    if source.is_file() and is_zipfile(source):
-        with ZipFile(source) as archive:
-            return not any(Path(name).name == sample.name for name in archive.namelist())
-    return not settings.source or next(source.rglob(sample.name), None) is None
 
 
 def download_some(job: Job, pattern: str) -> None:
     """Download the files that match `pattern`, for inspection. They stay out of raw/, which later stages need complete."""
     slug, folder = job.params.competition.slug, job.path("raw.only")
     if not slug or job.params.competition.miniature:
+        name = job.params.competition.name
         raise UserError(
-            f"ONLY={pattern} fetches files from Kaggle, and {job.params.competition.name} does not come from there "
-            "(competition.slug is empty, or it is a miniature): leave ONLY out"
+            f"ONLY={pattern} fetches files from Kaggle, and {name} does not come from there: leave ONLY out"
         )
     with ByteSteps() as steps:
         files = chosen_files.fetch_some(kaggle_client(job), slug, pattern, folder, unpack_rules(job), steps.update)
-    job.echo(
-        f"download: {counted(len(files), 'file')}, {size_text(sum(files.values()))} in {display_path(folder)}, for inspection; "
-        "the index, the folds and training need all files: `make download` without ONLY"
-    )
+    fetched = f"{counted(len(files), 'file')}, {size_text(sum(files.values()))} in {display_path(folder)}"
+    job.echo(f"download: {fetched}, for inspection; training needs all files: `make download` without ONLY")
 
 
 def unpack_rules(job: Job) -> UnpackRules:

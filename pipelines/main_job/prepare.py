@@ -12,9 +12,9 @@ from competition.config.params import Prepare
 from competition.ensemble.metrics import TargetKind
 from competition.ensemble.rare_classes import small_class_warning
 from competition.files.manifest import (
+    Stored,
     atomic_write,
     damaged_files,
-    is_current,
     sha256,
     write_json,
 )
@@ -48,13 +48,11 @@ def run(job: Job) -> None:
         **plugins_entry(ADAPTERS=(settings.adapter,)),
     }
     manifest, competition = job.path("data", "manifest.json"), None
-    if job.options.force or not is_current(manifest, depends):
+    if job.options.force or not Stored(manifest, depends).is_current:
         damaged = list(damaged_files(job.path("raw.json"), raw))  # one flipped byte of a JPEG decodes silently
         if damaged:
-            raise UserError(
-                f"{len(damaged):,} of {len(raw.files):,} raw files are missing or differ from what was downloaded, "
-                f"{first_few(damaged, 3)}; `make download` fetches them again"
-            )
+            files = f"{len(damaged):,} of {len(raw.files):,} raw files are missing or damaged, {first_few(damaged, 3)}"
+            raise UserError(f"{files}; `make download` fetches them again")
         competition = described(job, settings)  # before the data that are there are removed
     job.cached("prepare", manifest, depends, lambda: prepare(job, settings, competition or described(job, settings)))
 
@@ -99,16 +97,13 @@ def prepare(job: Job, settings: Settings, competition: Competition) -> Computed:
     with Bar(len(table), "writing records", "images") as bar:
         sheet_ids = {name for tiles in sheets.values() for name in tiles}
         rows = collect_bytes(all_rows(job, settings, competition), sheet_ids, image_bytes)
-        size = params.shard_megabytes * 1_000_000
-        largest = params.largest_megapixels * 1_000_000
-        names = record_shards.write(
-            rows, table, str(data / "records"), shard_bytes=size, largest=largest, progress=bar.update_to
-        )
+        size, largest = params.shard_megabytes * 1_000_000, params.largest_megapixels * 1_000_000
+        folder = str(data / "records")
+        names = record_shards.write(rows, table, folder, shard_bytes=size, largest=largest, progress=bar.update_to)
     sheet_files = draw_sheets(data, sheets, image_bytes, params)
-    report_shape(job, table, support, competition)
     shown = display_path(data)
-    for line in (*series_line(table, tables["series.csv"], params.group_by, shown), *shift_line(difference, shown)):
-        job.echo(f"prepare: {line}")
+    similar = [*series_line(table, tables["series.csv"], params.group_by, shown), *shift_line(difference, shown)]
+    job.echo(*(f"prepare: {line}" for line in (*lines_of_shape(job, table, support, competition), *similar)))
     other_files = ("shift.json", "index.csv", "competition.json", "sample_submission.csv", *sheet_files)
     files = [data / name for name in (*tables, *other_files)]
     result = {
@@ -202,76 +197,63 @@ def build_index(
     tables["unreadable.csv"] = unreadable[["id", "part", "shard", "problem"]]
     tables["series.csv"] = series_table = series.find_series(table, descriptors.loc[table["id"]].to_numpy())
     if params.group_by == "column" and not column_values:
-        raise UserError(
-            f"prepare.group_by: no row has a value of {params.group_column!r}; only the folder adapter reads a "
-            f"group_column, this is {settings.adapter}; set prepare.group_by=embedding or hash"
-        )
+        remedy = "only the folder adapter reads group_column; set prepare.group_by=embedding or hash"
+        raise UserError(f"prepare.group_by: no row has a value of {params.group_column!r}; {remedy}")
     grouped_by = ""
     if params.group_by != "hash":
         grouped_by = f"prepare.group_by: {params.group_by} {params.group_column}".rstrip()
         names = column_values if params.group_by == "column" else dict(zip(series_table["id"], series_table["series"]))
         table["group"] = folds.merge_equal_names(table, names)
     table["fold"] = folds.assign(table, params.folds, params.seed, competition.targets, grouped_by)
-    report_findings(job, tables, inflation, competition.targets.kind)
+    data, policy = display_path(job.path("data")), params.label_conflicts
+    lines = lines_of_findings(tables, inflation, competition.targets.kind, policy, data)
+    job.echo(*(f"prepare: {line}" for line in lines))
     return table, tables, descriptors
 
 
-def report_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competition: Competition) -> None:
+def lines_of_shape(job: Job, table: pd.DataFrame, support: pd.DataFrame, competition: Competition) -> Iterator[str]:
+    """How many images, classes and rows of each there are.  support: rows of each class and fold."""
     counts = ", ".join(f"{count:,} {part}" for part, count in table["part"].value_counts(sort=False).items())
-    kind = competition.targets.kind
-    classes = "numbers to predict" if kind == "regression" else counted(len(competition.classes), "class", "classes")
-    metric = with_metric(competition, job.params.competition.metric).metric
-    job.echo(f"prepare: {counts}, {classes}; metric {metric}")
-    labels = competition.targets.of(table.loc[table["fold"] >= 0, "label"].to_numpy())
+    kind, names = competition.targets.kind, competition.classes
+    classes = "numbers to predict" if kind == "regression" else counted(len(names), "class", "classes")
+    yield f"{counts}, {classes}; metric {with_metric(competition, job.params.competition.metric).metric}"
+    labelled = table[table["fold"] >= 0]
+    labels = competition.targets.of(labelled["label"].to_numpy())
     if kind == "regression":
-        means = ", ".join(f"{labels[table.loc[table['fold'] >= 0, 'fold'] == fold].mean():.4g}" for fold in support)
-        job.echo(f"prepare: {support.shape[1]} folds, stratified by tenths of the values; mean of each fold {means}")
+        means = ", ".join(f"{labels[labelled['fold'] == fold].mean():.4g}" for fold in support)
+        yield f"{support.shape[1]} folds, stratified by tenths of the values; mean of each fold {means}"
         return
     rows = support.sum(axis=1).tolist()
-    listed = ", ".join(f"{name} {count:,}" for name, count in list(zip(competition.classes, rows))[:MOST_CLASSES])
+    listed = ", ".join(f"{name} {count:,}" for name, count in list(zip(names, rows))[:MOST_CLASSES])
     if len(rows) > MOST_CLASSES:
         listed += f" and {len(rows) - MOST_CLASSES} more; {min(rows):,} to {max(rows):,} rows each"
-    job.echo(f"prepare: rows of each class: {listed}")
-    error = folds.share_errors(support).max()
-    job.echo_detail(
-        f"prepare: {support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: "
-        f"{display_path(job.path('data', 'support.csv'))}"
-    )
+    yield f"rows of each class: {listed}"
+    if job.options.verbose:
+        error, file = folds.share_errors(support).max(), display_path(job.path("data", "support.csv"))
+        yield f"{support.shape[1]} folds, largest error of the class shares {error:.3f}; rows per class and fold: {file}"
     if thin := folds.thin_classes(support):
-        job.echo(
-            f"prepare: {counted(len(thin), 'class', 'classes')} without a row in some fold, e.g. {competition.classes[thin[0]]}: the "
-            "score there is a guess"
-        )
-    job.echo(*(f"prepare: {warning}" for warning in small_class_warning(labels, len(competition.classes))))
+        without = counted(len(thin), "class", "classes")
+        yield f"{without} without a row in some fold, e.g. {names[thin[0]]}: the score there is a guess"
+    yield from small_class_warning(labels, len(names))
 
 
-def report_findings(job: Job, tables: Mapping[str, pd.DataFrame], inflation: leaks.Inflation, kind: TargetKind) -> None:
+def lines_of_findings(
+    tables: Mapping[str, pd.DataFrame], inflation: leaks.Inflation, kind: TargetKind, policy: str, data: str
+) -> Iterator[str]:
+    """What is wrong with the images.  policy: prepare.label_conflicts.  data: the folder of the tables, for the lines."""
     pairs, conflicts, unreadable = tables["duplicates.csv"], tables["conflicts.csv"], tables["unreadable.csv"]
-    data = display_path(job.path("data"))
     if len(pairs):
-        exact = int(pairs["exact"].sum())
-        job.echo(
-            f"prepare: {counted(len(pairs), 'pair')} of the same photo ({exact:,} byte for byte); none crosses a fold: "
-            f"{data}/duplicates.csv"
-        )
+        photos = f"{counted(len(pairs), 'pair')} of the same photo ({int(pairs['exact'].sum()):,} byte for byte)"
+        yield f"{photos}; none crosses a fold: {data}/duplicates.csv"
     if len(conflicts):
-        policy = job.params.prepare.label_conflicts
-        job.echo(
-            f"prepare: {counted(conflicts['group'].nunique(), 'photo')} with two labels (prepare.label_conflicts: {policy}): "
-            f"{data}/conflicts.csv"
-        )
+        photos = f"{counted(conflicts['group'].nunique(), 'photo')} with two labels"
+        yield f"{photos} (prepare.label_conflicts: {policy}): {data}/conflicts.csv"
     if inflation.touched:
-        job.echo(f"prepare: LEAK {inflation.sentence(kind)}: {data}/leaks.csv")
+        yield f"LEAK {inflation.sentence(kind)}: {data}/leaks.csv"
     if removed := len(tables["external_removed.csv"]):
-        job.echo(
-            f"prepare: removed {counted(removed, 'external image')} that the competition has, too: {data}/external_removed.csv"
-        )
-    test = unreadable["part"] == "test"
-    if test.any():
-        job.echo(
-            f"prepare: WARNING {counted(int(test.sum()), 'unreadable test image')} will get the mean prediction: {data}/unreadable.csv"
-        )
-    if (~test).any():
-        dropped = int((~test).sum())
-        were = "cannot be read and was" if dropped == 1 else "cannot be read and were"
-        job.echo(f"prepare: {counted(dropped, 'labelled image')} {were} dropped: {data}/unreadable.csv")
+        yield f"removed {counted(removed, 'external image')} that the competition has, too: {data}/external_removed.csv"
+    tests = int((unreadable["part"] == "test").sum())
+    if tests:
+        yield f"WARNING {counted(tests, 'unreadable test image')} will get the mean prediction: {data}/unreadable.csv"
+    if dropped := len(unreadable) - tests:
+        yield f"dropped {counted(dropped, 'labelled image')} that cannot be read: {data}/unreadable.csv"

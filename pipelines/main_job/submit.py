@@ -25,17 +25,14 @@ def run(job: Job) -> None:
     require_test_images(job)
     entry = submission_of(job, "submit")
     file = job.submissions / entry.file
-    checked = format.check(
-        file, prepared.folder / "sample_submission.csv", prepared.part("test")["id"], prepared.competition
-    )
+    sample, ids = prepared.folder / "sample_submission.csv", prepared.part("test")["id"]
+    checked = format.check(file, sample, ids, prepared.competition)
     job.echo(*(f"submit: {line}" for line in [*checked.mended, *checked.warnings]))
     if checked.digest != entry.digest:
         raise UserError(
             f"{display_path(file)} does not hold the predictions it was written with; remove it, `make predict` writes it again"
         )
-    job.echo(
-        f"submit: {display_path(file)} has {counted(checked.rows, 'row')} in the order and with the columns of the sample"
-    )
+    job.echo(f"submit: {display_path(file)} has {counted(checked.rows, 'row')} in the order and columns of the sample")
     baseline = baseline_text(prepared, job.path("blends"), entry, entry.honest_score)
     job.echo(f"submit: {expected_score(entry)}; {baseline}")
     if not prepared.competition.slug:
@@ -67,9 +64,10 @@ def output_of_kernel(job: Job, entry: ledger.Entry) -> submit.KernelSubmission:
     if output is None:
         raise UserError("kaggle.submit is notebook, and no kernel has made a submission yet; `make kernel` makes one")
     if output.digest != entry.digest:
+        made, wanted = output.digest[:12], entry.digest[:12]
         raise UserError(
-            f"kaggle.submit is notebook, and version {output.version} of {output.kernel} made {output.digest[:12]}, not "
-            f"{entry.digest[:12]}; FILE={output.digest[:12]} submits that one; `make kernel` makes another after a change"
+            f"kaggle.submit is notebook, and version {output.version} of {output.kernel} made {made}, not {wanted}; FILE={made} submits "
+            "that one; `make kernel` makes another after a change"
         )
     return output
 
@@ -131,10 +129,8 @@ def require_accepting(job: Job, client: Client, slug: str) -> None:
     if state.closed:
         raise UserError(f"{slug} takes no submissions (any more); nothing was sent")
     if state.kernels_only and job.params.kaggle.submit == "file":
-        raise UserError(
-            f"{slug} takes submissions from Kaggle notebooks only, not files; set kaggle.submit to notebook, then "
-            "`make kernel submit`; nothing was sent"
-        )
+        remedy = "set kaggle.submit to notebook, then `make kernel submit`"
+        raise UserError(f"{slug} takes submissions from Kaggle notebooks only, nothing was sent; {remedy}")
     limits = submit.refuse_when_used_up(client, slug)
     left = "Kaggle does not say how many submissions" if limits.left is None else counted(limits.left, "submission")
     job.echo(f"submit: left today for {slug}: {left}")

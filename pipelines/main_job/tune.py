@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
@@ -22,18 +23,15 @@ from filelock import FileLock, Timeout
 from competition.config.errors import UserError, counted
 from competition.config.search_space import changes_nothing
 from competition.ensemble.metrics import metric_named
-from competition.files.manifest import Manifest, is_current, write_json
-from competition.preflight.planning import duration
+from competition.files.manifest import Manifest, Stored, write_json
 from competition.report.terminal import folds_text, with_error
 from competition.tuning.choice import (
     best_trial,
     finished_trials,
     format_values,
     limit_reached,
-    mean_share,
     origin_of,
     own_trial,
-    saved_seconds,
     score_of,
 )
 from competition.tuning.settings import StudySettings
@@ -68,10 +66,8 @@ def run(job: Job) -> None:
             job.echo("tune: not asked for (tune.trials is 0)")
         return
     if not tune.folds:
-        job.echo(
-            f"tune: not done, because with {job.params.prepare.folds} folds (prepare.folds) no row would remain for the honest "
-            "scores; state tune.folds to tune nevertheless"
-        )
+        folds = f"with {job.params.prepare.folds} folds (prepare.folds) no row would remain for the honest scores"
+        job.echo(f"tune: not done, because {folds}; state tune.folds to tune nevertheless")
         return
     _ = job.prepared  # an error before anything is started
     for name in members_to_tune(job):
@@ -91,9 +87,9 @@ def members_to_tune(job: Job) -> list[str]:
     if students := [name for name in selected if members[name].teacher]:  # their teachers are trained only after tuning
         reasons.append(f"{', '.join(students)} learns from a teacher and uses the values of its recipe")
     if heads := [name for name in selected if changes_nothing(members[name], search)]:
+        searchable = "head.kind, head.strength and head.hidden can be searched"
         reasons.append(
-            f"{', '.join(search)} (tune.search) change nothing in the heads {', '.join(heads)}; these choose their strength "
-            "themselves, and head.kind, head.strength and head.hidden can be searched"
+            f"{', '.join(search)} (tune.search) change nothing in the heads {', '.join(heads)}; {searchable}"
         )
     names = [name for name in selected if name not in {*students, *heads}]
     if not (job.options.member and is_named):
@@ -111,13 +107,11 @@ def tune_member(job: Job, name: str) -> Manifest | None:
         return None
     depends = tuning_dependencies(job.workspace, name)
     result = tuning_result_path(job.work, name, depends)
-    if hosts.are_expected() and not is_current(result.with_name("manifest.json"), depends):
+    if hosts.are_expected() and not Stored(result.with_name("manifest.json"), depends).is_current:
         start_device(job)
         if hosts.are_sharing_a_folder():  # a trial of one host would wait for the others for ever
-            raise UserError(
-                f"several hosts that share a folder cannot lead the study of {name}; run `make tune` on one machine first, or set "
-                "tune.trials=0"
-            )
+            remedy = "run `make tune` on one machine first, or set tune.trials=0"
+            raise UserError(f"several hosts that share a folder cannot lead the study of {name}; {remedy}")
     leader = FileLock(result.with_name("leader.lock"))  # that of a dead process is free
     try:
         leader.acquire(timeout=0)
@@ -163,26 +157,15 @@ def lead_study(job: Job, name: str, depends: dict[str, Any]) -> Computed:
         study = open_study(storage_of(job.workspace, name), settings)
         trials = study.get_trials(deepcopy=False)
         done = len(finished_trials(trials, settings))
-        where = " of the cluster" if job.options.cluster else ""
-        job.echo(
-            f"tune {name}: {counted(settings.total, 'trial')} of {', '.join(settings.search)}"
-            + (f", {done} of them finished earlier" if done else "")
-            + (
-                f", in {counted(workers, 'process', 'processes')}{where}"
-                if workers > 1
-                else f", in a process{where}"
-                if where
-                else ""
-            )
-        )
+        searched, earlier = ", ".join(settings.tune.search), f", {done} of them finished earlier" if done else ""
+        where = f"{counted(max(workers, 1), 'process', 'processes')}{' of the cluster' if job.options.cluster else ''}"
+        job.echo(f"tune {name}: {counted(settings.total, 'trial')} of {searched}{earlier}, in {where}")
         runner = open_trial_runner(job, name)
         if not job.options.cluster:
             with worker_processes(job, name) as processes:
                 for process in processes:
                     if code := process.wait():
-                        job.echo(
-                            f"tune {name}: worker {process.pid} ended with code {code}; its trial goes to another worker"
-                        )
+                        job.echo(f"tune {name}: worker {process.pid} ended with code {code}; another takes its trial")
         elif done < settings.total and not limit_reached(trials, settings):
             run_workers(job, name, settings, depends)
         work(job, name, study, settings, runner)  # with workers: what they left because they were stopped
@@ -229,6 +212,7 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
         comparison = runner.confirm(dict(chosen.params), tune.confirm_seeds)
         chosen = chosen if comparison.is_gain else None
     sign = metric_named(prepared.competition.metric).sign
+    shares = [trial.user_attrs.get("share", 1.0) for trial in trials]
     return {
         "values": dict(settings.own_values if chosen is None else chosen.params),
         "comparison": comparison,
@@ -238,8 +222,7 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
         "score": sign * score_of(best) if best is not None else None,
         "trials": len(trials),
         "pruned": sum(trial.state.name == "PRUNED" for trial in trials),
-        "saved_seconds": round(saved_seconds(trials), 1),
-        "mean_share": round(mean_share(trials), 4),
+        "mean_share": round(fmean(shares or [1.0]), 4),  # mean cost of a trial as a share of an unpruned one
         "limit": limit_reached(all_trials, settings) if len(trials) < settings.total else "",
         "folds": list(study.user_attrs["folds"]),
         "ranking_folds": list(runner.ranking_folds),
@@ -252,27 +235,16 @@ def result_of(job: Job, name: str, settings: StudySettings, study: "Study", runn
 
 
 def result_lines(result: Mapping[str, Any], settings: StudySettings, trials: Sequence["FrozenTrial"]) -> list[str]:
-    """The best score, what pruning saved, and what `make train` will use.  trials: the finished ones."""
+    """The best score, the cost of a trial, and what `make train` will use.  trials: the finished ones."""
     metric, sign = result["metric"], metric_named(result["metric"]).sign
-    ranking = folds_text(result.get("ranking_folds", result["folds"]))  # absent in studies of earlier versions
-    lines = [
-        f"best of {counted(result['trials'], 'trial')}"
-        + (
-            f": {metric} {result['score']:.4f} on {ranking}, trained within {folds_text(result['folds'])} "
-            f"alone, where {result['trivial']}"
-            if result["score"] is not None
-            else ""
-        )
-        + (
-            f", {result['pruned']} pruned, a trial cost {result['mean_share']:.0%} of a full one on average, "
-            f"{duration(result['saved_seconds'])} saved"
-            if result["pruned"]
-            else ""
-        )
-    ]
-    if result["limit"]:
-        lines.append(f"ended after {result['trials']} of {settings.total} trials by {result['limit']}")
-    return [*lines, conclusion(result, trials, sign)]
+    best = f"best of {counted(result['trials'], 'trial')}"
+    if result["score"] is not None:
+        within = f"trained within {folds_text(result['folds'])} alone, where {result['trivial']}"
+        best += f": {metric} {result['score']:.4f} on {folds_text(result['ranking_folds'])}, {within}"
+    if result["pruned"]:
+        best += f", {result['pruned']} pruned, a trial cost {result['mean_share']:.0%} of a full one on average"
+    ended = f"ended after {result['trials']} of {settings.total} trials by {result['limit']}"
+    return [best, *([ended] if result["limit"] else []), conclusion(result, trials, sign)]
 
 
 def conclusion(result: Mapping[str, Any], trials: Sequence["FrozenTrial"], sign: int) -> str:
@@ -281,27 +253,18 @@ def conclusion(result: Mapping[str, Any], trials: Sequence["FrozenTrial"], sign:
     result: content of best.json.  trials: the finished ones.  sign: -1 if less is better in the metric.
     """
     best, own = best_trial(trials), own_trial(trials)
-    comparison, values = result["comparison"], format_values(result["values"])
+    comparison, uses = result["comparison"], f"so `make train` uses {format_values(result['values'])}"
     if best is None:
-        return (
-            f"no trial came to its end, because all diverged, so `make train` keeps the member's own values, {values}; "
-            "lower train.learning_rate or the intervals of tune.search"
-        )
+        return f"all trials diverged, {uses}, the member's own values; lower train.learning_rate or the intervals of tune.search"
     if comparison is not None:
-        measured = f"± {comparison.error:.4f} on {counted(comparison.rows, 'row')} that chose neither (training seeds: {comparison.seeds})"
-        if comparison.is_gain:
-            return (
-                f"trial {best.number} is better than the member's own values by {comparison.difference:.4f} {measured}, so "
-                f"`make train` uses {values}"
-            )
-        return (
-            f"the gain of trial {best.number} over the member's own values is {comparison.difference:+.4f} {measured}, not more "
-            f"than its standard error, so `make train` keeps the own values, {values}"
-        )
+        gain = f"over the member's own values is {comparison.difference:+.4f} ± {comparison.error:.4f}"
+        rows = f"on {counted(comparison.rows, 'row')} that chose neither (training seeds: {comparison.seeds})"
+        kept = "" if comparison.is_gain else ", which is not more than its standard error"
+        return f"the gain of trial {best.number} {gain} {rows}{kept}, {uses}"
     if own is None or own.number != best.number:
-        return f"the trial of the member's own values is not complete, so `make train` uses those of trial {best.number}, {values}"
+        return f"the trial of the member's own values is not complete, {uses}, those of trial {best.number}"
     second = best_trial([trial for trial in trials if trial.number != own.number])
     error = float(own.user_attrs.get("error", 0.0))
     ahead = f", {score_of(own) - score_of(second):.4f} better than trial {second.number}" if second is not None else ""
     score = with_error(sign * score_of(own), error, result["metric"])
-    return f"the member's own values have the best score, {score}{ahead}, so `make train` keeps them: {values}"
+    return f"the member's own values have the best score, {score}{ahead}, {uses}"

@@ -25,7 +25,7 @@ MEMORISE = ["tree1", "tree2", "neighbours1"]  # models that reproduce the labels
 
 def predictions_of(probs: np.ndarray) -> ViewPredictions:
     """probs: (N, C)."""
-    return ViewPredictions(np.arange(len(probs)).astype(str), ("given",), probs[:, None].astype(np.float16))
+    return ViewPredictions(np.arange(len(probs)).astype(str), ("identity",), probs[:, None].astype(np.float16))
 
 
 class Member:

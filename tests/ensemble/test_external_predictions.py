@@ -20,7 +20,8 @@ def csv(path, ids, table):
 
 
 def load(oof, test, declared="f" * 64):
-    return load_external(oof, test, OurRows(CLASSES, TRAIN, TEST, np.zeros(len(TRAIN), int), "f" * 64), declared)
+    rows = OurRows(CLASSES, TRAIN, TEST, np.zeros(len(TRAIN), int), "f" * 64)
+    return load_external(oof, test if isinstance(test, list) else [test], rows, declared)
 
 
 def test_csv_and_npz_give_equal_predictions_for_any_order_of_rows_and_columns(tmp_path):
@@ -33,8 +34,8 @@ def test_csv_and_npz_give_equal_predictions_for_any_order_of_rows_and_columns(tm
     by_npz = load(tmp_path / "o.npz", tmp_path / "t.npz")
     for result in (by_csv, by_npz):
         assert result.oof.ids.tolist() == TRAIN.tolist()
-        np.testing.assert_allclose(result.oof.view("given"), oof_probs, rtol=1e-6)
-        np.testing.assert_allclose(result.test.view("given"), test_probs, rtol=1e-6)
+        np.testing.assert_allclose(result.oof.view("identity"), oof_probs, rtol=1e-6)
+        np.testing.assert_allclose(result.test.view("identity"), test_probs, rtol=1e-6)
         assert result.notes == ()
 
 
@@ -56,14 +57,14 @@ def test_the_mean_of_the_test_files_of_the_fold_models_is_blended(tmp_path):
     files = [csv(tmp_path / f"t{k}.csv", TEST[::-1], table[::-1]) for k, table in enumerate(folds)]
     np.savez(tmp_path / "t.npz", ids=TEST, probs=np.stack(folds), folds=np.arange(3), classes=CLASSES)
     for test in (files, [tmp_path / "t.npz"]):
-        np.testing.assert_allclose(load(oof, test).test.view("given"), np.mean(folds, 0), rtol=1e-5)
+        np.testing.assert_allclose(load(oof, test).test.view("identity"), np.mean(folds, 0), rtol=1e-5)
     np.savez(tmp_path / "mean.npz", ids=TEST, probs=np.mean(folds, 0), folds=np.arange(3), classes=CLASSES)
-    np.testing.assert_allclose(load(oof, tmp_path / "mean.npz").test.view("given"), np.mean(folds, 0), rtol=1e-5)
+    np.testing.assert_allclose(load(oof, tmp_path / "mean.npz").test.view("identity"), np.mean(folds, 0), rtol=1e-5)
     np.savez(tmp_path / "o.npz", ids=TRAIN, probs=np.stack([probs(40, 1)] * 2), folds=np.arange(2), classes=CLASSES)
     with pytest.raises(UserError, match=r"o\.npz has the array 'folds'; expected one out-of-fold prediction"):
         load(tmp_path / "o.npz", files)
-    np.savez(tmp_path / "t.npz", ids=TEST, probs=np.stack(folds), folds=np.arange(2))
-    with pytest.raises(UserError, match=r"t\.npz: probs has the shape \(3, 30, 3\); expected"):
+    np.savez(tmp_path / "t.npz", ids=TEST, probs=np.stack(folds), folds=np.arange(2), classes=CLASSES)
+    with pytest.raises(UserError, match=r"t\.npz: probs has the shape \(3, 30, 3\), .*; expected"):
         load(oof, tmp_path / "t.npz")
 
 
@@ -77,8 +78,8 @@ def test_errors_in_the_files_name_the_file(tmp_path):
         (csv(tmp_path / "few.csv", TRAIN[2:], probs(38, 1)), test, "2 of 40 ids have no prediction, first a0, a1"),
         (tmp_path / "gone.csv", test, r"gone\.csv does not exist"),
         (tmp_path / "o.pkl", test, r"expected \.csv or \.npz"),
-        (csv(tmp_path / "logits.csv", TRAIN, 5 * probs(40, 1)), test, "40 rows do not hold probabilities .*apply a softmax"),
-        (csv(tmp_path / "percent.csv", TRAIN, 100 * probs(40, 1)), test, "first a0, a1, a2; the sum of the first is 100: divide"),
+        (csv(tmp_path / "logits.csv", TRAIN, 5 * probs(40, 1)), test, "40 rows without probabilities .*apply a softmax"),
+        (csv(tmp_path / "percent.csv", TRAIN, 100 * probs(40, 1)), test, "first a0, a1, a2; the first holds .* with the sum 100: divide"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=message):
             load(oof, of_test)
@@ -86,11 +87,9 @@ def test_errors_in_the_files_name_the_file(tmp_path):
 
 PROBS, PICKLED = probs(40, 1), np.array([{}], dtype=object)
 WRONG_ARRAYS = [
-    ({"ids": TRAIN, "probs": PROBS}, r"has no array 'classes' with the names of its 3 columns"),
-    ({"ids": TRAIN, "probs": np.full((40, 4), 0.25)}, "has 4 classes; the competition has 3"),
-    ({"ids": TRAIN, "probs": PROBS, "classes": ["0", "1", "2"]}, "lacks 3 classes, 'cat', 'dog', 'eel'"),
-    ({"ids": TRAIN, "probs": PROBS[:, :2], "classes": CLASSES}, "probs has 2 columns and 'classes' 3"),
-    ({"ids": TRAIN}, "expected the arrays 'ids', 'probs' and 'classes', found"),
+    ({"ids": TRAIN, "probs": PROBS}, "expected the arrays classes, ids, probs, found ids, probs"),
+    ({"ids": TRAIN, "probs": PROBS[:, :2], "classes": list("ab")}, "classes 'a', 'b'; expected the 3 of"),
+    ({"ids": TRAIN, "probs": PROBS[:, :2], "classes": CLASSES}, r"shape \(40, 2\), for ids \(40,\) and 3 classes"),
     ({"ids": PICKLED, "probs": PROBS}, "is not a readable .npz .*without pickled objects"),
 ]
 
@@ -104,18 +103,28 @@ def test_arrays_that_cannot_be_joined_or_read_safely_are_refused(tmp_path, array
 
 def test_a_regression_may_have_the_values_as_scikit_learn_gives_them(tmp_path):
     values = np.arange(40.0)
-    rows = OurRows(("age",), TRAIN, TEST, values, "f" * 64, "regression", folds=2)
+    rows = OurRows(("age",), TRAIN, TEST, values, "f" * 64, "regression")
     np.savez(tmp_path / "o.npz", ids=TRAIN, probs=values)
     np.savez(tmp_path / "t.npz", ids=TEST, probs=np.array([values[:30], values[:30] + 2]), folds=np.arange(2))
-    loaded = load_external(tmp_path / "o.npz", tmp_path / "t.npz", rows, "f" * 64)
+    loaded = load_external(tmp_path / "o.npz", [tmp_path / "t.npz"], rows, "f" * 64)
     assert loaded.oof.probs[:, 0, 0].tolist() == values.tolist()
     assert loaded.test.probs[:, 0, 0].tolist() == (values[:30] + 1).tolist()  # the mean over fold models
 
 
-def test_nan_is_named_with_its_rows_or_its_fold(tmp_path):
-    rows = OurRows(CLASSES, TRAIN, TEST, np.zeros(40, int), "f" * 64, fold_of_row=np.arange(40) % 4)
-    for is_nan, words in ((np.arange(40) % 4 == 2, r"10 rows, first a2, a6, a10; predict them again \(all rows of fold 2\)$"),
-                          (np.arange(40) == 2, "1 row, first a2; predict it again$")):  # fmt: skip
-        file = csv(tmp_path / "nan.csv", TRAIN, np.where(is_nan[:, None], np.nan, PROBS))
-        with pytest.raises(UserError, match=rf"nan\.csv: NaN in {words}"):
-            load_external(file, csv(tmp_path / "t.csv", TEST, probs(30, 1)), rows, "f" * 64)
+def test_csv_columns_are_found_by_name_and_problems_of_the_file_are_named(tmp_path):
+    file, none = tmp_path / "t.csv", np.zeros(0, str)
+    rows = OurRows(["cat", "dog"], np.array(["NA", "007"]), none, np.zeros(2, int), "")
+    file.write_text("dog,id,cat\n0.25,NA,0.75\n0.5,007,0.5\n")  # the ids are strings, neither missing nor a number
+    oof = load_external(file, [], rows, "").oof
+    assert oof.ids.tolist() == ["NA", "007"] and oof.view("identity").tolist() == [[0.75, 0.25], [0.5, 0.5]]
+    named_id = OurRows(["cat", "id"], np.array(["007"]), none, np.zeros(1, int), "")
+    file.write_text("row_id,cat,id\n007,0.25,0.75\n")
+    assert load_external(file, [], named_id, "").oof.ids.tolist() == ["007"]
+    for text, message in (
+        ("id,cat,bird\nNA,0.75,0.25\n", "lacks 1 column, 'dog' and has 1 unknown column, 'bird'; expected 'id' and"),
+        ("id;cat;dog\nNA;0,75;0,25\n", "separated by `;`, and its numbers may have a decimal comma; write it with"),
+        ("id,cat,dog\nNA,,0.25\n007,0.5,0.5\n", "1 row without probabilities .*, first NA; the first holds nan, 0.25"),
+    ):
+        file.write_text(text)
+        with pytest.raises(UserError, match=message):
+            load_external(file, [], rows, "")

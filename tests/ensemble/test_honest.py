@@ -10,7 +10,7 @@ from sklearn import metrics as reference
 from competition.config.digests import digest_of
 from competition.config.errors import UserError
 from competition.ensemble.bootstrap import Evaluation, paired
-from competition.ensemble.chain import Chain, align, apply_chain
+from competition.ensemble.chain import Chain, apply_chain
 from competition.ensemble.decision import fit_label_thresholds, label_sets
 from competition.ensemble.honest import HonestResult, fit_and_score_chain
 from competition.ensemble.metrics import METRICS
@@ -35,7 +35,8 @@ def scored(rows: OofRows, settings=SETTINGS, honest=HONEST) -> HonestResult:
 def selected(rows: OofRows, is_selected: np.ndarray) -> OofRows:
     """Some of the rows.  is_selected: (N,) bool."""
     ids = next(iter(rows.members.values())).ids[is_selected]
-    return OofRows(align(rows.members, ids), rows.labels[is_selected], rows.folds[is_selected])
+    members = {name: member.at(ids) for name, member in rows.members.items()}
+    return OofRows(members, rows.labels[is_selected], rows.folds[is_selected])
 
 
 def with_views(*noises, rows=400, names=("identity", "flip_lr", "rot180")) -> OofRows:
@@ -136,16 +137,16 @@ def test_rows_are_joined_by_id_and_members_that_do_not_match_are_an_error_with_t
     rows = oof_rows([1.0, 1.5], 50)
     views, ids = rows.members, rows.members["m0"].ids
     chain = NestedCrossFit(rows, BAGGED, HONEST).chain()
-    assert np.array_equal(apply_chain(chain, align(views, ids[::-1]))[1], apply_chain(chain, views)[1][::-1])
-    with pytest.raises(UserError, match="member 'm1' has other ids, or another order"):
-        NestedCrossFit(replace(rows, members={**views, "m1": views["m1"].at(ids[::-1])}), BAGGED, HONEST)
-    with pytest.raises(UserError, match="member 'm1': 10 of 50 ids have no prediction"):
-        align({**views, "m1": views["m1"].at(ids[:40])}, ids)
+    backwards = {name: member.at(ids[::-1]) for name, member in views.items()}
+    assert np.array_equal(apply_chain(chain, backwards)[1], apply_chain(chain, views)[1][::-1])
     narrow = ViewPredictions(ids, ("identity",), np.full((50, 1, 2), 0.5, np.float16))
-    with pytest.raises(UserError, match="different numbers of classes"):
-        align({**views, "m1": narrow}, ids)
-    with pytest.raises(UserError, match="at least one member, found none"):
-        align({}, ids)
+    for members, message in (
+        ({**views, "m1": backwards["m1"]}, "member 'm1' has other ids, or another order"),
+        ({**views, "m1": narrow}, "different numbers of classes"),
+        ({}, "at least one member, found none"),
+    ):
+        with pytest.raises(UserError, match=message):
+            NestedCrossFit(replace(rows, members=members), BAGGED, HONEST)
     with pytest.raises(UserError, match=r"two folds or more, numbered from 0; found \[0\]"):
         scored(replace(rows, folds=np.zeros(50, int)))
 

@@ -65,11 +65,11 @@ def test_the_cost_of_the_views_used_stays_within_its_limit():
     assert len(fit(labels, views, replace(POLICY, seconds_limit=2.0))) == 2  # not timed: a second each
 
 
-def test_the_identity_policy_is_bit_identical_to_prediction_without_tta_and_so_is_a_single_view_of_any_name():
+def test_the_identity_policy_is_bit_identical_to_prediction_without_tta_and_so_is_a_single_view():
     labels, views = member(identity=1.5, flip_lr=1.5)
     assert fit(labels, views, replace(POLICY, method="identity")) == {"identity": 1.0}
     assert np.array_equal(mix_views(views, {"identity": 1.0}), views.probs[:, 0].astype(np.float32))
-    assert fit(*member(given=1.5)) == {"given": 1.0}
+    assert fit(*member(identity=1.5)) == {"identity": 1.0}
 
 
 @pytest.mark.parametrize("planted", [0.5, 2.5])

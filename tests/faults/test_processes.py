@@ -32,7 +32,7 @@ from competition.training.checkpoint import Checkpoints, save_arrays
 from competition.tuning.choice import origin_of
 from competition.tuning.journal import open_journal
 from competition.tuning.study import open_study
-from competition.workspace.dependencies import FoldModel, fold_manifest_path, newest_blend, set_newest_blend
+from competition.workspace.dependencies import FoldModel, fold_manifest_path, set_newest_blend, stored_blends
 from pipelines.execution.training import interrupted_last
 from pipelines.terminal.failures import describe, exit_code
 
@@ -181,7 +181,7 @@ def test_the_newest_submission_and_blend_are_those_made_last_whatever_the_clock_
         set_newest_blend(manifest.parent)
     rows = ledger.rows(ledger.read(tmp_path / "ledger.jsonl"))
     assert [row.entry.file for row in rows] == ["0.csv", "1.csv", "2.csv", "3.csv", "4.csv"]
-    assert newest_blend(tmp_path) == tmp_path / "blend" / "4"
+    assert stored_blends(tmp_path)[0][0] == tmp_path / "blend" / "4"
 
 
 @pytest.mark.parametrize(

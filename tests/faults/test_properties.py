@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from competition.config.errors import UserError
-from competition.ensemble.predictions import Predictions
+from competition.ensemble.predictions import ViewPredictions
 from competition.prepare.adapters.tables import read_csv
 from competition.prepare.folds import assign
 
@@ -26,12 +26,12 @@ def test_a_join_returns_the_row_of_each_id_in_any_order(ids: list[str], seed: in
     rng = np.random.default_rng(seed)
     probs = rng.dirichlet(np.ones(3), len(ids)).astype(np.float32)
     order, wanted = rng.permutation(len(ids)), rng.permutation(len(ids))
-    shuffled = Predictions(np.array(ids)[order], probs[order])
-    np.testing.assert_array_equal(shuffled.of_ids(np.array(ids)[wanted]), probs[wanted])
+    shuffled = ViewPredictions(np.array(ids)[order], ("identity",), probs[order][:, None])
+    np.testing.assert_array_equal(shuffled.at(np.array(ids)[wanted]).view("identity"), probs[wanted])
     with pytest.raises(UserError, match="1 of 1 ids have no prediction"):
-        shuffled.of_ids(np.array(["".join(ids) + "x"]))
+        shuffled.at(np.array(["".join(ids) + "x"]))
     with pytest.raises(UserError, match="1 repeated id, first"):
-        Predictions(np.array([*ids, ids[0]]), np.concatenate([probs, probs[:1]]))
+        ViewPredictions(np.array([*ids, ids[0]]), ("identity",), np.concatenate([probs, probs[:1]])[:, None])
 
 
 @FEW

@@ -30,19 +30,20 @@ def write_result(folder: Path, depends: dict[str, object]) -> Path:
 
 def test_a_result_is_current_only_for_the_dependencies_it_was_made_from(tmp_path: Path) -> None:
     path = write_result(tmp_path, {"rate": 0.1, "views": ("a", "b")})
-    assert m.is_current(path, {"views": ["a", "b"], "rate": 0.1})  # neither order of keys nor list or tuple matters
-    assert not m.is_current(path, {"rate": 0.2, "views": ["a", "b"]})
-    assert not m.is_current(path, {"rate": 0.1})
-    assert not m.is_current(tmp_path / "nowhere.json", {})
+    # Neither the order of keys nor list or tuple matters.
+    assert m.Stored(path, {"views": ["a", "b"], "rate": 0.1}).is_current
+    assert not m.Stored(path, {"rate": 0.2, "views": ["a", "b"]}).is_current
+    assert not m.Stored(path, {"rate": 0.1}).is_current
+    assert not m.Stored(tmp_path / "nowhere.json", {}).is_current
 
 
 def test_a_result_with_a_changed_or_deleted_file_or_a_folder_in_its_place_is_not_current(tmp_path: Path) -> None:
     path, file = write_result(tmp_path, {}), tmp_path / "sub" / "b.bin"
-    assert m.is_current(path, {})
+    assert m.Stored(path, {}).is_current
     changed = bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:]
     for damage in (lambda: file.write_bytes(changed), file.unlink, file.mkdir):
         damage()
-        assert not m.is_current(path, {})
+        assert not m.Stored(path, {}).is_current
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_an_invalid_manifest_counts_as_missing(tmp_path: Path, content: bytes) -
     path = write_result(tmp_path, {})
     wrong_value = json.dumps({**json.loads(path.read_text()), content.decode(errors="replace"): 7}).encode()
     path.write_bytes(wrong_value if content.isalpha() else content)
-    assert m.read_manifest(path) is None and not m.is_current(path, {})
+    assert m.read_manifest(path) is None and not m.Stored(path, {}).is_current
 
 
 def test_a_writer_that_fails_leaves_the_old_file_and_a_new_file_appears_when_it_is_complete(tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_a_writer_that_fails_leaves_the_old_file_and_a_new_file_appears_when_it_
     with pytest.raises(ValueError, match="not JSON compliant"):
         m.write_json(tmp_path / "a.bin", float("nan"))
     assert sorted(tmp_path.rglob("*")) == before
-    assert m.is_current(path, {"n": 1})
+    assert m.Stored(path, {"n": 1}).is_current
     # One that ends well: the file appears complete, and others may read it.
     file = tmp_path / "deep" / "x.npy"
     with m.atomic_write(file) as temporary:

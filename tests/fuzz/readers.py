@@ -58,7 +58,7 @@ def npz(data: bytes) -> None:
 
 def external(name: str, data: bytes) -> None:
     path, ids = in_file(name, data), np.array(["i0", "i1"])
-    load_external(path, path, OurRows(("a", "b"), ids, ids, np.array([0, 1]), "d"), "d")
+    load_external(path, [path], OurRows(("a", "b"), ids, ids, np.array([0, 1]), "d"), "d")
 
 
 def tfrecord(data: bytes) -> None:

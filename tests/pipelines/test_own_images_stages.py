@@ -13,7 +13,7 @@ from stages import MAIN_JOB, Workspace, new_workspace
 from competition.ensemble.bootstrap import Evaluation, score_with_error
 from competition.ensemble.metrics import METRICS
 from competition.workspace.current_blend import current_blend
-from competition.workspace.dependencies import newest_blend
+from competition.workspace.dependencies import stored_blends
 
 CLASSES, EACH, FOLDS = ("blue", "green", "red"), 15, 3
 PARAMS = f"""
@@ -138,13 +138,13 @@ def test_the_examples_of_every_framework_are_blended_and_nothing_is_trained_here
 def test_a_blend_of_other_files_is_not_taken_for_that_of_the_stated_ones(external, tmp_path) -> None:
     workspace = external.copy_to(tmp_path)
     workspace.here("blend")
-    first = newest_blend(workspace.work)
+    first = stored_blends(workspace.work)[0][0]
     stated = np.load(external.folder / "torch_oof.npz")
     for number, probs in enumerate((stated["probs"] ** 2, stated["probs"] ** 3), 1):
         np.savez(tmp_path / f"other{number}.npz", **{**stated, "probs": probs / probs.sum(-1, keepdims=True)})
     sets = "members.torch.predictions.oof={}/other{}.npz"
     workspace.here("blend", sets=sets.format(tmp_path, 1))
-    assert newest_blend(workspace.work) != first == current_blend(workspace.job().workspace)
+    assert stored_blends(workspace.work)[0][0] != first == current_blend(workspace.job().workspace)
     workspace.here("report", sets=sets.format(tmp_path, 2))
     assert "The blend has other predictions of torch than its files have now" in workspace.page
 

@@ -117,7 +117,7 @@ def test_an_external_member_is_part_of_the_blend_with_its_doubt_and_is_not_train
     again = workspace.here("blend", "report")  # a doubt stands beside the score whenever it is shown
     assert "blend: current" in again and "torch: folds unknown" in again
     assert "may be optimistic: folds of torch unknown" in workspace.page
-    with pytest.warns(UserWarning, match="^torch: folds unknown: it cannot be verified") as warned:
+    with pytest.warns(UserWarning, match="^torch: folds unknown, so nothing says that") as warned:
         table = goldfold.open(workspace.params, work=workspace.folder / "work").scores()
     assert table.attrs["notes"] == [str(one.message) for one in warned]
     digest = output.partition("set predictions.folds: ")[2].split()[0][:10]
@@ -126,7 +126,7 @@ def test_an_external_member_is_part_of_the_blend_with_its_doubt_and_is_not_train
     output = workspace.here("blend")
     assert "folds unknown" not in output and "other folds than ours" not in output
     error = workspace.refused_here("blend", f"members.torch.predictions.oof={workspace.folder}")
-    assert f"members.torch.predictions.oof: {workspace.folder} is a folder" in error
+    assert f"members.torch.predictions.oof: {workspace.folder} is no file" in error
     error = workspace.refused_here("train", member="torch")
     assert "MEMBER=torch: it was trained elsewhere, so it can be neither trained nor exported here" in error
     # It is listed with its rows and what is missing, and incomplete runs with their folds.
@@ -156,7 +156,7 @@ def test_view_costs_matter_for_a_limit_only_and_test_rows_have_the_views_of_the_
         file = workspace.views("wide", fold) / "test.npz"
         test = ViewPredictions.load(file)
         ViewPredictions(test.ids, ("identity", "shift_down"), test.probs).save(file)
-    words = "member wide has views ['identity', 'shift_up'] out of fold and ['identity', 'shift_down'] on test rows"
+    words = "fold models have different views: ['identity', 'shift_down'] and ['identity', 'shift_up']"
     assert words in workspace.refused_here("blend", force=True)
 
 

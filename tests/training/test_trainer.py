@@ -12,7 +12,7 @@ from builders import CLASSES, member, params, pixels_of
 from sklearn.metrics import log_loss
 
 from competition.config.errors import UserError
-from competition.ensemble.predictions import Predictions
+from competition.ensemble.predictions import ViewPredictions
 from competition.ensemble.view_transforms import get_views
 from competition.images.batches import prediction_batches
 from competition.images.labelled_images import Images
@@ -251,9 +251,9 @@ def test_rare_classes_contribute_in_turn_and_keep_one_photo_for_training() -> No
 
 
 def test_teachers_soften_the_targets_of_the_rows_they_predict() -> None:
-    def soft_labels(fold: int) -> Predictions:
+    def soft_labels(fold: int) -> ViewPredictions:
         ids = IMAGES.ids[IMAGES.folds != fold][::-1]  # teachers predict only rows outside the excluded fold
-        return Predictions(ids.copy(), np.full((len(ids), CLASSES), 1 / CLASSES, np.float32))
+        return ViewPredictions(ids.copy(), ("identity",), np.full((len(ids), 1, CLASSES), 1 / CLASSES, np.float32))
 
     student = replace(member(batch=12, label_smoothing=0.0), teacher=("other",), teacher_weight=0.3)
     for fold in range(FOLDS):

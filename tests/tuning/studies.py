@@ -2,8 +2,10 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
+from builders import params
 from optuna.trial import FrozenTrial, Trial
 
 from competition.config.params import Dimension
@@ -19,12 +21,15 @@ OWN = {"zoom": -0.5, "weight_decay": 0.1}
 
 
 def distance(values: Values, trial: Trial) -> Evaluation:
-    return Evaluation(-abs(values["zoom"] - 0.3), 0.01, 0.0)
+    return Evaluation(-abs(values["zoom"] - 0.3), 0.01)
 
 
 def settings(trials: int, **changes) -> StudySettings:
-    plain = {"name": "study", "search": SPACE, "seed": 1, "sampler": "tpe", "pruner": "none", "own_values": OWN}
-    return StudySettings(**{**plain, "heartbeat": 1.0, "trials": trials, **changes})
+    """changes: of the block tune, or of the settings themselves."""
+    own = {key: changes.pop(key) for key in ("name", "own_values", "warm_start") if key in changes}
+    plain = {"search": SPACE, "seed": 1, "sampler": "tpe", "pruner": "none", "heartbeat": 1.0, "trials": trials}
+    tune = replace(params("tune.patience=0 tune.hours=0").tune, **{**plain, **changes})
+    return StudySettings(**{"name": "study", "tune": tune, "own_values": OWN, **own})
 
 
 def searched(journal: Path, trials: int, evaluate=distance, **changes) -> tuple[list[FrozenTrial], list[Values]]:

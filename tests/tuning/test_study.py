@@ -152,7 +152,7 @@ def test_a_worker_whose_trial_was_given_to_another_one_goes_on(tmp_path: Path) -
 def test_values_that_diverge_are_finished_and_never_the_best(tmp_path: Path, all_diverge: bool, score: str) -> None:
     def diverges(values: Values, trial: Trial) -> Evaluation:
         if trial.number == 1:
-            return Evaluation(float(score), 0.01, 0.0)
+            return Evaluation(float(score), 0.01)
         if values["zoom"] > 0 or all_diverge:
             raise ArithmeticError("the loss is nan")
         return distance(values, trial)
@@ -183,7 +183,7 @@ def test_bad_trials_are_pruned_and_the_own_values_never(tmp_path: Path, pruner: 
 
 
 def even(values: Values, trial: Trial) -> Evaluation:
-    return Evaluation(0.5, 0.01, 0.0)
+    return Evaluation(0.5, 0.01)
 
 
 def test_choices_whole_numbers_and_conditions_are_drawn_as_declared(tmp_path: Path) -> None:
@@ -206,9 +206,8 @@ def test_choices_whole_numbers_and_conditions_are_drawn_as_declared(tmp_path: Pa
 def test_a_grid_is_searched_completely_after_the_own_values_and_warm_starts(tmp_path: Path) -> None:
     search = {"zoom": Dimension(low=-0.5, high=0.5, step=0.5), "weight_decay": Dimension(choices=(0.1, 1.0))}
     own = {"zoom": -0.5, "weight_decay": 0.1}
-    start = {"zoom": 0.5}  # tried next; what it lacks is drawn
-    changes = {"sampler": "grid", "search": search, "grid": grid(search), "own_values": own, "warm_start": [start]}
-    trials, tried = searched(tmp_path / "study.log", 99, **changes)
+    changes = {"own_values": own, "warm_start": [{"zoom": 0.5}]}  # which is tried next; what it lacks is drawn
+    trials, tried = searched(tmp_path / "study.log", 99, sampler="grid", search=search, **changes)
     assert tried[0] == own and tried[1]["zoom"] == 0.5 and len(trials) == 7
     assert {str(point) for point in grid(search)} == set(map(str, tried))
 

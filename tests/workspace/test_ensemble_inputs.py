@@ -99,6 +99,7 @@ def test_the_seeds_of_a_member_are_averaged_and_count_as_one_member(work: Path) 
     write_member(work, settings, "cnn", 0.75, seed=2)
     inputs = load(work, settings)
     assert list(inputs.oof) == ["cnn", "small"]
+    assert all(np.array_equal(member.ids, inputs.ids) for member in inputs.oof.values())  # joined by id
     for predictions in (inputs.oof["cnn"], inputs.test["cnn"]):
         np.testing.assert_allclose(predictions.probs[:, 0, 0], (0.5 + 0.25 + 0.75) / 3, atol=1e-3)
 
@@ -132,7 +133,7 @@ def student_of(scheme: str, teachers: str = "[cnn]", sets: str = "") -> Params:
 
 
 def save_soft_labels(teacher: Run, fold: int, probability: float) -> None:
-    path = dependencies.soft_labels_path(teacher, fold).with_name("soft.npz")
+    path = dependencies.soft_labels(teacher, fold).manifest.with_name("soft.npz")
     save_rows(path, IS_TRAIN & (INDEX["fold"] != fold), probability)
 
 
@@ -152,7 +153,7 @@ def label_by_fold(student: Run, fold: int) -> dict[int, float]:
     """Fold of the rows -> the soft label of their first class."""
     table = load_soft_labels(PREPARED, student, fold)
     fold_of = dict(zip(INDEX["id"], INDEX["fold"], strict=True))
-    labels = {fold_of[name]: round(float(p), 2) for name, p in zip(table.ids, table.probs[:, 0], strict=True)}
+    labels = {fold_of[name]: round(float(p), 2) for name, p in zip(table.ids, table.probs[:, 0, 0], strict=True)}
     assert len(table.ids) == 4 * len(labels)
     return labels
 
