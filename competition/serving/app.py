@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -27,6 +27,7 @@ from competition.serving.engines import Engine
 from competition.serving.requests import EXPECTED, MODEL, STATUS, Limits, images_of
 from competition.serving.similar import TrainingImages
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # of Prometheus
 LOGGER = logging.getLogger("goldfold.serving")
 PAGE = {"/": "page.html", "/page.js": "page.js", "/page.css": "page.css", "/page.svg": "page.svg"}
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]", "[")  # Starlette cuts a host at its first colon
@@ -147,7 +148,7 @@ class _Server:
         return Response(data, media_type="image/png")
 
     async def metrics_text(self, request: Request) -> Response:
-        return Response(generate_latest(self.metrics.registry), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(generate_latest(self.metrics.registry), headers={"content-type": CONTENT_TYPE})
 
     async def answer_error(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
