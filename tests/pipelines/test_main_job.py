@@ -146,7 +146,7 @@ def test_a_submission_is_graded_by_the_metric_of_its_honest_score_and_only_if_th
     assert f"{file.name} was blended by log_loss, and competition.metric is macro_f1; `make blend`" in refused
     assert "the solution was not opened" in workspace.refused_here("grade", sets)
     assert workspace.ledger() == before
-    assert ledger.count_solution_accesses(workspace.submissions / "ledger.jsonl", "small") == 0
+    assert not ledger.read(workspace.submissions / "ledger.jsonl").solution_accesses
 
 
 def test_a_deleted_submission_is_written_again_unless_another_process_writes_the_result(workspace: Workspace) -> None:
