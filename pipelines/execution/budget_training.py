@@ -36,7 +36,6 @@ from pipelines.execution.prediction import predict_folds, stale_folds
 from pipelines.execution.trainer import measure_speed
 from pipelines.execution.training import train_run
 
-FIRST_SHARE = 0.85  # of the time that is left, for the network that is trained before others where features are weak
 GRADIENT_FACTOR = 1.2  # training the last layers costs at least so many times as much as a pass under one view
 COMPILE_FACTOR = 2.0  # compiling a training step takes at least so many times as long as compiling a pass
 RESERVE = 1.15  # times the measured cost of fine-tuning
@@ -67,7 +66,7 @@ def fine_tune_first(search: Search, network: Network, others: Sequence[Network])
             "the features of others"
         )
         for candidate in candidates_to_train(search, [network])[:1]:
-            train_if_it_fits(search, candidate, FIRST_SHARE)
+            train_if_it_fits(search, candidate)
 
 
 def weakness_of(search: Search, network: Network) -> Weakness:
@@ -136,7 +135,7 @@ def rows_of_fold(search: Search) -> int:
     return count - count // search.job.params.prepare.folds
 
 
-def train_if_it_fits(search: Search, candidate: Candidate, share: float = 1.0) -> None:
+def train_if_it_fits(search: Search, candidate: Candidate) -> None:
     """Train a candidate for the epochs that fit, see train_epochs_that_fit, or note why it is not trained."""
     job, name, rows, network = search.job, candidate.name, rows_of_fold(search), candidate.network
     measured = network.name if network else name  # a member of the file is a network, too
@@ -159,16 +158,15 @@ def train_if_it_fits(search: Search, candidate: Candidate, share: float = 1.0) -
     else:
         started = time.monotonic()
         try:
-            train_epochs_that_fit(search, candidate, share)
+            train_epochs_that_fit(search, candidate)
         except UserError as error:
             search.trials.append(Trial(name, time.monotonic() - started, verdict=f"left out: {error}"))
 
 
-def train_epochs_that_fit(search: Search, candidate: Candidate, share: float) -> None:
-    """Measure a training step, and train a member for as many of its epochs as fit into this share of the time.
+def train_epochs_that_fit(search: Search, candidate: Candidate) -> None:
+    """Measure a training step, and train a member for as many of its epochs as fit into the time.
 
-    If not even the fewest do, all of the time counts. If these do not fit either, a fine-tuned network is predicted under the identity
-    view alone.
+    If not even the fewest do, a fine-tuned network is predicted under the identity view alone.
     """
     job, prepared, started = search.job, search.job.prepared, time.monotonic()
     name, member = candidate.name, candidate.member
@@ -187,7 +185,7 @@ def train_epochs_that_fit(search: Search, candidate: Candidate, share: float) ->
             load = load_of(variant, settings, name, sizes, search.device.replicas)
             cost = cost_on_machines(load, speed, *search.slots(name)) if search.machines else cost_of(load, speed)
             needs.append((variant, 0.0 if is_complete(search, name, variant) else RESERVE * cost.seconds))
-    fitting = [variant for limit in (share, 1.0) for variant, seconds in needs if seconds <= limit * search.left]
+    fitting = [variant for variant, seconds in needs if seconds <= search.left]
     if not fitting:
         return skip(search, name, min(seconds for _, seconds in needs), time.monotonic() - started)
     chosen = fitting[0]

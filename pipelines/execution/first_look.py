@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MANY_ROWS = 4_000  # training rows; with fewer, the first member takes less than a minute on two cores
 SAMPLE = 2_000  # rows
 STRENGTH = (0.3,)  # the middle one of those that a member tries: choosing it would take as long as the rest of the look
-FEW = 500  # rows, to compare the features of two networks
+FEW = 300  # rows, to compare the features of two networks
 CLEARLY_LESS = 0.9  # of the loss of the first network
 SURPRISE = 2.0  # a network is at most so many times as fast as its relative cost says
 FIRST_SHARE = 0.1  # of the time that is left: if the first member takes less, its views leave time for others
