@@ -316,7 +316,7 @@ def test_fine_tuning_has_parameters_that_the_target_and_the_number_of_rows_allow
     assert weak.trained_share == weaker.trained_share == 1.0 > few.trained_share and weak.epochs > few.epochs
     # At one rate for all layers, features that say next to nothing are forgotten before the others learn.
     assert weaker.layer_decay == few.layer_decay < weak.layer_decay == 1.0
-    assert weaker.learning_rate == few.learning_rate < weak.learning_rate and few.warmup < weak.warmup
+    assert weaker.learning_rate == few.learning_rate < weak.learning_rate
     for train in (few, many, weak, weaker):
         check_training(kind, "net-tuned", train)
     assert few.mixup < many.mixup and few.epochs > many.epochs > few.freeze_epochs
